@@ -1,0 +1,58 @@
+//! Bulk bytes in shared memory: written once in an [`Arena`], read in place by every process of the
+//! machine.
+//!
+//! ```text
+//!  owner process                                     reader process
+//!  Arena ── writer(len) ──> BlobWriter (&mut [u8])
+//!                               │ seal()
+//!                           Region (&[u8], shared) ── name() ── message ──> Mapper ── map() ──> Mapped (&[u8])
+//!                               │                                              one mmap per slab, kept
+//!                           slab: sealed memfd  <────── /proc/<pid>/fd/<fd> ───────┘
+//! ```
+//!
+//! - A [`Region`] lives in a *slab*, a memfd that is mapped once and pooled: a fresh memfd pays for
+//!   page faults and zeroing at every use, a pooled one runs at memcpy speed.
+//! - A [`RegionName`] is small and serialisable; handing a region over means sending its name. The
+//!   bytes are never copied.
+//! - [`Leases`] is the owner's book of who still reads what. It is pure: the engine tells it of
+//!   grants, releases and deaths, and drops the [`Region`]s that it gives back.
+//!
+//! What this crate does not know: messages, links, actors, tokio. Everything is synchronous, and
+//! only the first use of memory (its page faults) takes longer than microseconds.
+//!
+//! # Trust
+//!
+//! A reader never faults on bytes that a peer took away: it maps a slab only when size and content
+//! are sealed (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_FUTURE_WRITE`, `F_SEAL_SEAL`) and a name lies
+//! inside. Readers can't write at all. What no seal can give is that the *owner* leaves a region
+//! alone after sealing it; [`Arena`] guarantees this for its own process, and processes that run
+//! other code under the same user are trusted in this one point.
+//!
+//! # Example
+//!
+//! ```
+//! use odeon_shm::{Arena, ArenaOptions, Mapper};
+//!
+//! let arena = Arena::new(ArenaOptions::default());
+//! let mut writer = arena.writer(5)?;
+//! writer.copy_from_slice(b"hello");
+//! let region = writer.seal();
+//!
+//! // In any process of this machine and user, while `region` is kept alive:
+//! let mapped = Mapper::new().map(&region.name())?;
+//! assert_eq!(&mapped[..], b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arena;
+mod leases;
+mod mapper;
+mod mapping;
+mod name;
+mod slab;
+mod space;
+
+pub use arena::{Align, Arena, ArenaError, ArenaOptions, ArenaStats, BlobWriter, Region};
+pub use leases::{Leases, NotHeld};
+pub use mapper::{MapError, Mapped, Mapper, MapperStats};
+pub use name::RegionName;
