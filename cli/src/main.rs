@@ -1,0 +1,2 @@
+//! The odeon command.
+fn main() {}

@@ -1,0 +1,155 @@
+//! The two traits of an actor and what a handler can reach.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cell::Cell;
+use crate::engine::Engine;
+use crate::error::NameError;
+use crate::failure::{Down, Failure, Reason};
+use crate::id::{Incarnation, Ref};
+use crate::shape::Shape;
+use crate::spawn::Spawn;
+use crate::supervise::Supervision;
+
+/// What can travel: encoded by serde, with a [`Shape`] that both sides compare.
+pub trait Wire: Serialize + DeserializeOwned + Shape + Send + 'static {}
+impl<T: Serialize + DeserializeOwned + Shape + Send + 'static> Wire for T {}
+
+/// A message and the type of its reply. Write `#[message(reply = u64)]` on a struct.
+pub trait Message: Wire {
+    /// A stable name; part of the method's id.
+    const NAME: &'static str;
+    /// What the handler answers.
+    type Reply: Wire;
+    /// The id on the wire: name, argument shape and reply shape. Not the actor, so that a narrowed
+    /// reference sends the same id.
+    const METHOD: u64 = crate::shape::mix(
+        crate::shape::mix(crate::shape::name(Self::NAME), Self::SHAPE),
+        <Self::Reply as Shape>::SHAPE,
+    );
+}
+
+/// State that handles messages one at a time. It is always made from its `Args`: the first time,
+/// after a restart, in another process.
+pub trait Actor: Sized + Send + 'static {
+    /// A stable name, the same in every build: `"rl.Critic"`.
+    const NAME: &'static str;
+    /// What it is made from.
+    type Args: Serialize + DeserializeOwned + Clone + Send + 'static;
+
+    /// How it supervises the children it spawns.
+    #[must_use]
+    fn supervision() -> Supervision {
+        Supervision::default()
+    }
+
+    /// Makes the state. Messages that arrive meanwhile wait.
+    fn start(
+        args: Self::Args,
+        cx: &mut Context<Self>,
+    ) -> impl Future<Output = Result<Self, Failure>> + Send;
+
+    /// Called before an orderly end (not after a panic), with the reason.
+    fn stop(self, reason: &Reason) -> impl Future<Output = ()> + Send {
+        let _ = reason;
+        async {}
+    }
+}
+
+/// That an actor accepts `M`, and how it answers.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not handle `{M}`",
+    label = "this actor has no handler for `{M}`",
+    note = "write `impl Handler<{M}> for {Self}`, or a `#[handler]` method in its `#[actor]` block"
+)]
+pub trait Handler<M: Message>: Actor {
+    /// Handles one message. Nothing else of this actor runs meanwhile.
+    fn handle(
+        &mut self,
+        message: M,
+        cx: &mut Context<Self>,
+    ) -> impl Future<Output = M::Reply> + Send;
+}
+
+/// What an actor can do about itself and its surroundings while it runs.
+pub struct Context<A> {
+    pub(crate) cell: Arc<Cell>,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) end: Option<Reason>,
+    pub(crate) _actor: std::marker::PhantomData<fn(&A)>,
+}
+
+impl<A> fmt::Debug for Context<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("id", &self.cell.id)
+            .field("incarnation", &self.incarnation)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A: Actor> Context<A> {
+    /// A reference to this actor.
+    #[must_use]
+    pub fn me(&self) -> Ref<A> {
+        Ref::from_id(self.cell.id, 0)
+    }
+
+    /// Which life this is.
+    #[must_use]
+    pub const fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Ends this actor in order once the handler has returned.
+    pub fn stop(&mut self) {
+        self.end = Some(Reason::Stopped);
+    }
+
+    /// Ends this actor with a failure once the handler has returned; its supervisor decides.
+    pub fn fail(&mut self, failure: Failure) {
+        self.end = Some(Reason::Failed(failure));
+    }
+
+    /// Spawns a child, supervised by this actor and ended with it.
+    pub fn spawn<C: Actor>(&self, args: C::Args) -> Spawn<C> {
+        Spawn::new(self.engine(), self.cell.id, A::supervision(), args)
+    }
+
+    /// Tells this actor a [`Down`] when the target's present incarnation ends, at once if it is gone.
+    pub fn watch<T: ?Sized>(&self, target: Ref<T>)
+    where
+        A: Handler<Down>,
+    {
+        let me = self.me();
+        let down = Arc::clone(self.engine()).watch(target.id);
+        self.engine().spawn_task(async move {
+            // A watcher that is gone needs no notice.
+            let _ = me.tell(down.await).await;
+        });
+    }
+
+    /// Gives this actor a name in its job.
+    ///
+    /// # Errors
+    /// The name is taken, or the node that keeps the names is out of reach.
+    pub async fn register(&self, name: &str) -> Result<(), NameError> {
+        self.engine().register_name(name, self.cell.id, A::NAME).await
+    }
+
+    /// Finds an actor by its name in this job.
+    ///
+    /// # Errors
+    /// Nobody has the name, or an actor of another type has it.
+    pub async fn lookup<T: Actor>(&self, name: &str) -> Result<Ref<T>, NameError> {
+        self.engine().lookup_name(name, T::NAME).await.map(|id| Ref::from_id(id, 0))
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.cell.engine
+    }
+}

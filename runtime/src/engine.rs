@@ -1,0 +1,586 @@
+//! The engine of a process: what it hosts, what it keeps the rows of, and the links that lead out.
+//!
+//! A driver or daemon runs one as a node; every worker process runs one under its node. An actor is
+//! found in three steps: hosted here; else by its row, when this process is its home; else over the
+//! link that leads to its home.
+
+mod family;
+mod inbound;
+mod names;
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::cell::{Cell, Phase};
+use crate::clock::Clock;
+use crate::current;
+use crate::error::AskError;
+use crate::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
+use crate::id::{ActorId, ProcessId};
+use crate::limits::Limits;
+use crate::link::Link;
+use crate::pending::Pending;
+use crate::registry::ActorTypes;
+use crate::trace::Tracer;
+use crate::wire::{Answer, Call, Fact, Frame, Hello, NameRow, Request, VERSION};
+use crate::worker::Workers;
+
+pub(crate) use family::{Members, NewRow, Placing};
+
+/// A hasher for ids, which are random or counted already.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+pub(crate) type IdMap<K, V> = DashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// See the module.
+pub(crate) struct Engine {
+    pub(crate) process: ProcessId,
+    pub(crate) job: String,
+    pub(crate) node: String,
+    pub(crate) limits: Limits,
+    pub(crate) types: ActorTypes,
+    pub(crate) tracer: Tracer,
+    pub(crate) pending: Pending,
+    pub(crate) workers: Workers,
+    pub(crate) dead_letters: AtomicU64,
+    /// The node above, when this is a worker.
+    pub(crate) uplink: OnceLock<ProcessId>,
+    runtime: tokio::runtime::Handle,
+    pub(crate) cells: IdMap<ActorId, Arc<Cell>>,
+    pub(crate) members: Members,
+    pub(crate) links: IdMap<ProcessId, Arc<Link>>,
+    /// Processes behind a neighbour.
+    routes: IdMap<ProcessId, ProcessId>,
+    credits: IdMap<ActorId, Arc<Semaphore>>,
+    requests: IdMap<u64, Requested>,
+    next_request: AtomicU64,
+    /// Calls passed on between two other processes: (sender, call) to (neighbour, actor).
+    forwards: IdMap<(ProcessId, u64), (ProcessId, ActorId)>,
+    /// Asks for a remote `Host` or `Start` to be answered when the actor has started.
+    awaiting_start: IdMap<ActorId, (ProcessId, u64)>,
+    names: Mutex<HashMap<(String, String), NameRow>>,
+    obituaries: Mutex<Obituaries>,
+    closing: AtomicBool,
+    failed: tokio::sync::watch::Sender<Option<Failure>>,
+}
+
+struct Requested {
+    to: ProcessId,
+    answer: oneshot::Sender<Answer>,
+}
+
+#[derive(Default)]
+struct Obituaries {
+    downs: HashMap<ActorId, Down>,
+    order: VecDeque<ActorId>,
+}
+
+/// Where a message for an actor has to go.
+pub(crate) enum Whereabouts {
+    /// Into a mailbox of this process.
+    Here(Arc<Cell>),
+    /// Over a link, or to wait until the actor is placed again.
+    There,
+    /// Nowhere any more.
+    Dead(Down),
+    /// No link leads to its home.
+    Unreachable,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("process", &self.process)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an engine is made from.
+pub(crate) struct EngineConfig {
+    pub(crate) process: ProcessId,
+    pub(crate) job: String,
+    pub(crate) node: String,
+    pub(crate) limits: Limits,
+    pub(crate) types: ActorTypes,
+    pub(crate) workers: Workers,
+}
+
+impl Engine {
+    /// Starts an engine in the calling tokio runtime.
+    pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
+        let EngineConfig { process, job, node, limits, types, workers } = config;
+        let engine = Arc::new(Self {
+            process,
+            job,
+            node,
+            types,
+            tracer: Tracer::new(limits.trace_spans_max),
+            limits,
+            pending: Pending::default(),
+            workers,
+            dead_letters: AtomicU64::new(0),
+            uplink: OnceLock::new(),
+            runtime: tokio::runtime::Handle::current(),
+            cells: IdMap::default(),
+            members: Members::default(),
+            links: IdMap::default(),
+            routes: IdMap::default(),
+            credits: IdMap::default(),
+            requests: IdMap::default(),
+            next_request: AtomicU64::new(1),
+            forwards: IdMap::default(),
+            awaiting_start: IdMap::default(),
+            names: Mutex::default(),
+            obituaries: Mutex::default(),
+            closing: AtomicBool::new(false),
+            failed: tokio::sync::watch::channel(None).0,
+        });
+        current::add_engine(&engine);
+        let sweeping = Arc::clone(&engine);
+        engine.spawn_task(async move { sweeping.sweep_loop().await });
+        engine
+    }
+
+    pub(crate) fn spawn_task(&self, future: impl Future<Output = ()> + Send + 'static) {
+        // Tasks end with their links, actors or the engine; nobody needs to join them.
+        drop(self.runtime.spawn(future));
+    }
+
+    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.runtime.enter()
+    }
+
+    async fn sweep_loop(self: Arc<Self>) {
+        while !self.is_closing() {
+            Clock::sleep(self.limits.sweep_interval).await;
+            for (key, waiting) in self.pending.sweep(Clock::now()) {
+                if waiting.via.is_some() {
+                    self.cancel(key, waiting.actor);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Ends everything in order: actors (youngest first), workers, links.
+    pub(crate) async fn close(self: &Arc<Self>) {
+        if self.closing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.end_children(ActorId::root(self.process)).await;
+        self.workers.end_all(self).await;
+        let links: Vec<_> = self.links.iter().map(|link| Arc::clone(&link)).collect();
+        for link in links {
+            link.push(&Frame::Fact(Fact::Leaving), true);
+            link.close("this side is leaving");
+        }
+        for (_, waiting) in self.pending.drain(|_| true) {
+            waiting.slot.fail(AskError::Unreachable(waiting.actor));
+        }
+        self.requests.clear();
+        current::remove_engine(self.process);
+    }
+
+    /// The first failure that climbed out of the top of the tree.
+    pub(crate) fn watch_failure(&self) -> tokio::sync::watch::Receiver<Option<Failure>> {
+        self.failed.subscribe()
+    }
+
+    fn fail(&self, failure: Failure) {
+        tracing::error!(%failure, "a failure climbed to the top of the tree");
+        self.failed.send_if_modified(|slot| {
+            let first = slot.is_none();
+            slot.get_or_insert(failure);
+            first
+        });
+    }
+
+    // ---- finding and sending ----
+
+    pub(crate) fn find(&self, id: ActorId) -> Whereabouts {
+        if let Some(cell) = self.cells.get(&id) {
+            return Whereabouts::Here(Arc::clone(&cell));
+        }
+        if id.home == self.process {
+            if self.members.contains(id) {
+                Whereabouts::There
+            } else {
+                Whereabouts::Dead(self.obituary(id))
+            }
+        } else if self.next_link(id.home).is_some() {
+            Whereabouts::There
+        } else {
+            Whereabouts::Unreachable
+        }
+    }
+
+    /// The neighbour on the way to a process.
+    pub(crate) fn next_link(&self, process: ProcessId) -> Option<Arc<Link>> {
+        if let Some(link) = self.links.get(&process) {
+            return Some(Arc::clone(&link));
+        }
+        let hop = self.routes.get(&process).map(|hop| *hop);
+        let hop = hop.or_else(|| self.uplink.get().copied())?;
+        self.links.get(&hop).map(|link| Arc::clone(&link))
+    }
+
+    /// Sends a call of this process on its way.
+    pub(crate) fn send_call(self: &Arc<Self>, call: Call) {
+        let (to, key) = (call.to, call.call);
+        let target = match self.members.place_of(to, self.process) {
+            family::PlaceOf::At(process) => process,
+            family::PlaceOf::Elsewhere => to.home,
+            family::PlaceOf::Nowhere => {
+                if let Err(call) = self.members.hold(call, self.limits.backlog_messages_max) {
+                    self.refuse_call(&call, AskError::Full { actor: to, waited: Duration::ZERO });
+                }
+                return;
+            }
+            family::PlaceOf::Gone => {
+                self.refuse_call(&call, AskError::Dead(self.obituary(to)));
+                return;
+            }
+        };
+        let Some(link) = self.next_link(target) else {
+            self.refuse_call(&call, AskError::Unreachable(to));
+            return;
+        };
+        if key != 0 {
+            self.pending.sent_via(key, link.peer);
+        }
+        let alone = self.pending.len() <= 1;
+        if !link.push(&Frame::Call(call), alone) && key != 0 {
+            let why = link.why();
+            self.fail_pending(key, AskError::LinkLost { actor: to, why });
+        }
+    }
+
+    /// Sends a frame towards a process, or drops it when there is no way: its sender will hear of
+    /// the loss of the link.
+    pub(crate) fn send_to(&self, process: ProcessId, frame: &Frame) {
+        if let Some(link) = self.next_link(process) {
+            link.push(frame, true);
+        }
+    }
+
+    pub(crate) fn send_reply(&self, call: u64, to: ProcessId, result: Result<Bytes, AskError>) {
+        if to == self.process {
+            return self.settle(call, result);
+        }
+        if let Some(link) = self.next_link(to) {
+            let before = link.serving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                Some(n.saturating_sub(1))
+            });
+            link.push(&Frame::Reply { call, to, result }, before.unwrap_or(0) <= 1);
+        }
+    }
+
+    /// The answer to a call of this process has come.
+    fn settle(&self, call: u64, result: Result<Bytes, AskError>) {
+        if let Some(waiting) = self.pending.take(call) {
+            match result {
+                Ok(payload) => waiting.slot.reply(&payload),
+                Err(error) => waiting.slot.fail(error),
+            }
+        }
+    }
+
+    fn fail_pending(&self, call: u64, error: AskError) {
+        if let Some(waiting) = self.pending.take(call) {
+            waiting.slot.fail(error);
+        }
+    }
+
+    /// Tells the receiver of a call that nobody waits for it any more.
+    pub(crate) fn cancel(&self, call: u64, to: ActorId) {
+        let target = match self.members.place_of(to, self.process) {
+            family::PlaceOf::At(process) => process,
+            _ => to.home,
+        };
+        self.send_to(target, &Frame::Cancel { call, from: self.process, to });
+    }
+
+    // ---- credit ----
+
+    fn credit_of(&self, actor: ActorId) -> Arc<Semaphore> {
+        if let Some(credit) = self.credits.get(&actor) {
+            return Arc::clone(&credit);
+        }
+        let full = || Arc::new(Semaphore::new(self.limits.credit_messages as usize));
+        Arc::clone(&self.credits.entry(actor).or_insert_with(full))
+    }
+
+    /// Takes credit of a remote actor if there is some, and room on the link to it.
+    pub(crate) fn try_credit(&self, actor: ActorId) -> bool {
+        let room = self.next_link(actor.home).is_none_or(|link| link.has_room(&self.limits));
+        if !room {
+            return false;
+        }
+        match self.credit_of(actor).try_acquire() {
+            Ok(permit) => {
+                permit.forget();
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Waits for credit of a remote actor and room on the link to it.
+    pub(crate) async fn credit(&self, actor: ActorId) {
+        if let Some(link) = self.next_link(actor.home) {
+            link.wait_for_room(&self.limits).await;
+        }
+        if let Ok(permit) = self.credit_of(actor).acquire().await {
+            permit.forget();
+        }
+    }
+
+    pub(crate) fn return_credit(&self, actor: ActorId, messages: u32) {
+        if let Some(credit) = self.credits.get(&actor) {
+            // Credit that was reset when a link was lost may come back twice.
+            let most = self.limits.credit_messages as usize;
+            let room = most.saturating_sub(credit.available_permits());
+            credit.add_permits(room.min(messages as usize));
+        }
+    }
+
+    // ---- requests between engines ----
+
+    /// Asks another engine; `None` when it is gone before it answered, or time is up.
+    pub(crate) async fn request(
+        &self,
+        to: ProcessId,
+        body: Request,
+        patience: Option<Duration>,
+    ) -> Option<Answer> {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        self.requests.insert(request, Requested { to, answer });
+        let frame = Frame::Request { request, from: self.process, to, body };
+        let sent = self.next_link(to).is_some_and(|link| link.push(&frame, true));
+        if !sent {
+            self.requests.remove(&request);
+            return None;
+        }
+        let answer = match patience {
+            Some(patience) => Clock::timeout(patience, answered).await.and_then(Result::ok),
+            None => answered.await.ok(),
+        };
+        self.requests.remove(&request);
+        answer
+    }
+
+    pub(crate) fn answer(&self, request: u64, to: ProcessId, body: Answer) {
+        self.send_to(to, &Frame::Answer { request, to, body });
+    }
+
+    // ---- cells ----
+
+    pub(crate) fn add_cell(&self, cell: &Arc<Cell>) {
+        self.cells.insert(cell.id, Arc::clone(cell));
+    }
+
+    /// The actor is over in this process.
+    pub(crate) fn remove_cell(&self, cell: &Cell, reason: Reason) {
+        let down = Down { id: cell.id, incarnation: cell.incarnation(), reason };
+        self.note_down(down);
+        self.cells.remove(&cell.id);
+    }
+
+    pub(crate) fn note_down(&self, down: Down) {
+        let mut obituaries = self.obituaries.lock();
+        let id = down.id;
+        // A failure says more than the stop that followed it.
+        let replace = match obituaries.downs.get(&id) {
+            Some(known) => down.incarnation > known.incarnation,
+            None => true,
+        };
+        if replace && obituaries.downs.insert(id, down).is_none() {
+            obituaries.order.push_back(id);
+            if obituaries.order.len() > self.limits.obituaries_max
+                && let Some(oldest) = obituaries.order.pop_front()
+            {
+                obituaries.downs.remove(&oldest);
+            }
+        }
+    }
+
+    /// Why an actor is dead, as far as this process knows.
+    pub(crate) fn obituary(&self, id: ActorId) -> Down {
+        let known = self.obituaries.lock().downs.get(&id).cloned();
+        known.unwrap_or(Down { id, incarnation: 0, reason: Reason::Unknown })
+    }
+
+    /// A tell that nobody will handle.
+    pub(crate) fn dead_letter(&self, actor: ActorId, message: &str, down: &Down) {
+        self.dead_letters.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(%actor, message, why = %down.reason, "dead letter");
+    }
+
+    // ---- links and processes ----
+
+    pub(crate) fn hello(&self) -> Hello {
+        let carries = self.links.iter().map(|link| link.peer).collect();
+        Hello {
+            version: VERSION,
+            process: self.process,
+            job: self.job.clone(),
+            node: self.node.clone(),
+            carries,
+            names: self.names.lock().values().cloned().collect(),
+        }
+    }
+
+    pub(crate) fn link_up(&self, link: &Arc<Link>, hello: &Hello) {
+        for process in hello.carries.iter().filter(|process| **process != self.process) {
+            self.routes.insert(*process, link.peer);
+        }
+        self.links.insert(link.peer, Arc::clone(link));
+        self.learn_names(&hello.names);
+        self.tell_neighbours(&Fact::ProcessUp(link.peer), link.peer);
+        for process in &hello.carries {
+            self.tell_neighbours(&Fact::ProcessUp(*process), link.peer);
+        }
+    }
+
+    /// News goes to every neighbour but the one it came from.
+    fn tell_neighbours(&self, fact: &Fact, except: ProcessId) {
+        for link in self.links.iter().filter(|link| link.peer != except) {
+            link.push(&Frame::Fact(fact.clone()), true);
+        }
+    }
+
+    /// A link has ended: with it the process behind it, unless its exit is reported otherwise.
+    pub(crate) async fn link_down(self: &Arc<Self>, link: &Arc<Link>) {
+        let exit = match self.workers.exit_of(link.peer).await {
+            Some(exit) => exit,
+            None => ProcessExit {
+                process: link.peer,
+                status: format!("the link to it was lost ({})", link.why()),
+            },
+        };
+        let mine = |_: &ProcessId, known: &Arc<Link>| Arc::ptr_eq(known, link);
+        if self.links.remove_if(&link.peer, mine).is_none() {
+            return;
+        }
+        let behind: Vec<ProcessId> = self
+            .routes
+            .iter()
+            .filter(|route| *route.value() == link.peer)
+            .map(|route| *route.key())
+            .collect();
+        self.lost_with_link(link, &exit);
+        self.process_down(exit.clone(), link.peer);
+        for process in behind {
+            let status = format!("{} on the way to it is gone: {}", link.peer, exit.status);
+            self.process_down(ProcessExit { process, status }, link.peer);
+        }
+        if self.uplink.get() == Some(&link.peer) {
+            self.close().await;
+        }
+    }
+
+    /// Ends everything that was under way over a link.
+    fn lost_with_link(&self, link: &Link, exit: &ProcessExit) {
+        for (_, waiting) in self.pending.drain(|waiting| waiting.via == Some(link.peer)) {
+            waiting.slot.fail(lost_call(waiting.actor, link, exit));
+        }
+        let forwarded: Vec<_> = self
+            .forwards
+            .iter()
+            .filter(|entry| entry.value().0 == link.peer)
+            .map(|entry| (*entry.key(), entry.value().1))
+            .collect();
+        for ((from, call), actor) in forwarded {
+            self.forwards.remove(&(from, call));
+            self.send_reply(call, from, Err(lost_call(actor, link, exit)));
+        }
+    }
+
+    /// A process is gone: its requests, actors, orphans and names.
+    pub(crate) fn process_down(self: &Arc<Self>, exit: ProcessExit, heard_from: ProcessId) {
+        let process = exit.process;
+        self.routes.remove(&process);
+        // Dropping the sender ends the request.
+        self.requests.retain(|_, requested| requested.to != process);
+        self.forget_names_of(process);
+        // Messages that were lost on the way never come back as credit.
+        self.credits.clear();
+        self.tell_neighbours(&Fact::ProcessDown(exit.clone()), heard_from);
+        for id in self.members.at(process) {
+            let reason = Reason::Failed(exit.clone().into());
+            self.members.displace(id);
+            self.ended(id, None, reason);
+        }
+        self.adopt_or_end_orphans(process, &exit);
+    }
+
+    fn adopt_or_end_orphans(self: &Arc<Self>, home: ProcessId, exit: &ProcessExit) {
+        use crate::cell::Control;
+        use crate::wire::Orphans;
+        let orphans: Vec<_> = self
+            .cells
+            .iter()
+            .filter(|cell| cell.id.home == home)
+            .map(|cell| Arc::clone(&cell))
+            .collect();
+        for cell in orphans {
+            let grace = match cell.orphans {
+                Orphans::Keep => continue,
+                Orphans::Stop => Duration::ZERO,
+                Orphans::StopAfter(grace) => grace,
+            };
+            let failure = Failure::new(FailureKind::NodeLost, "its supervisor's process is gone")
+                .because(exit.clone().into());
+            let engine = Arc::clone(self);
+            self.spawn_task(async move {
+                Clock::sleep(grace).await;
+                if engine.next_link(home).is_none() && cell.phase() != Phase::Over {
+                    cell.order(Control::Halt {
+                        reason: Reason::Failed(failure),
+                        keep_mail: false,
+                        done: None,
+                    });
+                }
+            });
+        }
+    }
+}
+
+fn lost_call(actor: ActorId, link: &Link, exit: &ProcessExit) -> AskError {
+    if link.is_worker {
+        let reason = Reason::Failed(exit.clone().into());
+        AskError::Died(Down { id: actor, incarnation: 0, reason })
+    } else {
+        AskError::LinkLost { actor, why: link.why() }
+    }
+}

@@ -1,0 +1,579 @@
+//! The rows of the actors that this process is home of, and what becomes of them: spawning, starting
+//! again, stopping, watching. Verdicts come from [`crate::supervise`]; here they are carried out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{Engine, IdMap};
+use crate::cell::{Cell, Control, Phase};
+use crate::clock::Clock;
+use crate::error::AskError;
+use crate::failure::{Down, Failure, FailureKind, Reason};
+use crate::id::{ActorId, Incarnation, ProcessId};
+use crate::supervise::{Family, Restart, Supervision, Verdict};
+use crate::wire::{Answer, Call, Frame, HostOrder, LaunchOrder, Request};
+
+/// The catalog's part that this process writes: one row for each actor it is home of.
+#[derive(Default)]
+pub(crate) struct Members {
+    rows: IdMap<ActorId, Row>,
+    families: IdMap<ActorId, Arc<Kin>>,
+    serial: AtomicU64,
+}
+
+/// Where an actor is, as its home knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Here,
+    At(ProcessId),
+    /// Its process is gone; messages wait until it is placed again.
+    Nowhere,
+}
+
+/// Where to send a message for an actor.
+pub(super) enum PlaceOf {
+    At(ProcessId),
+    Nowhere,
+    /// It was here and is gone, or was never known.
+    Gone,
+    /// Another process is its home.
+    Elsewhere,
+}
+
+struct Row {
+    parent: ActorId,
+    incarnation: Incarnation,
+    place: Place,
+    /// Whether the present incarnation's end has been judged or is being judged.
+    ended: bool,
+    /// How to place it; `None` for an actor that only lives here.
+    order: Option<Placing>,
+    /// Who waits for it to start.
+    starts: Vec<oneshot::Sender<Result<(), Down>>>,
+    watchers: Vec<oneshot::Sender<Down>>,
+    backlog: VecDeque<Call>,
+}
+
+/// What it takes to place an actor in another process, again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Placing {
+    pub(crate) host: HostOrder,
+    pub(crate) launch: LaunchOrder,
+}
+
+/// What a new row needs.
+pub(crate) struct NewRow {
+    pub(crate) parent: ActorId,
+    pub(crate) restart: Restart,
+    pub(crate) supervision: Supervision,
+}
+
+/// A supervisor's family and the right to act on it: one verdict at a time is carried out.
+#[derive(Default)]
+struct Kin {
+    family: Mutex<Family>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Members {
+    pub(super) fn contains(&self, id: ActorId) -> bool {
+        self.rows.contains_key(&id)
+    }
+
+    pub(super) fn place_of(&self, id: ActorId, me: ProcessId) -> PlaceOf {
+        match self.rows.get(&id).map(|row| row.place) {
+            Some(Place::At(process)) => PlaceOf::At(process),
+            Some(Place::Nowhere) => PlaceOf::Nowhere,
+            Some(Place::Here) => PlaceOf::Gone,
+            None if id.home == me => PlaceOf::Gone,
+            None => PlaceOf::Elsewhere,
+        }
+    }
+
+    /// Keeps a message for an actor that is being placed; gives it back when too many wait.
+    pub(super) fn hold(&self, call: Call, most: usize) -> Result<(), Call> {
+        match self.rows.get_mut(&call.to) {
+            Some(mut row) if row.backlog.len() < most => {
+                row.backlog.push_back(call);
+                Ok(())
+            }
+            _ => Err(call),
+        }
+    }
+
+    /// Withdraws a held call.
+    pub(super) fn drop_held(&self, to: ActorId, from: ProcessId, call: u64) {
+        if let Some(mut row) = self.rows.get_mut(&to) {
+            row.backlog.retain(|held| held.call != call || held.from != from);
+        }
+    }
+
+    /// The actors placed in a process.
+    pub(super) fn at(&self, process: ProcessId) -> Vec<ActorId> {
+        let mut ids: Vec<_> = self
+            .rows
+            .iter()
+            .filter(|row| row.place == Place::At(process))
+            .map(|row| *row.key())
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Its process is gone.
+    pub(super) fn displace(&self, id: ActorId) {
+        if let Some(mut row) = self.rows.get_mut(&id) {
+            row.place = Place::Nowhere;
+        }
+    }
+
+    /// Every row: id, incarnation and where it is.
+    pub(crate) fn list(&self) -> Vec<(ActorId, ActorId, Incarnation, Option<ProcessId>)> {
+        let mut rows: Vec<_> = self
+            .rows
+            .iter()
+            .map(|row| {
+                let process = match row.place {
+                    Place::Here => Some(row.key().home),
+                    Place::At(process) => Some(process),
+                    Place::Nowhere => None,
+                };
+                (*row.key(), row.parent, row.incarnation, process)
+            })
+            .collect();
+        rows.sort_unstable_by_key(|row| row.0);
+        rows
+    }
+
+    fn kin(&self, parent: ActorId, supervision: Supervision) -> Arc<Kin> {
+        if let Some(kin) = self.families.get(&parent) {
+            return Arc::clone(&kin);
+        }
+        let new = || Arc::new(Kin { family: Mutex::new(Family::new(supervision)), ..Kin::default() });
+        Arc::clone(&self.families.entry(parent).or_insert_with(new))
+    }
+}
+
+impl Engine {
+    // ---- birth ----
+
+    /// Writes the row of a new actor; the caller then hosts it here, or calls [`Engine::place`].
+    pub(crate) fn new_member(&self, new: NewRow) -> ActorId {
+        let serial = self.members.serial.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = ActorId { home: self.process, serial };
+        let row = Row {
+            parent: new.parent,
+            incarnation: 1,
+            place: Place::Here,
+            ended: false,
+            order: None,
+            starts: vec![],
+            watchers: vec![],
+            backlog: VecDeque::new(),
+        };
+        self.members.rows.insert(id, row);
+        self.members.kin(new.parent, new.supervision).family.lock().adopt(id, new.restart);
+        id
+    }
+
+    /// Makes the row one that lives in another process, and places it.
+    pub(crate) fn place(self: &Arc<Self>, id: ActorId, placing: Placing) {
+        if let Some(mut row) = self.members.rows.get_mut(&id) {
+            row.order = Some(placing);
+            row.place = Place::Nowhere;
+        }
+        let engine = Arc::clone(self);
+        self.spawn_task(async move { engine.place_now(id).await });
+    }
+
+    /// Resolves when the actor has started, or with its end when it will not.
+    pub(crate) fn when_started(&self, id: ActorId) -> oneshot::Receiver<Result<(), Down>> {
+        let (tell, told) = oneshot::channel();
+        if let Some(cell) = self.cells.get(&id)
+            && cell.phase() == Phase::Running
+        {
+            // The receiver is in our hands.
+            let _ = tell.send(Ok(()));
+            return told;
+        }
+        match self.members.rows.get_mut(&id) {
+            Some(mut row) => row.starts.push(tell),
+            None => {
+                let _ = tell.send(Err(self.obituary(id)));
+            }
+        }
+        // It may have started between the look and the entry.
+        if self.cells.get(&id).is_some_and(|cell| cell.phase() == Phase::Running) {
+            self.note_started(id);
+        }
+        told
+    }
+
+    /// Finds a process for an actor and has it hosted there.
+    async fn place_now(self: &Arc<Self>, id: ActorId) {
+        let Some((placing, incarnation)) = self.members.rows.get(&id).and_then(|row| {
+            (row.place == Place::Nowhere).then_some(())?;
+            Some((row.order.clone()?, row.incarnation))
+        }) else {
+            return;
+        };
+        let process = match self.launch(placing.launch).await {
+            Ok(process) => process,
+            Err(failure) => return self.ended(id, Some(incarnation), Reason::Failed(failure)),
+        };
+        let host = HostOrder { incarnation, ..placing.host };
+        let Some(hosted) = self.host_at(id, process, host) else {
+            return self.release(process).await;
+        };
+        match hosted.await {
+            Ok(Answer::Failed(failure)) if failure.kind == FailureKind::UnknownActor => {
+                self.ended(id, Some(incarnation), Reason::Failed(failure));
+            }
+            // Other ends are reported by the process that hosts it, or by its loss.
+            Ok(Answer::Done) => self.note_started(id),
+            _ => {}
+        }
+    }
+
+    /// Sends the order and after it the messages that waited, in one go, so that none overtakes.
+    fn host_at(
+        &self,
+        id: ActorId,
+        process: ProcessId,
+        host: HostOrder,
+    ) -> Option<oneshot::Receiver<Answer>> {
+        let mut row = self.members.rows.get_mut(&id)?;
+        let link = self.next_link(process)?;
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        self.requests.insert(request, super::Requested { to: process, answer });
+        let body = Request::Host(host);
+        link.push(&Frame::Request { request, from: self.process, to: process, body }, false);
+        row.place = Place::At(process);
+        row.ended = false;
+        for call in row.backlog.drain(..) {
+            if call.call != 0 {
+                if call.from == self.process {
+                    self.pending.sent_via(call.call, link.peer);
+                } else {
+                    self.forwards.insert((call.from, call.call), (link.peer, call.to));
+                }
+            }
+            link.push(&Frame::Call(call), false);
+        }
+        Some(answered)
+    }
+
+    /// Has the node start a worker, or starts one when this is the node.
+    async fn launch(self: &Arc<Self>, order: LaunchOrder) -> Result<ProcessId, Failure> {
+        let Some(node) = self.uplink.get() else { return self.launch_here(order).await };
+        match self.request(*node, Request::Launch(order), None).await {
+            Some(Answer::Launched(process)) => Ok(process),
+            Some(Answer::Failed(failure)) => Err(failure),
+            _ => Err(Failure::new(FailureKind::NodeLost, "the node did not answer")),
+        }
+    }
+
+    // ---- a life begins ----
+
+    /// A hosted actor runs: tell its home.
+    pub(crate) fn started(&self, cell: &Cell) {
+        if let Some((_, (home, request))) = self.awaiting_start.remove(&cell.id) {
+            self.answer(request, home, Answer::Done);
+        } else if cell.id.home == self.process {
+            self.note_started(cell.id);
+        }
+    }
+
+    pub(super) fn note_started(&self, id: ActorId) {
+        let starts = match self.members.rows.get_mut(&id) {
+            Some(mut row) if !row.starts.is_empty() => std::mem::take(&mut row.starts),
+            _ => return,
+        };
+        for start in starts {
+            // Whoever spawned it may have stopped waiting.
+            let _ = start.send(Ok(()));
+        }
+    }
+
+    /// Begins the next life of an actor, where it is or in a new place, and waits until it runs or
+    /// has failed again.
+    async fn begin_life(self: &Arc<Self>, id: ActorId) {
+        let Some((place, incarnation)) = self.members.rows.get_mut(&id).map(|mut row| {
+            row.incarnation += 1;
+            row.ended = false;
+            (row.place, row.incarnation)
+        }) else {
+            return;
+        };
+        tracing::info!(actor = %id, incarnation, "restarting");
+        match place {
+            Place::Here => {
+                let started = self.when_started(id);
+                if let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) {
+                    cell.order(Control::Start(incarnation));
+                }
+                self.settled(id, incarnation, started).await;
+            }
+            Place::At(process) => {
+                let answer =
+                    self.request(process, Request::Start { id, incarnation }, None).await;
+                if matches!(answer, Some(Answer::Done)) {
+                    self.note_started(id);
+                }
+            }
+            Place::Nowhere => self.place_now(id).await,
+        }
+    }
+
+    /// Waits until an actor that was told to start runs, or its end has been noticed.
+    async fn settled(
+        &self,
+        id: ActorId,
+        incarnation: Incarnation,
+        started: oneshot::Receiver<Result<(), Down>>,
+    ) {
+        let mut started = started;
+        loop {
+            let pause = self.limits.sweep_interval;
+            match Clock::timeout(pause, &mut started).await {
+                Some(_) => return,
+                None => {
+                    let over = self
+                        .members
+                        .rows
+                        .get(&id)
+                        .is_none_or(|row| row.ended || row.incarnation != incarnation);
+                    if over {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    // ---- a life ends ----
+
+    /// A hosted actor's life ended: tell its home.
+    pub(crate) fn life_ended(self: &Arc<Self>, cell: &Cell, reason: Reason) {
+        let (id, incarnation) = (cell.id, cell.incarnation());
+        self.note_down(Down { id, incarnation, reason: reason.clone() });
+        if id.home == self.process {
+            return self.ended(id, Some(incarnation), reason);
+        }
+        if let Some((_, (home, request))) = self.awaiting_start.remove(&id) {
+            self.answer(request, home, Answer::Failed(Failure::error(&reason)));
+        }
+        let frame = Frame::Request {
+            request: 0,
+            from: self.process,
+            to: id.home,
+            body: Request::Ended { id, incarnation, reason },
+        };
+        self.send_to(id.home, &frame);
+    }
+
+    /// The home's side: watchers hear of it, and the verdict follows. `incarnation` is `None` when
+    /// the end is the place's, whatever lived there.
+    pub(super) fn ended(
+        self: &Arc<Self>,
+        id: ActorId,
+        incarnation: Option<Incarnation>,
+        reason: Reason,
+    ) {
+        let (parent, incarnation, watchers) = {
+            let Some(mut row) = self.members.rows.get_mut(&id) else { return };
+            if row.ended || incarnation.is_some_and(|incarnation| incarnation != row.incarnation) {
+                return;
+            }
+            row.ended = true;
+            (row.parent, row.incarnation, std::mem::take(&mut row.watchers))
+        };
+        let down = Down { id, incarnation, reason };
+        tracing::debug!(%down, "a life ended");
+        self.note_down(down.clone());
+        for watcher in watchers {
+            // A watcher that is gone needs no notice.
+            let _ = watcher.send(down.clone());
+        }
+        let engine = Arc::clone(self);
+        self.spawn_task(async move { engine.judge(parent, down).await });
+    }
+
+    async fn judge(self: Arc<Self>, parent: ActorId, down: Down) {
+        let kin = self.members.kin(parent, Supervision::default());
+        let turn = kin.turn.lock().await;
+        // A sibling's verdict may have begun another life meanwhile.
+        let current = self
+            .members
+            .rows
+            .get(&down.id)
+            .is_some_and(|row| row.incarnation == down.incarnation && row.ended);
+        if !current {
+            return;
+        }
+        let verdict =
+            kin.family.lock().judge(down.id, &down.reason, Clock::now(), rand::random());
+        match verdict {
+            Verdict::Forget => self.dispose(down.id, down.reason).await,
+            Verdict::Restart { halt, start, wait } => {
+                tracing::warn!(actor = %down.id, why = %down.reason, ?wait, "a child will restart");
+                for id in halt {
+                    let keep_mail = start.contains(&id);
+                    if keep_mail {
+                        self.halt(id, Reason::Sibling, true).await;
+                    } else {
+                        self.dispose(id, Reason::Sibling).await;
+                    }
+                }
+                Clock::sleep(wait).await;
+                for id in start {
+                    self.begin_life(id).await;
+                }
+            }
+            Verdict::Escalate(failure) => {
+                drop(turn);
+                self.escalate(parent, failure).await;
+            }
+        }
+    }
+
+    /// The children are more than this supervisor can mend: they end, and so does it.
+    async fn escalate(self: &Arc<Self>, parent: ActorId, failure: Failure) {
+        self.end_children(parent).await;
+        if parent.is_root() {
+            return self.fail(failure);
+        }
+        if let Some(cell) = self.cells.get(&parent).map(|cell| Arc::clone(&cell)) {
+            cell.order(Control::Fail(failure));
+        }
+    }
+
+    /// Ends all children of an actor, the youngest first.
+    pub(crate) async fn end_children(self: &Arc<Self>, parent: ActorId) {
+        let Some((_, kin)) = self.members.families.remove(&parent) else { return };
+        let children: Vec<_> = kin.family.lock().children().rev().collect();
+        for child in children {
+            self.dispose(child, Reason::Sibling).await;
+        }
+    }
+
+    /// Stops an actor for good, wherever its home is.
+    pub(crate) async fn stop_actor(self: &Arc<Self>, id: ActorId) -> Result<(), AskError> {
+        if id.home != self.process {
+            return match self.request(id.home, Request::Stop(id), None).await {
+                Some(_) => Ok(()),
+                None => Err(AskError::Unreachable(id)),
+            };
+        }
+        let Some(parent) = self.members.rows.get(&id).map(|row| row.parent) else { return Ok(()) };
+        if let Some(kin) = self.members.families.get(&parent).map(|kin| Arc::clone(&kin)) {
+            kin.family.lock().remove(id);
+        }
+        self.dispose(id, Reason::Stopped).await;
+        Ok(())
+    }
+
+    /// Ends the present life of an actor and waits until it is over.
+    async fn halt(&self, id: ActorId, reason: Reason, keep_mail: bool) {
+        let Some(place) = self.members.rows.get_mut(&id).map(|mut row| {
+            row.ended = true;
+            row.place
+        }) else {
+            return;
+        };
+        let patience = self.limits.stop_grace * 3;
+        match place {
+            Place::Here => {
+                let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else { return };
+                let (done, ended) = oneshot::channel();
+                cell.order(Control::Halt { reason, keep_mail, done: Some(done) });
+                if Clock::timeout(patience, ended).await.is_none() {
+                    tracing::error!(actor = %id, "it blocks its thread and cannot be ended");
+                    self.cells.remove(&id);
+                }
+            }
+            Place::At(process) => {
+                let halted =
+                    self.request(process, Request::Halt { id, reason, keep_mail }, Some(patience));
+                // No answer means that the process is gone, which ends the life as well.
+                let _ = halted.await;
+            }
+            Place::Nowhere => {}
+        }
+    }
+
+    /// Ends an actor for good: its life, its row, its names; whoever waits for it hears why.
+    pub(super) async fn dispose(self: &Arc<Self>, id: ActorId, reason: Reason) {
+        self.halt(id, reason.clone(), false).await;
+        let Some((_, row)) = self.members.rows.remove(&id) else { return };
+        self.note_down(Down { id, incarnation: row.incarnation, reason });
+        let down = self.obituary(id);
+        self.free_names_of(id);
+        self.credits.remove(&id);
+        for start in row.starts {
+            let _ = start.send(Err(down.clone()));
+        }
+        for watcher in row.watchers {
+            let _ = watcher.send(down.clone());
+        }
+        for call in row.backlog {
+            self.refuse_call(&call, AskError::Dead(down.clone()));
+        }
+        if let (Some(placing), Place::At(process)) = (row.order, row.place)
+            && placing.launch.shared.is_none()
+        {
+            self.release(process).await;
+        }
+    }
+
+    /// Gives a worker process of its own back to its node.
+    async fn release(self: &Arc<Self>, process: ProcessId) {
+        match self.uplink.get() {
+            None => self.workers.end(self, process).await,
+            Some(node) => {
+                // No answer means that the node is gone, and its workers with it.
+                let _ = self.request(*node, Request::Release(process), None).await;
+            }
+        }
+    }
+
+    // ---- watching ----
+
+    /// Resolves when the present life of an actor ends; at once when it has.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        id: ActorId,
+    ) -> impl Future<Output = Down> + Send + use<> {
+        let engine = Arc::clone(self);
+        let (tell, told) = oneshot::channel();
+        let here = id.home == self.process;
+        let mut known = !here;
+        if here && let Some(mut row) = self.members.rows.get_mut(&id) {
+            known = !row.ended;
+            if known {
+                row.watchers.push(tell);
+            }
+        }
+        async move {
+            if !known {
+                return engine.obituary(id);
+            }
+            if here {
+                return told.await.unwrap_or_else(|_| engine.obituary(id));
+            }
+            match engine.request(id.home, Request::Watch(id), None).await {
+                Some(Answer::Down(down)) => down,
+                _ => {
+                    let failure =
+                        Failure::new(FailureKind::NodeLost, "its home process is out of reach");
+                    Down { id, incarnation: 0, reason: Reason::Failed(failure) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Frames that came over a link: for this process, or to be passed on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Engine;
+use crate::cell::Control;
+use crate::clock::Clock;
+use crate::error::AskError;
+use crate::failure::{Failure, FailureKind, Reason};
+use crate::id::ProcessId;
+use crate::link::Link;
+use crate::remote;
+use crate::wire::{Answer, Call, Fact, Frame, HostOrder, Request};
+
+impl Engine {
+    /// One frame from a neighbour.
+    pub(crate) fn receive(self: &Arc<Self>, link: &Arc<Link>, frame: Frame) {
+        match frame {
+            Frame::Call(call) => {
+                if call.call != 0 {
+                    link.serving.fetch_add(1, Ordering::Relaxed);
+                }
+                self.receive_call(call);
+            }
+            Frame::Reply { call, to, result } => {
+                if to == self.process {
+                    self.settle(call, result);
+                } else {
+                    self.forwards.remove(&(to, call));
+                    self.send_reply(call, to, result);
+                }
+            }
+            Frame::Cancel { call, from, to } => self.receive_cancel(call, from, to),
+            Frame::Credit { actor, to, messages } => {
+                if to == self.process {
+                    self.return_credit(actor, messages);
+                } else {
+                    self.send_to(to, &Frame::Credit { actor, to, messages });
+                }
+            }
+            Frame::Request { request, from, to, body } => {
+                if to == self.process {
+                    self.serve(request, from, body);
+                } else if self.next_link(to).is_some_and(|next| next.peer != link.peer) {
+                    self.send_to(to, &Frame::Request { request, from, to, body });
+                } else if request != 0 {
+                    let failure =
+                        Failure::new(FailureKind::NodeLost, format!("no way to process {to}"));
+                    self.answer(request, from, Answer::Failed(failure));
+                }
+            }
+            Frame::Answer { request, to, body } => {
+                if to != self.process {
+                    self.send_to(to, &Frame::Answer { request, to, body });
+                } else if let Some((_, requested)) = self.requests.remove(&request) {
+                    // Whoever asked may have stopped waiting.
+                    let _ = requested.answer.send(body);
+                }
+            }
+            Frame::Fact(fact) => self.learn(link, fact),
+            Frame::Beat => {}
+            Frame::Hello(_) => link.close("it said hello twice"),
+        }
+    }
+
+    fn receive_call(self: &Arc<Self>, call: Call) {
+        if let Some(cell) = self.cells.get(&call.to).map(|cell| Arc::clone(&cell)) {
+            return remote::receive(self, &cell, call);
+        }
+        if call.from == self.process {
+            // It came back: nobody on the way knows the actor.
+            return self.refuse_call(&call, AskError::Dead(self.obituary(call.to)));
+        }
+        self.pass_on(call);
+    }
+
+    /// Sends a call of another process on its way.
+    fn pass_on(self: &Arc<Self>, call: Call) {
+        let to = call.to;
+        let target = match self.members.place_of(to, self.process) {
+            super::family::PlaceOf::At(process) => process,
+            super::family::PlaceOf::Elsewhere => to.home,
+            super::family::PlaceOf::Nowhere => {
+                if let Err(call) = self.members.hold(call, self.limits.backlog_messages_max) {
+                    let waited = std::time::Duration::ZERO;
+                    self.refuse_call(&call, AskError::Full { actor: to, waited });
+                }
+                return;
+            }
+            super::family::PlaceOf::Gone => {
+                return self.refuse_call(&call, AskError::Dead(self.obituary(to)));
+            }
+        };
+        let Some(link) = self.next_link(target) else {
+            return self.refuse_call(&call, AskError::Unreachable(to));
+        };
+        if call.call != 0 {
+            self.forwards.insert((call.from, call.call), (link.peer, to));
+        }
+        let (key, from) = (call.call, call.from);
+        if !link.push(&Frame::Call(call), true) && self.forwards.remove(&(from, key)).is_some() {
+            let why = link.why();
+            self.send_reply(key, from, Err(AskError::LinkLost { actor: to, why }));
+        }
+    }
+
+    fn receive_cancel(&self, call: u64, from: ProcessId, to: crate::ActorId) {
+        self.members.drop_held(to, from, call);
+        if let Some((_, (neighbour, _))) = self.forwards.remove(&(from, call)) {
+            self.send_to(neighbour, &Frame::Cancel { call, from, to });
+        }
+        // A message in a mailbox is refused by its own deadline, which has passed for most cancelled
+        // calls; a search through the mailbox would cost more than it saves.
+    }
+
+    /// A question from another engine.
+    fn serve(self: &Arc<Self>, request: u64, from: ProcessId, body: Request) {
+        let engine = Arc::clone(self);
+        match body {
+            Request::Host(order) => self.serve_host(request, from, &order),
+            Request::Start { id, incarnation } => match self.cells.get(&id) {
+                Some(cell) => {
+                    self.awaiting_start.insert(id, (from, request));
+                    cell.order(Control::Start(incarnation));
+                }
+                None => self.answer(request, from, no_such_actor()),
+            },
+            Request::Halt { id, reason, keep_mail } => {
+                let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else {
+                    return self.answer(request, from, Answer::Done);
+                };
+                self.spawn_task(async move {
+                    let (done, ended) = tokio::sync::oneshot::channel();
+                    cell.order(Control::Halt { reason, keep_mail, done: Some(done) });
+                    // An actor that went down by itself in the meantime has ended as well.
+                    let _ = Clock::timeout(engine.limits.stop_grace * 3, ended).await;
+                    engine.answer(request, from, Answer::Done);
+                });
+            }
+            Request::Ended { id, incarnation, reason } => self.ended(id, Some(incarnation), reason),
+            Request::Watch(id) => {
+                let down = self.watch(id);
+                self.spawn_task(async move {
+                    let down = down.await;
+                    engine.answer(request, from, Answer::Down(down));
+                });
+            }
+            Request::Stop(id) => self.spawn_task(async move {
+                let answer = match engine.stop_actor(id).await {
+                    Ok(()) => Answer::Done,
+                    Err(error) => Answer::Failed(Failure::error(error)),
+                };
+                engine.answer(request, from, answer);
+            }),
+            Request::Launch(order) => self.spawn_task(async move {
+                let answer = match engine.launch_here(order).await {
+                    Ok(process) => Answer::Launched(process),
+                    Err(failure) => Answer::Failed(failure),
+                };
+                engine.answer(request, from, answer);
+            }),
+            Request::Release(process) => self.spawn_task(async move {
+                engine.workers.end(&engine, process).await;
+                engine.answer(request, from, Answer::Done);
+            }),
+            Request::Register(row) => {
+                let outcome = self.register_here(row);
+                self.answer(request, from, Answer::Name(outcome));
+            }
+            Request::Lookup { job, name } => {
+                let outcome = self.lookup_here(&job, &name);
+                self.answer(request, from, Answer::Name(outcome));
+            }
+            Request::Inspect => {
+                self.answer(request, from, Answer::Inspected(crate::inspect::actors(self)));
+            }
+        }
+    }
+
+    fn serve_host(self: &Arc<Self>, request: u64, from: ProcessId, order: &HostOrder) {
+        let found = self.types.iter().map(|row| row()).find(|row| row.name == order.actor);
+        let Some(actor) = found else {
+            let failure = Failure::new(
+                FailureKind::UnknownActor,
+                format!("the worker's binary has no actor `{}`: list it in `job!`", order.actor),
+            );
+            return self.answer(request, from, Answer::Failed(failure));
+        };
+        self.awaiting_start.insert(order.id, (from, request));
+        if let Err(failure) = (actor.host)(self, order) {
+            self.awaiting_start.remove(&order.id);
+            self.answer(request, from, Answer::Failed(failure));
+        }
+    }
+
+    fn learn(self: &Arc<Self>, link: &Arc<Link>, fact: Fact) {
+        match fact {
+            Fact::ProcessUp(process) => {
+                if process != self.process && !self.links.contains_key(&process) {
+                    self.routes.insert(process, link.peer);
+                    self.tell_neighbours(&Fact::ProcessUp(process), link.peer);
+                }
+            }
+            Fact::ProcessDown(exit) => {
+                if exit.process != self.process && !self.links.contains_key(&exit.process) {
+                    self.process_down(exit, link.peer);
+                }
+            }
+            Fact::Named(row) => self.learn_names(&[row]),
+            Fact::Unnamed { job, name, id } => self.unlearn_name(job, name, id),
+            Fact::Leaving => {
+                link.close("the other side is leaving");
+            }
+        }
+    }
+}
+
+fn no_such_actor() -> Answer {
+    Answer::Failed(Failure::error(Reason::Unknown))
+}

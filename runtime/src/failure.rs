@@ -1,0 +1,166 @@
+//! Why an actor died, as a value: kind, message and the chain of causes below it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ActorId, Incarnation, ProcessId};
+use crate::shape::{self, Shape};
+
+/// What kind of end an actor met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// A handler, `start` or `stop` panicked.
+    Panic,
+    /// `start` returned an error, or a handler asked to fail.
+    Error,
+    /// The process that ran it ended.
+    ProcessLost,
+    /// The node that ran it, or the link to it, is gone.
+    NodeLost,
+    /// It made no progress and was killed.
+    Hang,
+    /// A child's failure was more than this supervisor may repair.
+    Escalated,
+    /// The binary of the process that should run it does not know its type.
+    UnknownActor,
+    /// No process could be given to it.
+    NotPlaced,
+}
+
+/// A typed failure with its chain of causes; the last one failed first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What happened.
+    pub kind: FailureKind,
+    /// In words, for people.
+    pub message: String,
+    /// The failure that led to this one.
+    pub cause: Option<Box<Failure>>,
+}
+
+impl Failure {
+    /// A failure without a deeper cause.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), cause: None }
+    }
+
+    /// An error that `start` or a handler found.
+    pub fn error(message: impl fmt::Display) -> Self {
+        Self::new(FailureKind::Error, message.to_string())
+    }
+
+    /// The same failure, as the consequence of `cause`.
+    #[must_use]
+    pub fn because(mut self, cause: Self) -> Self {
+        self.cause = Some(Box::new(cause));
+        self
+    }
+
+    /// The failure that happened first.
+    #[must_use]
+    pub fn root_cause(&self) -> &Self {
+        let mut failure = self;
+        while let Some(cause) = &failure.cause {
+            failure = cause;
+        }
+        failure
+    }
+
+    pub(crate) fn from_panic(payload: &(dyn std::any::Any + Send), place: &str) -> Self {
+        let text = payload
+            .downcast_ref::<&str>()
+            .map(ToString::to_string)
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a panic without a message".to_owned());
+        Self::new(FailureKind::Panic, format!("{place}: {text}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        let mut cause = &self.cause;
+        while let Some(failure) = cause {
+            write!(f, ", because {}", failure.message)?;
+            cause = &failure.cause;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Shape for Failure {
+    const SHAPE: u64 = shape::name("odeon.Failure");
+}
+
+/// Why an incarnation ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It was asked to stop, or stopped itself, and finished in order.
+    Stopped,
+    /// Its supervisor stopped it together with a sibling or parent that failed.
+    Sibling,
+    /// It failed.
+    Failed(Failure),
+    /// Nobody knows an actor with this id (any more).
+    Unknown,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => f.write_str("it was stopped"),
+            Self::Sibling => f.write_str("it was stopped with its supervisor's other children"),
+            Self::Failed(failure) => failure.fmt(f),
+            Self::Unknown => f.write_str("no such actor is known"),
+        }
+    }
+}
+
+/// Notice that an incarnation of an actor ended. The message of a death watch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Down {
+    /// Which actor.
+    pub id: ActorId,
+    /// Which life of it; 0 when not known.
+    pub incarnation: Incarnation,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl fmt::Display for Down {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "actor {} (incarnation {}): {}", self.id, self.incarnation, self.reason)
+    }
+}
+
+impl Shape for Down {
+    const SHAPE: u64 = shape::name("odeon.Down");
+}
+
+/// How a process ended, as its parent saw it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessExit {
+    /// The process that ended.
+    pub process: ProcessId,
+    /// Its exit status in words: `exit status 1`, `signal 9 (SIGKILL)`.
+    pub status: String,
+}
+
+impl From<ProcessExit> for Failure {
+    fn from(exit: ProcessExit) -> Self {
+        Self::new(
+            FailureKind::ProcessLost,
+            format!("its process {} ended: {}", exit.process, exit.status),
+        )
+    }
+}
+
+impl crate::actor::Message for Down {
+    const NAME: &'static str = "odeon.Down";
+    type Reply = ();
+}

@@ -1,0 +1,385 @@
+//! Runs an actor in this process.
+//!
+//! [`Life`] is the state machine of one actor: it makes the state from the arguments, runs handlers,
+//! catches panics, obeys its supervisor, and reports how each life ended. It does not know what
+//! drives it; [`kameo_host`] puts it behind a kameo mailbox, and [`crate::actix_host`] onto an actix
+//! arbiter. The mailbox outlives a restart, so mail is kept.
+
+mod kameo_host;
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures::FutureExt;
+use tokio::sync::oneshot;
+
+use crate::actor::{Actor, Context, Handler, Message};
+use crate::cell::{Cell, Control, Phase, Sender};
+use crate::clock::{Clock, Timestamp};
+use crate::current::{Current, Entered};
+use crate::engine::Engine;
+use crate::error::AskError;
+use crate::failure::{Down, Failure, FailureKind, Reason};
+use crate::id::{ActorId, Incarnation};
+use crate::pending::Slot;
+use crate::registry::Registered;
+use crate::remote::Back;
+use crate::trace::{Outcome, Span, SpanContext, SpanKind};
+use crate::wire::Orphans;
+
+pub(crate) use kameo_host::KameoMailbox;
+
+/// A message in a mailbox. Dropping one unhandled answers its caller, so nothing is lost in silence.
+pub(crate) struct Envelope<M: Message> {
+    pub(crate) message: Option<M>,
+    pub(crate) reply: ReplyTo<M::Reply>,
+    pub(crate) deadline: Timestamp,
+    pub(crate) queued: Timestamp,
+    pub(crate) trace: SpanContext,
+    pub(crate) sender: Sender,
+    /// Set while it lies in a mailbox.
+    pub(crate) cell: Option<Arc<Cell>>,
+}
+
+/// Where an answer goes.
+pub(crate) enum ReplyTo<R> {
+    /// A tell.
+    Nobody,
+    /// The same process.
+    Local(Arc<Slot<R>>),
+    /// Back over a link.
+    Remote(Back),
+}
+
+impl<M: Message> Envelope<M> {
+    fn settle(&mut self, outcome: Result<M::Reply, AskError>) {
+        match std::mem::replace(&mut self.reply, ReplyTo::Nobody) {
+            ReplyTo::Nobody => {}
+            ReplyTo::Local(slot) => slot.set(outcome),
+            ReplyTo::Remote(back) => back.send(outcome),
+        }
+    }
+
+    /// Refuses the message before it got into a mailbox.
+    pub(crate) fn refuse(mut self, error: AskError) {
+        self.message = None;
+        self.settle(Err(error));
+    }
+
+    /// Takes it out of the mailbox it lies in.
+    fn leave(&mut self) -> Option<Arc<Cell>> {
+        let cell = self.cell.take()?;
+        cell.message_out(self.sender);
+        Some(cell)
+    }
+}
+
+impl<M: Message> Drop for Envelope<M> {
+    fn drop(&mut self) {
+        let Some(cell) = self.leave() else { return };
+        if self.message.is_none() {
+            return;
+        }
+        let down = cell.engine.obituary(cell.id);
+        if matches!(self.reply, ReplyTo::Nobody) {
+            cell.engine.dead_letter(cell.id, M::NAME, &down);
+        } else {
+            self.settle(Err(AskError::Died(down)));
+        }
+    }
+}
+
+/// The typed sending end of an actor's mailbox.
+pub(crate) enum Mailbox<A: Actor> {
+    /// Driven by kameo.
+    Kameo(KameoMailbox<A>),
+}
+
+impl<A: Actor> Mailbox<A> {
+    fn push<M: Message>(&self, envelope: Envelope<M>) -> Result<(), Envelope<M>>
+    where
+        A: Handler<M>,
+    {
+        match self {
+            Self::Kameo(mailbox) => mailbox.push(envelope),
+        }
+    }
+}
+
+/// Puts an envelope into the mailbox of a cell that hosts an `A`.
+pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, mut envelope: Envelope<M>) {
+    let Some(mailbox) = cell.mailbox::<Mailbox<A>>() else {
+        return envelope.refuse(AskError::NoSuchMethod {
+            actor: cell.id,
+            method: M::NAME.to_owned(),
+        });
+    };
+    cell.message_in();
+    envelope.cell = Some(Arc::clone(cell));
+    if let Err(mut envelope) = mailbox.push(envelope) {
+        envelope.leave();
+        envelope.message = None;
+        let down = cell.engine.obituary(cell.id);
+        if matches!(envelope.reply, ReplyTo::Nobody) {
+            cell.engine.dead_letter(cell.id, M::NAME, &down);
+        }
+        envelope.settle(Err(AskError::Dead(down)));
+    }
+}
+
+/// [`deliver`] for a narrowed reference, which knows the message but not the actor.
+pub(crate) fn deliver_narrowed<A: Handler<M>, M: Message>(
+    cell: &Arc<Cell>,
+    envelope: &mut dyn Any,
+) {
+    let envelope = envelope
+        .downcast_mut::<Option<Envelope<M>>>()
+        .and_then(Option::take)
+        .expect("the method id names the message type");
+    deliver::<A, M>(cell, envelope);
+}
+
+/// Starts hosting an actor on kameo.
+pub(crate) fn host<A: Registered>(
+    engine: &Arc<Engine>,
+    id: ActorId,
+    parent: ActorId,
+    incarnation: Incarnation,
+    args: A::Args,
+    orphans: Orphans,
+) -> Arc<Cell> {
+    let cell = Cell::new(Arc::clone(engine), id, parent, incarnation, A::actor_type(), orphans);
+    engine.add_cell(&cell);
+    kameo_host::start(Life::<A>::new(Arc::clone(&cell), args));
+    cell
+}
+
+/// The state machine of an actor in this process.
+pub(crate) struct Life<A: Actor> {
+    cell: Arc<Cell>,
+    args: A::Args,
+    state: Option<A>,
+    cx: Context<A>,
+}
+
+impl<A: Actor> Life<A> {
+    pub(crate) fn new(cell: Arc<Cell>, args: A::Args) -> Self {
+        let cx = Context {
+            incarnation: cell.incarnation(),
+            cell: Arc::clone(&cell),
+            end: None,
+            _actor: std::marker::PhantomData,
+        };
+        Self { cell, args, state: None, cx }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<Cell> {
+        &self.cell
+    }
+
+    /// Obeys orders and starts until the actor runs or is over. Whether it runs.
+    pub(crate) async fn settle(&mut self) -> bool {
+        loop {
+            while let Some(order) = self.cell.next_order() {
+                self.obey(order).await;
+            }
+            match self.cell.phase() {
+                Phase::Running => return true,
+                Phase::Over => return false,
+                Phase::Starting => self.start().await,
+                Phase::Waiting => self.cell.ordered.notified().await,
+            }
+        }
+    }
+
+    async fn obey(&mut self, order: Control) {
+        match order {
+            Control::Start(incarnation) => {
+                if self.cell.phase() == Phase::Waiting {
+                    self.cx.incarnation = incarnation;
+                    self.cx.end = None;
+                    self.cell.begin(incarnation);
+                }
+            }
+            Control::Fail(failure) => {
+                if self.cell.phase() == Phase::Running {
+                    Box::pin(self.end(Reason::Failed(failure))).await;
+                }
+            }
+            Control::Halt { reason, keep_mail, done } => {
+                self.end_state(&reason).await;
+                self.cell.enter(if keep_mail { Phase::Waiting } else { Phase::Over });
+                if !keep_mail {
+                    self.cell.engine.remove_cell(&self.cell, reason);
+                }
+                acknowledge(done);
+            }
+        }
+    }
+
+    /// Makes the state for this life.
+    async fn start(&mut self) {
+        let args = self.args.clone();
+        let surroundings =
+            Current::Actor { cell: Arc::clone(&self.cell), span: SpanContext::default() };
+        let started = guarded(&self.cell, surroundings, "start", A::start(args, &mut self.cx)).await;
+        match started.and_then(std::convert::identity) {
+            Ok(state) => {
+                self.state = Some(state);
+                match self.cx.end.take() {
+                    Some(reason) => self.end(reason).await,
+                    None => {
+                        self.cell.enter(Phase::Running);
+                        self.cell.engine.started(&self.cell);
+                    }
+                }
+            }
+            Err(failure) => self.end(Reason::Failed(failure)).await,
+        }
+    }
+
+    /// Ends this life: the supervisor hears of it and gives the next order.
+    async fn end(&mut self, reason: Reason) {
+        if matches!(&reason, Reason::Failed(failure) if failure.kind != FailureKind::Error) {
+            self.state = None;
+        }
+        self.end_state(&reason).await;
+        self.cell.enter(Phase::Waiting);
+        self.cell.engine.life_ended(&self.cell, reason);
+    }
+
+    async fn end_state(&mut self, reason: &Reason) {
+        self.cell.engine.end_children(self.cell.id).await;
+        let Some(state) = self.state.take() else { return };
+        let surroundings =
+            Current::Actor { cell: Arc::clone(&self.cell), span: SpanContext::default() };
+        let stopping = surrounded(surroundings, caught("stop", state.stop(reason)));
+        match Clock::timeout(self.cell.engine.limits.stop_grace, stopping).await {
+            Some(Ok(())) => {}
+            Some(Err(failure)) => {
+                tracing::warn!(actor = %self.cell.id, %failure, "stop failed");
+            }
+            None => tracing::warn!(actor = %self.cell.id, "stop took too long and was dropped"),
+        }
+    }
+
+    /// Handles one message that came out of the mailbox.
+    pub(crate) async fn handle<M: Message>(&mut self, mut envelope: Envelope<M>)
+    where
+        A: Handler<M>,
+    {
+        // An actor that is over drops the envelope, which answers its caller.
+        if !self.settle().await {
+            return;
+        }
+        let Some(state) = &mut self.state else { return };
+        envelope.leave();
+        let Some(message) = envelope.message.take() else { return };
+        let started = Clock::now();
+        if started > envelope.deadline && !matches!(envelope.reply, ReplyTo::Nobody) {
+            // The caller has given up already; running the handler would only surprise it.
+            return envelope.settle(Err(AskError::Timeout {
+                actor: self.cell.id,
+                waited: started.since(envelope.queued),
+            }));
+        }
+        let context = envelope.trace.child();
+        let surroundings = Current::Actor { cell: Arc::clone(&self.cell), span: context };
+        let handler = state.handle(message, &mut self.cx);
+        let result = guarded(&self.cell, surroundings, M::NAME, handler).await;
+        self.cell.engine.tracer.record(Span {
+            context,
+            parent: envelope.trace.span_id,
+            kind: SpanKind::Handle,
+            actor: self.cell.id,
+            message: M::NAME,
+            queued: envelope.queued,
+            started,
+            ended: Clock::now(),
+            outcome: if result.is_ok() { Outcome::Ok } else { Outcome::Failed },
+        });
+        match result {
+            Ok(reply) => {
+                envelope.settle(Ok(reply));
+                if let Some(reason) = self.cx.end.take() {
+                    self.end(reason).await;
+                }
+            }
+            Err(failure) => {
+                let down = Down {
+                    id: self.cell.id,
+                    incarnation: self.cx.incarnation,
+                    reason: Reason::Failed(failure.clone()),
+                };
+                if matches!(envelope.reply, ReplyTo::Nobody) {
+                    self.cell.engine.dead_letter(self.cell.id, M::NAME, &down);
+                }
+                envelope.settle(Err(AskError::Died(down)));
+                self.end(Reason::Failed(failure)).await;
+            }
+        }
+    }
+}
+
+fn acknowledge(done: Option<oneshot::Sender<()>>) {
+    if let Some(done) = done {
+        // Whoever ordered it may have stopped waiting.
+        let _ = done.send(());
+    }
+}
+
+/// Runs user code: with its surroundings, panics caught, and dropped when the supervisor ordered the
+/// end of this life and the grace is over.
+async fn guarded<T>(
+    cell: &Arc<Cell>,
+    surroundings: Current,
+    place: &str,
+    future: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let mut future = pin!(surrounded(surroundings, caught(place, future)));
+    // Most handlers finish in one poll; only the others pay for listening to orders.
+    let first = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    if let Poll::Ready(result) = first {
+        return result;
+    }
+    loop {
+        let ordered = cell.ordered.notified();
+        if cell.halting() {
+            break;
+        }
+        tokio::select! {
+            biased;
+            result = &mut future => return result,
+            () = ordered => {}
+        }
+    }
+    // The order stays in the queue; put the wake-up back for the loop that obeys it.
+    cell.ordered.notify_one();
+    let grace = cell.engine.limits.stop_grace;
+    Clock::timeout(grace, future).await.unwrap_or_else(|| {
+        Err(Failure::new(
+            FailureKind::Hang,
+            format!("{place} did not finish within {grace:?} of the order to stop, and was dropped"),
+        ))
+    })
+}
+
+async fn caught<T>(place: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
+    AssertUnwindSafe(future)
+        .catch_unwind()
+        .await
+        .map_err(|payload| Failure::from_panic(payload.as_ref(), place))
+}
+
+async fn surrounded<T>(surroundings: Current, future: impl Future<Output = T>) -> T {
+    let mut home = Some(surroundings);
+    let mut future = pin!(future);
+    std::future::poll_fn(|cx| {
+        let _entered = Entered::new(&mut home);
+        future.as_mut().poll(cx)
+    })
+    .await
+}

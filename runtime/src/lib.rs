@@ -1,0 +1,61 @@
+//! Odeon: an actor runtime for training large models.
+//!
+//! An actor is a typed struct; a [`Ref`] to it works the same from any thread, process or node; a
+//! supervision tree decides what happens when it fails; every message leaves a span.
+//!
+//! ```text
+//!  driver process                      worker process (same binary)
+//!  your main + actors                  your actors, isolated from crashes
+//!        |                                   |
+//!      Engine ---- frames, unix socket ---- Engine
+//!        |
+//!        +-------- frames, QUIC ----------- Engine of another node
+//! ```
+//!
+//! The crate knows actors, references, supervision, links and processes. It does not know models,
+//! losses or HTTP.
+
+#![forbid(unsafe_code)]
+
+mod actor;
+mod cell;
+mod clock;
+mod current;
+mod engine;
+mod error;
+mod failure;
+mod host;
+mod id;
+pub mod inspect;
+mod limits;
+mod link;
+mod pending;
+mod registry;
+mod remote;
+mod request;
+pub mod shape;
+mod spawn;
+pub mod supervise;
+mod system;
+pub mod trace;
+mod wire;
+mod worker;
+
+pub use actor::{Actor, Context, Handler, Message, Wire};
+pub use cell::Phase;
+pub use clock::{Clock, Timestamp};
+pub use error::{AskError, Effect, NameError, SpawnError, SystemError, TellError};
+pub use failure::{Down, Failure, FailureKind, ProcessExit, Reason};
+pub use id::{ActorId, Incarnation, ProcessId, Ref};
+pub use limits::Limits;
+pub use registry::{ActorType, ActorTypes, Method, Registered};
+pub use request::{Ask, Recipient, Tell};
+pub use shape::Shape;
+pub use spawn::Spawn;
+pub use supervise::{Restart, Supervision};
+pub use system::{Job, System, SystemBuilder};
+pub use wire::{FrameError, Orphans, codec};
+pub use worker::{WorkerCommand, WorkerMode};
+
+#[doc(hidden)]
+pub use serde;

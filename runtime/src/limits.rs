@@ -1,0 +1,65 @@
+//! Every bound of the system in one place, each with its reason.
+
+use std::time::Duration;
+
+/// The bounds an engine lives within. Build one with [`Limits::default`] and change what you need.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Messages that wait in one actor's mailbox before senders wait too. Enough to keep a fast
+    /// sender and a fast handler both busy; few enough that a stuck actor is noticed.
+    pub mailbox_messages_max: usize,
+    /// Messages one process may have unhandled at one remote actor. The receiver returns credit as
+    /// it handles them, so a slow actor stops its senders and nobody else on the link.
+    pub credit_messages: u32,
+    /// Largest encoded message or reply. Bulk belongs in a `Blob`.
+    pub message_bytes_max: usize,
+    /// Bytes that wait for one link's writer before senders wait. A few round trips of bandwidth.
+    pub link_queue_bytes_max: usize,
+    /// Messages kept for an actor that is being placed again.
+    pub backlog_messages_max: usize,
+    /// How long an ask waits when the caller names no timeout. Long enough for a training step on a
+    /// slow machine, short enough that nothing waits for ever.
+    pub ask_timeout: Duration,
+    /// How often pending asks are checked against their deadlines.
+    pub sweep_interval: Duration,
+    /// How long `stop` waits for the handler that is running before the actor is killed.
+    pub stop_grace: Duration,
+    /// How long a worker process may take to say hello.
+    pub worker_start_timeout: Duration,
+    /// A link that is silent this long is lost.
+    pub link_idle_timeout: Duration,
+    /// How often an idle link says that it lives. A fraction of the idle time-out, so that one late
+    /// beat does not kill a link.
+    pub heartbeat_interval: Duration,
+    /// Worker processes one node runs at once.
+    pub workers_max: usize,
+    /// Notices of dead actors kept, so that a late ask learns why.
+    pub obituaries_max: usize,
+    /// Spans kept in a process.
+    pub trace_spans_max: usize,
+    /// Bytes of shared memory one job may hold in blobs on a node.
+    pub blob_bytes_quota: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            mailbox_messages_max: 1024,
+            credit_messages: 1024,
+            message_bytes_max: 4 << 20,
+            link_queue_bytes_max: 8 << 20,
+            backlog_messages_max: 4096,
+            ask_timeout: Duration::from_secs(30),
+            sweep_interval: Duration::from_millis(5),
+            stop_grace: Duration::from_secs(5),
+            worker_start_timeout: Duration::from_secs(10),
+            link_idle_timeout: Duration::from_secs(10),
+            heartbeat_interval: Duration::from_secs(2),
+            workers_max: 256,
+            obituaries_max: 4096,
+            trace_spans_max: 16_384,
+            blob_bytes_quota: 4 << 30,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The table of actor types and their remotely callable methods.
+//!
+//! [`register!`](crate::register) lists an actor's messages; [`job!`](crate::job) lists the actors of
+//! a binary, so that none silently vanishes from it and a worker can host every one.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::actor::{Actor, Handler, Message};
+use crate::cell::Cell;
+use crate::engine::Engine;
+use crate::failure::{Failure, FailureKind};
+use crate::host;
+use crate::remote::Inbound;
+use crate::wire::{HostOrder, codec};
+
+/// That an actor's messages are listed. Implemented by [`register!`](crate::register) and `#[actor]`.
+#[diagnostic::on_unimplemented(
+    message = "the messages of `{Self}` are not registered",
+    label = "`{Self}` cannot be spawned yet",
+    note = "list its messages: `odeon::register!({Self}: MessageOne, MessageTwo);`"
+)]
+pub trait Registered: Actor {
+    /// The type's row in the table.
+    fn actor_type() -> &'static ActorType;
+}
+
+/// One actor type: its name, its methods, and how to host one.
+pub struct ActorType {
+    pub(crate) name: &'static str,
+    pub(crate) methods: &'static [Method],
+    pub(crate) host: fn(&Arc<Engine>, &HostOrder) -> Result<Arc<Cell>, Failure>,
+}
+
+impl ActorType {
+    /// The row of `A`.
+    #[must_use]
+    pub const fn of<A: Registered>(methods: &'static [Method]) -> Self {
+        Self { name: A::NAME, methods, host: host_order::<A> }
+    }
+
+    /// The stable name of the actor type.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Debug for ActorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActorType")
+            .field("name", &self.name)
+            .field("methods", &self.methods)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One message that an actor type accepts.
+pub struct Method {
+    pub(crate) id: u64,
+    pub(crate) name: &'static str,
+    /// Decodes a call and puts it into the mailbox.
+    pub(crate) remote: fn(&Arc<Cell>, Inbound),
+    /// Puts an `Envelope<M>` (inside an option inside the `Any`) into the mailbox.
+    pub(crate) local: fn(&Arc<Cell>, &mut dyn Any),
+}
+
+impl Method {
+    /// The row of message `M` at actor `A`.
+    #[must_use]
+    pub const fn of<A: Handler<M>, M: Message>() -> Self {
+        Self {
+            id: M::METHOD,
+            name: M::NAME,
+            remote: crate::remote::deliver::<A, M>,
+            local: host::deliver_narrowed::<A, M>,
+        }
+    }
+}
+
+impl fmt::Debug for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{:016x}", self.name, self.id)
+    }
+}
+
+fn host_order<A: Registered>(
+    engine: &Arc<Engine>,
+    order: &HostOrder,
+) -> Result<Arc<Cell>, Failure> {
+    let args = codec::decode::<A::Args>(&order.args).map_err(|error| {
+        Failure::new(
+            FailureKind::UnknownActor,
+            format!("the arguments of {} cannot be read: {error}", A::NAME),
+        )
+    })?;
+    Ok(host::host::<A>(engine, order.id, order.parent, order.incarnation, args, order.orphans))
+}
+
+/// The actor types of a binary.
+pub type ActorTypes = &'static [fn() -> &'static ActorType];
+
+/// Lists the messages of an actor: `register!(Counter: Add, Get);`. Needed once per actor type;
+/// `#[actor]` does it by itself.
+#[macro_export]
+macro_rules! register {
+    ($actor:ty : $($message:ty),* $(,)?) => {
+        impl $crate::Registered for $actor {
+            fn actor_type() -> &'static $crate::ActorType {
+                static METHODS: &[$crate::Method] = &[$($crate::Method::of::<$actor, $message>()),*];
+                static TYPE: $crate::ActorType = $crate::ActorType::of::<$actor>(METHODS);
+                &TYPE
+            }
+        }
+    };
+}
+
+/// The job of a binary: the actor types that its worker processes can host.
+/// `odeon::job![Counter, Rollout].run(|system| async move { ... })` in `main` starts the driver, or
+/// becomes a worker when the process was started as one.
+#[macro_export]
+macro_rules! job {
+    ($($actor:ty),* $(,)?) => {{
+        static TYPES: &[fn() -> &'static $crate::ActorType] =
+            &[$(<$actor as $crate::Registered>::actor_type),*];
+        $crate::Job::new(env!("CARGO_PKG_NAME"), TYPES)
+    }};
+}

@@ -1,0 +1,117 @@
+//! The receiving end of a remote ask: decode, mailbox, and the answer back over the link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::actor::{Handler, Message, Wire};
+use crate::cell::{Cell, Sender};
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::error::AskError;
+use crate::host::{self, Envelope, ReplyTo};
+use crate::id::{ActorId, ProcessId};
+use crate::trace::SpanContext;
+use crate::wire::{Call, Frame, codec};
+
+/// A call that came over a link.
+pub(crate) struct Inbound {
+    payload: Bytes,
+    budget: Duration,
+    trace: SpanContext,
+    from: ProcessId,
+    back: Option<Back>,
+}
+
+/// The way back to a remote caller. Dropping it without an answer tells the caller that the actor
+/// died.
+pub(crate) struct Back {
+    engine: Arc<Engine>,
+    actor: ActorId,
+    call: u64,
+    to: ProcessId,
+}
+
+impl Back {
+    pub(crate) fn send<R: Wire>(self, outcome: Result<R, AskError>) {
+        let limit = self.engine.limits.message_bytes_max;
+        let lost = |why| AskError::BadReply { actor: self.actor, why };
+        let result = outcome.and_then(|reply| match codec::encode(&reply) {
+            Ok(bytes) if bytes.len() <= limit => Ok(Bytes::from(bytes)),
+            Ok(bytes) => {
+                Err(lost(format!("it has {} bytes, the limit is {limit}", bytes.len())))
+            }
+            Err(error) => Err(lost(error.to_string())),
+        });
+        self.engine.send_reply(self.call, self.to, result);
+    }
+}
+
+/// Puts a call into the mailbox of an actor that lives here, or answers why not.
+pub(crate) fn receive(engine: &Arc<Engine>, cell: &Arc<Cell>, call: Call) {
+    let refuse = |error| engine.refuse_call(&call, error);
+    if call.fence != 0 && call.fence != cell.incarnation() {
+        return refuse(AskError::Stale {
+            actor: cell.id,
+            fence: call.fence,
+            current: cell.incarnation(),
+        });
+    }
+    let Some(method) = cell.method(call.method) else {
+        return refuse(AskError::NoSuchMethod {
+            actor: cell.id,
+            method: format!("#{:016x} of {}", call.method, cell.actor.name),
+        });
+    };
+    // Credit bounds what honest peers send; this bounds all others.
+    let limits = &engine.limits;
+    if cell.queued() as usize > limits.mailbox_messages_max + 64 * limits.credit_messages as usize {
+        return refuse(AskError::Full { actor: cell.id, waited: Duration::ZERO });
+    }
+    let back = (call.call != 0).then(|| Back {
+        engine: Arc::clone(engine),
+        actor: cell.id,
+        call: call.call,
+        to: call.from,
+    });
+    let Call { payload, budget, trace, from, .. } = call;
+    (method.remote)(cell, Inbound { payload, budget, trace, from, back });
+}
+
+/// Decodes a call for `A` and puts it into its mailbox.
+pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, inbound: Inbound) {
+    let Inbound { payload, budget, trace, from, back } = inbound;
+    let now = Clock::now();
+    let (reply, sender) = match back {
+        Some(back) => (ReplyTo::Remote(back), Sender::RemoteAsk),
+        None => (ReplyTo::Nobody, Sender::RemoteTell(from)),
+    };
+    let (message, error) = match codec::decode::<M>(&payload) {
+        Ok(message) => (Some(message), None),
+        Err(error) => (None, Some(error)),
+    };
+    let envelope =
+        Envelope { message, reply, deadline: now.after(budget), queued: now, trace, sender, cell: None };
+    match error {
+        None => host::deliver::<A, M>(cell, envelope),
+        Some(error) => {
+            tracing::warn!(actor = %cell.id, message = M::NAME, %error, "unreadable message");
+            envelope.refuse(AskError::BadMessage { actor: cell.id, why: error.to_string() });
+        }
+    }
+}
+
+impl Engine {
+    /// Answers a call that cannot be delivered; a tell becomes a dead letter, and its credit goes
+    /// back.
+    pub(crate) fn refuse_call(&self, call: &Call, error: AskError) {
+        if call.call == 0 {
+            tracing::warn!(actor = %call.to, from = %call.from, %error, "dead letter");
+            self.dead_letters.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.send_to(call.from, &Frame::Credit { actor: call.to, to: call.from, messages: 1 });
+        } else {
+            self.send_reply(call.call, call.from, Err(error));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Spawning: a builder that is a future.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::actor::Actor;
+use crate::engine::{Engine, NewRow};
+use crate::error::SpawnError;
+use crate::failure::{Down, Reason};
+use crate::host;
+use crate::id::{ActorId, Ref};
+use crate::registry::Registered;
+use crate::supervise::{Restart, Supervision};
+use crate::wire::{HostOrder, LaunchOrder, Orphans, codec};
+
+/// An actor about to be spawned. Await it for a reference to an actor that has started;
+/// [`Spawn::start`] does not wait.
+#[must_use = "an actor is spawned when this is awaited"]
+pub struct Spawn<A: Actor> {
+    engine: Arc<Engine>,
+    parent: ActorId,
+    supervision: Supervision,
+    args: A::Args,
+    restart: Restart,
+    orphans: Orphans,
+    away: Option<LaunchOrder>,
+    _actor: PhantomData<fn(&A)>,
+}
+
+impl<A: Actor> fmt::Debug for Spawn<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawn").field("actor", &A::NAME).finish_non_exhaustive()
+    }
+}
+
+impl<A: Actor> Spawn<A> {
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        parent: ActorId,
+        supervision: Supervision,
+        args: A::Args,
+    ) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            parent,
+            supervision,
+            args,
+            restart: Restart::default(),
+            orphans: Orphans::default(),
+            away: None,
+            _actor: PhantomData,
+        }
+    }
+
+    /// When its supervisor starts it again; after failures, unless told otherwise.
+    pub const fn restart(mut self, restart: Restart) -> Self {
+        self.restart = restart;
+        self
+    }
+
+    /// What becomes of it when its supervisor's process is gone.
+    pub const fn orphans(mut self, orphans: Orphans) -> Self {
+        self.orphans = orphans;
+        self
+    }
+
+    /// In a worker process of its own: a crash there hurts nobody else.
+    pub fn isolated(mut self) -> Self {
+        self.away.get_or_insert_default();
+        self
+    }
+
+    /// In the worker process of this name, which it shares with other actors.
+    pub fn in_worker(mut self, name: impl Into<String>) -> Self {
+        self.away.get_or_insert_default().shared = Some(name.into());
+        self
+    }
+
+    /// In a worker process of this node.
+    pub fn on_node(mut self, node: impl Into<String>) -> Self {
+        self.away.get_or_insert_default().node = Some(node.into());
+        self
+    }
+}
+
+impl<A: Registered> Spawn<A> {
+    /// Spawns without waiting for its start: messages queue behind it, and a failure of the start
+    /// goes to the supervisor and to whoever asks.
+    ///
+    /// # Errors
+    /// The arguments cannot travel, or the system is shutting down.
+    pub fn start(self) -> Result<Ref<A>, SpawnError> {
+        if self.engine.is_closing() {
+            return Err(SpawnError::ShuttingDown);
+        }
+        let new =
+            NewRow { parent: self.parent, restart: self.restart, supervision: self.supervision };
+        let Some(launch) = self.away else {
+            let _runtime = self.engine.enter();
+            let id = self.engine.new_member(new);
+            host::host::<A>(&self.engine, id, self.parent, 1, self.args, self.orphans);
+            return Ok(Ref::from_id(id, 0));
+        };
+        let args =
+            codec::encode(&self.args).map_err(|error| SpawnError::BadArgs(error.to_string()))?;
+        let limit = self.engine.limits.message_bytes_max;
+        if args.len() > limit {
+            return Err(SpawnError::TooLarge { bytes: args.len(), limit });
+        }
+        let id = self.engine.new_member(new);
+        let host = HostOrder {
+            id,
+            parent: self.parent,
+            incarnation: 1,
+            actor: A::NAME.to_owned(),
+            args,
+            orphans: self.orphans,
+        };
+        self.engine.place(id, crate::engine::Placing { host, launch });
+        Ok(Ref::from_id(id, 0))
+    }
+
+    async fn run(self) -> Result<Ref<A>, SpawnError> {
+        let engine = Arc::clone(&self.engine);
+        let actor = self.start()?;
+        match engine.when_started(actor.id).await {
+            Ok(Ok(())) => Ok(actor),
+            Ok(Err(Down { reason: Reason::Failed(failure), .. })) => {
+                Err(SpawnError::Failed(failure))
+            }
+            Ok(Err(down)) => Err(SpawnError::Stopped(down)),
+            Err(_closed) => Err(SpawnError::ShuttingDown),
+        }
+    }
+}
+
+impl<A: Registered> IntoFuture for Spawn<A> {
+    type Output = Result<Ref<A>, SpawnError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}

@@ -1,0 +1,300 @@
+//! The way in: a system in this process, and the job that a binary is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::current::{Current, Entered};
+use crate::engine::{Engine, EngineConfig};
+use crate::error::{NameError, SystemError};
+use crate::failure::Failure;
+use crate::id::{ActorId, ProcessId, Ref};
+use crate::inspect::{self, ActorView};
+use crate::limits::Limits;
+use crate::registry::{ActorTypes, Registered};
+use crate::spawn::Spawn;
+use crate::supervise::Supervision;
+use crate::trace::Span;
+use crate::wire::{Answer, Request};
+use crate::worker::{self, WorkerCommand, WorkerMode, Workers};
+
+/// A running system as seen from one process. Cheap to clone; [`System::shutdown`] ends it.
+#[derive(Clone)]
+pub struct System {
+    engine: Arc<Engine>,
+    supervision: Supervision,
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("System")
+            .field("process", &self.engine.process)
+            .field("node", &self.engine.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl System {
+    /// An embedded system in this process. It starts worker processes from the running executable
+    /// when an actor asks for isolation, which needs a [`Job`] in `main`.
+    ///
+    /// # Errors
+    /// The path of the executable is not known.
+    pub async fn local() -> Result<Self, SystemError> {
+        Self::builder().start().await
+    }
+
+    /// Options first.
+    #[must_use]
+    pub fn builder() -> SystemBuilder {
+        SystemBuilder::default()
+    }
+
+    /// Spawns an actor at the top of the tree.
+    pub fn spawn<A: Registered>(&self, args: A::Args) -> Spawn<A> {
+        Spawn::new(&self.engine, ActorId::root(self.engine.process), self.supervision, args)
+    }
+
+    /// Gives an actor a name in this job.
+    ///
+    /// # Errors
+    /// The name is taken, or the node that keeps the names is out of reach.
+    pub async fn register<A: Registered>(&self, name: &str, actor: Ref<A>) -> Result<(), NameError> {
+        self.engine.register_name(name, actor.id, A::NAME).await
+    }
+
+    /// Finds an actor by its name in this job.
+    ///
+    /// # Errors
+    /// Nobody has the name, or an actor of another type has it.
+    pub async fn lookup<A: Registered>(&self, name: &str) -> Result<Ref<A>, NameError> {
+        self.engine.lookup_name(name, A::NAME).await.map(|id| Ref::from_id(id, 0))
+    }
+
+    /// Runs `future` so that references used in it send from this system. Needed only where one
+    /// process runs several systems and the actors live in another.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        let mut home = Some(Current::Scope(Arc::clone(&self.engine)));
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|cx| {
+            let _entered = Entered::new(&mut home);
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Waits for a failure that no supervisor could mend.
+    pub async fn failed(&self) -> Failure {
+        let mut failed = self.engine.watch_failure();
+        match failed.wait_for(Option::is_some).await {
+            Ok(failure) => failure.clone().expect("just seen to be there"),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// The actors hosted in this process and its workers.
+    pub async fn actors(&self) -> Vec<ActorView> {
+        let mut views = inspect::actors(&self.engine);
+        let workers: Vec<ProcessId> = self
+            .engine
+            .links
+            .iter()
+            .filter(|link| link.is_worker)
+            .map(|link| link.peer)
+            .collect();
+        for worker in workers {
+            let patience = Some(self.engine.limits.stop_grace);
+            if let Some(Answer::Inspected(more)) =
+                self.engine.request(worker, Request::Inspect, patience).await
+            {
+                views.extend(more);
+            }
+        }
+        views
+    }
+
+    /// Finished spans of this process, oldest first.
+    #[must_use]
+    pub fn spans(&self) -> Vec<Span> {
+        self.engine.tracer.spans()
+    }
+
+    /// Messages without an answer that nobody handled.
+    #[must_use]
+    pub fn dead_letters(&self) -> u64 {
+        self.engine.dead_letters.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// The worker processes of this node: their ids and the operating system's ids.
+    #[must_use]
+    pub fn workers(&self) -> Vec<(ProcessId, u32)> {
+        self.engine.workers.pids()
+    }
+
+    /// Which process hosts an actor that this process spawned; `None` while it is placed again.
+    #[must_use]
+    pub fn process_of<A>(&self, actor: Ref<A>) -> Option<ProcessId> {
+        self.engine.members.list().into_iter().find(|row| row.0 == actor.id).and_then(|row| row.3)
+    }
+
+    /// Kills a worker process with SIGKILL, as a crash would. Its actors restart by their policies.
+    #[must_use = "it may have been gone already"]
+    pub fn kill_worker(&self, process: ProcessId) -> bool {
+        self.engine.workers.kill(process)
+    }
+
+    /// Ends everything in order: actors (youngest first), worker processes, links.
+    pub async fn shutdown(self) {
+        self.engine.close().await;
+    }
+}
+
+/// Options of a [`System`].
+#[derive(Debug, Default)]
+#[must_use]
+pub struct SystemBuilder {
+    job: Option<String>,
+    node: Option<String>,
+    types: ActorTypes,
+    limits: Limits,
+    workers: Option<WorkerMode>,
+    supervision: Supervision,
+}
+
+impl SystemBuilder {
+    /// The job that names are scoped by, and its actor types.
+    pub fn job(mut self, job: Job) -> Self {
+        self.job = Some(job.name.to_owned());
+        self.types = job.types;
+        self
+    }
+
+    /// The node's name; the host's name unless told otherwise.
+    pub fn node(mut self, name: impl Into<String>) -> Self {
+        self.node = Some(name.into());
+        self
+    }
+
+    /// The bounds to live within.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How workers are run; as processes of the running executable unless told otherwise.
+    pub fn workers(mut self, mode: WorkerMode) -> Self {
+        self.workers = Some(mode);
+        self
+    }
+
+    /// How the top of the tree supervises what [`System::spawn`] makes.
+    pub const fn supervision(mut self, supervision: Supervision) -> Self {
+        self.supervision = supervision;
+        self
+    }
+
+    /// Starts the system.
+    ///
+    /// # Errors
+    /// The path of the executable is not known.
+    pub async fn start(self) -> Result<System, SystemError> {
+        let workers = match self.workers {
+            Some(mode) => mode,
+            None => WorkerMode::Processes(WorkerCommand::current_exe()?),
+        };
+        let node = self.node.unwrap_or_else(|| {
+            rustix::system::uname().nodename().to_string_lossy().into_owned()
+        });
+        let engine = Engine::start(EngineConfig {
+            process: ProcessId::random(),
+            job: self.job.unwrap_or_else(|| "default".to_owned()),
+            node,
+            limits: self.limits,
+            types: self.types,
+            workers: Workers::new(workers),
+        });
+        Ok(System { engine, supervision: self.supervision })
+    }
+}
+
+/// A binary's actors: made by [`job!`](crate::job), run in `main`. The same binary is the driver and
+/// the worker, so their type tables match by construction.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    name: &'static str,
+    types: ActorTypes,
+}
+
+impl Job {
+    /// See [`job!`](crate::job).
+    #[must_use]
+    pub const fn new(name: &'static str, types: ActorTypes) -> Self {
+        Self { name, types }
+    }
+
+    /// The names of its actor types.
+    pub fn actors(&self) -> impl Iterator<Item = &'static str> {
+        self.types.iter().map(|row| row().name())
+    }
+
+    /// Runs `main` with a system; in a process that was started as a worker, serves instead and never
+    /// returns to the caller's program.
+    ///
+    /// # Errors
+    /// What `main` returns, or a system that could not start.
+    pub fn run<T, E, F>(self, main: impl FnOnce(System) -> F) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: From<SystemError>,
+    {
+        self.run_with(|builder| builder, main)
+    }
+
+    /// [`Job::run`] with options.
+    ///
+    /// # Errors
+    /// What `main` returns, or a system that could not start.
+    pub fn run_with<T, E, F>(
+        self,
+        options: impl FnOnce(SystemBuilder) -> SystemBuilder,
+        main: impl FnOnce(System) -> F,
+    ) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: From<SystemError>,
+    {
+        self.serve_if_worker();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| SystemError::Io { doing: "starting tokio".to_owned(), source })?;
+        runtime.block_on(async {
+            let system = options(System::builder().job(self)).start().await?;
+            let outcome = main(system.clone()).await;
+            system.shutdown().await;
+            outcome
+        })
+    }
+
+    /// In a process that was started as a worker: serves, and exits when its node releases it or is
+    /// gone. Elsewhere: returns at once.
+    pub fn serve_if_worker(self) {
+        let Some(process) = worker::worker_id() else { return };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4))
+            .enable_all()
+            .build();
+        let served = runtime
+            .map_err(|source| SystemError::Io { doing: "starting tokio".to_owned(), source })
+            .and_then(|runtime| {
+                let served =
+                    runtime.block_on(worker::serve(process, self.types));
+                // A handler that blocks its thread must not keep the process.
+                runtime.shutdown_background();
+                served
+            });
+        if let Err(error) = &served {
+            tracing::error!(%error, "the worker process failed");
+        }
+        std::process::exit(i32::from(served.is_err()));
+    }
+}

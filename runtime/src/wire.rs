@@ -1,0 +1,393 @@
+//! Frames: everything that one process can say to another.
+//!
+//! A frame is a `u32` length of what follows, one byte of kind, and a body, all little-endian. Calls,
+//! replies, credit and cancellation have a fixed layout, since they are frequent; the rest is rare
+//! and goes through the codec.
+
+pub mod codec;
+
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::error::{AskError, NameError};
+use crate::failure::{Down, Failure, ProcessExit, Reason};
+use crate::id::{ActorId, Incarnation, ProcessId};
+use crate::trace::SpanContext;
+
+/// Raised when a frame's layout or meaning changes. Peers with different versions refuse each other.
+pub(crate) const VERSION: u32 = 1;
+
+/// Room for a frame's own fields beside the message it carries.
+const HEAD_BYTES_MAX: usize = 4096;
+
+/// What one process says to another.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Frame {
+    /// The first frame in both directions.
+    Hello(Hello),
+    /// A message for an actor.
+    Call(Call),
+    /// The answer to a call.
+    Reply { call: u64, to: ProcessId, result: Result<Bytes, AskError> },
+    /// The caller gave up: do not start the handler.
+    Cancel { call: u64, from: ProcessId, to: ActorId },
+    /// The actor has taken this many messages of this sender out of its mailbox.
+    Credit { actor: ActorId, to: ProcessId, messages: u32 },
+    /// A question between engines.
+    Request { request: u64, from: ProcessId, to: ProcessId, body: Request },
+    /// Its answer.
+    Answer { request: u64, to: ProcessId, body: Answer },
+    /// News for everybody.
+    Fact(Fact),
+    /// Nothing but a sign of life.
+    Beat,
+}
+
+/// Who speaks, in which version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    pub(crate) process: ProcessId,
+    pub(crate) job: String,
+    pub(crate) node: String,
+    /// Processes that can be reached through the speaker.
+    pub(crate) carries: Vec<ProcessId>,
+    /// Names that the speaker's node keeps.
+    pub(crate) names: Vec<NameRow>,
+}
+
+/// A message for an actor.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    /// The pending entry at the sender; 0 for a tell.
+    pub(crate) call: u64,
+    pub(crate) from: ProcessId,
+    pub(crate) to: ActorId,
+    pub(crate) fence: Incarnation,
+    pub(crate) method: u64,
+    /// What is left of the deadline.
+    pub(crate) budget: Duration,
+    pub(crate) trace: SpanContext,
+    pub(crate) payload: Bytes,
+}
+
+/// A question between engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Host this actor.
+    Host(HostOrder),
+    /// End the present life of an actor; with `keep_mail` another will follow.
+    Halt { id: ActorId, reason: Reason, keep_mail: bool },
+    /// Begin the next life of an actor that waits in place.
+    Start { id: ActorId, incarnation: Incarnation },
+    /// An actor that you keep the row of has ended a life.
+    Ended { id: ActorId, incarnation: Incarnation, reason: Reason },
+    /// Tell me when this actor ends.
+    Watch(ActorId),
+    /// Stop an actor that you keep the row of.
+    Stop(ActorId),
+    /// Give me a worker process.
+    Launch(LaunchOrder),
+    /// A worker process of its own is not needed any more.
+    Release(ProcessId),
+    /// Keep, find or forget a name.
+    Register(NameRow),
+    Lookup { job: String, name: String },
+    /// What is alive where you are.
+    Inspect,
+}
+
+/// What a process needs to host an actor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HostOrder {
+    pub(crate) id: ActorId,
+    pub(crate) parent: ActorId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) actor: String,
+    #[serde(with = "serde_bytes")]
+    pub(crate) args: Vec<u8>,
+    pub(crate) orphans: Orphans,
+}
+
+/// Which worker process an actor wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LaunchOrder {
+    /// Share the process of this name; `None` for a process of its own.
+    pub(crate) shared: Option<String>,
+    /// The node that should run it; `None` for the nearest with room.
+    pub(crate) node: Option<String>,
+}
+
+/// What becomes of an actor when the process that supervises it is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Orphans {
+    /// It stops at once: nobody could restart it any more.
+    #[default]
+    Stop,
+    /// It stops when nobody came back within this time.
+    StopAfter(Duration),
+    /// It runs on, unsupervised.
+    Keep,
+}
+
+/// A name and who has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameRow {
+    pub(crate) job: String,
+    pub(crate) name: String,
+    pub(crate) id: ActorId,
+    pub(crate) actor: String,
+}
+
+/// The answer to a [`Request`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Done,
+    Failed(Failure),
+    Down(Down),
+    Launched(ProcessId),
+    Name(Result<NameRow, NameError>),
+    Inspected(Vec<crate::inspect::ActorView>),
+}
+
+/// News for everybody.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Fact {
+    /// A process has joined; it is reached through whoever says so.
+    ProcessUp(ProcessId),
+    /// A process is gone.
+    ProcessDown(ProcessExit),
+    /// A name was given.
+    Named(NameRow),
+    /// A name is free again.
+    Unnamed { job: String, name: String, id: ActorId },
+    /// The speaker is leaving in order.
+    Leaving,
+}
+
+/// Bytes that are no frame.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// Longer than any frame may be.
+    #[error("a frame of {bytes} bytes, the limit is {limit}")]
+    TooLarge {
+        /// Its announced length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A kind that this version does not know.
+    #[error("unknown frame kind {0}")]
+    UnknownKind(u8),
+    /// The body ends early, goes on too long or cannot be read.
+    #[error("a malformed {kind} frame: {why}")]
+    Malformed {
+        /// Which kind.
+        kind: &'static str,
+        /// What was wrong.
+        why: String,
+    },
+}
+
+mod kind {
+    pub(super) const HELLO: u8 = 1;
+    pub(super) const CALL: u8 = 2;
+    pub(super) const REPLY: u8 = 3;
+    pub(super) const CANCEL: u8 = 4;
+    pub(super) const CREDIT: u8 = 5;
+    pub(super) const REQUEST: u8 = 6;
+    pub(super) const ANSWER: u8 = 7;
+    pub(super) const FACT: u8 = 8;
+    pub(super) const BEAT: u8 = 9;
+}
+
+impl Frame {
+    /// Whether it overtakes waiting calls: everything but calls and replies.
+    pub(crate) const fn is_control(&self) -> bool {
+        !matches!(self, Self::Call(_) | Self::Reply { .. } | Self::Cancel { .. })
+    }
+
+    /// Appends the frame.
+    pub(crate) fn encode(&self, out: &mut BytesMut) {
+        let start = out.len();
+        out.put_u32_le(0);
+        match self {
+            Self::Call(call) => {
+                out.reserve(96 + call.payload.len());
+                out.put_u8(kind::CALL);
+                out.put_u64_le(call.call);
+                out.put_u64_le(call.from.0);
+                put_actor(out, call.to);
+                out.put_u32_le(call.fence);
+                out.put_u64_le(call.method);
+                out.put_u64_le(call.budget.as_micros() as u64);
+                call.trace.put(out);
+                out.put_slice(&call.payload);
+            }
+            Self::Reply { call, to, result } => {
+                out.put_u8(kind::REPLY);
+                out.put_u64_le(*call);
+                out.put_u64_le(to.0);
+                match result {
+                    Ok(payload) => {
+                        out.put_u8(0);
+                        out.put_slice(payload);
+                    }
+                    Err(error) => {
+                        out.put_u8(1);
+                        put_coded(out, error);
+                    }
+                }
+            }
+            Self::Cancel { call, from, to } => {
+                out.put_u8(kind::CANCEL);
+                out.put_u64_le(*call);
+                out.put_u64_le(from.0);
+                put_actor(out, *to);
+            }
+            Self::Credit { actor, to, messages } => {
+                out.put_u8(kind::CREDIT);
+                put_actor(out, *actor);
+                out.put_u64_le(to.0);
+                out.put_u32_le(*messages);
+            }
+            Self::Request { request, from, to, body } => {
+                out.put_u8(kind::REQUEST);
+                out.put_u64_le(*request);
+                out.put_u64_le(from.0);
+                out.put_u64_le(to.0);
+                put_coded(out, body);
+            }
+            Self::Answer { request, to, body } => {
+                out.put_u8(kind::ANSWER);
+                out.put_u64_le(*request);
+                out.put_u64_le(to.0);
+                put_coded(out, body);
+            }
+            Self::Hello(hello) => {
+                out.put_u8(kind::HELLO);
+                put_coded(out, hello);
+            }
+            Self::Fact(fact) => {
+                out.put_u8(kind::FACT);
+                put_coded(out, fact);
+            }
+            Self::Beat => out.put_u8(kind::BEAT),
+        }
+        let length = (out.len() - start - 4) as u32;
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Takes one frame off the front of `input`; `None` when it is not complete yet.
+    ///
+    /// # Errors
+    /// The bytes are no frame; the link they came over cannot be trusted any more.
+    pub(crate) fn decode(
+        input: &mut BytesMut,
+        message_bytes_max: usize,
+    ) -> Result<Option<Self>, FrameError> {
+        let Some(head) = input.first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*head) as usize;
+        let limit = message_bytes_max.saturating_add(HEAD_BYTES_MAX);
+        if length > limit {
+            return Err(FrameError::TooLarge { bytes: length, limit });
+        }
+        if input.len() < 4 + length {
+            return Ok(None);
+        }
+        input.advance(4);
+        let body = input.split_to(length).freeze();
+        Self::decode_body(body).map(Some)
+    }
+
+    fn decode_body(mut body: Bytes) -> Result<Self, FrameError> {
+        let malformed = |kind| move |why: String| FrameError::Malformed { kind, why };
+        let short = |kind| move |_: bytes::TryGetError| FrameError::Malformed {
+            kind,
+            why: "it ends too early".to_owned(),
+        };
+        let kind = body.try_get_u8().map_err(short("empty"))?;
+        match kind {
+            kind::CALL => Self::decode_call(body).map_err(short("call")),
+            kind::REPLY => {
+                let short = short("reply");
+                let call = body.try_get_u64_le().map_err(short)?;
+                let to = ProcessId(body.try_get_u64_le().map_err(short)?);
+                let result = match body.try_get_u8().map_err(short)? {
+                    0 => Ok(body),
+                    1 => Err(codec::decode(&body).map_err(|e| malformed("reply")(e.0))?),
+                    tag => return Err(malformed("reply")(format!("unknown outcome {tag}"))),
+                };
+                Ok(Self::Reply { call, to, result })
+            }
+            kind::CANCEL => Self::decode_cancel(body).map_err(short("cancel")),
+            kind::CREDIT => Self::decode_credit(body).map_err(short("credit")),
+            kind::REQUEST => {
+                let short = short("request");
+                let request = body.try_get_u64_le().map_err(short)?;
+                let from = ProcessId(body.try_get_u64_le().map_err(short)?);
+                let to = ProcessId(body.try_get_u64_le().map_err(short)?);
+                let body = codec::decode(&body).map_err(|e| malformed("request")(e.0))?;
+                Ok(Self::Request { request, from, to, body })
+            }
+            kind::ANSWER => {
+                let short = short("answer");
+                let request = body.try_get_u64_le().map_err(short)?;
+                let to = ProcessId(body.try_get_u64_le().map_err(short)?);
+                let body = codec::decode(&body).map_err(|e| malformed("answer")(e.0))?;
+                Ok(Self::Answer { request, to, body })
+            }
+            kind::HELLO => codec::decode(&body)
+                .map(Self::Hello)
+                .map_err(|e| malformed("hello")(e.0)),
+            kind::FACT => {
+                codec::decode(&body).map(Self::Fact).map_err(|e| malformed("fact")(e.0))
+            }
+            kind::BEAT if body.is_empty() => Ok(Self::Beat),
+            kind::BEAT => Err(malformed("beat")("it goes on too long".to_owned())),
+            other => Err(FrameError::UnknownKind(other)),
+        }
+    }
+
+    fn decode_call(mut body: Bytes) -> Result<Self, bytes::TryGetError> {
+        Ok(Self::Call(Call {
+            call: body.try_get_u64_le()?,
+            from: ProcessId(body.try_get_u64_le()?),
+            to: get_actor(&mut body)?,
+            fence: body.try_get_u32_le()?,
+            method: body.try_get_u64_le()?,
+            budget: Duration::from_micros(body.try_get_u64_le()?),
+            trace: SpanContext::get(&mut body)?,
+            payload: body,
+        }))
+    }
+
+    fn decode_cancel(mut body: Bytes) -> Result<Self, bytes::TryGetError> {
+        let call = body.try_get_u64_le()?;
+        let from = ProcessId(body.try_get_u64_le()?);
+        Ok(Self::Cancel { call, from, to: get_actor(&mut body)? })
+    }
+
+    fn decode_credit(mut body: Bytes) -> Result<Self, bytes::TryGetError> {
+        let actor = get_actor(&mut body)?;
+        let to = ProcessId(body.try_get_u64_le()?);
+        Ok(Self::Credit { actor, to, messages: body.try_get_u32_le()? })
+    }
+}
+
+fn put_actor(out: &mut BytesMut, id: ActorId) {
+    out.put_u64_le(id.home.0);
+    out.put_u64_le(id.serial);
+}
+
+fn get_actor(body: &mut Bytes) -> Result<ActorId, bytes::TryGetError> {
+    Ok(ActorId { home: ProcessId(body.try_get_u64_le()?), serial: body.try_get_u64_le()? })
+}
+
+fn put_coded<T: Serialize>(out: &mut BytesMut, value: &T) {
+    let bytes = codec::encode(value).expect("the runtime's own types can be encoded");
+    out.put_slice(&bytes);
+}

@@ -1,0 +1,376 @@
+//! Worker processes of a node: started from the node's own executable, linked over a unix socket that
+//! is the worker's standard input, reaped and reported when they end.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::engine::{Engine, EngineConfig};
+use crate::error::SystemError;
+use crate::failure::{Failure, FailureKind, ProcessExit};
+use crate::id::ProcessId;
+use crate::limits::Limits;
+use crate::link;
+use crate::registry::ActorTypes;
+use crate::wire::{Fact, Frame, LaunchOrder};
+
+/// The variable that turns a process into a worker; its value is the id it shall have.
+const WORKER_ENV: &str = "ODEON_WORKER";
+
+/// The variable that names the job a worker serves.
+const JOB_ENV: &str = "ODEON_JOB";
+
+/// How to start a worker process.
+#[derive(Clone, Debug)]
+pub struct WorkerCommand {
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl WorkerCommand {
+    /// The running executable, without arguments.
+    ///
+    /// # Errors
+    /// The operating system does not tell where it is.
+    pub fn current_exe() -> Result<Self, SystemError> {
+        let program = std::env::current_exe().map_err(|source| SystemError::Io {
+            doing: "finding the executable to start workers from".to_owned(),
+            source,
+        })?;
+        Ok(Self::new(program))
+    }
+
+    /// Another executable; it must run the same [`Job`](crate::Job).
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), args: vec![], env: vec![] }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// How a node runs its workers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum WorkerMode {
+    /// Each is an operating system process.
+    Processes(WorkerCommand),
+    /// Each is a second engine inside this process, over a memory link: no isolation from crashes, no
+    /// start-up cost. For simulation and for places that may not start processes.
+    InProcess,
+}
+
+/// The workers of a node.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    mode: WorkerMode,
+    table: Mutex<HashMap<ProcessId, Worker>>,
+    shared: tokio::sync::Mutex<HashMap<String, ProcessId>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    pid: Option<Pid>,
+    exit: watch::Receiver<Option<ProcessExit>>,
+    inside: Option<Arc<Engine>>,
+}
+
+impl Workers {
+    pub(crate) fn new(mode: WorkerMode) -> Self {
+        Self { mode, table: Mutex::default(), shared: tokio::sync::Mutex::default() }
+    }
+
+    /// The process ids of the workers that run as processes.
+    pub(crate) fn pids(&self) -> Vec<(ProcessId, u32)> {
+        let table = self.table.lock();
+        table
+            .iter()
+            .filter_map(|(id, worker)| Some((*id, worker.pid?.as_raw_nonzero().get() as u32)))
+            .collect()
+    }
+
+    /// How a worker ended, waiting a moment for its status; `None` when it is not one of ours.
+    pub(crate) async fn exit_of(&self, process: ProcessId) -> Option<ProcessExit> {
+        let worker = self.table.lock().remove(&process)?;
+        if let Some(pid) = worker.pid {
+            // A worker without its link is of no use, whatever it still does.
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        }
+        if worker.inside.is_some() {
+            return Some(ProcessExit { process, status: "killed".to_owned() });
+        }
+        let mut exit = worker.exit;
+        let status = exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
+        status.or_else(|| Some(ProcessExit { process, status: "ended".to_owned() }))
+    }
+
+    /// Ends a worker in order: it may finish what its actors do, then it is killed.
+    pub(crate) async fn end(&self, engine: &Arc<Engine>, process: ProcessId) {
+        let Some((pid, mut exit, inside)) = self
+            .table
+            .lock()
+            .get(&process)
+            .map(|worker| (worker.pid, worker.exit.clone(), worker.inside.clone()))
+        else {
+            return;
+        };
+        if let Some(link) = engine.links.get(&process).map(|link| Arc::clone(&link)) {
+            link.push(&Frame::Fact(Fact::Leaving), true);
+        }
+        if let Some(inside) = inside {
+            Box::pin(inside.close()).await;
+            return;
+        }
+        let over = exit.wait_for(Option::is_some);
+        if Clock::timeout(engine.limits.stop_grace, over).await.is_none()
+            && let Some(pid) = pid
+        {
+            tracing::warn!(worker = %process, "a worker did not end in time and was killed");
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        }
+    }
+
+    pub(crate) async fn end_all(&self, engine: &Arc<Engine>) {
+        let workers: Vec<_> = self.table.lock().keys().copied().collect();
+        futures::future::join_all(workers.into_iter().map(|worker| self.end(engine, worker))).await;
+    }
+
+    /// Kills a worker as a crash would: for tests of what follows.
+    pub(crate) fn kill(&self, process: ProcessId) -> bool {
+        let Some((pid, inside)) =
+            self.table.lock().get(&process).map(|worker| (worker.pid, worker.inside.clone()))
+        else {
+            return false;
+        };
+        if let Some(inside) = inside {
+            inside.crash();
+        }
+        pid.is_none_or(|pid| rustix::process::kill_process_group(pid, Signal::KILL).is_ok())
+    }
+}
+
+impl Engine {
+    /// A worker process as ordered: the shared one of that name, or a new one.
+    pub(crate) async fn launch_here(
+        self: &Arc<Self>,
+        order: LaunchOrder,
+    ) -> Result<ProcessId, Failure> {
+        let Some(name) = order.shared else { return self.launch_new().await };
+        let mut shared = self.workers.shared.lock().await;
+        if let Some(process) = shared.get(&name).filter(|process| self.links.contains_key(process))
+        {
+            return Ok(*process);
+        }
+        let process = self.launch_new().await?;
+        shared.insert(name, process);
+        Ok(process)
+    }
+
+    async fn launch_new(self: &Arc<Self>) -> Result<ProcessId, Failure> {
+        let not_placed = |why: String| Failure::new(FailureKind::NotPlaced, why);
+        let running = self.workers.table.lock().len();
+        if running >= self.limits.workers_max {
+            return Err(not_placed(format!(
+                "node `{}` runs {running} worker processes, its limit",
+                self.node
+            )));
+        }
+        if self.is_closing() {
+            return Err(not_placed(format!("node `{}` is shutting down", self.node)));
+        }
+        let process = ProcessId::random();
+        let started = match &self.workers.mode {
+            WorkerMode::Processes(command) => self.start_process(process, command).await,
+            WorkerMode::InProcess => self.start_inside(process).await,
+        };
+        started.map_err(|error| not_placed(format!("a worker process did not start: {error}")))?;
+        Ok(process)
+    }
+
+    async fn start_process(
+        self: &Arc<Self>,
+        process: ProcessId,
+        command: &WorkerCommand,
+    ) -> Result<(), SystemError> {
+        let io = |doing: &str| {
+            let doing = doing.to_owned();
+            move |source| SystemError::Io { doing, source }
+        };
+        let (ours, theirs) =
+            std::os::unix::net::UnixStream::pair().map_err(io("making a socket pair"))?;
+        let child = Command::new(&command.program)
+            .args(&command.args)
+            .envs(command.env.iter().map(|(name, value)| (name, value)))
+            .env(WORKER_ENV, process.0.to_string())
+            .env(JOB_ENV, &self.job)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(io(&format!("starting {}", command.program.display())))?;
+        ours.set_nonblocking(true).map_err(io("preparing a socket"))?;
+        let stream = UnixStream::from_std(ours).map_err(io("preparing a socket"))?;
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+        let (tell, exit) = watch::channel(None);
+        self.workers.table.lock().insert(process, Worker { pid, exit, inside: None });
+        let engine = Arc::clone(self);
+        self.spawn_task(async move { engine.reap(process, child, tell).await });
+        let (reader, writer) = stream.into_split();
+        let greeting =
+            link::greet(Box::new(reader), Box::new(writer), self.hello(), &self.limits).await;
+        match greeting {
+            Ok(greeted) if greeted.hello.process == process => {
+                link::attach(self, greeted, true);
+                Ok(())
+            }
+            outcome => {
+                let status = self.workers.exit_of(process).await;
+                Err(match outcome {
+                    Err(error) => SystemError::Refused(format!(
+                        "{error} ({})",
+                        status.map_or_else(|| "still running".to_owned(), |exit| exit.status)
+                    )),
+                    Ok(_) => SystemError::Refused("another process answered".to_owned()),
+                })
+            }
+        }
+    }
+
+    /// Waits for a worker's end and reports it.
+    async fn reap(
+        self: Arc<Self>,
+        process: ProcessId,
+        mut child: Child,
+        tell: watch::Sender<Option<ProcessExit>>,
+    ) {
+        let status = match child.wait().await {
+            Ok(status) => match status.signal() {
+                Some(signal) => format!("signal {signal}{}", signal_name(signal)),
+                None => status.to_string(),
+            },
+            Err(error) => format!("its end could not be observed: {error}"),
+        };
+        tell.send_replace(Some(ProcessExit { process, status }));
+        // The link usually ends by itself; a grandchild that holds the socket must not keep it open.
+        if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
+            link.close("the worker process has ended");
+        }
+    }
+
+    /// A worker as a second engine in this process.
+    async fn start_inside(self: &Arc<Self>, process: ProcessId) -> Result<(), SystemError> {
+        let (ours, theirs) = tokio::io::duplex(256 << 10);
+        let worker = Self::start(EngineConfig {
+            process,
+            job: self.job.clone(),
+            node: self.node.clone(),
+            limits: self.limits.clone(),
+            types: self.types,
+            workers: Workers::new(WorkerMode::InProcess),
+        });
+        let (_tell, exit) = watch::channel(None);
+        let row = Worker { pid: None, exit, inside: Some(Arc::clone(&worker)) };
+        self.workers.table.lock().insert(process, row);
+        worker.uplink.get_or_init(|| self.process);
+        let (theirs_read, theirs_write) = tokio::io::split(theirs);
+        let (ours_read, ours_write) = tokio::io::split(ours);
+        let (up, down) = tokio::join!(
+            link::greet(Box::new(theirs_read), Box::new(theirs_write), worker.hello(), &self.limits),
+            link::greet(Box::new(ours_read), Box::new(ours_write), self.hello(), &self.limits),
+        );
+        link::attach(&worker, up?, false);
+        link::attach(self, down?, true);
+        Ok(())
+    }
+
+    /// Ends at once without a word, as a killed process would.
+    pub(crate) fn crash(self: &Arc<Self>) {
+        for link in self.links.iter() {
+            link.close("killed");
+        }
+        for cell in self.cells.iter() {
+            cell.order(crate::cell::Control::Halt {
+                reason: crate::failure::Reason::Unknown,
+                keep_mail: false,
+                done: None,
+            });
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        6 => " (SIGABRT)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        _ => "",
+    }
+}
+
+/// The id this process shall have as a worker, when it was started as one.
+pub(crate) fn worker_id() -> Option<ProcessId> {
+    std::env::var(WORKER_ENV).ok()?.parse().ok().map(ProcessId)
+}
+
+/// Serves as a worker until the node releases it or is gone.
+pub(crate) async fn serve(
+    process: ProcessId,
+    types: ActorTypes,
+) -> Result<(), SystemError> {
+    let io = |doing: &'static str| move |source| SystemError::Io { doing: doing.to_owned(), source };
+    // A worker must not outlive its node, even one that is killed.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|errno| io("asking to end with the node")(errno.into()))?;
+    let socket = std::os::fd::AsFd::as_fd(&std::io::stdin())
+        .try_clone_to_owned()
+        .map_err(io("taking over the socket of the node"))?;
+    // Nothing that an actor starts may inherit the socket.
+    let null = std::fs::File::open("/dev/null").map_err(io("opening /dev/null"))?;
+    rustix::stdio::dup2_stdin(&null).map_err(|errno| io("closing standard input")(errno.into()))?;
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    socket.set_nonblocking(true).map_err(io("preparing the socket"))?;
+    let stream = UnixStream::from_std(socket).map_err(io("preparing the socket"))?;
+    let limits = Limits::default();
+    let engine = Engine::start(EngineConfig {
+        process,
+        job: std::env::var(JOB_ENV).unwrap_or_default(),
+        node: format!("worker-{}", std::process::id()),
+        limits: limits.clone(),
+        types,
+        workers: Workers::new(WorkerMode::InProcess),
+    });
+    let (reader, writer) = stream.into_split();
+    let greeted =
+        link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;
+    engine.uplink.get_or_init(|| greeted.hello.process);
+    let link = link::attach(&engine, greeted, false);
+    while !link.is_closed() {
+        Clock::sleep(limits.sweep_interval * 4).await;
+    }
+    engine.close().await;
+    Ok(())
+}

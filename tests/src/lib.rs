@@ -1,0 +1,1 @@
+//! Harness shared by the tests in `tests/`: see each module.
