@@ -1,1 +1,48 @@
-//! Under construction.
+//! Devices, tensors and the fused operations that train and sample models.
+//!
+//! The unit is the coarse operation, not the tensor: about twenty of them, each with a backward
+//! pass written by hand, behind one trait, [`Backend`].
+//! [`Cpu`] implements it with blocked matrix products, a thread pool of its own and vectorised
+//! loops without libm calls. A [`Tape`] records the operations of one step and gives the gradient;
+//! before it runs, every activation has its place in an [`Arena`], so a step of the same shape
+//! allocates nothing and its memory is known in advance.
+//! Parameters, gradients and optimiser moments are flat buffers; [`Layout`] names views of them.
+//!
+//! This crate knows nothing of models, losses, actors or networks.
+//!
+//! ```
+//! use odeon_gpu::{Arena, Backend, Cpu, Param, Tape};
+//!
+//! let cpu = Cpu::new(1);
+//! let weights = cpu.buffer(&[1.0, 2.0, 3.0, 4.0]); // two outputs of two inputs
+//! let mut tape = Tape::<Cpu>::new();
+//! let x = tape.input(1, 2);
+//! let y = tape.linear(x, Param::new(0, 0..4), 2);
+//! let plan = tape.plan_training(&[true], &[y]);
+//! let mut arena = Arena::default();
+//! arena.prepare(&cpu, &plan);
+//! tape.write(&cpu, &mut arena, &plan, x, &[1.0, 1.0]);
+//! tape.forward(&cpu, &mut arena, &plan, &[&weights]);
+//! assert_eq!(tape.read(&cpu, &arena, &plan, y), [3.0, 7.0]);
+//!
+//! let mut gradients = [Some(cpu.alloc(4))];
+//! tape.seed(&cpu, &mut arena, &plan, y, &[1.0, 0.5]);
+//! tape.backward(&cpu, &mut arena, &plan, &[&weights], &mut gradients);
+//! assert_eq!(cpu.to_vec(gradients[0].as_ref().unwrap()), [1.0, 1.0, 0.5, 0.5]);
+//! ```
+
+pub mod backend;
+pub mod conformance;
+pub mod cpu;
+pub mod device;
+pub mod layout;
+pub mod tape;
+
+pub use backend::{
+    AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
+    Strides, VocabGrad, VocabStats,
+};
+pub use cpu::Cpu;
+pub use device::{Device, DeviceError};
+pub use layout::{Entry, Layout};
+pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Tape, Var, VocabVars};

@@ -1,0 +1,469 @@
+//! The operations every device implements.
+//!
+//! Conventions: activations are row-major `[rows, columns]` f32, one row a token, sequences packed
+//! one after the other without padding. Weights are `[outputs, inputs]`, as Hugging Face stores
+//! them. Index lists (tokens, positions, bounds) are small host slices.
+//! An operation that produces a gradient takes a [`Store`]: the first contribution to a gradient
+//! overwrites it, later ones add, so gradients need no clearing pass.
+//! Each operation is deterministic for a fixed number of threads.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+/// Whether a result replaces what the destination holds or adds to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// Overwrite.
+    Set,
+    /// Accumulate.
+    Add,
+}
+
+/// Element steps of a matrix in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// From a row to the next.
+    pub row: usize,
+    /// From a column to the next.
+    pub col: usize,
+    /// From a matrix of the batch to the next.
+    pub batch: usize,
+}
+
+impl Strides {
+    /// A single row-major matrix with `columns` columns.
+    #[must_use]
+    pub fn rows(columns: usize) -> Self {
+        Self {
+            row: columns,
+            col: 1,
+            batch: 0,
+        }
+    }
+
+    /// The transpose of a single row-major matrix that has `columns` columns in memory.
+    #[must_use]
+    pub fn transposed(columns: usize) -> Self {
+        Self {
+            row: 1,
+            col: columns,
+            batch: 0,
+        }
+    }
+
+    /// The same steps inside a matrix, `batch` elements between matrices.
+    #[must_use]
+    pub fn batched(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    /// Elements from the first to one past the last that a `batch x rows x cols` access touches.
+    #[must_use]
+    pub fn extent(self, batch: usize, rows: usize, cols: usize) -> usize {
+        if batch * rows * cols == 0 {
+            return 0;
+        }
+        (batch - 1) * self.batch + (rows - 1) * self.row + (cols - 1) * self.col + 1
+    }
+}
+
+/// A batch of strided products, `c[m, n] = scale * a[m, k] b[k, n]`, stored or added.
+#[derive(Clone, Copy, Debug)]
+pub struct MatMul {
+    /// Number of independent products.
+    pub batch: usize,
+    /// Rows of `a` and `c`.
+    pub m: usize,
+    /// Columns of `b` and `c`.
+    pub n: usize,
+    /// Columns of `a` and rows of `b`.
+    pub k: usize,
+    /// Steps of `a`.
+    pub a: Strides,
+    /// Steps of `b`.
+    pub b: Strides,
+    /// Steps of `c`; matrices of the batch must not overlap.
+    pub c: Strides,
+    /// Factor on the product.
+    pub scale: f32,
+    /// Overwrite or accumulate.
+    pub store: Store,
+}
+
+impl MatMul {
+    /// `y[rows, outputs] = x[rows, inputs] W^T` for a weight `W[outputs, inputs]`.
+    #[must_use]
+    pub fn linear(rows: usize, outputs: usize, inputs: usize) -> Self {
+        Self {
+            batch: 1,
+            m: rows,
+            n: outputs,
+            k: inputs,
+            a: Strides::rows(inputs),
+            b: Strides::transposed(inputs),
+            c: Strides::rows(outputs),
+            scale: 1.0,
+            store: Store::Set,
+        }
+    }
+
+    /// `dx[rows, inputs] = dy[rows, outputs] W`: the input gradient of [`linear`](Self::linear).
+    #[must_use]
+    pub fn linear_dx(rows: usize, outputs: usize, inputs: usize) -> Self {
+        Self {
+            n: inputs,
+            k: outputs,
+            a: Strides::rows(outputs),
+            b: Strides::rows(inputs),
+            c: Strides::rows(inputs),
+            ..Self::linear(rows, outputs, inputs)
+        }
+    }
+
+    /// `dW[outputs, inputs] = dy^T x`: the weight gradient of [`linear`](Self::linear).
+    #[must_use]
+    pub fn linear_dw(rows: usize, outputs: usize, inputs: usize) -> Self {
+        Self {
+            m: outputs,
+            n: inputs,
+            k: rows,
+            a: Strides::transposed(outputs),
+            b: Strides::rows(inputs),
+            c: Strides::rows(inputs),
+            ..Self::linear(rows, outputs, inputs)
+        }
+    }
+
+    /// The same product times a factor.
+    #[must_use]
+    pub fn scaled(self, scale: f32) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// The same product with another way of storing.
+    #[must_use]
+    pub fn stored(self, store: Store) -> Self {
+        Self { store, ..self }
+    }
+}
+
+/// Which pairs of a head rotary embedding turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// Element `i` with `i + dim/2`: Hugging Face Llama and Qwen weights.
+    #[default]
+    HalfSplit,
+    /// Element `2i` with `2i + 1`: the original RoFormer paper, and GGUF files of Llama.
+    Interleaved,
+}
+
+/// Rotary position embedding (Su et al. 2021, RoFormer) of the leading heads of each row, in place.
+///
+/// Pair `i` of a head at position `p` turns by `p * theta^(-2i/head_dim)`.
+#[derive(Clone, Copy, Debug)]
+pub struct RopeShape {
+    /// Heads to turn, from the start of the row (queries, then keys).
+    pub heads: usize,
+    /// Elements of a head, even.
+    pub head_dim: usize,
+    /// Elements from a row to the next.
+    pub row_stride: usize,
+    /// Base of the frequencies.
+    pub theta: f32,
+    /// Pairing.
+    pub style: RopeStyle,
+}
+
+/// Causal grouped-query attention over rows that hold `[queries | keys | values]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+}
+
+impl AttentionShape {
+    /// Elements of a row of queries, keys and values.
+    #[must_use]
+    pub fn qkv_cols(self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    /// Elements of a row of outputs.
+    #[must_use]
+    pub fn out_cols(self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Factor on the scores, `1/sqrt(head_dim)`.
+    #[must_use]
+    pub fn scale(self) -> f32 {
+        1.0 / (self.head_dim as f32).sqrt()
+    }
+}
+
+/// Where the fused vocabulary operation puts its results, one number a row.
+#[derive(Debug)]
+pub struct VocabStats<V> {
+    /// Log-probability of the row's label.
+    pub logprob: V,
+    /// Entropy of the row's distribution, in nats.
+    pub entropy: V,
+    /// Log of the sum of exponentials of the row's logits, kept for the backward pass.
+    pub logsumexp: V,
+}
+
+/// Gradients that come into and leave the backward pass of the fused vocabulary operation.
+#[derive(Debug)]
+pub struct VocabGrad<V, M> {
+    /// Loss gradient with respect to each row's log-probability; absent means zero.
+    pub logprob: Option<V>,
+    /// Loss gradient with respect to each row's entropy; absent means zero.
+    pub entropy: Option<V>,
+    /// Gradient of the hidden rows, if wanted.
+    pub dx: Option<(M, Store)>,
+    /// Gradient of the head `[vocabulary, inputs]`, if wanted; always added to.
+    pub dw: Option<M>,
+}
+
+/// A run of parameters that share optimiser settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// Elements of the flat buffer.
+    pub range: Range<usize>,
+    /// Decoupled weight decay.
+    pub weight_decay: f32,
+}
+
+/// One AdamW step (Loshchilov and Hutter 2019, algorithm 2, with the learning rate on the decay).
+#[derive(Clone, Copy, Debug)]
+pub struct AdamW {
+    /// Learning rate.
+    pub lr: f32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub eps: f32,
+    /// Number of this step, from 1: corrects the bias of the moments.
+    pub step: u64,
+    /// Factor on the gradients, for clipping and averaging.
+    pub grad_scale: f32,
+}
+
+/// A device's memory and its implementation of the operations.
+///
+/// Implementations are checked by [`conformance`](crate::conformance).
+pub trait Backend: Clone + Debug + Send + Sync + 'static {
+    /// Owned device memory; the default is empty.
+    type Buffer: Default + Debug + Send + Sync;
+    /// Shared part of a buffer.
+    type View<'a>: Copy + Debug + Send + Sync;
+    /// Exclusive part of a buffer.
+    type ViewMut<'a>: Debug + Send;
+    /// A weight rearranged for products with few rows.
+    type Packed: Debug + Send + Sync;
+
+    /// Memory for `len` elements, zero.
+    fn alloc(&self, len: usize) -> Self::Buffer;
+    /// Elements of a buffer.
+    fn len(buffer: &Self::Buffer) -> usize;
+    /// Part of a buffer.
+    fn view(buffer: &Self::Buffer, range: Range<usize>) -> Self::View<'_>;
+    /// Part of a buffer, to write.
+    fn view_mut(buffer: &mut Self::Buffer, range: Range<usize>) -> Self::ViewMut<'_>;
+    /// Copies host elements to the device.
+    fn write(&self, dst: Self::ViewMut<'_>, src: &[f32]);
+    /// Copies device elements to the host.
+    fn read(&self, src: Self::View<'_>, dst: &mut [f32]);
+    /// Runs `work` where the operations run, so that a run of operations enters the pool once.
+    fn scope<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
+    /// How many parts to split `rows` independent rows of decoding into, each run as one task.
+    fn lanes(&self, rows: usize) -> usize;
+    /// Runs independent tasks, each on one thread, all done on return.
+    fn run_lanes<T: Send>(&self, tasks: &mut [T], work: impl Fn(&Self, &mut T) + Sync);
+
+    /// A new buffer with these elements.
+    fn buffer(&self, values: &[f32]) -> Self::Buffer {
+        let mut buffer = self.alloc(values.len());
+        self.write(Self::view_mut(&mut buffer, 0..values.len()), values);
+        buffer
+    }
+
+    /// A whole buffer on the host.
+    fn to_vec(&self, buffer: &Self::Buffer) -> Vec<f32> {
+        let len = Self::len(buffer);
+        let mut values = vec![0.0; len];
+        self.read(Self::view(buffer, 0..len), &mut values);
+        values
+    }
+
+    /// Batched, strided matrix product.
+    fn matmul(&self, call: MatMul, a: Self::View<'_>, b: Self::View<'_>, c: Self::ViewMut<'_>);
+
+    /// Copies.
+    fn copy(&self, src: Self::View<'_>, dst: Self::ViewMut<'_>);
+    /// Sets every element.
+    fn fill(&self, dst: Self::ViewMut<'_>, value: f32);
+    /// `dst += scale * src`.
+    fn axpy(&self, scale: f32, src: Self::View<'_>, dst: Self::ViewMut<'_>);
+    /// Adds `bias[cols]` to each row.
+    fn add_bias(&self, bias: Self::View<'_>, rows: Self::ViewMut<'_>);
+    /// `dst[cols] += sum over rows`: the gradient of [`add_bias`](Self::add_bias).
+    fn sum_rows(&self, rows: Self::View<'_>, dst: Self::ViewMut<'_>);
+    /// Sum of squares, accumulated in f64: the gradient norm.
+    fn sum_squares(&self, src: Self::View<'_>) -> f64;
+
+    /// `y = x / rms(x) * weight` a row (Zhang and Sennrich 2019); `inv_rms[rows]` is kept for the
+    /// backward pass.
+    fn rms_norm(
+        &self,
+        eps: f32,
+        x: Self::View<'_>,
+        weight: Self::View<'_>,
+        y: Self::ViewMut<'_>,
+        inv_rms: Self::ViewMut<'_>,
+    );
+    /// Backward of [`rms_norm`](Self::rms_norm). With [`Store::Add`] it is fused with the residual
+    /// branch: `dx` already holds that branch's gradient. `dweight` is added to.
+    fn rms_norm_backward(
+        &self,
+        x: Self::View<'_>,
+        weight: Self::View<'_>,
+        inv_rms: Self::View<'_>,
+        dy: Self::View<'_>,
+        dx: (Self::ViewMut<'_>, Store),
+        dweight: Option<Self::ViewMut<'_>>,
+    );
+
+    /// Turns the leading heads of each row by its position, in place.
+    fn rope(&self, shape: RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
+    /// Turns them back: the gradient of [`rope`](Self::rope).
+    fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
+
+    /// Causal attention inside each sequence. `bounds` has one more entry than there are
+    /// sequences: sequence `s` is rows `bounds[s]..bounds[s + 1]`. `lse[rows, heads]` keeps the log
+    /// of each softmax denominator (Dao et al. 2022) for the backward pass, which recomputes the
+    /// probabilities tile by tile.
+    fn attention(
+        &self,
+        shape: AttentionShape,
+        bounds: &[u32],
+        qkv: Self::View<'_>,
+        out: Self::ViewMut<'_>,
+        lse: Self::ViewMut<'_>,
+    );
+    /// Backward of [`attention`](Self::attention); overwrites `dqkv`.
+    #[allow(clippy::too_many_arguments, reason = "an operation with six operands")]
+    fn attention_backward(
+        &self,
+        shape: AttentionShape,
+        bounds: &[u32],
+        qkv: Self::View<'_>,
+        out: Self::View<'_>,
+        lse: Self::View<'_>,
+        dout: Self::View<'_>,
+        dqkv: Self::ViewMut<'_>,
+    );
+
+    /// `y = silu(gate) * up` for rows `[gate | up]` of `2 * cols` elements (Shazeer 2020).
+    fn swiglu(&self, cols: usize, x: Self::View<'_>, y: Self::ViewMut<'_>);
+    /// Backward of [`swiglu`](Self::swiglu); overwrites `dx`.
+    fn swiglu_backward(
+        &self,
+        cols: usize,
+        x: Self::View<'_>,
+        dy: Self::View<'_>,
+        dx: Self::ViewMut<'_>,
+    );
+
+    /// `dst[i] = table[rows[i]]`: embedding look-up, or a selection of rows.
+    fn gather(&self, cols: usize, rows: &[u32], table: Self::View<'_>, dst: Self::ViewMut<'_>);
+    /// `table[rows[i]] += src[i]`: the gradient of [`gather`](Self::gather).
+    fn scatter_add(&self, cols: usize, rows: &[u32], src: Self::View<'_>, table: Self::ViewMut<'_>);
+
+    /// Log-probability, entropy and log-sum-exp of `scale * x W^T` a row, the vocabulary taken in
+    /// chunks, so that the logits of all rows never exist at once.
+    fn vocab(
+        &self,
+        scale: f32,
+        x: Self::View<'_>,
+        w: Self::View<'_>,
+        labels: &[u32],
+        out: VocabStats<Self::ViewMut<'_>>,
+    );
+    /// Backward of [`vocab`](Self::vocab): recomputes each chunk of logits and uses
+    /// `dlogp/dz_j = 1[j = label] - p_j` and `dH/dz_j = -p_j (ln p_j + H)`.
+    fn vocab_backward(
+        &self,
+        scale: f32,
+        x: Self::View<'_>,
+        w: Self::View<'_>,
+        labels: &[u32],
+        saved: VocabStats<Self::View<'_>>,
+        grad: VocabGrad<Self::View<'_>, Self::ViewMut<'_>>,
+    );
+
+    /// One optimiser step over the named segments of the flat buffers; the rest stays untouched.
+    fn adamw(
+        &self,
+        call: AdamW,
+        segments: &[Segment],
+        params: &mut Self::Buffer,
+        grads: &Self::Buffer,
+        moment1: &mut Self::Buffer,
+        moment2: &mut Self::Buffer,
+    );
+
+    /// Rearranges a weight `[outputs, inputs]` for [`packed_linear`](Self::packed_linear).
+    fn pack(&self, outputs: usize, inputs: usize, weight: Self::View<'_>) -> Self::Packed;
+    /// Rearranges again into the same memory, after the weights changed.
+    fn repack(&self, weight: Self::View<'_>, packed: &mut Self::Packed);
+    /// `y = x W^T`, stored or added, for few rows. A row's result is bit for bit the same whatever
+    /// other rows stand in the call, so sampling does not depend on the batch.
+    fn packed_linear(
+        &self,
+        x: Self::View<'_>,
+        w: &Self::Packed,
+        y: Self::ViewMut<'_>,
+        store: Store,
+    );
+    /// Elements that the key-value cache of one sequence of at most `capacity` tokens takes in one
+    /// layer.
+    fn cache_len(shape: AttentionShape, capacity: usize) -> usize;
+    /// Writes each row's key and value into its sequence's cache.
+    ///
+    /// `rows[i]` says which cache row `i` of `qkv` belongs to and at which position; caches of
+    /// `capacity` tokens each lie one after the other.
+    fn cache_append(
+        &self,
+        shape: AttentionShape,
+        capacity: usize,
+        rows: &[CacheRow],
+        qkv: Self::View<'_>,
+        cache: Self::ViewMut<'_>,
+    );
+    /// Attention of each row's queries over its sequence's cache, positions up to its own.
+    fn cache_attention(
+        &self,
+        shape: AttentionShape,
+        capacity: usize,
+        rows: &[CacheRow],
+        qkv: Self::View<'_>,
+        cache: Self::View<'_>,
+        out: Self::ViewMut<'_>,
+    );
+}
+
+/// Where a row of a decoding step stands in the key-value cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheRow {
+    /// Which sequence's cache.
+    pub slot: u32,
+    /// Position of the row's token, from 0.
+    pub position: u32,
+}

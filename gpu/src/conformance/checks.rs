@@ -1,0 +1,562 @@
+//! One check of each operation.
+
+use super::{FORWARD, Noise, close, dot, gradient_close, reference, wide};
+use crate::backend::{
+    AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
+    Strides, VocabGrad, VocabStats,
+};
+use crate::tape::{Arena, LinearExtras, Param, Tape};
+
+fn view<B: Backend>(buffer: &B::Buffer) -> B::View<'_> {
+    B::view(buffer, 0..B::len(buffer))
+}
+
+fn view_mut<B: Backend>(buffer: &mut B::Buffer) -> B::ViewMut<'_> {
+    let len = B::len(buffer);
+    B::view_mut(buffer, 0..len)
+}
+
+/// Strided, batched, scaled and accumulated products.
+pub fn matmul<B: Backend>(b: &B) {
+    let mut noise = Noise(1);
+    let calls = [
+        MatMul::linear(33, 65, 17),
+        MatMul::linear_dx(7, 130, 9).scaled(0.5),
+        MatMul::linear_dw(70, 5, 40).stored(Store::Add),
+        MatMul::linear(1, 300, 64),
+        MatMul {
+            batch: 3,
+            a: Strides::rows(11).batched(60),
+            b: Strides::transposed(10).batched(70),
+            c: Strides::rows(9).batched(50),
+            ..MatMul::linear(5, 7, 10)
+        },
+    ];
+    for call in calls {
+        let a = noise.vec(call.a.extent(call.batch, call.m, call.k));
+        let w = noise.vec(call.b.extent(call.batch, call.k, call.n));
+        let c = noise.vec(call.c.extent(call.batch, call.m, call.n));
+        let mut want = wide(&c);
+        reference::matmul(call, &wide(&a), &wide(&w), &mut want);
+        let mut got = b.buffer(&c);
+        b.matmul(
+            call,
+            view::<B>(&b.buffer(&a)),
+            view::<B>(&b.buffer(&w)),
+            view_mut::<B>(&mut got),
+        );
+        close(&format!("{call:?}"), FORWARD, &b.to_vec(&got), &want);
+    }
+}
+
+/// Copy, fill, scaled addition, bias.
+pub fn elementwise<B: Backend>(b: &B) {
+    let mut noise = Noise(2);
+    let (x, y) = (noise.vec(40_001), noise.vec(40_001));
+    let (dx, mut dy) = (b.buffer(&x), b.buffer(&y));
+    b.axpy(-0.75, view::<B>(&dx), view_mut::<B>(&mut dy));
+    let want: Vec<f64> = wide(&x)
+        .iter()
+        .zip(wide(&y))
+        .map(|(x, y)| y - 0.75 * x)
+        .collect();
+    close("axpy", FORWARD, &b.to_vec(&dy), &want);
+    b.copy(view::<B>(&dx), view_mut::<B>(&mut dy));
+    assert_eq!(b.to_vec(&dy), x, "copy");
+    b.add_bias(B::view(&dx, 0..39), B::view_mut(&mut dy, 39..39 * 4));
+    let want: Vec<f64> = (39..39 * 4)
+        .map(|i| f64::from(x[i]) + f64::from(x[i % 39]))
+        .collect();
+    close("add_bias", FORWARD, &b.to_vec(&dy)[39..39 * 4], &want);
+    b.fill(view_mut::<B>(&mut dy), 1.5);
+    assert!(b.to_vec(&dy).iter().all(|&v| v == 1.5), "fill");
+}
+
+/// Sum of squares and column sums.
+pub fn reductions<B: Backend>(b: &B) {
+    let x = Noise(3).vec(50_003);
+    let dx = b.buffer(&x);
+    let want: f64 = wide(&x).iter().map(|v| v * v).sum();
+    let got = b.sum_squares(view::<B>(&dx));
+    assert!(
+        (got / want - 1.0).abs() < 1e-6,
+        "sum_squares: {got} instead of {want}"
+    );
+    let mut sums = b.buffer(&[1.0; 37]);
+    b.sum_rows(B::view(&dx, 0..37 * 50), view_mut::<B>(&mut sums));
+    let want: Vec<f64> = (0..37)
+        .map(|c| 1.0 + (0..50).map(|r| f64::from(x[r * 37 + c])).sum::<f64>())
+        .collect();
+    close("sum_rows", FORWARD, &b.to_vec(&sums), &want);
+}
+
+/// RMSNorm, and its gradient added to a residual branch's.
+pub fn rms_norm<B: Backend>(b: &B) {
+    let mut noise = Noise(4);
+    for (rows, cols) in [(3, 5), (300, 70)] {
+        let (x, w, dy) = (
+            noise.vec(rows * cols),
+            noise.vec(cols),
+            noise.vec(rows * cols),
+        );
+        let f = |x: &[f64], w: &[f64]| reference::rms_norm(1e-5, x, w);
+        let (dev_x, dev_w, dev_dy) = (b.buffer(&x), b.buffer(&w), b.buffer(&dy));
+        let (mut y, mut inv) = (b.alloc(rows * cols), b.alloc(rows));
+        let (dst0, dst1) = (view_mut::<B>(&mut y), view_mut::<B>(&mut inv));
+        b.rms_norm(1e-5, view::<B>(&dev_x), view::<B>(&dev_w), dst0, dst1);
+        close("rms_norm", FORWARD, &b.to_vec(&y), &f(&wide(&x), &wide(&w)));
+        for store in [Store::Set, Store::Add] {
+            let (mut dx, mut dw) = (b.buffer(&dy), b.buffer(&vec![0.25; cols]));
+            b.rms_norm_backward(
+                view::<B>(&dev_x),
+                view::<B>(&dev_w),
+                view::<B>(&inv),
+                view::<B>(&dev_dy),
+                (view_mut::<B>(&mut dx), store),
+                Some(view_mut::<B>(&mut dw)),
+            );
+            // What the destinations held before enters the loss linearly.
+            let residual = if store == Store::Add { 1.0 } else { 0.0 };
+            gradient_close("rms_norm dx", &b.to_vec(&dx), &x, |x| {
+                dot(&f(x, &wide(&w)), &dy) + residual * dot(x, &dy)
+            });
+            gradient_close("rms_norm dweight", &b.to_vec(&dw), &w, |w| {
+                dot(&f(&wide(&x), w), &dy) + 0.25 * w.iter().sum::<f64>()
+            });
+        }
+    }
+}
+
+/// Rotary embedding in both pairings, and its gradient.
+pub fn rope<B: Backend>(b: &B) {
+    let mut noise = Noise(5);
+    for style in [RopeStyle::HalfSplit, RopeStyle::Interleaved] {
+        let shape = RopeShape {
+            heads: 3,
+            head_dim: 8,
+            row_stride: 30,
+            theta: 10_000.0,
+            style,
+        };
+        let positions: Vec<u32> = (0..40).map(|i| i * 7 % 50).collect();
+        let (x, dy) = (noise.vec(30 * 40), noise.vec(30 * 40));
+        let f = |x: &[f64]| {
+            let mut rows = x.to_vec();
+            reference::rope(shape, &positions, 1.0, &mut rows);
+            rows
+        };
+        let (mut y, mut dx) = (b.buffer(&x), b.buffer(&dy));
+        b.rope(shape, &positions, view_mut::<B>(&mut y));
+        close("rope", FORWARD, &b.to_vec(&y), &f(&wide(&x)));
+        b.rope_backward(shape, &positions, view_mut::<B>(&mut dx));
+        gradient_close("rope dx", &b.to_vec(&dx), &x, |x| dot(&f(x), &dy));
+    }
+}
+
+/// Causal attention over packed sequences, with and without grouped queries.
+pub fn attention<B: Backend>(b: &B) {
+    let mut noise = Noise(6);
+    for (heads, kv_heads, dim) in [(2, 2, 4), (6, 2, 8), (2, 1, 33)] {
+        let shape = AttentionShape {
+            heads,
+            kv_heads,
+            head_dim: dim,
+        };
+        // One token; a short one; one that spans two tiles; an empty one.
+        let bounds = [0, 1, 9, 9, 9 + 70];
+        let rows = 79;
+        let qkv: Vec<f32> = noise
+            .vec(rows * shape.qkv_cols())
+            .iter()
+            .map(|v| 2.0 * v)
+            .collect();
+        let dout = noise.vec(rows * shape.out_cols());
+        let dev = b.buffer(&qkv);
+        let (mut out, mut lse) = (b.alloc(dout.len()), b.alloc(rows * heads));
+        let (dst0, dst1) = (view_mut::<B>(&mut out), view_mut::<B>(&mut lse));
+        b.attention(shape, &bounds, view::<B>(&dev), dst0, dst1);
+        let (want, want_lse) = reference::attention(shape, &bounds, &wide(&qkv));
+        close("attention", FORWARD, &b.to_vec(&out), &want);
+        close("attention lse", FORWARD, &b.to_vec(&lse), &want_lse);
+        let mut dqkv = b.buffer(&noise.vec(qkv.len()));
+        b.attention_backward(
+            shape,
+            &bounds,
+            view::<B>(&dev),
+            view::<B>(&out),
+            view::<B>(&lse),
+            view::<B>(&b.buffer(&dout)),
+            view_mut::<B>(&mut dqkv),
+        );
+        gradient_close("attention dqkv", &b.to_vec(&dqkv), &qkv, |qkv| {
+            dot(&reference::attention(shape, &bounds, qkv).0, &dout)
+        });
+    }
+}
+
+/// SwiGLU and its gradient.
+pub fn swiglu<B: Backend>(b: &B) {
+    let mut noise = Noise(7);
+    let (rows, cols) = (31, 21);
+    let x: Vec<f32> = noise.vec(rows * 2 * cols).iter().map(|v| 8.0 * v).collect();
+    let dy = noise.vec(rows * cols);
+    let (dev, mut y, mut dx) = (b.buffer(&x), b.alloc(rows * cols), b.alloc(x.len()));
+    b.swiglu(cols, view::<B>(&dev), view_mut::<B>(&mut y));
+    close(
+        "swiglu",
+        FORWARD,
+        &b.to_vec(&y),
+        &reference::swiglu(cols, &wide(&x)),
+    );
+    b.swiglu_backward(
+        cols,
+        view::<B>(&dev),
+        view::<B>(&b.buffer(&dy)),
+        view_mut::<B>(&mut dx),
+    );
+    gradient_close("swiglu dx", &b.to_vec(&dx), &x, |x| {
+        dot(&reference::swiglu(cols, x), &dy)
+    });
+}
+
+/// Gather, and scatter-add with repeated rows.
+pub fn gather<B: Backend>(b: &B) {
+    let mut noise = Noise(8);
+    let (cols, rows) = (13, [4u32, 0, 4, 2, 4]);
+    let table = noise.vec(6 * cols);
+    let (dev, mut dst) = (b.buffer(&table), b.alloc(rows.len() * cols));
+    b.gather(cols, &rows, view::<B>(&dev), view_mut::<B>(&mut dst));
+    let pick = |t: &[f64]| -> Vec<f64> {
+        rows.iter()
+            .flat_map(|&r| t[r as usize * cols..][..cols].to_vec())
+            .collect()
+    };
+    close("gather", FORWARD, &b.to_vec(&dst), &pick(&wide(&table)));
+    let dout = noise.vec(rows.len() * cols);
+    let mut dtable = b.alloc(table.len());
+    b.scatter_add(
+        cols,
+        &rows,
+        view::<B>(&b.buffer(&dout)),
+        view_mut::<B>(&mut dtable),
+    );
+    gradient_close("scatter_add", &b.to_vec(&dtable), &table, |t| {
+        dot(&pick(t), &dout)
+    });
+}
+
+/// Log-probability and entropy over vocabularies of one and of several chunks.
+pub fn vocab<B: Backend>(b: &B) {
+    let mut noise = Noise(9);
+    for (rows, inputs, outputs, scale) in [(150, 6, 20, 1.0), (4, 3, 5000, 0.7)] {
+        let scaled = |v: Vec<f32>| -> Vec<f32> { v.iter().map(|v| 3.0 * v).collect() };
+        let (x, w) = (
+            scaled(noise.vec(rows * inputs)),
+            noise.vec(outputs * inputs),
+        );
+        let labels: Vec<u32> = (0..rows).map(|i| (i * 2477 % outputs) as u32).collect();
+        let (dlogp, dent) = (noise.vec(rows), noise.vec(rows));
+        let (dev_x, dev_w) = (b.buffer(&x), b.buffer(&w));
+        let (mut logp, mut ent, mut lse) = (b.alloc(rows), b.alloc(rows), b.alloc(rows));
+        let out = VocabStats {
+            logprob: view_mut::<B>(&mut logp),
+            entropy: view_mut::<B>(&mut ent),
+            logsumexp: view_mut::<B>(&mut lse),
+        };
+        b.vocab(scale, view::<B>(&dev_x), view::<B>(&dev_w), &labels, out);
+        let f = |x: &[f64], w: &[f64]| reference::vocab(f64::from(scale), x, w, &labels);
+        let (want_logp, want_ent, want_lse) = f(&wide(&x), &wide(&w));
+        close("vocab logprob", FORWARD, &b.to_vec(&logp), &want_logp);
+        close("vocab entropy", FORWARD, &b.to_vec(&ent), &want_ent);
+        close("vocab logsumexp", FORWARD, &b.to_vec(&lse), &want_lse);
+        for (with_logp, with_ent) in [(true, true), (true, false), (false, true)] {
+            let (mut dx, mut dw) = (b.alloc(x.len()), b.alloc(w.len()));
+            let (dev_dlogp, dev_dent) = (b.buffer(&dlogp), b.buffer(&dent));
+            b.vocab_backward(
+                scale,
+                view::<B>(&dev_x),
+                view::<B>(&dev_w),
+                &labels,
+                VocabStats {
+                    logprob: view::<B>(&logp),
+                    entropy: view::<B>(&ent),
+                    logsumexp: view::<B>(&lse),
+                },
+                VocabGrad {
+                    logprob: with_logp.then(|| view::<B>(&dev_dlogp)),
+                    entropy: with_ent.then(|| view::<B>(&dev_dent)),
+                    dx: Some((view_mut::<B>(&mut dx), Store::Set)),
+                    dw: Some(view_mut::<B>(&mut dw)),
+                },
+            );
+            let loss = |x: &[f64], w: &[f64]| {
+                let (logp, ent, _) = f(x, w);
+                let mut loss = 0.0;
+                if with_logp {
+                    loss += dot(&logp, &dlogp);
+                }
+                if with_ent {
+                    loss += dot(&ent, &dent);
+                }
+                loss
+            };
+            gradient_close("vocab dx", &b.to_vec(&dx), &x, |x| loss(x, &wide(&w)));
+            gradient_close("vocab dw", &b.to_vec(&dw), &w, |w| loss(&wide(&x), w));
+        }
+    }
+}
+
+/// Three optimiser steps; elements outside the segments stay.
+pub fn adamw<B: Backend>(b: &B) {
+    let mut noise = Noise(10);
+    let len = 40_000;
+    let params = noise.vec(len);
+    let mut dev = b.buffer(&params);
+    let (mut m1, mut m2) = (b.alloc(len), b.alloc(len));
+    let segments = [
+        Segment {
+            range: 0..20_000,
+            weight_decay: 0.1,
+        },
+        Segment {
+            range: 20_000..39_990,
+            weight_decay: 0.0,
+        },
+    ];
+    let (mut want, mut wm, mut wv) = (wide(&params), vec![0.0; len], vec![0.0; len]);
+    for step in 1..=3 {
+        let call = AdamW {
+            lr: 0.01,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            step,
+            grad_scale: 0.5,
+        };
+        let grads = noise.vec(len);
+        b.adamw(
+            call,
+            &segments,
+            &mut dev,
+            &b.buffer(&grads),
+            &mut m1,
+            &mut m2,
+        );
+        for segment in &segments {
+            for i in segment.range.clone() {
+                let g = 0.5 * f64::from(grads[i]);
+                wm[i] = 0.9 * wm[i] + 0.1 * g;
+                wv[i] = 0.95 * wv[i] + 0.05 * g * g;
+                let m = wm[i] / (1.0 - 0.9f64.powi(step as i32));
+                let v: f64 = wv[i] / (1.0 - 0.95f64.powi(step as i32));
+                want[i] -= 0.01 * f64::from(segment.weight_decay) * want[i];
+                want[i] -= 0.01 * m / (v.sqrt() + 1e-8);
+            }
+        }
+    }
+    close("adamw", FORWARD, &b.to_vec(&dev), &want);
+    assert_eq!(
+        b.to_vec(&dev)[39_990..],
+        params[39_990..],
+        "outside the segments"
+    );
+}
+
+/// Packed products for all row counts around the kernels' blocks; rows do not depend on the batch.
+pub fn packed_linear<B: Backend>(b: &B) {
+    let mut noise = Noise(11);
+    let (outputs, inputs) = (53, 40);
+    let w = noise.vec(outputs * inputs);
+    let mut packed = b.pack(outputs, inputs, view::<B>(&b.buffer(&noise.vec(w.len()))));
+    b.repack(view::<B>(&b.buffer(&w)), &mut packed);
+    let x = noise.vec(40 * inputs);
+    let dev = b.buffer(&x);
+    let mut alone = Vec::new();
+    for row in 0..40 {
+        let mut y = b.alloc(outputs);
+        let x = B::view(&dev, row * inputs..(row + 1) * inputs);
+        b.packed_linear(x, &packed, view_mut::<B>(&mut y), Store::Set);
+        alone.extend(b.to_vec(&y));
+    }
+    let mut want = vec![0.0; 40 * outputs];
+    reference::matmul(
+        MatMul::linear(40, outputs, inputs),
+        &wide(&x),
+        &wide(&w),
+        &mut want,
+    );
+    close("packed_linear", FORWARD, &alone, &want);
+    for rows in [2, 3, 5, 6, 7, 11, 12, 13, 32, 40] {
+        let mut y = b.alloc(rows * outputs);
+        let x = B::view(&dev, 0..rows * inputs);
+        b.packed_linear(x, &packed, view_mut::<B>(&mut y), Store::Set);
+        assert_eq!(
+            b.to_vec(&y),
+            alone[..rows * outputs],
+            "{rows} rows against one at a time"
+        );
+        b.packed_linear(x, &packed, view_mut::<B>(&mut y), Store::Add);
+        let twice: Vec<f32> = alone[..rows * outputs].iter().map(|v| v + v).collect();
+        assert_eq!(b.to_vec(&y), twice, "{rows} rows added");
+    }
+}
+
+/// Attention over a cache filled token by token, equal to attention over the whole sequences.
+pub fn decode<B: Backend>(b: &B) {
+    let mut noise = Noise(12);
+    for dim in [4, 32, 40] {
+        let shape = AttentionShape {
+            heads: 4,
+            kv_heads: 2,
+            head_dim: dim,
+        };
+        let (width, capacity) = (shape.qkv_cols(), 45);
+        let bounds = [0, 40, 70];
+        let qkv = noise.vec(70 * width);
+        let want = reference::attention(shape, &bounds, &wide(&qkv)).0;
+        let mut cache = b.alloc(2 * B::cache_len(shape, capacity));
+        let mut got = vec![0.0; 70 * shape.out_cols()];
+        for position in 0..40u32 {
+            // Both sequences while both last; the first stands in slot 1.
+            let rows: Vec<CacheRow> = (0..if position < 30 { 2u32 } else { 1 })
+                .map(|sequence| CacheRow {
+                    slot: 1 - sequence,
+                    position,
+                })
+                .collect();
+            let row_of = |r: &CacheRow| (40 * (1 - r.slot) + r.position) as usize;
+            let step: Vec<f32> = rows
+                .iter()
+                .flat_map(|r| qkv[row_of(r) * width..][..width].to_vec())
+                .collect();
+            let dev = b.buffer(&step);
+            let mut out = b.alloc(rows.len() * shape.out_cols());
+            b.cache_append(
+                shape,
+                capacity,
+                &rows,
+                view::<B>(&dev),
+                view_mut::<B>(&mut cache),
+            );
+            let dst = view_mut::<B>(&mut out);
+            b.cache_attention(
+                shape,
+                capacity,
+                &rows,
+                view::<B>(&dev),
+                view::<B>(&cache),
+                dst,
+            );
+            for (r, out) in rows.iter().zip(b.to_vec(&out).chunks(shape.out_cols())) {
+                got[row_of(r) * shape.out_cols()..][..shape.out_cols()].copy_from_slice(out);
+            }
+        }
+        close("cache_attention", FORWARD, &got, &want);
+    }
+}
+
+/// A small network through the tape: shared inputs, residuals, bias, scale, and two sets of
+/// parameters of which one is frozen in a second run.
+pub fn tape<B: Backend>(b: &B) {
+    let mut noise = Noise(13);
+    let (rows, d) = (9, 6);
+    let base = noise.vec(5 * d + d + d * d + d);
+    let adapter = noise.vec(2 * d * d);
+    let seed = noise.vec(rows * d);
+    let tokens: Vec<u32> = (0..rows as u32).map(|i| i % 5).collect();
+    let network = |tape: &mut Tape<B>| {
+        let x = tape.embed(Param::new(0, 0..30), d, tokens.clone().into());
+        let h = tape.rms_norm(x, Param::new(0, 30..36), 1e-5);
+        let extras = LinearExtras {
+            bias: Some(Param::new(0, 72..78)),
+            residual: Some(x),
+            scale: 0.5,
+        };
+        let y = tape.linear_with(h, Param::new(0, 36..72), d, extras);
+        let z = tape.linear(y, Param::new(1, 0..2 * d * d), 2 * d);
+        let s = tape.swiglu(z);
+        let out = tape.linear_with(
+            s,
+            Param::new(0, 36..72),
+            d,
+            LinearExtras {
+                residual: Some(y),
+                ..LinearExtras::default()
+            },
+        );
+        tape.select(out, (0..rows as u32).rev().collect())
+    };
+    let reference = |base: &[f64], adapter: &[f64]| {
+        let (table, rest) = base.split_at(30);
+        let (norm, rest) = rest.split_at(6);
+        let (w, bias) = rest.split_at(36);
+        let linear = |x: &[f64], w: &[f64], outputs: usize| {
+            let mut y = vec![0.0; rows * outputs];
+            reference::matmul(MatMul::linear(rows, outputs, d), x, w, &mut y);
+            y
+        };
+        let x: Vec<f64> = tokens
+            .iter()
+            .flat_map(|&t| table[t as usize * d..][..d].to_vec())
+            .collect();
+        let h = linear(&reference::rms_norm(1e-5, &x, norm), w, d);
+        let y: Vec<f64> = (0..rows * d)
+            .map(|i| 0.5 * h[i] + bias[i % d] + x[i])
+            .collect();
+        let s = linear(&reference::swiglu(d, &linear(&y, adapter, 2 * d)), w, d);
+        (0..rows)
+            .rev()
+            .flat_map(|r| (0..d).map(move |c| r * d + c))
+            .map(|i| s[i] + y[i])
+            .collect::<Vec<f64>>()
+    };
+    let params = [b.buffer(&base), b.buffer(&adapter)];
+    let params = [&params[0], &params[1]];
+    for trainable in [[true, true], [false, true], [true, false]] {
+        let mut tape = Tape::new();
+        let out = network(&mut tape);
+        let plan = tape.plan_training(&trainable, &[out]);
+        let mut arena = Arena::default();
+        arena.prepare(b, &plan);
+        let mut grads = [
+            trainable[0].then(|| b.alloc(base.len())),
+            trainable[1].then(|| b.alloc(adapter.len())),
+        ];
+        tape.forward(b, &mut arena, &plan, &params);
+        let got = tape.read(b, &arena, &plan, out);
+        close(
+            "tape",
+            FORWARD,
+            &got,
+            &reference(&wide(&base), &wide(&adapter)),
+        );
+        tape.seed(b, &mut arena, &plan, out, &seed);
+        tape.backward(b, &mut arena, &plan, &params, &mut grads);
+        if let Some(grad) = &grads[0] {
+            gradient_close("tape base", &b.to_vec(grad), &base, |base| {
+                dot(&reference(base, &wide(&adapter)), &seed)
+            });
+        }
+        if let Some(grad) = &grads[1] {
+            gradient_close("tape adapter", &b.to_vec(grad), &adapter, |adapter| {
+                dot(&reference(&wide(&base), adapter), &seed)
+            });
+        }
+        let held = arena.bytes();
+        arena.prepare(b, &plan);
+        assert_eq!(arena.bytes(), held, "the same plan needs no more memory");
+    }
+    let mut tape = Tape::new();
+    let out = network(&mut tape);
+    let plan = tape.plan_inference(&[out]);
+    let mut arena = Arena::default();
+    arena.prepare(b, &plan);
+    tape.forward(b, &mut arena, &plan, &params);
+    let got = tape.read(b, &arena, &plan, out);
+    close(
+        "tape inference",
+        FORWARD,
+        &got,
+        &reference(&wide(&base), &wide(&adapter)),
+    );
+}

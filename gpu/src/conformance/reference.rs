@@ -1,0 +1,129 @@
+//! The operations in f64, written for reading.
+
+use crate::backend::{AttentionShape, MatMul, RopeShape, RopeStyle, Store};
+
+pub(super) fn matmul(call: MatMul, a: &[f64], b: &[f64], c: &mut [f64]) {
+    for batch in 0..call.batch {
+        for i in 0..call.m {
+            for j in 0..call.n {
+                let sum: f64 = (0..call.k)
+                    .map(|k| {
+                        a[batch * call.a.batch + i * call.a.row + k * call.a.col]
+                            * b[batch * call.b.batch + k * call.b.row + j * call.b.col]
+                    })
+                    .sum();
+                let c = &mut c[batch * call.c.batch + i * call.c.row + j * call.c.col];
+                let old = if call.store == Store::Add { *c } else { 0.0 };
+                *c = old + f64::from(call.scale) * sum;
+            }
+        }
+    }
+}
+
+pub(super) fn rms_norm(eps: f64, x: &[f64], weight: &[f64]) -> Vec<f64> {
+    let cols = weight.len();
+    let mut y = Vec::with_capacity(x.len());
+    for row in x.chunks_exact(cols) {
+        let mean = row.iter().map(|v| v * v).sum::<f64>() / cols as f64;
+        y.extend(
+            row.iter()
+                .zip(weight)
+                .map(|(v, w)| v / (mean + eps).sqrt() * w),
+        );
+    }
+    y
+}
+
+pub(super) fn rope(shape: RopeShape, positions: &[u32], direction: f64, rows: &mut [f64]) {
+    let dim = shape.head_dim;
+    for (row, &position) in rows.chunks_exact_mut(shape.row_stride).zip(positions) {
+        for head in row.chunks_exact_mut(dim).take(shape.heads) {
+            for i in 0..dim / 2 {
+                let (a, b) = match shape.style {
+                    RopeStyle::HalfSplit => (i, i + dim / 2),
+                    RopeStyle::Interleaved => (2 * i, 2 * i + 1),
+                };
+                let frequency = f64::from(shape.theta).powf(-2.0 * i as f64 / dim as f64);
+                let (sin, cos) = (direction * f64::from(position) * frequency).sin_cos();
+                (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
+            }
+        }
+    }
+}
+
+/// Outputs and log-sum-exps.
+pub(super) fn attention(
+    shape: AttentionShape,
+    bounds: &[u32],
+    qkv: &[f64],
+) -> (Vec<f64>, Vec<f64>) {
+    let AttentionShape {
+        heads,
+        kv_heads,
+        head_dim: dim,
+    } = shape;
+    let width = shape.qkv_cols();
+    let (mut out, mut lse) = (Vec::new(), Vec::new());
+    for pair in bounds.windows(2) {
+        for row in pair[0] as usize..pair[1] as usize {
+            for head in 0..heads {
+                let kv = head / (heads / kv_heads);
+                let q = &qkv[row * width + head * dim..][..dim];
+                let scores: Vec<f64> = (pair[0] as usize..=row)
+                    .map(|t| {
+                        let k = &qkv[t * width + (heads + kv) * dim..][..dim];
+                        q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() / (dim as f64).sqrt()
+                    })
+                    .collect();
+                let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+                lse.push(top + sum.ln());
+                for d in 0..dim {
+                    let v = scores.iter().enumerate().map(|(t, s)| {
+                        let v = (pair[0] as usize + t) * width + (heads + kv_heads + kv) * dim + d;
+                        (s - top).exp() / sum * qkv[v]
+                    });
+                    out.push(v.sum());
+                }
+            }
+        }
+    }
+    (out, lse)
+}
+
+pub(super) fn swiglu(cols: usize, x: &[f64]) -> Vec<f64> {
+    let mut y = Vec::new();
+    for row in x.chunks_exact(2 * cols) {
+        let (gate, up) = row.split_at(cols);
+        y.extend(gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u));
+    }
+    y
+}
+
+/// Log-probabilities, entropies and log-sum-exps.
+pub(super) fn vocab(
+    scale: f64,
+    x: &[f64],
+    w: &[f64],
+    labels: &[u32],
+) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let inputs = x.len() / labels.len();
+    let (mut logprob, mut entropy, mut lse) = (Vec::new(), Vec::new(), Vec::new());
+    for (x, &label) in x.chunks_exact(inputs).zip(labels) {
+        let logits: Vec<f64> = w
+            .chunks_exact(inputs)
+            .map(|w| scale * x.iter().zip(w).map(|(a, b)| a * b).sum::<f64>())
+            .collect();
+        let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total = top + logits.iter().map(|z| (z - top).exp()).sum::<f64>().ln();
+        lse.push(total);
+        logprob.push(logits[label as usize] - total);
+        entropy.push(
+            -logits
+                .iter()
+                .map(|z| (z - total).exp() * (z - total))
+                .sum::<f64>(),
+        );
+    }
+    (logprob, entropy, lse)
+}

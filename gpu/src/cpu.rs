@@ -1,0 +1,314 @@
+//! The processor back-end.
+//!
+//! Matrix products come from the `gemm` crate (its AVX-512 kernels are chosen at run time); the
+//! other loops are compiled for three instruction sets and dispatched at run time. Work is cut into
+//! blocks whose size does not depend on timing, and partial sums are added in block order, so the
+//! same number of threads gives the same bits.
+
+#[allow(
+    clippy::too_many_arguments,
+    reason = "kernels take shapes and operands, not structs"
+)]
+mod attention;
+mod buffer;
+mod decode;
+mod gemm;
+mod norm;
+mod pool;
+mod simd;
+mod update;
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "results are exclusive borrows, moved in"
+)]
+mod vocab;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::backend::{
+    AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, Segment, Store, VocabGrad,
+    VocabStats,
+};
+
+pub use buffer::CpuBuffer;
+pub use decode::PackedWeight;
+use pool::Pool;
+
+/// The processor: a thread pool and the scratch memory of its operations. Clones share both.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    pool: Arc<Pool>,
+}
+
+impl Cpu {
+    /// A back-end that computes on `threads` threads; 0 takes one per core. One thread means the
+    /// calling one, without a pool.
+    ///
+    /// # Panics
+    /// If the system refuses to start the threads.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, Into::into),
+            n => n,
+        };
+        Self {
+            pool: Arc::new(Pool::new(threads)),
+        }
+    }
+
+    /// Threads it computes on.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// Bytes of scratch memory held now; constant once every shape in use has run.
+    #[must_use]
+    pub fn scratch_bytes(&self) -> usize {
+        self.pool.scratch_bytes()
+    }
+}
+
+impl Backend for Cpu {
+    type Buffer = CpuBuffer;
+    type View<'a> = &'a [f32];
+    type ViewMut<'a> = &'a mut [f32];
+    type Packed = PackedWeight;
+
+    fn alloc(&self, len: usize) -> CpuBuffer {
+        CpuBuffer::zeros(len)
+    }
+
+    fn len(buffer: &CpuBuffer) -> usize {
+        buffer.as_slice().len()
+    }
+
+    fn view(buffer: &CpuBuffer, range: Range<usize>) -> &[f32] {
+        &buffer.as_slice()[range]
+    }
+
+    fn view_mut(buffer: &mut CpuBuffer, range: Range<usize>) -> &mut [f32] {
+        &mut buffer.as_mut_slice()[range]
+    }
+
+    fn write(&self, dst: &mut [f32], src: &[f32]) {
+        dst.copy_from_slice(src);
+    }
+
+    fn read(&self, src: &[f32], dst: &mut [f32]) {
+        dst.copy_from_slice(src);
+    }
+
+    fn scope<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.pool.install(work)
+    }
+
+    fn lanes(&self, rows: usize) -> usize {
+        // Below eight rows a lane reads every weight for too little arithmetic.
+        (rows / 8).clamp(1, self.threads())
+    }
+
+    fn run_lanes<T: Send>(&self, tasks: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        if tasks.len() <= 1 {
+            tasks.iter_mut().for_each(|task| work(self, task));
+        } else {
+            let single = Self {
+                pool: self.pool.single(),
+            };
+            self.pool
+                .blocks(tasks, 1, |_, task| work(&single, &mut task[0]));
+        }
+    }
+
+    fn matmul(&self, call: MatMul, a: &[f32], b: &[f32], c: &mut [f32]) {
+        gemm::matmul(&self.pool, call, a, b, c);
+    }
+
+    fn copy(&self, src: &[f32], dst: &mut [f32]) {
+        self.pool.zip(dst, src, |d, s| d.copy_from_slice(s));
+    }
+
+    fn fill(&self, dst: &mut [f32], value: f32) {
+        self.pool.blocks(dst, pool::BLOCK, |_, d| d.fill(value));
+    }
+
+    fn axpy(&self, scale: f32, src: &[f32], dst: &mut [f32]) {
+        self.pool.zip(dst, src, |d, s| update::axpy(scale, s, d));
+    }
+
+    fn add_bias(&self, bias: &[f32], rows: &mut [f32]) {
+        let cols = bias.len();
+        self.pool.row_blocks(rows, cols, |_, block| {
+            block
+                .chunks_exact_mut(cols)
+                .for_each(|row| update::axpy(1.0, bias, row));
+        });
+    }
+
+    fn sum_rows(&self, rows: &[f32], dst: &mut [f32]) {
+        let cols = dst.len();
+        rows.chunks_exact(cols)
+            .for_each(|row| update::axpy(1.0, row, dst));
+    }
+
+    fn sum_squares(&self, src: &[f32]) -> f64 {
+        update::sum_squares(&self.pool, src)
+    }
+
+    fn rms_norm(&self, eps: f32, x: &[f32], weight: &[f32], y: &mut [f32], inv_rms: &mut [f32]) {
+        norm::forward(&self.pool, eps, x, weight, y, inv_rms);
+    }
+
+    fn rms_norm_backward(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        inv_rms: &[f32],
+        dy: &[f32],
+        dx: (&mut [f32], Store),
+        dweight: Option<&mut [f32]>,
+    ) {
+        norm::backward(&self.pool, x, weight, inv_rms, dy, dx, dweight);
+    }
+
+    fn rope(&self, shape: RopeShape, positions: &[u32], rows: &mut [f32]) {
+        norm::rope(&self.pool, shape, positions, 1.0, rows);
+    }
+
+    fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: &mut [f32]) {
+        norm::rope(&self.pool, shape, positions, -1.0, rows);
+    }
+
+    fn attention(
+        &self,
+        shape: AttentionShape,
+        bounds: &[u32],
+        qkv: &[f32],
+        out: &mut [f32],
+        lse: &mut [f32],
+    ) {
+        attention::forward(&self.pool, shape, bounds, qkv, out, lse);
+    }
+
+    fn attention_backward(
+        &self,
+        shape: AttentionShape,
+        bounds: &[u32],
+        qkv: &[f32],
+        out: &[f32],
+        lse: &[f32],
+        dout: &[f32],
+        dqkv: &mut [f32],
+    ) {
+        attention::backward(&self.pool, shape, bounds, qkv, out, lse, dout, dqkv);
+    }
+
+    fn swiglu(&self, cols: usize, x: &[f32], y: &mut [f32]) {
+        self.pool.row_blocks(y, cols, |first, block| {
+            let x = &x[first * 2 * cols..][..2 * block.len()];
+            norm::swiglu(cols, x, block);
+        });
+    }
+
+    fn swiglu_backward(&self, cols: usize, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        self.pool.row_blocks(dx, 2 * cols, |first, block| {
+            let x = &x[first * 2 * cols..][..block.len()];
+            norm::swiglu_backward(cols, x, &dy[first * cols..][..block.len() / 2], block);
+        });
+    }
+
+    fn gather(&self, cols: usize, rows: &[u32], table: &[f32], dst: &mut [f32]) {
+        self.pool.row_blocks(dst, cols, |first, block| {
+            for (row, dst) in rows[first..].iter().zip(block.chunks_exact_mut(cols)) {
+                dst.copy_from_slice(&table[*row as usize * cols..][..cols]);
+            }
+        });
+    }
+
+    fn scatter_add(&self, cols: usize, rows: &[u32], src: &[f32], table: &mut [f32]) {
+        for (row, src) in rows.iter().zip(src.chunks_exact(cols)) {
+            update::axpy(1.0, src, &mut table[*row as usize * cols..][..cols]);
+        }
+    }
+
+    fn vocab(&self, scale: f32, x: &[f32], w: &[f32], labels: &[u32], out: VocabStats<&mut [f32]>) {
+        vocab::forward(&self.pool, scale, x, w, labels, out);
+    }
+
+    fn vocab_backward(
+        &self,
+        scale: f32,
+        x: &[f32],
+        w: &[f32],
+        labels: &[u32],
+        saved: VocabStats<&[f32]>,
+        grad: VocabGrad<&[f32], &mut [f32]>,
+    ) {
+        vocab::backward(&self.pool, scale, x, w, labels, &saved, grad);
+    }
+
+    fn adamw(
+        &self,
+        call: AdamW,
+        segments: &[Segment],
+        params: &mut CpuBuffer,
+        grads: &CpuBuffer,
+        moment1: &mut CpuBuffer,
+        moment2: &mut CpuBuffer,
+    ) {
+        for segment in segments {
+            update::adamw(
+                &self.pool,
+                call,
+                segment.weight_decay,
+                &mut params.as_mut_slice()[segment.range.clone()],
+                &grads.as_slice()[segment.range.clone()],
+                &mut moment1.as_mut_slice()[segment.range.clone()],
+                &mut moment2.as_mut_slice()[segment.range.clone()],
+            );
+        }
+    }
+
+    fn pack(&self, outputs: usize, inputs: usize, weight: &[f32]) -> PackedWeight {
+        let mut packed = PackedWeight::new(outputs, inputs);
+        self.repack(weight, &mut packed);
+        packed
+    }
+
+    fn repack(&self, weight: &[f32], packed: &mut PackedWeight) {
+        decode::repack(&self.pool, weight, packed);
+    }
+
+    fn packed_linear(&self, x: &[f32], w: &PackedWeight, y: &mut [f32], store: Store) {
+        decode::linear(&self.pool, x, w, y, store);
+    }
+
+    fn cache_len(shape: AttentionShape, capacity: usize) -> usize {
+        decode::cache_len(shape, capacity)
+    }
+
+    fn cache_append(
+        &self,
+        shape: AttentionShape,
+        capacity: usize,
+        rows: &[CacheRow],
+        qkv: &[f32],
+        cache: &mut [f32],
+    ) {
+        decode::append(shape, capacity, rows, qkv, cache);
+    }
+
+    fn cache_attention(
+        &self,
+        shape: AttentionShape,
+        capacity: usize,
+        rows: &[CacheRow],
+        qkv: &[f32],
+        cache: &[f32],
+        out: &mut [f32],
+    ) {
+        decode::attention(&self.pool, shape, capacity, rows, qkv, cache, out);
+    }
+}

@@ -1,0 +1,269 @@
+//! Sampling: weights packed once for products with few rows, and attention over a key-value cache.
+
+#[cfg(target_arch = "x86_64")]
+mod kernels;
+
+use super::attention::softmax_row;
+use super::buffer::CpuBuffer;
+use super::pool::{Pool, Shared};
+#[cfg(target_arch = "x86_64")]
+use super::simd::{Isa, isa};
+use super::simd::{madd, simd};
+use crate::backend::{AttentionShape, CacheRow, Store};
+
+/// Weight rows of a panel: one AVX-512 register, two AVX2 registers.
+pub(super) const PANEL: usize = 16;
+/// Positions handled together; key caches are padded to a multiple.
+const STEP: usize = 32;
+
+/// A weight `[outputs, inputs]` as panels `[inputs, 16 outputs]`, the last one padded with zeros.
+#[derive(Debug)]
+pub struct PackedWeight {
+    outputs: usize,
+    inputs: usize,
+    panels: CpuBuffer,
+}
+
+impl PackedWeight {
+    pub(super) fn new(outputs: usize, inputs: usize) -> Self {
+        let panels = CpuBuffer::zeros(outputs.div_ceil(PANEL) * PANEL * inputs);
+        Self {
+            outputs,
+            inputs,
+            panels,
+        }
+    }
+
+    /// Outputs of the product.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Inputs of the product.
+    #[must_use]
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+}
+
+pub(super) fn repack(pool: &Pool, weight: &[f32], packed: &mut PackedWeight) {
+    let PackedWeight {
+        outputs,
+        inputs,
+        panels,
+    } = packed;
+    assert_eq!(
+        weight.len(),
+        *outputs * *inputs,
+        "the weight that was packed"
+    );
+    pool.blocks(panels.as_mut_slice(), PANEL * *inputs, |i, panel| {
+        let rows = &weight[i * PANEL * *inputs..];
+        for (c, row) in rows.chunks_exact(*inputs).take(PANEL).enumerate() {
+            for (k, w) in row.iter().enumerate() {
+                panel[k * PANEL + c] = *w;
+            }
+        }
+    });
+}
+
+pub(super) fn linear(pool: &Pool, x: &[f32], w: &PackedWeight, y: &mut [f32], store: Store) {
+    let rows = x.len() / w.inputs;
+    assert!(
+        x.len() == rows * w.inputs && y.len() == rows * w.outputs,
+        "one output row an input row"
+    );
+    let panels = w.panels.as_slice();
+    let count = w.outputs.div_ceil(PANEL);
+    // A task of some panels amortises its start; the sums do not depend on the cut.
+    let group = count.div_ceil(4 * pool.threads()).max(1);
+    let tasks = if pool.threads() == 1 {
+        1
+    } else {
+        count.div_ceil(group)
+    };
+    let group = if tasks == 1 { count } else { group };
+    let y = Shared::new(y);
+    pool.for_each(tasks, |task| {
+        for p in task * group..count.min((task + 1) * group) {
+            let panel = &panels[p * PANEL * w.inputs..][..PANEL * w.inputs];
+            let cols = PANEL.min(w.outputs - p * PANEL);
+            let max = block_rows();
+            let blocks = rows.div_ceil(max);
+            for b in 0..blocks {
+                let (from, to) = (b * rows / blocks, (b + 1) * rows / blocks);
+                let mut sums = [[0.0; PANEL]; MAX_ROWS];
+                let x = &x[from * w.inputs..to * w.inputs];
+                panel_product(w.inputs, x, panel, &mut sums[..to - from]);
+                for (r, sums) in sums[..to - from].iter().enumerate() {
+                    // SAFETY: these columns of a row belong to this panel, so to this task.
+                    let y = unsafe { y.slice((from + r) * w.outputs + p * PANEL, cols) };
+                    match store {
+                        Store::Set => y.copy_from_slice(&sums[..cols]),
+                        Store::Add => y.iter_mut().zip(sums).for_each(|(y, s)| *y += s),
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Rows whose sums fit the registers of the widest instruction set.
+const MAX_ROWS: usize = 12;
+
+fn block_rows() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if isa() == Isa::V3 {
+        return 6;
+    }
+    MAX_ROWS
+}
+
+/// `sums[r] = x[r] panel`, each sum in order of the inputs.
+fn panel_product(inputs: usize, x: &[f32], panel: &[f32], sums: &mut [[f32; PANEL]]) {
+    assert!(
+        x.len() == sums.len() * inputs && panel.len() == PANEL * inputs,
+        "operands fit"
+    );
+    #[cfg(target_arch = "x86_64")]
+    match isa() {
+        // SAFETY: the processor has the features, and the assertion bounds every access.
+        Isa::V4 => return unsafe { kernels::v4(inputs, x, panel, sums) },
+        // SAFETY: as above.
+        Isa::V3 => return unsafe { kernels::v3(inputs, x, panel, sums) },
+        Isa::Baseline => {}
+    }
+    for (x, sums) in x.chunks_exact(inputs).zip(sums) {
+        for (x, panel) in x.iter().zip(panel.as_chunks::<PANEL>().0) {
+            sums.iter_mut().zip(panel).for_each(|(s, w)| *s += x * w);
+        }
+    }
+}
+
+/// Keys are stored transposed, `[kv head, element, position]`, values `[kv head, position,
+/// element]`, so that both products run along memory.
+pub(super) fn cache_len(shape: AttentionShape, capacity: usize) -> usize {
+    2 * shape.kv_heads * shape.head_dim * padded(capacity)
+}
+
+fn padded(capacity: usize) -> usize {
+    capacity.next_multiple_of(STEP)
+}
+
+pub(super) fn append(
+    shape: AttentionShape,
+    capacity: usize,
+    rows: &[CacheRow],
+    qkv: &[f32],
+    cache: &mut [f32],
+) {
+    let AttentionShape {
+        heads,
+        kv_heads,
+        head_dim: dim,
+    } = shape;
+    let (slot_len, capacity) = (cache_len(shape, capacity), padded(capacity));
+    for (row, qkv) in rows.iter().zip(qkv.chunks_exact(shape.qkv_cols())) {
+        let cache = &mut cache[row.slot as usize * slot_len..][..slot_len];
+        let (keys, values) = cache.split_at_mut(slot_len / 2);
+        let at = row.position as usize;
+        let (_, qkv) = qkv.split_at(heads * dim);
+        let (k, v) = qkv.split_at(kv_heads * dim);
+        for (k, keys) in k.iter().zip(keys.chunks_exact_mut(capacity)) {
+            keys[at] = *k;
+        }
+        for (v, values) in v
+            .chunks_exact(dim)
+            .zip(values.chunks_exact_mut(capacity * dim))
+        {
+            values[at * dim..][..dim].copy_from_slice(v);
+        }
+    }
+}
+
+pub(super) fn attention(
+    pool: &Pool,
+    shape: AttentionShape,
+    capacity: usize,
+    rows: &[CacheRow],
+    qkv: &[f32],
+    cache: &[f32],
+    out: &mut [f32],
+) {
+    let AttentionShape {
+        heads,
+        kv_heads,
+        head_dim: dim,
+    } = shape;
+    let (slot_len, capacity) = (cache_len(shape, capacity), padded(capacity));
+    pool.blocks(out, shape.out_cols(), |i, out| {
+        let cache = &cache[rows[i].slot as usize * slot_len..][..slot_len];
+        let (keys, values) = cache.split_at(slot_len / 2);
+        let known = rows[i].position as usize + 1;
+        let q = &qkv[i * shape.qkv_cols()..][..heads * dim];
+        pool.scratch(known.next_multiple_of(STEP), |scores| {
+            let heads = q.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
+            for (head, (q, out)) in heads.enumerate() {
+                let kv = head / (shape.heads / kv_heads);
+                score_row(
+                    capacity,
+                    shape.scale(),
+                    q,
+                    &keys[kv * capacity * dim..],
+                    scores,
+                );
+                let (_, sum) = softmax_row(scores, known);
+                let values = &values[kv * capacity * dim..][..known * dim];
+                weigh_values(1.0 / sum, &scores[..known], values, out);
+            }
+        });
+    });
+}
+
+simd! {
+    /// `scores[t] = scale * sum over d of q[d] keys[d, t]`.
+    fn score_row(capacity: usize, scale: f32, q: &[f32], keys: &[f32], scores: &mut [f32]) {
+        let keys = &keys[..q.len() * capacity];
+        for (b, scores) in scores.as_chunks_mut::<STEP>().0.iter_mut().enumerate() {
+            let mut sums = [0.0; STEP];
+            for (q, keys) in q.iter().zip(keys.chunks_exact(capacity)) {
+                let keys = &keys.as_chunks::<STEP>().0[b];
+                for l in 0..STEP {
+                    sums[l] = madd::<FMA>(*q, keys[l], sums[l]);
+                }
+            }
+            for l in 0..STEP {
+                scores[l] = sums[l] * scale;
+            }
+        }
+    }
+
+    /// `out[d] = scale * sum over t of probs[t] values[t, d]`.
+    fn weigh_values(scale: f32, probs: &[f32], values: &[f32], out: &mut [f32]) {
+        let dim = out.len();
+        let (whole, rest) = out.as_chunks_mut::<STEP>();
+        for (b, out) in whole.iter_mut().enumerate() {
+            let mut sums = [0.0; STEP];
+            for (p, values) in probs.iter().zip(values.chunks_exact(dim)) {
+                let values = &values.as_chunks::<STEP>().0[b];
+                for l in 0..STEP {
+                    sums[l] = madd::<FMA>(*p, values[l], sums[l]);
+                }
+            }
+            for l in 0..STEP {
+                out[l] = sums[l] * scale;
+            }
+        }
+        if !rest.is_empty() {
+            rest.fill(0.0);
+            let from = dim - rest.len();
+            for (p, values) in probs.iter().zip(values.chunks_exact(dim)) {
+                for (o, v) in rest.iter_mut().zip(&values[from..]) {
+                    *o = madd::<FMA>(*p, *v, *o);
+                }
+            }
+            rest.iter_mut().for_each(|o| *o *= scale);
+        }
+    }
+}

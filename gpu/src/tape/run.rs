@@ -1,0 +1,457 @@
+//! The forward and the backward pass of a recording.
+
+use std::mem;
+
+use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Tape, Var, VocabVars};
+use crate::backend::{Backend, MatMul, Store, VocabGrad, VocabStats};
+
+impl<B: Backend> Tape<B> {
+    /// Writes an input.
+    pub fn write(&self, backend: &B, arena: &mut Arena<B>, plan: &Plan, v: Var, values: &[f32]) {
+        let slot = plan.values[v.0].expect("the input is read by an operation");
+        backend.write(B::view_mut(&mut arena.slots[slot], 0..self.len(v)), values);
+    }
+
+    /// Reads an activation that the plan keeps.
+    #[must_use]
+    pub fn read(&self, backend: &B, arena: &Arena<B>, plan: &Plan, v: Var) -> Vec<f32> {
+        let mut values = vec![0.0; self.len(v)];
+        let slot = plan.values[v.0].expect("the activation is kept by the plan");
+        backend.read(B::view(&arena.slots[slot], 0..self.len(v)), &mut values);
+        values
+    }
+
+    /// Gives the loss gradient of a root. An unseeded root counts as zero.
+    pub fn seed(&self, backend: &B, arena: &mut Arena<B>, plan: &Plan, v: Var, values: &[f32]) {
+        // A root that no trainable parameter influences has no gradient to give.
+        if let Some(slot) = plan.grads[v.0] {
+            backend.write(B::view_mut(&mut arena.slots[slot], 0..self.len(v)), values);
+            arena.live[v.0] = true;
+        }
+    }
+
+    /// Computes all activations.
+    ///
+    /// # Panics
+    /// If the arena was not prepared for the plan, or `params` lacks a set.
+    pub fn forward(&self, backend: &B, arena: &mut Arena<B>, plan: &Plan, params: &[&B::Buffer]) {
+        let mut run = Run {
+            tape: self,
+            backend,
+            arena,
+            plan,
+            params,
+        };
+        self.ops.iter().for_each(|op| run.forward(op));
+    }
+
+    /// Adds the gradient of every trainable parameter to `gradients`, one buffer a parameter set,
+    /// from the seeded roots.
+    ///
+    /// # Panics
+    /// If a trainable set has no gradient buffer.
+    pub fn backward(
+        &self,
+        backend: &B,
+        arena: &mut Arena<B>,
+        plan: &Plan,
+        params: &[&B::Buffer],
+        gradients: &mut [Option<B::Buffer>],
+    ) {
+        let mut run = Run {
+            tape: self,
+            backend,
+            arena,
+            plan,
+            params,
+        };
+        self.ops
+            .iter()
+            .rev()
+            .for_each(|op| run.backward(op, gradients));
+    }
+}
+
+struct Run<'a, B: Backend> {
+    tape: &'a Tape<B>,
+    backend: &'a B,
+    arena: &'a mut Arena<B>,
+    plan: &'a Plan,
+    params: &'a [&'a B::Buffer],
+}
+
+/// A gradient taken out of the arena to be written.
+struct Taken<B: Backend> {
+    slot: usize,
+    len: usize,
+    buffer: B::Buffer,
+    store: Store,
+}
+
+impl<B: Backend> Taken<B> {
+    fn dst(&mut self) -> (B::ViewMut<'_>, Store) {
+        (B::view_mut(&mut self.buffer, 0..self.len), self.store)
+    }
+}
+
+impl<B: Backend> Run<'_, B> {
+    fn forward(&mut self, op: &Op<B>) {
+        let backend = self.backend;
+        match op {
+            Op::Embed { table, rows, out } => {
+                let cols = self.tape.vars[out.0].cols;
+                self.produce([*out], |run, [out]| {
+                    backend.gather(cols, rows, run.param(table), out);
+                });
+            }
+            Op::Select { x, rows, out } => {
+                let cols = self.tape.vars[out.0].cols;
+                self.produce([*out], |run, [out]| {
+                    backend.gather(cols, rows, run.value(*x), out);
+                });
+            }
+            Op::Linear {
+                x,
+                weight,
+                extras,
+                out,
+            } => self.linear(*x, weight, extras, *out),
+            Op::RmsNorm {
+                x,
+                weight,
+                eps,
+                out,
+                inv_rms,
+            } => {
+                self.produce([*out, *inv_rms], |run, [out, inv_rms]| {
+                    backend.rms_norm(*eps, run.value(*x), run.param(weight), out, inv_rms);
+                });
+            }
+            Op::Rope {
+                x,
+                shape,
+                positions,
+            } => {
+                self.produce([*x], |_, [x]| backend.rope(*shape, positions, x));
+            }
+            Op::Attention {
+                qkv,
+                shape,
+                bounds,
+                out,
+                lse,
+            } => {
+                self.produce([*out, *lse], |run, [out, lse]| {
+                    backend.attention(*shape, bounds, run.value(*qkv), out, lse);
+                });
+            }
+            Op::SwiGlu { x, out } => {
+                let cols = self.tape.vars[out.0].cols;
+                self.produce([*out], |run, [out]| {
+                    backend.swiglu(cols, run.value(*x), out)
+                });
+            }
+            Op::Vocab {
+                x,
+                head,
+                scale,
+                labels,
+                out: VocabVars { logprob, entropy },
+                lse,
+            } => {
+                self.produce(
+                    [*logprob, *entropy, *lse],
+                    |run, [logprob, entropy, logsumexp]| {
+                        let out = VocabStats {
+                            logprob,
+                            entropy,
+                            logsumexp,
+                        };
+                        backend.vocab(*scale, run.value(*x), run.param(head), labels, out);
+                    },
+                );
+            }
+            Op::Custom { op, inputs, out } => {
+                self.produce([*out], |run, [out]| {
+                    let inputs: Vec<_> = inputs.iter().map(|&x| run.value(x)).collect();
+                    op.forward(backend, &inputs, out);
+                });
+            }
+        }
+    }
+
+    fn linear(&mut self, x: Var, weight: &Param, extras: &LinearExtras, out: Var) {
+        let backend = self.backend;
+        let (rows, inputs) = self.tape.shape(x);
+        let outputs = self.tape.vars[out.0].cols;
+        let len = self.tape.len(out);
+        let slot = self.plan.values[out.0].expect("an output has a place");
+        let mut dst = mem::take(&mut self.arena.slots[slot]);
+        let call = MatMul::linear(rows, outputs, inputs).scaled(extras.scale);
+        let store = match extras.residual {
+            Some(residual) => {
+                backend.copy(self.value(residual), B::view_mut(&mut dst, 0..len));
+                Store::Add
+            }
+            None => Store::Set,
+        };
+        let view = B::view_mut(&mut dst, 0..len);
+        backend.matmul(call.stored(store), self.value(x), self.param(weight), view);
+        if let Some(bias) = &extras.bias {
+            backend.add_bias(self.param(bias), B::view_mut(&mut dst, 0..len));
+        }
+        self.arena.slots[slot] = dst;
+    }
+
+    fn backward(&mut self, op: &Op<B>, gradients: &mut [Option<B::Buffer>]) {
+        let backend = self.backend;
+        if let Op::Rope {
+            x,
+            shape,
+            positions,
+        } = op
+        {
+            if self.arena.live[x.0] {
+                let mut dx = self.take_grad(*x).expect("a live gradient has a place");
+                backend.rope_backward(*shape, positions, dx.dst().0);
+                self.put(Some(dx));
+            }
+            return;
+        }
+        if !op.outputs().iter().any(|v| self.arena.live[v.0]) {
+            return;
+        }
+        match op {
+            Op::Embed { table, rows, out } => {
+                if let Some(dtable) = self.param_grad(gradients, table) {
+                    let cols = self.tape.vars[out.0].cols;
+                    backend.scatter_add(cols, rows, self.grad(*out), dtable);
+                }
+            }
+            Op::Select { x, rows, out } => {
+                if let Some(mut dx) = self.take_grad(*x) {
+                    if dx.store == Store::Set {
+                        backend.fill(dx.dst().0, 0.0);
+                    }
+                    let cols = self.tape.vars[x.0].cols;
+                    backend.scatter_add(cols, rows, self.grad(*out), dx.dst().0);
+                    self.put(Some(dx));
+                }
+            }
+            Op::Linear {
+                x,
+                weight,
+                extras,
+                out,
+            } => {
+                self.linear_backward(*x, weight, extras, *out, gradients);
+            }
+            Op::RmsNorm {
+                x,
+                weight,
+                out,
+                inv_rms,
+                ..
+            } => {
+                let mut dx = self.take_grad(*x);
+                // A gradient of the weight alone still passes through the rows' memory.
+                let mut spare = B::Buffer::default();
+                let dst = match &mut dx {
+                    Some(dx) => dx.dst(),
+                    None => {
+                        let len = self.tape.len(*x);
+                        spare = backend.alloc(len);
+                        (B::view_mut(&mut spare, 0..len), Store::Set)
+                    }
+                };
+                let (x, inv_rms) = (self.value(*x), self.value(*inv_rms));
+                let dweight = self.param_grad(gradients, weight);
+                let weight = self.param(weight);
+                backend.rms_norm_backward(x, weight, inv_rms, self.grad(*out), dst, dweight);
+                drop(spare);
+                self.put(dx);
+            }
+            Op::Attention {
+                qkv,
+                shape,
+                bounds,
+                out,
+                lse,
+            } => {
+                if let Some(mut dqkv) = self.take_grad(*qkv) {
+                    backend.attention_backward(
+                        *shape,
+                        bounds,
+                        self.value(*qkv),
+                        self.value(*out),
+                        self.value(*lse),
+                        self.grad(*out),
+                        dqkv.dst().0,
+                    );
+                    self.put(Some(dqkv));
+                }
+            }
+            Op::SwiGlu { x, out } => {
+                if let Some(mut dx) = self.take_grad(*x) {
+                    let cols = self.tape.vars[out.0].cols;
+                    backend.swiglu_backward(cols, self.value(*x), self.grad(*out), dx.dst().0);
+                    self.put(Some(dx));
+                }
+            }
+            Op::Vocab {
+                x,
+                head,
+                scale,
+                labels,
+                out,
+                lse,
+            } => {
+                let mut dx = self.take_grad(*x);
+                let saved = VocabStats {
+                    logprob: self.value(out.logprob),
+                    entropy: self.value(out.entropy),
+                    logsumexp: self.value(*lse),
+                };
+                let grad = VocabGrad {
+                    logprob: self.arena.live[out.logprob.0].then(|| self.grad(out.logprob)),
+                    entropy: self.arena.live[out.entropy.0].then(|| self.grad(out.entropy)),
+                    dx: dx.as_mut().map(Taken::dst),
+                    dw: self.param_grad(gradients, head),
+                };
+                let (x, head) = (self.value(*x), self.param(head));
+                backend.vocab_backward(*scale, x, head, labels, saved, grad);
+                self.put(dx);
+            }
+            Op::Custom { op, inputs, out } => self.custom_backward(op.as_ref(), inputs, *out),
+            Op::Rope { .. } => unreachable!("handled above"),
+        }
+    }
+
+    fn linear_backward(
+        &mut self,
+        x: Var,
+        weight: &Param,
+        extras: &LinearExtras,
+        out: Var,
+        gradients: &mut [Option<B::Buffer>],
+    ) {
+        let backend = self.backend;
+        let (rows, inputs) = self.tape.shape(x);
+        let outputs = self.tape.vars[out.0].cols;
+        if let Some(dw) = self.param_grad(gradients, weight) {
+            let call = MatMul::linear_dw(rows, outputs, inputs).scaled(extras.scale);
+            backend.matmul(call.stored(Store::Add), self.grad(out), self.value(x), dw);
+        }
+        if let Some(bias) = &extras.bias
+            && let Some(db) = self.param_grad(gradients, bias)
+        {
+            backend.sum_rows(self.grad(out), db);
+        }
+        if let Some(mut dx) = self.take_grad(x) {
+            let store = dx.store;
+            let call = MatMul::linear_dx(rows, outputs, inputs)
+                .scaled(extras.scale)
+                .stored(store);
+            backend.matmul(call, self.grad(out), self.param(weight), dx.dst().0);
+            self.put(Some(dx));
+        }
+        let Some(residual) = extras.residual else {
+            return;
+        };
+        if self.plan.grads[residual.0] == self.plan.grads[out.0] {
+            self.arena.live[residual.0] = true;
+        } else if let Some(mut dr) = self.take_grad(residual) {
+            match dr.dst() {
+                (dst, Store::Set) => backend.copy(self.grad(out), dst),
+                (dst, Store::Add) => backend.axpy(1.0, self.grad(out), dst),
+            }
+            self.put(Some(dr));
+        }
+    }
+
+    fn custom_backward(&mut self, op: &dyn CustomOp<B>, inputs: &[Var], out: Var) {
+        let mut taken: Vec<_> = inputs.iter().map(|&x| self.take_grad(x)).collect();
+        let values: Vec<_> = inputs.iter().map(|&x| self.value(x)).collect();
+        let grads = taken
+            .iter_mut()
+            .map(|t| t.as_mut().map(Taken::dst))
+            .collect();
+        op.backward(
+            self.backend,
+            &values,
+            self.value(out),
+            self.grad(out),
+            grads,
+        );
+        drop(values);
+        taken.into_iter().for_each(|t| self.put(t));
+    }
+
+    /// Takes the places of `outs` out of the arena while `work` writes them.
+    fn produce<const N: usize>(
+        &mut self,
+        outs: [Var; N],
+        work: impl FnOnce(&Self, [B::ViewMut<'_>; N]),
+    ) {
+        let slots = outs.map(|v| self.plan.values[v.0].expect("an output has a place"));
+        let mut buffers = slots.map(|slot| mem::take(&mut self.arena.slots[slot]));
+        let mut lens = outs.iter().map(|v| self.tape.len(*v));
+        let views = buffers
+            .each_mut()
+            .map(|buffer| B::view_mut(buffer, 0..lens.next().expect("as many lengths as outputs")));
+        work(self, views);
+        for (slot, buffer) in slots.into_iter().zip(buffers) {
+            self.arena.slots[slot] = buffer;
+        }
+    }
+
+    fn value(&self, v: Var) -> B::View<'_> {
+        let slot = self.plan.values[v.0].expect("a value that is read has a place");
+        B::view(&self.arena.slots[slot], 0..self.tape.len(v))
+    }
+
+    fn grad(&self, v: Var) -> B::View<'_> {
+        let slot = self.plan.grads[v.0].expect("a gradient that is read has a place");
+        B::view(&self.arena.slots[slot], 0..self.tape.len(v))
+    }
+
+    fn param(&self, p: &Param) -> B::View<'_> {
+        B::view(self.params[p.set], p.range.clone())
+    }
+
+    /// Part of the gradient buffer, if the parameter is trained.
+    fn param_grad<'g>(
+        &self,
+        gradients: &'g mut [Option<B::Buffer>],
+        p: &Param,
+    ) -> Option<B::ViewMut<'g>> {
+        self.plan.trainable[p.set].then(|| {
+            let buffer = gradients[p.set]
+                .as_mut()
+                .expect("a trained set has a gradient buffer");
+            B::view_mut(buffer, p.range.clone())
+        })
+    }
+
+    /// Takes a wanted gradient out of the arena; it is live from now on.
+    fn take_grad(&mut self, v: Var) -> Option<Taken<B>> {
+        let slot = self.plan.grads[v.0]?;
+        let store = if mem::replace(&mut self.arena.live[v.0], true) {
+            Store::Add
+        } else {
+            Store::Set
+        };
+        Some(Taken {
+            slot,
+            len: self.tape.len(v),
+            buffer: mem::take(&mut self.arena.slots[slot]),
+            store,
+        })
+    }
+
+    fn put(&mut self, taken: Option<Taken<B>>) {
+        if let Some(Taken { slot, buffer, .. }) = taken {
+            self.arena.slots[slot] = buffer;
+        }
+    }
+}
