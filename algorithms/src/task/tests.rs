@@ -116,10 +116,9 @@ proptest! {
     ) {
         let task = Countdown::new(config).unwrap();
         let problem = task.problem(seed, Split::Train, index);
-        let mut moved = problem.clone();
-        let Goal::Expression { numbers, target } = &mut moved.goal else { panic!() };
-        *target += by;
-        let verdict = task.reward(&moved, &problem.solution);
+        let Goal::Expression { numbers, target } = problem.goal.clone() else { panic!() };
+        let goal = Goal::Expression { numbers: numbers.clone(), target: target + by };
+        let verdict = task.reward(&Problem { goal, ..problem.clone() }, &problem.solution);
         prop_assert_eq!(verdict.reward, 0.1);
         prop_assert!(!verdict.correct);
 
@@ -130,9 +129,9 @@ proptest! {
         prop_assert_eq!(verdict.reward, 0.0);
         prop_assert_eq!(std::mem::discriminant(&verdict.reason), std::mem::discriminant(&spent));
 
-        numbers.pop();
-        *target -= by;
-        prop_assert!(!task.reward(&moved, &problem.solution).correct);
+        let goal = Goal::Expression { numbers: numbers[1..].to_vec(), target };
+        let verdict = task.reward(&Problem { goal, ..problem.clone() }, &problem.solution);
+        prop_assert!(!verdict.correct);
     }
 
     #[test]
