@@ -1,0 +1,103 @@
+//! Objectives of reinforcement learning from sampled sequences: losses with their gradients.
+//!
+//! Everything here is a pure function over plain slices with one entry per response token, the
+//! sequences of a micro-batch one after the other. A train engine computes the log-probability,
+//! entropy and value of each response token, gives them in, and takes back the loss and its
+//! derivative by each of them. Inputs and gradients are `f32`; sums and exponentials are `f64`.
+//!
+//! | piece | source |
+//! | --- | --- |
+//! | clipped surrogate, value loss, entropy bonus | PPO, Schulman et al. 2017, arXiv 1707.06347 |
+//! | generalised advantage estimation | Schulman et al. 2016, arXiv 1506.02438 |
+//! | group-relative advantages, KL in the loss | GRPO (DeepSeekMath), Shao et al. 2024, arXiv 2402.03300 |
+//! | no division by deviation or own length | Dr. GRPO, Liu et al. 2025, arXiv 2503.20783 |
+//! | clip-higher, token mean, dropping uniform groups | DAPO, Yu et al. 2025, arXiv 2503.14476 |
+//! | KL estimators k1, k2, k3 | Schulman 2020, "Approximating KL Divergence" |
+//!
+//! ```
+//! use odeon_algorithms::objective::{GroupBaseline, PolicyBatch, PolicyObjective, Totals, per_token};
+//!
+//! // Two replies to one prompt, of 2 and 1 tokens; the first was right.
+//! let lengths = [2, 1];
+//! let advantages = GroupBaseline::default().advantages(&[1.0, 0.0])?.expect("rewards differ");
+//! let log_probs = [-0.5, -1.0, -0.7];
+//! let loss = PolicyObjective::default().evaluate(
+//!     &PolicyBatch {
+//!         new_log_probs: &log_probs,
+//!         old_log_probs: &log_probs,
+//!         advantages: &per_token(&advantages, &lengths)?,
+//!         reference_log_probs: None,
+//!         entropies: None,
+//!         lengths: &lengths,
+//!     },
+//!     Totals::of(&lengths),
+//! )?;
+//! assert!(loss.d_log_probs[0] < 0.0, "the right reply becomes more likely");
+//! # Ok::<(), odeon_algorithms::objective::ObjectiveError>(())
+//! ```
+
+mod advantage;
+mod divergence;
+mod policy;
+mod reduction;
+mod value;
+
+pub use self::{
+    advantage::{Degenerate, Estimates, GroupBaseline, Scale, gae, per_token},
+    divergence::{KlEstimator, KlPenalty},
+    policy::{PolicyBatch, PolicyLoss, PolicyMetrics, PolicyObjective},
+    reduction::{Reduction, Totals},
+    value::{ValueBatch, ValueLoss, ValueObjective},
+};
+
+/// Why an objective could not be evaluated. Nothing was computed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectiveError {
+    /// Two inputs that must have one entry per token (or sequence) differ in length.
+    #[error("`{what}` has {given} entries where {expected} are expected")]
+    Length {
+        /// The input.
+        what: &'static str,
+        /// Its length.
+        given: usize,
+        /// The length it should have.
+        expected: usize,
+    },
+    /// An input is infinite or not a number: the forward pass has diverged, or masked tokens were
+    /// given in.
+    #[error("`{what}` is not finite at {at}")]
+    NotFinite {
+        /// The input.
+        what: &'static str,
+        /// The index of its first such entry.
+        at: usize,
+    },
+    /// A term of the loss is configured, but the input it needs is absent.
+    #[error("`{what}` is needed by the configured objective, but absent")]
+    Absent {
+        /// The input.
+        what: &'static str,
+    },
+    /// The totals of the optimiser step are smaller than this micro-batch.
+    #[error("the step's totals are smaller than one of its micro-batches")]
+    Totals,
+}
+
+/// Checks an input's length and that all of it is finite.
+fn check(what: &'static str, values: &[f32], expected: usize) -> Result<(), ObjectiveError> {
+    if values.len() != expected {
+        return Err(ObjectiveError::Length {
+            what,
+            given: values.len(),
+            expected,
+        });
+    }
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(at) => Err(ObjectiveError::NotFinite { what, at }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The clipped policy surrogate with KL penalty and entropy bonus.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    KlPenalty, ObjectiveError, Reduction, Totals, check,
+    divergence::{KlEstimator, LOG_RATIO_MAX},
+};
+
+/// Settings of the policy loss of PPO, GRPO, Dr. GRPO and DAPO.
+///
+/// Per token, with `ρ = exp(new - old)` of the log-probabilities:
+///
+/// `-min(ρ A, clip(ρ, 1 - clip_low, 1 + clip_high) A) + β KL - c H`
+///
+/// (PPO's equation 7 with DAPO's separate bounds, GRPO's KL term, and the entropy bonus of PPO's
+/// equation 9), averaged as [`Reduction`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyObjective {
+    /// How far the ratio may fall below 1 before the gradient stops.
+    pub clip_low: f32,
+    /// How far the ratio may rise above 1; larger than `clip_low` is DAPO's clip-higher.
+    pub clip_high: f32,
+    /// The penalty for leaving the reference policy, if any.
+    pub kl: Option<KlPenalty>,
+    /// What the mean entropy is multiplied by before it is subtracted: c.
+    pub entropy_coefficient: f32,
+    /// How token losses are averaged.
+    pub reduction: Reduction,
+}
+
+/// One micro-batch: an entry per response token in every slice but the last.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyBatch<'a> {
+    /// Log-probabilities of the sampled tokens under the policy being trained, in nats.
+    pub new_log_probs: &'a [f32],
+    /// Log-probabilities under the policy that sampled them.
+    pub old_log_probs: &'a [f32],
+    /// Advantages; see [`per_token`](super::per_token) for one number per sequence.
+    pub advantages: &'a [f32],
+    /// Log-probabilities under the reference policy; needed for a KL penalty.
+    pub reference_log_probs: Option<&'a [f32]>,
+    /// Entropies of the new policy's distributions in nats; needed for an entropy bonus.
+    pub entropies: Option<&'a [f32]>,
+    /// Response tokens of each sequence, in order; their sum is the length of the other slices.
+    pub lengths: &'a [usize],
+}
+
+/// The value and the gradients of the policy loss.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyLoss {
+    /// This micro-batch's share of the step's loss.
+    pub loss: f64,
+    /// Derivative of `loss` by each new log-probability.
+    pub d_log_probs: Vec<f32>,
+    /// Derivative of `loss` by each entropy; zeros without an entropy bonus.
+    pub d_entropies: Vec<f32>,
+    /// What to watch.
+    pub metrics: PolicyMetrics,
+}
+
+/// Means over the response tokens of one or more micro-batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PolicyMetrics {
+    /// The number of tokens behind the means.
+    pub tokens: usize,
+    /// Mean ratio of new to old probability: 1 on-policy.
+    pub ratio_mean: f64,
+    /// The largest ratio.
+    pub ratio_max: f64,
+    /// Fraction of tokens whose gradient the upper bound stopped.
+    pub clipped_high_fraction: f64,
+    /// Fraction of tokens whose gradient the lower bound stopped.
+    pub clipped_low_fraction: f64,
+    /// Mean `k3` estimate of `KL(old ‖ new)` in nats: how far the policy has moved.
+    pub approximate_kl: f64,
+    /// Mean estimate of the divergence from the reference in nats; 0 without a penalty.
+    pub reference_kl: f64,
+    /// Mean entropy in nats; 0 when entropies were not given.
+    pub entropy: f64,
+}
+
+impl Default for PolicyObjective {
+    /// PPO's clip range of 0.2 on both sides, mean over tokens, no KL penalty, no entropy bonus.
+    fn default() -> Self {
+        Self {
+            clip_low: 0.2,
+            clip_high: 0.2,
+            kl: None,
+            entropy_coefficient: 0.0,
+            reduction: Reduction::TokenMean,
+        }
+    }
+}
+
+impl PolicyObjective {
+    /// Evaluates the loss of a micro-batch of a step with these totals, and its gradients.
+    ///
+    /// # Errors
+    /// [`ObjectiveError`] when lengths differ, an input is not finite, or one is absent that the
+    /// settings need.
+    pub fn evaluate(
+        &self,
+        batch: &PolicyBatch<'_>,
+        totals: Totals,
+    ) -> Result<PolicyLoss, ObjectiveError> {
+        let tokens = batch.check(self)?;
+        let weights = self.reduction.weights(batch.lengths, totals)?;
+        let mut output = PolicyLoss {
+            loss: 0.0,
+            d_log_probs: vec![0.0; tokens],
+            d_entropies: vec![0.0; tokens],
+            metrics: PolicyMetrics {
+                tokens,
+                ..PolicyMetrics::default()
+            },
+        };
+        let share = 1.0 / tokens.max(1) as f64;
+        let bonus = f64::from(self.entropy_coefficient);
+        for (t, weight) in weights.into_iter().enumerate() {
+            let new = f64::from(batch.new_log_probs[t]);
+            let old = f64::from(batch.old_log_probs[t]);
+            let token = self.surrogate(new - old, f64::from(batch.advantages[t]));
+            let mut loss = token.loss;
+            let mut gradient = token.gradient;
+            let metrics = &mut output.metrics;
+            metrics.ratio_mean += share * token.ratio;
+            metrics.ratio_max = metrics.ratio_max.max(token.ratio);
+            metrics.clipped_high_fraction += share * f64::from(u8::from(token.clipped_high));
+            metrics.clipped_low_fraction += share * f64::from(u8::from(token.clipped_low));
+            metrics.approximate_kl += share * KlEstimator::K3.estimate(old, new).0;
+            if let (Some(penalty), Some(reference)) = (self.kl, batch.reference_log_probs) {
+                let (kl, d_kl) = penalty.estimator.estimate(new, f64::from(reference[t]));
+                loss += f64::from(penalty.coefficient) * kl;
+                gradient += f64::from(penalty.coefficient) * d_kl;
+                metrics.reference_kl += share * kl;
+            }
+            if let Some(entropies) = batch.entropies {
+                let entropy = f64::from(entropies[t]);
+                loss -= bonus * entropy;
+                output.d_entropies[t] = (-bonus * weight) as f32;
+                metrics.entropy += share * entropy;
+            }
+            output.loss += weight * loss;
+            output.d_log_probs[t] = (weight * gradient) as f32;
+        }
+        Ok(output)
+    }
+
+    /// The clipped surrogate of one token and its derivative by the new log-probability.
+    fn surrogate(&self, log_ratio: f64, advantage: f64) -> Surrogate {
+        let held = log_ratio.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX);
+        let ratio = held.exp();
+        let low = 1.0 - f64::from(self.clip_low);
+        let high = 1.0 + f64::from(self.clip_high);
+        let clipped_high = advantage > 0.0 && ratio > high;
+        let clipped_low = advantage < 0.0 && ratio < low;
+        let stopped = clipped_high || clipped_low;
+        let used = if stopped {
+            ratio.clamp(low, high)
+        } else {
+            ratio
+        };
+        let gradient = if stopped || held != log_ratio {
+            0.0
+        } else {
+            -ratio * advantage
+        };
+        Surrogate {
+            ratio,
+            loss: -used * advantage,
+            gradient,
+            clipped_high,
+            clipped_low,
+        }
+    }
+}
+
+impl PolicyBatch<'_> {
+    /// Checks every input and returns the number of tokens.
+    fn check(&self, objective: &PolicyObjective) -> Result<usize, ObjectiveError> {
+        let tokens = self.lengths.iter().sum();
+        check("new_log_probs", self.new_log_probs, tokens)?;
+        check("old_log_probs", self.old_log_probs, tokens)?;
+        check("advantages", self.advantages, tokens)?;
+        match self.reference_log_probs {
+            Some(values) => check("reference_log_probs", values, tokens)?,
+            None if objective.kl.is_some() => {
+                return Err(ObjectiveError::Absent {
+                    what: "reference_log_probs",
+                });
+            }
+            None => {}
+        }
+        match self.entropies {
+            Some(values) => check("entropies", values, tokens)?,
+            None if objective.entropy_coefficient != 0.0 => {
+                return Err(ObjectiveError::Absent { what: "entropies" });
+            }
+            None => {}
+        }
+        Ok(tokens)
+    }
+}
+
+impl PolicyMetrics {
+    /// The fraction of tokens whose gradient was stopped by either bound.
+    #[must_use]
+    pub fn clip_fraction(&self) -> f64 {
+        self.clipped_high_fraction + self.clipped_low_fraction
+    }
+
+    /// Joins the metrics of two micro-batches, weighted by their tokens.
+    #[must_use]
+    pub fn merged(&self, other: &Self) -> Self {
+        let tokens = self.tokens + other.tokens;
+        let share = other.tokens as f64 / tokens.max(1) as f64;
+        let mean = |a: f64, b: f64| a + share * (b - a);
+        Self {
+            tokens,
+            ratio_mean: mean(self.ratio_mean, other.ratio_mean),
+            ratio_max: self.ratio_max.max(other.ratio_max),
+            clipped_high_fraction: mean(self.clipped_high_fraction, other.clipped_high_fraction),
+            clipped_low_fraction: mean(self.clipped_low_fraction, other.clipped_low_fraction),
+            approximate_kl: mean(self.approximate_kl, other.approximate_kl),
+            reference_kl: mean(self.reference_kl, other.reference_kl),
+            entropy: mean(self.entropy, other.entropy),
+        }
+    }
+}
+
+struct Surrogate {
+    ratio: f64,
+    loss: f64,
+    gradient: f64,
+    clipped_high: bool,
+    clipped_low: bool,
+}
