@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::blob::Blobs;
 use crate::cell::Cell;
 use crate::engine::Engine;
 use crate::error::NameError;
@@ -147,6 +148,12 @@ impl<A: Actor> Context<A> {
     /// Nobody has the name, or an actor of another type has it.
     pub async fn lookup<T: Actor>(&self, name: &str) -> Result<Ref<T>, NameError> {
         self.engine().lookup_name(name, T::NAME).await.map(|id| Ref::from_id(id, 0))
+    }
+
+    /// Makes blobs: bulk bytes in the shared memory of this process.
+    #[must_use]
+    pub fn blobs(&self) -> Blobs {
+        Blobs::new(self.engine())
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

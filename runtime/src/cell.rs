@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::engine::Engine;
-use crate::failure::{Failure, Reason};
+use crate::failure::Reason;
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::registry::{ActorType, Method};
 use crate::wire::{Frame, Orphans};
@@ -20,8 +20,8 @@ use crate::wire::{Frame, Orphans};
 pub(crate) enum Control {
     /// Begin this life.
     Start(Incarnation),
-    /// Fail with this: a child's failure that its supervisor could not mend.
-    Fail(Failure),
+    /// End this life and no later one: a child failed beyond mending, or what the actor wraps ended.
+    End { incarnation: Incarnation, reason: Reason },
     /// End the present life. With `keep_mail` the mailbox waits for another; else the actor is over.
     Halt { reason: Reason, keep_mail: bool, done: Option<oneshot::Sender<()>> },
 }

@@ -8,7 +8,7 @@ mod family;
 mod inbound;
 mod names;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,6 +21,7 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::blob::Store;
 use crate::cell::{Cell, Phase};
 use crate::clock::Clock;
 use crate::current;
@@ -65,6 +66,7 @@ pub(crate) struct Engine {
     pub(crate) limits: Limits,
     pub(crate) types: ActorTypes,
     pub(crate) tracer: Tracer,
+    pub(crate) blobs: Arc<Store>,
     pub(crate) pending: Pending,
     pub(crate) workers: Workers,
     pub(crate) dead_letters: AtomicU64,
@@ -74,8 +76,8 @@ pub(crate) struct Engine {
     pub(crate) cells: IdMap<ActorId, Arc<Cell>>,
     pub(crate) members: Members,
     pub(crate) links: IdMap<ProcessId, Arc<Link>>,
-    /// Processes behind a neighbour.
-    routes: IdMap<ProcessId, ProcessId>,
+    /// Processes behind a neighbour: which, and over how many links from it.
+    routes: IdMap<ProcessId, (ProcessId, u8)>,
     credits: IdMap<ActorId, Arc<Semaphore>>,
     requests: IdMap<u64, Requested>,
     next_request: AtomicU64,
@@ -141,6 +143,7 @@ impl Engine {
             node,
             types,
             tracer: Tracer::new(limits.trace_spans_max),
+            blobs: Store::new(process, &limits),
             limits,
             pending: Pending::default(),
             workers,
@@ -161,6 +164,7 @@ impl Engine {
             closing: AtomicBool::new(false),
             failed: tokio::sync::watch::channel(None).0,
         });
+        engine.blobs.attach(&engine);
         current::add_engine(&engine);
         let sweeping = Arc::clone(&engine);
         engine.spawn_task(async move { sweeping.sweep_loop().await });
@@ -179,6 +183,7 @@ impl Engine {
     async fn sweep_loop(self: Arc<Self>) {
         while !self.is_closing() {
             Clock::sleep(self.limits.sweep_interval).await;
+            self.blobs.sweep(Clock::now());
             for (key, waiting) in self.pending.sweep(Clock::now()) {
                 if waiting.via.is_some() {
                     self.cancel(key, waiting.actor);
@@ -207,6 +212,7 @@ impl Engine {
             waiting.slot.fail(AskError::Unreachable(waiting.actor));
         }
         self.requests.clear();
+        self.blobs.close();
         current::remove_engine(self.process);
     }
 
@@ -248,7 +254,7 @@ impl Engine {
         if let Some(link) = self.links.get(&process) {
             return Some(Arc::clone(&link));
         }
-        let hop = self.routes.get(&process).map(|hop| *hop);
+        let hop = self.routes.get(&process).map(|route| route.0);
         let hop = hop.or_else(|| self.uplink.get().copied())?;
         self.links.get(&hop).map(|link| Arc::clone(&link))
     }
@@ -260,8 +266,13 @@ impl Engine {
             family::PlaceOf::At(process) => process,
             family::PlaceOf::Elsewhere => to.home,
             family::PlaceOf::Nowhere => {
-                if let Err(call) = self.members.hold(call, self.limits.backlog_messages_max) {
-                    self.refuse_call(&call, AskError::Full { actor: to, waited: Duration::ZERO });
+                match self.members.hold(call, self.limits.backlog_messages_max) {
+                    Ok(()) => {}
+                    Err(family::Unheld::Moved(call)) => self.send_call(call),
+                    Err(family::Unheld::Full(call)) => {
+                        let waited = Duration::ZERO;
+                        self.refuse_call(&call, AskError::Full { actor: to, waited });
+                    }
                 }
                 return;
             }
@@ -356,11 +367,14 @@ impl Engine {
 
     /// Waits for credit of a remote actor and room on the link to it.
     pub(crate) async fn credit(&self, actor: ActorId) {
-        if let Some(link) = self.next_link(actor.home) {
+        loop {
+            let Some(link) = self.next_link(actor.home) else { break };
             link.wait_for_room(&self.limits).await;
-        }
-        if let Ok(permit) = self.credit_of(actor).acquire().await {
-            permit.forget();
+            // Credit is closed when what was out on a link is lost: there may be another way now.
+            if let Ok(permit) = self.credit_of(actor).acquire().await {
+                permit.forget();
+                break;
+            }
         }
     }
 
@@ -382,6 +396,22 @@ impl Engine {
         body: Request,
         patience: Option<Duration>,
     ) -> Option<Answer> {
+        let (request, answered) = self.begin_request(to, body)?;
+        let answer = match patience {
+            Some(patience) => Clock::timeout(patience, answered).await.and_then(Result::ok),
+            None => answered.await.ok(),
+        };
+        self.requests.remove(&request);
+        answer
+    }
+
+    /// Sends a question to another engine. The answer's channel closes when that engine is gone;
+    /// `None` when there is no way to it.
+    pub(crate) fn begin_request(
+        &self,
+        to: ProcessId,
+        body: Request,
+    ) -> Option<(u64, oneshot::Receiver<Answer>)> {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.requests.insert(request, Requested { to, answer });
@@ -391,12 +421,12 @@ impl Engine {
             self.requests.remove(&request);
             return None;
         }
-        let answer = match patience {
-            Some(patience) => Clock::timeout(patience, answered).await.and_then(Result::ok),
-            None => answered.await.ok(),
-        };
-        self.requests.remove(&request);
-        answer
+        Some((request, answered))
+    }
+
+    /// The node that this process belongs to; itself, when it is a node.
+    pub(crate) fn domain(&self) -> ProcessId {
+        self.uplink.get().copied().unwrap_or(self.process)
     }
 
     pub(crate) fn answer(&self, request: u64, to: ProcessId, body: Answer) {
@@ -449,7 +479,9 @@ impl Engine {
     // ---- links and processes ----
 
     pub(crate) fn hello(&self) -> Hello {
-        let carries = self.links.iter().map(|link| link.peer).collect();
+        let near = self.links.iter().map(|link| (link.peer, 1));
+        let far = self.routes.iter().map(|route| (*route.key(), route.value().1.saturating_add(1)));
+        let carries = near.chain(far).collect();
         Hello {
             version: VERSION,
             process: self.process,
@@ -460,16 +492,46 @@ impl Engine {
         }
     }
 
-    pub(crate) fn link_up(&self, link: &Arc<Link>, hello: &Hello) {
-        for process in hello.carries.iter().filter(|process| **process != self.process) {
-            self.routes.insert(*process, link.peer);
+    /// Both sides have said hello. `ours` may be out of date by now; the other side hears the rest.
+    pub(crate) fn link_up(&self, link: &Arc<Link>, hello: &Hello, ours: &Hello) {
+        // What is still on the way over an older link would arrive after newer messages.
+        if let Some((_, older)) = self.links.remove(&link.peer) {
+            older.close("a newer link took its place");
+            let exit = ProcessExit { process: older.peer, status: older.why(), node: Some(older.node.clone()) };
+            self.lost_with_link(&older, &exit);
         }
+        self.routes.remove(&link.peer);
         self.links.insert(link.peer, Arc::clone(link));
-        self.learn_names(&hello.names);
-        self.tell_neighbours(&Fact::ProcessUp(link.peer), link.peer);
-        for process in &hello.carries {
-            self.tell_neighbours(&Fact::ProcessUp(*process), link.peer);
+        self.tell_neighbours(&Fact::ProcessUp { process: link.peer, hops: 1 }, link.peer);
+        for (process, hops) in &hello.carries {
+            self.learn_route(*process, link.peer, *hops);
         }
+        self.learn_names(&hello.names, link.peer);
+        let now = self.hello();
+        for (process, hops) in now.carries.into_iter().filter(|row| row.0 != link.peer) {
+            if !ours.carries.contains(&(process, hops)) {
+                link.push(&Frame::Fact(Fact::ProcessUp { process, hops }), false);
+            }
+        }
+        let said: HashSet<_> = ours.names.iter().map(|row| (&row.job, &row.name)).collect();
+        for row in now.names {
+            if !said.contains(&(&row.job, &row.name)) {
+                link.push(&Frame::Fact(Fact::Named(row)), false);
+            }
+        }
+    }
+
+    /// A neighbour reaches a process. Only a shorter way is news, so it cannot go round in circles.
+    fn learn_route(&self, process: ProcessId, through: ProcessId, hops: u8) {
+        if process == self.process || self.links.contains_key(&process) {
+            return;
+        }
+        if self.routes.get(&process).is_some_and(|known| known.1 <= hops) {
+            return;
+        }
+        self.routes.insert(process, (through, hops));
+        let fact = Fact::ProcessUp { process, hops: hops.saturating_add(1) };
+        self.tell_neighbours(&fact, through);
     }
 
     /// News goes to every neighbour but the one it came from.
@@ -486,6 +548,7 @@ impl Engine {
             None => ProcessExit {
                 process: link.peer,
                 status: format!("the link to it was lost ({})", link.why()),
+                node: Some(link.node.clone()),
             },
         };
         let mine = |_: &ProcessId, known: &Arc<Link>| Arc::ptr_eq(known, link);
@@ -495,14 +558,15 @@ impl Engine {
         let behind: Vec<ProcessId> = self
             .routes
             .iter()
-            .filter(|route| *route.value() == link.peer)
+            .filter(|route| route.value().0 == link.peer)
             .map(|route| *route.key())
             .collect();
         self.lost_with_link(link, &exit);
         self.process_down(exit.clone(), link.peer);
         for process in behind {
             let status = format!("{} on the way to it is gone: {}", link.peer, exit.status);
-            self.process_down(ProcessExit { process, status }, link.peer);
+            let node = Some(link.node.clone());
+            self.process_down(ProcessExit { process, status, node }, link.peer);
         }
         if self.uplink.get() == Some(&link.peer) {
             self.close().await;
@@ -532,9 +596,14 @@ impl Engine {
         self.routes.remove(&process);
         // Dropping the sender ends the request.
         self.requests.retain(|_, requested| requested.to != process);
+        self.blobs.process_down(&exit);
         self.forget_names_of(process);
-        // Messages that were lost on the way never come back as credit.
-        self.credits.clear();
+        // Messages that were lost on the way never come back as credit. Whoever waits for some looks
+        // again.
+        self.credits.retain(|_, credit| {
+            credit.close();
+            false
+        });
         self.tell_neighbours(&Fact::ProcessDown(exit.clone()), heard_from);
         for id in self.members.at(process) {
             let reason = Reason::Failed(exit.clone().into());
@@ -565,11 +634,18 @@ impl Engine {
             self.spawn_task(async move {
                 Clock::sleep(grace).await;
                 if engine.next_link(home).is_none() && cell.phase() != Phase::Over {
+                    let (done, ended) = oneshot::channel();
                     cell.order(Control::Halt {
                         reason: Reason::Failed(failure),
                         keep_mail: false,
-                        done: None,
+                        done: Some(done),
                     });
+                    // It may have ended by itself meanwhile.
+                    let _ = ended.await;
+                    // Nobody is left who could release a worker that has nothing to do.
+                    if engine.uplink.get().is_some() && engine.cells.is_empty() {
+                        engine.close().await;
+                    }
                 }
             });
         }

@@ -68,7 +68,16 @@ impl Failure {
         failure
     }
 
+    /// Unwinds the running handler with this failure, as a panic would but without its noise: the
+    /// life ends with it, and the caller learns why.
+    pub(crate) fn unwind(self) -> ! {
+        std::panic::resume_unwind(Box::new(self))
+    }
+
     pub(crate) fn from_panic(payload: &(dyn std::any::Any + Send), place: &str) -> Self {
+        if let Some(failure) = payload.downcast_ref::<Self>() {
+            return failure.clone();
+        }
         let text = payload
             .downcast_ref::<&str>()
             .map(ToString::to_string)
@@ -149,14 +158,23 @@ pub struct ProcessExit {
     pub process: ProcessId,
     /// Its exit status in words: `exit status 1`, `signal 9 (SIGKILL)`.
     pub status: String,
+    /// The node that was lost with it; `None` when the process alone has ended.
+    pub node: Option<String>,
 }
 
 impl From<ProcessExit> for Failure {
     fn from(exit: ProcessExit) -> Self {
-        Self::new(
-            FailureKind::ProcessLost,
-            format!("its process {} ended: {}", exit.process, exit.status),
-        )
+        let ProcessExit { process, status, node } = exit;
+        match node {
+            None => Self::new(
+                FailureKind::ProcessLost,
+                format!("its process {process} ended: {status}"),
+            ),
+            Some(node) => Self::new(
+                FailureKind::NodeLost,
+                format!("node `{node}` with its process {process} is lost: {status}"),
+            ),
+        }
     }
 }
 

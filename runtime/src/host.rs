@@ -2,9 +2,10 @@
 //!
 //! [`Life`] is the state machine of one actor: it makes the state from the arguments, runs handlers,
 //! catches panics, obeys its supervisor, and reports how each life ended. It does not know what
-//! drives it; [`kameo_host`] puts it behind a kameo mailbox, and [`crate::actix_host`] onto an actix
-//! arbiter. The mailbox outlives a restart, so mail is kept.
+//! drives it; [`kameo_host`] puts it behind a kameo mailbox, and [`actix_host`] behind the mailbox of
+//! an actix arbiter's thread. The mailbox outlives a restart, so mail is kept.
 
+mod actix_host;
 mod kameo_host;
 
 use std::any::Any;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures::FutureExt;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::actor::{Actor, Context, Handler, Message};
@@ -30,7 +32,21 @@ use crate::remote::Back;
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
 use crate::wire::Orphans;
 
+pub(crate) use actix_host::{ActixMailbox, arbiter};
 pub(crate) use kameo_host::KameoMailbox;
+
+/// What drives an actor in its process. Its messages, failures and restarts are the same on each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Host {
+    /// A kameo actor: a task of the system's tokio runtime, on any of its threads.
+    #[default]
+    Kameo,
+    /// An actix actor: all its lives stay on one thread, which it shares with other actors on this
+    /// host. For state that talks to actix actors or wants one thread; a handler that blocks delays
+    /// its neighbours.
+    Actix,
+}
 
 /// A message in a mailbox. Dropping one unhandled answers its caller, so nothing is lost in silence.
 pub(crate) struct Envelope<M: Message> {
@@ -96,6 +112,8 @@ impl<M: Message> Drop for Envelope<M> {
 pub(crate) enum Mailbox<A: Actor> {
     /// Driven by kameo.
     Kameo(KameoMailbox<A>),
+    /// Driven by actix.
+    Actix(ActixMailbox<A>),
 }
 
 impl<A: Actor> Mailbox<A> {
@@ -105,6 +123,7 @@ impl<A: Actor> Mailbox<A> {
     {
         match self {
             Self::Kameo(mailbox) => mailbox.push(envelope),
+            Self::Actix(mailbox) => mailbox.push(envelope),
         }
     }
 }
@@ -142,7 +161,7 @@ pub(crate) fn deliver_narrowed<A: Handler<M>, M: Message>(
     deliver::<A, M>(cell, envelope);
 }
 
-/// Starts hosting an actor on kameo.
+/// Starts hosting an actor.
 pub(crate) fn host<A: Registered>(
     engine: &Arc<Engine>,
     id: ActorId,
@@ -150,10 +169,15 @@ pub(crate) fn host<A: Registered>(
     incarnation: Incarnation,
     args: A::Args,
     orphans: Orphans,
+    on: Host,
 ) -> Arc<Cell> {
     let cell = Cell::new(Arc::clone(engine), id, parent, incarnation, A::actor_type(), orphans);
     engine.add_cell(&cell);
-    kameo_host::start(Life::<A>::new(Arc::clone(&cell), args));
+    let life = Life::<A>::new(Arc::clone(&cell), args);
+    match on {
+        Host::Kameo => kameo_host::start(life),
+        Host::Actix => actix_host::start(life),
+    }
     cell
 }
 
@@ -204,9 +228,10 @@ impl<A: Actor> Life<A> {
                     self.cell.begin(incarnation);
                 }
             }
-            Control::Fail(failure) => {
-                if self.cell.phase() == Phase::Running {
-                    Box::pin(self.end(Reason::Failed(failure))).await;
+            Control::End { incarnation, reason } => {
+                let present = self.cx.incarnation == incarnation;
+                if present && self.cell.phase() == Phase::Running {
+                    Box::pin(self.end(reason)).await;
                 }
             }
             Control::Halt { reason, keep_mail, done } => {

@@ -14,7 +14,7 @@ impl ProcessId {
     /// A fresh random id.
     #[must_use]
     pub fn random() -> Self {
-        Self(rand::random::<u64>() | 1)
+        Self(crate::random::number() | 1)
     }
 }
 

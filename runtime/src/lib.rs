@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod blob;
 mod cell;
 mod clock;
 mod current;
@@ -30,10 +31,12 @@ pub mod inspect;
 mod limits;
 mod link;
 mod pending;
+mod random;
 mod registry;
 mod remote;
 mod request;
 pub mod shape;
+pub mod simulation;
 mod spawn;
 pub mod supervise;
 mod system;
@@ -42,10 +45,12 @@ mod wire;
 mod worker;
 
 pub use actor::{Actor, Context, Handler, Message, Wire};
+pub use blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
 pub use cell::Phase;
 pub use clock::{Clock, Timestamp};
 pub use error::{AskError, Effect, NameError, SpawnError, SystemError, TellError};
 pub use failure::{Down, Failure, FailureKind, ProcessExit, Reason};
+pub use host::Host;
 pub use id::{ActorId, Incarnation, ProcessId, Ref};
 pub use limits::Limits;
 pub use registry::{ActorType, ActorTypes, Method, Registered};

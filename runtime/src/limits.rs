@@ -40,6 +40,9 @@ pub struct Limits {
     pub trace_spans_max: usize,
     /// Bytes of shared memory one job may hold in blobs on a node.
     pub blob_bytes_quota: u64,
+    /// How long the owner keeps a blob for a handle that is on its way and does not arrive. Longer
+    /// than any message should travel, or else memory of lost messages would stay for ever.
+    pub blob_transit: Duration,
 }
 
 impl Default for Limits {
@@ -60,6 +63,7 @@ impl Default for Limits {
             obituaries_max: 4096,
             trace_spans_max: 16_384,
             blob_bytes_quota: 4 << 30,
+            blob_transit: Duration::from_secs(30),
         }
     }
 }

@@ -1,19 +1,24 @@
-//! A link: frames over any ordered byte stream, in both directions.
+//! A link: frames over ordered byte streams, in both directions.
 //!
-//! Control frames overtake waiting calls. The writer batches: whatever gathers while one write is
-//! under way leaves with the next. A lone frame is written at once from the sender's own thread,
-//! which saves two thread hops of its latency.
+//! A link has one byte stream, or two: one for control frames and one for calls and replies. Control
+//! frames overtake waiting calls either way; calls never overtake the questions and facts that were
+//! sent before them, since those say where calls go. Over one stream that follows from its order;
+//! over two, the sender marks among the calls how much control came before ([`Frame::After`]).
+//!
+//! The writer batches: whatever gathers while one write is under way leaves with the next. A lone
+//! frame is written at once from the sender's own thread, which saves two thread hops of its latency.
 
+use std::convert::Infallible;
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, Timestamp};
 use crate::engine::Engine;
@@ -27,24 +32,51 @@ pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 /// The write half of a byte stream.
 pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// The sending side of a link; the receiving side is a task that feeds the engine.
+/// Calls are handed to the stream in batches of about this size, so that a control frame waits for
+/// one batch at most.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// The sending side of a link; the receiving side are tasks that feed the engine.
 pub(crate) struct Link {
     pub(crate) peer: ProcessId,
     /// The node's name at the other end.
     pub(crate) node: String,
     /// A worker process of this node, rather than another node or this worker's own node.
     pub(crate) is_worker: bool,
-    out: Mutex<Outgoing>,
-    /// Something waits for the writer task.
-    wake: Notify,
+    /// Carries everything when there is no second stream.
+    control: Pipe,
+    calls: Option<Pipe>,
+    /// Questions and facts sent, and taken in.
+    told: AtomicU64,
+    heeded: watch::Sender<u64>,
     /// The queue has shrunk.
     room: Notify,
-    queued_bytes: AtomicU64,
     closed: AtomicBool,
+    /// It has been closed.
+    shut: Notify,
     why: Mutex<Option<String>>,
+    /// How many writers are not done.
+    writing: watch::Sender<usize>,
     last_heard: AtomicU64,
     /// Asks received and not answered.
     pub(crate) serving: AtomicU32,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("peer", &self.peer).field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+/// The sending end of one byte stream.
+struct Pipe {
+    out: Mutex<Outgoing>,
+    /// Something waits for the writer task.
+    wake: Notify,
+    queued_bytes: AtomicU64,
 }
 
 struct Outgoing {
@@ -52,12 +84,10 @@ struct Outgoing {
     calls: BytesMut,
     writing: BytesMut,
     writer: Writer,
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("peer", &self.peer).field("node", &self.node).finish_non_exhaustive()
-    }
+    /// Bytes that the stream has taken.
+    written: u64,
+    /// How much control the calls were last marked to come after.
+    marked: u64,
 }
 
 impl Outgoing {
@@ -69,26 +99,28 @@ impl Outgoing {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         loop {
             if self.writing.is_empty() {
-                let next =
-                    if self.control.is_empty() { &mut self.calls } else { &mut self.control };
-                if next.is_empty() {
+                if !self.control.is_empty() {
+                    std::mem::swap(&mut self.writing, &mut self.control);
+                } else if !self.calls.is_empty() {
+                    let batch = batch_of(&self.calls);
+                    if batch == self.calls.len() {
+                        std::mem::swap(&mut self.writing, &mut self.calls);
+                    } else {
+                        self.writing = self.calls.split_to(batch);
+                    }
+                } else {
                     return Pin::new(&mut self.writer).poll_flush(cx);
                 }
-                std::mem::swap(&mut self.writing, next);
             }
-            match Pin::new(&mut self.writer).poll_write(cx, &self.writing) {
-                Poll::Ready(Ok(0)) => {
-                    return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
-                }
-                Poll::Ready(Ok(n)) => {
-                    self.writing.advance(n);
-                    if self.writing.is_empty() {
-                        // Keep the allocation for the next batch.
-                        self.writing.clear();
-                    }
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+            let n = ready!(Pin::new(&mut self.writer).poll_write(cx, &self.writing))?;
+            if n == 0 {
+                return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
+            }
+            self.written += n as u64;
+            self.writing.advance(n);
+            if self.writing.is_empty() {
+                // Keep the allocation for the next batch.
+                self.writing.clear();
             }
         }
     }
@@ -98,32 +130,90 @@ impl Outgoing {
     }
 }
 
-impl Link {
-    /// Queues a frame. With `alone` it is written at once if the link is idle. `false` when the link
-    /// is closed.
-    pub(crate) fn push(&self, frame: &Frame, alone: bool) -> bool {
-        if self.closed.load(Ordering::Acquire) {
-            return false;
-        }
+/// The length of the whole frames at the front of `queue` that make up one batch.
+fn batch_of(queue: &BytesMut) -> usize {
+    let mut end = 0;
+    while end < BATCH_BYTES
+        && let Some(length) = queue.get(end..).and_then(|rest| rest.first_chunk::<4>())
+    {
+        end += 4 + u32::from_le_bytes(*length) as usize;
+    }
+    end
+}
+
+impl Pipe {
+    fn new(writer: Writer) -> Self {
+        let out = Outgoing {
+            control: BytesMut::new(),
+            calls: BytesMut::new(),
+            writing: BytesMut::new(),
+            writer,
+            written: 0,
+            marked: 0,
+        };
+        Self { out: Mutex::new(out), wake: Notify::new(), queued_bytes: AtomicU64::new(0) }
+    }
+
+    /// Queues what `put` appends; with `alone` it is written at once if the stream is idle.
+    fn push(&self, alone: bool, put: impl FnOnce(&mut Outgoing)) {
         let mut out = self.out.lock();
         let idle = out.is_idle();
-        let lane = if frame.is_control() { &mut out.control } else { &mut out.calls };
-        frame.encode(lane);
+        put(&mut out);
         if alone && idle {
             let mut cx = Context::from_waker(Waker::noop());
             if matches!(out.poll_drain(&mut cx), Poll::Ready(Ok(()))) {
-                return true;
+                return;
             }
         }
         self.queued_bytes.store(out.len(), Ordering::Release);
         drop(out);
         self.wake.notify_one();
+    }
+
+    /// Bytes that the stream has taken, and whether nothing waits.
+    fn progress(&self) -> (u64, bool) {
+        let out = self.out.lock();
+        (out.written, out.is_idle())
+    }
+}
+
+impl Link {
+    /// Queues a frame. With `alone` it is written at once if the link is idle. `false` when the link
+    /// is closed.
+    pub(crate) fn push(&self, frame: &Frame, alone: bool) -> bool {
+        if self.is_closed() {
+            return false;
+        }
+        match &self.calls {
+            Some(calls) if !frame.is_control() => {
+                let told = self.told.load(Ordering::Acquire);
+                calls.push(alone, |out| {
+                    if told > out.marked {
+                        out.marked = told;
+                        Frame::After(told).encode(&mut out.calls);
+                    }
+                    frame.encode(&mut out.calls);
+                });
+            }
+            _ => self.control.push(alone, |out| {
+                let lane = if frame.is_control() { &mut out.control } else { &mut out.calls };
+                frame.encode(lane);
+                if frame.binds_calls() {
+                    self.told.fetch_add(1, Ordering::Release);
+                }
+            }),
+        }
         true
     }
 
-    /// Whether the queue is below its limit.
+    /// The stream that carries calls.
+    fn calls(&self) -> &Pipe {
+        self.calls.as_ref().unwrap_or(&self.control)
+    }
+
+    /// Whether the queue of calls is below its limit.
     pub(crate) fn has_room(&self, limits: &Limits) -> bool {
-        self.queued_bytes.load(Ordering::Acquire) < limits.link_queue_bytes_max as u64
+        self.calls().queued_bytes.load(Ordering::Acquire) < limits.link_queue_bytes_max as u64
     }
 
     /// Waits until the queue is below its limit, or the link is closed.
@@ -145,8 +235,26 @@ impl Link {
     pub(crate) fn close(&self, why: impl Into<String>) {
         self.why.lock().get_or_insert(why.into());
         self.closed.store(true, Ordering::Release);
-        self.wake.notify_one();
+        self.shut.notify_waiters();
         self.room.notify_waiters();
+    }
+
+    /// Resolves when the link is closed.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let shut = self.shut.notified();
+            if self.is_closed() {
+                return;
+            }
+            shut.await;
+        }
+    }
+
+    /// Resolves when the link is closed and its last bytes are written, or given up.
+    pub(crate) async fn finished(&self) {
+        let mut writing = self.writing.subscribe();
+        // The sender is ours, so the wait cannot fail.
+        let _ = writing.wait_for(|writers| *writers == 0).await;
     }
 
     /// Why it was closed.
@@ -154,64 +262,99 @@ impl Link {
         self.why.lock().clone().unwrap_or_else(|| "closed".to_owned())
     }
 
+    /// How long ago anything came from the other side.
+    pub(crate) fn silent_for(&self) -> std::time::Duration {
+        Clock::now().since(Timestamp(self.last_heard.load(Ordering::Relaxed)))
+    }
+
     fn heard(&self) {
         self.last_heard.store(Clock::now().0, Ordering::Relaxed);
     }
 
-    /// Writes what is queued, and a sign of life when nothing is, until the link closes.
-    async fn write_loop(&self, limits: &Limits) {
+    /// Writes what is queued on one stream until the link closes. The control stream also says that
+    /// this side lives, and notices when the other side does not.
+    async fn write_loop(&self, pipe: &Pipe, limits: &Limits) {
+        let beats = std::ptr::eq(pipe, &raw const self.control);
         let mut beat = tokio::time::interval(limits.heartbeat_interval);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         beat.tick().await;
+        let mut progress = (pipe.progress().0, Clock::now());
+        let mut pumping = pin!(self.pump(pipe));
         while !self.is_closed() {
             tokio::select! {
                 biased;
-                () = self.wake.notified() => {}
+                Err(error) = &mut pumping => self.close(error.to_string()),
+                () = self.closed() => {}
                 _ = beat.tick() => {
-                    let heard = Timestamp(self.last_heard.load(Ordering::Relaxed));
-                    let silent = Clock::now().since(heard);
+                    let silent = self.silent_for();
+                    let (written, idle) = pipe.progress();
+                    if idle || written != progress.0 {
+                        progress = (written, Clock::now());
+                    }
                     if silent > limits.link_idle_timeout {
                         self.close(format!("silent for {silent:.1?}"));
-                        break;
+                    } else if Clock::now().since(progress.1) > limits.link_idle_timeout {
+                        self.close("the other side does not read");
+                    } else if beats {
+                        self.push(&Frame::Beat, false);
                     }
-                    self.push(&Frame::Beat, false);
                 }
-            }
-            let drained = std::future::poll_fn(|cx| {
-                if self.is_closed() {
-                    return Poll::Ready(Ok(()));
-                }
-                let mut out = self.out.lock();
-                let poll = out.poll_drain(cx);
-                self.queued_bytes.store(out.len(), Ordering::Release);
-                drop(out);
-                self.room.notify_waiters();
-                poll
-            });
-            // While the stream is full, the other side must still be heard to be alive.
-            match Clock::timeout(limits.link_idle_timeout, drained).await {
-                Some(Ok(())) => {}
-                Some(Err(error)) => self.close(error.to_string()),
-                None => self.close("the other side does not read"),
             }
         }
         // Say what is left, so that an orderly end is complete.
         let last = std::future::poll_fn(|cx| {
-            let mut out = self.out.lock();
-            std::task::ready!(out.poll_drain(cx))?;
+            let mut out = pipe.out.lock();
+            ready!(out.poll_drain(cx))?;
             Pin::new(&mut out.writer).poll_shutdown(cx)
         });
         // The stream may be gone already; there is nothing left to do with the outcome.
         let _ = Clock::timeout(limits.heartbeat_interval, last).await;
+    }
+
+    /// Drains the queue of one stream again and again, until that fails.
+    async fn pump(&self, pipe: &Pipe) -> std::io::Result<Infallible> {
+        loop {
+            pipe.wake.notified().await;
+            std::future::poll_fn(|cx| {
+                let mut out = pipe.out.lock();
+                let poll = out.poll_drain(cx);
+                pipe.queued_bytes.store(out.len(), Ordering::Release);
+                drop(out);
+                self.room.notify_waiters();
+                poll
+            })
+            .await?;
+        }
+    }
+
+    /// Waits until so many questions and facts of the other side have been taken in.
+    async fn heed(&self, after: u64) {
+        let mut heeded = self.heeded.subscribe();
+        tokio::select! {
+            biased;
+            // The sender is ours, so the wait cannot fail.
+            _ = heeded.wait_for(|heeded| *heeded >= after) => {}
+            () = self.closed() => {}
+        }
     }
 }
 
 /// Both halves of a new stream with its greeting done.
 pub(crate) struct Greeted {
     pub(crate) hello: Hello,
+    ours: Hello,
     reader: Reader,
     writer: Writer,
     buffer: BytesMut,
+    calls: Option<(Reader, Writer)>,
+}
+
+impl Greeted {
+    /// Gives calls and replies a stream of their own.
+    pub(crate) fn calls_over(mut self, reader: Reader, writer: Writer) -> Self {
+        self.calls = Some((reader, writer));
+        self
+    }
 }
 
 /// Says hello and hears it.
@@ -222,9 +365,8 @@ pub(crate) async fn greet(
     limits: &Limits,
 ) -> Result<Greeted, SystemError> {
     let io = |doing: &'static str| move |source| SystemError::Io { doing: doing.to_owned(), source };
-    let mut buffer = BytesMut::with_capacity(64 << 10);
-    let job = ours.job.clone();
-    Frame::Hello(ours).encode(&mut buffer);
+    let mut buffer = BytesMut::with_capacity(READ_BYTES);
+    Frame::Hello(ours.clone()).encode(&mut buffer);
     let exchange = async {
         writer.write_all_buf(&mut buffer).await.map_err(io("saying hello to a peer"))?;
         writer.flush().await.map_err(io("saying hello to a peer"))?;
@@ -252,44 +394,63 @@ pub(crate) async fn greet(
             hello.version
         )));
     }
-    if hello.job != job {
+    if hello.job != ours.job {
         return Err(SystemError::Refused(format!(
-            "it belongs to job `{}`, we belong to `{job}`",
-            hello.job
+            "it belongs to job `{}`, we belong to `{}`",
+            hello.job, ours.job
         )));
     }
-    Ok(Greeted { hello, reader, writer, buffer })
+    Ok(Greeted { hello, ours, reader, writer, buffer, calls: None })
 }
 
-/// Makes the stream a link of `engine` and serves it until it ends.
+/// Makes the streams a link of `engine` and serves it until it ends.
 pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) -> Arc<Link> {
-    let Greeted { hello, reader, writer, buffer } = greeted;
+    let Greeted { hello, ours, reader, writer, buffer, calls } = greeted;
+    let (calls_reader, calls_writer) = calls.unzip();
+    let readers: Vec<_> = std::iter::once((reader, buffer))
+        .chain(calls_reader.map(|reader| (reader, BytesMut::with_capacity(READ_BYTES))))
+        .collect();
     let link = Arc::new(Link {
         peer: hello.process,
         node: hello.node.clone(),
         is_worker,
-        out: Mutex::new(Outgoing {
-            control: BytesMut::new(),
-            calls: BytesMut::new(),
-            writing: BytesMut::new(),
-            writer,
-        }),
-        wake: Notify::new(),
+        control: Pipe::new(writer),
+        calls: calls_writer.map(Pipe::new),
+        told: AtomicU64::new(0),
+        heeded: watch::channel(0).0,
         room: Notify::new(),
-        queued_bytes: AtomicU64::new(0),
         closed: AtomicBool::new(false),
+        shut: Notify::new(),
         why: Mutex::new(None),
+        writing: watch::channel(readers.len()).0,
         last_heard: AtomicU64::new(Clock::now().0),
         serving: AtomicU32::new(0),
     });
-    engine.link_up(&link, &hello);
-    let (writing, limits) = (Arc::clone(&link), engine.limits.clone());
-    engine.spawn_task(async move { writing.write_loop(&limits).await });
-    let (reading, reader_engine) = (Arc::clone(&link), Arc::clone(engine));
+    engine.link_up(&link, &hello, &ours);
+    for second in [false, true].into_iter().take(readers.len()) {
+        let (writing, limits) = (Arc::clone(&link), engine.limits.clone());
+        engine.spawn_task(async move {
+            let pipe = if second { writing.calls() } else { &writing.control };
+            writing.write_loop(pipe, &limits).await;
+            writing.writing.send_modify(|writers| *writers -= 1);
+        });
+    }
+    let (serving, serving_engine) = (Arc::clone(&link), Arc::clone(engine));
+    let reading = readers.into_iter().map(|(reader, buffer)| {
+        let (engine, link) = (Arc::clone(engine), Arc::clone(&link));
+        let (done, over) = tokio::sync::oneshot::channel();
+        engine.clone().spawn_task(async move {
+            let why = read_loop(&engine, &link, reader, buffer).await;
+            link.close(why);
+            // Nobody may wait for it any more.
+            let _ = done.send(());
+        });
+        over
+    });
+    let reading = futures::future::join_all(reading);
     engine.spawn_task(async move {
-        let why = read_loop(&reader_engine, &reading, reader, buffer).await;
-        reading.close(why);
-        reader_engine.link_down(&reading).await;
+        reading.await;
+        serving_engine.link_down(&serving).await;
     });
     link
 }
@@ -303,21 +464,23 @@ async fn read_loop(
 ) -> String {
     loop {
         loop {
+            if link.is_closed() {
+                return link.why();
+            }
             match Frame::decode(&mut buffer, engine.limits.message_bytes_max) {
-                Ok(Some(frame)) => engine.receive(link, frame),
+                Ok(Some(Frame::After(told))) => link.heed(told).await,
+                Ok(Some(frame)) => {
+                    let binding = frame.binds_calls();
+                    engine.receive(link, frame);
+                    if binding {
+                        link.heeded.send_modify(|heeded| *heeded += 1);
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => return bad_frame(link, &error),
             }
         }
-        if link.is_closed() {
-            return link.why();
-        }
-        buffer.reserve(64 << 10);
-        let closed = async {
-            while !link.is_closed() {
-                link.room.notified().await;
-            }
-        };
+        buffer.reserve(READ_BYTES);
         tokio::select! {
             biased;
             read = reader.read_buf(&mut buffer) => match read {
@@ -325,7 +488,7 @@ async fn read_loop(
                 Ok(_) => link.heard(),
                 Err(error) => return error.to_string(),
             },
-            () = closed => return link.why(),
+            () = link.closed() => return link.why(),
         }
     }
 }

@@ -95,7 +95,7 @@ fn host_order<A: Registered>(
             format!("the arguments of {} cannot be read: {error}", A::NAME),
         )
     })?;
-    Ok(host::host::<A>(engine, order.id, order.parent, order.incarnation, args, order.orphans))
+    Ok(host::host::<A>(engine, order.id, order.parent, order.incarnation, args, order.orphans, order.on))
 }
 
 /// The actor types of a binary.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::actor::{Handler, Message, Wire};
+use crate::blob;
 use crate::cell::{Cell, Sender};
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -37,7 +38,7 @@ impl Back {
     pub(crate) fn send<R: Wire>(self, outcome: Result<R, AskError>) {
         let limit = self.engine.limits.message_bytes_max;
         let lost = |why| AskError::BadReply { actor: self.actor, why };
-        let result = outcome.and_then(|reply| match codec::encode(&reply) {
+        let result = outcome.and_then(|reply| match blob::arriving(1, || codec::encode(&reply)) {
             Ok(bytes) if bytes.len() <= limit => Ok(Bytes::from(bytes)),
             Ok(bytes) => {
                 Err(lost(format!("it has {} bytes, the limit is {limit}", bytes.len())))

@@ -14,6 +14,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Handler, Message};
+use crate::blob;
 use crate::cell::{Cell, Phase, Sender};
 use crate::clock::{Clock, Timestamp};
 use crate::current;
@@ -168,7 +169,7 @@ impl<M: Message> Request<M> {
     fn call(&self, engine: &Engine, call: u64, patience: Duration, trace: SpanContext)
     -> Result<Call, AskError> {
         let message = self.message.as_ref().expect("a request is sent once");
-        let bytes = codec::encode(message)
+        let bytes = blob::arriving(1, || codec::encode(message))
             .map_err(|error| AskError::BadMessage { actor: self.to, why: error.to_string() })?;
         let limit = engine.limits.message_bytes_max;
         if bytes.len() > limit {

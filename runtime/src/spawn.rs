@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use crate::actor::Actor;
 use crate::engine::{Engine, NewRow};
 use crate::error::SpawnError;
-use crate::failure::{Down, Reason};
-use crate::host;
+use crate::failure::{Down, FailureKind, Reason};
+use crate::host::{self, Host};
 use crate::id::{ActorId, Ref};
 use crate::registry::Registered;
 use crate::supervise::{Restart, Supervision};
@@ -26,6 +26,7 @@ pub struct Spawn<A: Actor> {
     args: A::Args,
     restart: Restart,
     orphans: Orphans,
+    on: Host,
     away: Option<LaunchOrder>,
     _actor: PhantomData<fn(&A)>,
 }
@@ -50,6 +51,7 @@ impl<A: Actor> Spawn<A> {
             args,
             restart: Restart::default(),
             orphans: Orphans::default(),
+            on: Host::default(),
             away: None,
             _actor: PhantomData,
         }
@@ -67,6 +69,12 @@ impl<A: Actor> Spawn<A> {
         self
     }
 
+    /// What drives it in its process; kameo, unless told otherwise.
+    pub const fn host(mut self, on: Host) -> Self {
+        self.on = on;
+        self
+    }
+
     /// In a worker process of its own: a crash there hurts nobody else.
     pub fn isolated(mut self) -> Self {
         self.away.get_or_insert_default();
@@ -79,7 +87,8 @@ impl<A: Actor> Spawn<A> {
         self
     }
 
-    /// In a worker process of this node.
+    /// In a worker process of this node, which must be joined: of its own, unless
+    /// [`Spawn::in_worker`] names one that it shares.
     pub fn on_node(mut self, node: impl Into<String>) -> Self {
         self.away.get_or_insert_default().node = Some(node.into());
         self
@@ -101,7 +110,7 @@ impl<A: Registered> Spawn<A> {
         let Some(launch) = self.away else {
             let _runtime = self.engine.enter();
             let id = self.engine.new_member(new);
-            host::host::<A>(&self.engine, id, self.parent, 1, self.args, self.orphans);
+            host::host::<A>(&self.engine, id, self.parent, 1, self.args, self.orphans, self.on);
             return Ok(Ref::from_id(id, 0));
         };
         let args =
@@ -118,6 +127,7 @@ impl<A: Registered> Spawn<A> {
             actor: A::NAME.to_owned(),
             args,
             orphans: self.orphans,
+            on: self.on,
         };
         self.engine.place(id, crate::engine::Placing { host, launch });
         Ok(Ref::from_id(id, 0))
@@ -126,14 +136,24 @@ impl<A: Registered> Spawn<A> {
     async fn run(self) -> Result<Ref<A>, SpawnError> {
         let engine = Arc::clone(&self.engine);
         let actor = self.start()?;
-        match engine.when_started(actor.id).await {
-            Ok(Ok(())) => Ok(actor),
-            Ok(Err(Down { reason: Reason::Failed(failure), .. })) => {
-                Err(SpawnError::Failed(failure))
-            }
-            Ok(Err(down)) => Err(SpawnError::Stopped(down)),
-            Err(_closed) => Err(SpawnError::ShuttingDown),
-        }
+        started(&engine, actor.id).await.map(|()| actor)
+    }
+
+    pub(crate) const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+}
+
+/// Waits until an actor that was spawned has started, or will not.
+pub(crate) async fn started(engine: &Engine, id: ActorId) -> Result<(), SpawnError> {
+    match engine.when_started(id).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Down { reason: Reason::Failed(failure), .. })) => match failure.kind {
+            FailureKind::NotPlaced => Err(SpawnError::NotPlaced(failure.message)),
+            _ => Err(SpawnError::Failed(failure)),
+        },
+        Ok(Err(down)) => Err(SpawnError::Stopped(down)),
+        Err(_closed) => Err(SpawnError::ShuttingDown),
     }
 }
 

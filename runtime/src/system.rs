@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::blob::Blobs;
 use crate::current::{Current, Entered};
 use crate::engine::{Engine, EngineConfig};
 use crate::error::{NameError, SystemError};
@@ -10,6 +11,7 @@ use crate::failure::Failure;
 use crate::id::{ActorId, ProcessId, Ref};
 use crate::inspect::{self, ActorView};
 use crate::limits::Limits;
+use crate::link;
 use crate::registry::{ActorTypes, Registered};
 use crate::spawn::Spawn;
 use crate::supervise::Supervision;
@@ -118,6 +120,12 @@ impl System {
         self.engine.tracer.spans()
     }
 
+    /// Makes blobs: bulk bytes in the shared memory of this process.
+    #[must_use]
+    pub fn blobs(&self) -> Blobs {
+        Blobs::new(&self.engine)
+    }
+
     /// Messages without an answer that nobody handled.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
@@ -140,6 +148,22 @@ impl System {
     #[must_use = "it may have been gone already"]
     pub fn kill_worker(&self, process: ProcessId) -> bool {
         self.engine.workers.kill(process)
+    }
+
+    /// Links this system to another node over a byte stream that the caller has made and trusts; the
+    /// other side does the same with its end. For tests, simulation and transports of one's own.
+    ///
+    /// # Errors
+    /// The other side is no node of the same job and version, or does not answer.
+    pub async fn join_stream<R, W>(&self, reader: R, writer: W) -> Result<ProcessId, SystemError>
+    where
+        R: tokio::io::AsyncRead + Send + Unpin + 'static,
+        W: tokio::io::AsyncWrite + Send + Unpin + 'static,
+    {
+        let engine = &self.engine;
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        let greeted = link::greet(reader, writer, engine.hello(), &engine.limits).await?;
+        Ok(link::attach(engine, greeted, false).peer)
     }
 
     /// Ends everything in order: actors (youngest first), worker processes, links.

@@ -185,7 +185,7 @@ fn shard_of_thread() -> usize {
 }
 
 fn next_random() -> u64 {
-    thread_local!(static STATE: ThreadCell<u64> = ThreadCell::new(rand::random()));
+    thread_local!(static STATE: ThreadCell<u64> = ThreadCell::new(crate::random::number()));
     STATE.with(|state| {
         let next = crate::shape::mix(state.get(), 0x2545_f491_4f6c_dd1d);
         state.set(next);

@@ -12,6 +12,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::blob::{BlobError, BlobRequest};
 use crate::error::{AskError, NameError};
 use crate::failure::{Down, Failure, ProcessExit, Reason};
 use crate::id::{ActorId, Incarnation, ProcessId};
@@ -44,6 +45,9 @@ pub(crate) enum Frame {
     Fact(Fact),
     /// Nothing but a sign of life.
     Beat,
+    /// Among calls that have a stream of their own: what follows was sent after this many questions
+    /// and facts.
+    After(u64),
 }
 
 /// Who speaks, in which version.
@@ -53,8 +57,8 @@ pub(crate) struct Hello {
     pub(crate) process: ProcessId,
     pub(crate) job: String,
     pub(crate) node: String,
-    /// Processes that can be reached through the speaker.
-    pub(crate) carries: Vec<ProcessId>,
+    /// Processes that can be reached through the speaker, and over how many links from there.
+    pub(crate) carries: Vec<(ProcessId, u8)>,
     /// Names that the speaker's node keeps.
     pub(crate) names: Vec<NameRow>,
 }
@@ -98,6 +102,8 @@ pub(crate) enum Request {
     Lookup { job: String, name: String },
     /// What is alive where you are.
     Inspect,
+    /// About a blob of yours.
+    Blob(BlobRequest),
 }
 
 /// What a process needs to host an actor.
@@ -110,6 +116,7 @@ pub(crate) struct HostOrder {
     #[serde(with = "serde_bytes")]
     pub(crate) args: Vec<u8>,
     pub(crate) orphans: Orphans,
+    pub(crate) on: crate::host::Host,
 }
 
 /// Which worker process an actor wants.
@@ -151,13 +158,17 @@ pub(crate) enum Answer {
     Launched(ProcessId),
     Name(Result<NameRow, NameError>),
     Inspected(Vec<crate::inspect::ActorView>),
+    Blob(Result<(), BlobError>),
 }
 
 /// News for everybody.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Fact {
-    /// A process has joined; it is reached through whoever says so.
-    ProcessUp(ProcessId),
+    /// A process has joined; it is reached through whoever says so, over so many links.
+    ProcessUp {
+        process: ProcessId,
+        hops: u8,
+    },
     /// A process is gone.
     ProcessDown(ProcessExit),
     /// A name was given.
@@ -202,12 +213,18 @@ mod kind {
     pub(super) const ANSWER: u8 = 7;
     pub(super) const FACT: u8 = 8;
     pub(super) const BEAT: u8 = 9;
+    pub(super) const AFTER: u8 = 10;
 }
 
 impl Frame {
     /// Whether it overtakes waiting calls: everything but calls and replies.
     pub(crate) const fn is_control(&self) -> bool {
         !matches!(self, Self::Call(_) | Self::Reply { .. } | Self::Cancel { .. })
+    }
+
+    /// Whether calls that are sent after it must not overtake it: it may say where they go.
+    pub(crate) const fn binds_calls(&self) -> bool {
+        matches!(self, Self::Request { .. } | Self::Fact(_))
     }
 
     /// Appends the frame.
@@ -276,6 +293,10 @@ impl Frame {
                 put_coded(out, fact);
             }
             Self::Beat => out.put_u8(kind::BEAT),
+            Self::After(told) => {
+                out.put_u8(kind::AFTER);
+                out.put_u64_le(*told);
+            }
         }
         let length = (out.len() - start - 4) as u32;
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -348,6 +369,13 @@ impl Frame {
             }
             kind::BEAT if body.is_empty() => Ok(Self::Beat),
             kind::BEAT => Err(malformed("beat")("it goes on too long".to_owned())),
+            kind::AFTER => {
+                let told = body.try_get_u64_le().map_err(short("after"))?;
+                match body.len() {
+                    0 => Ok(Self::After(told)),
+                    _ => Err(malformed("after")("it goes on too long".to_owned())),
+                }
+            }
             other => Err(FrameError::UnknownKind(other)),
         }
     }

@@ -23,7 +23,7 @@ use crate::id::ProcessId;
 use crate::limits::Limits;
 use crate::link;
 use crate::registry::ActorTypes;
-use crate::wire::{Fact, Frame, LaunchOrder};
+use crate::wire::{Answer, Fact, Frame, LaunchOrder, Request};
 
 /// The variable that turns a process into a worker; its value is the id it shall have.
 const WORKER_ENV: &str = "ODEON_WORKER";
@@ -120,11 +120,11 @@ impl Workers {
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
         if worker.inside.is_some() {
-            return Some(ProcessExit { process, status: "killed".to_owned() });
+            return Some(ProcessExit { process, status: "killed".to_owned(), node: None });
         }
         let mut exit = worker.exit;
         let status = exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
-        status.or_else(|| Some(ProcessExit { process, status: "ended".to_owned() }))
+        status.or_else(|| Some(ProcessExit { process, status: "ended".to_owned(), node: None }))
     }
 
     /// Ends a worker in order: it may finish what its actors do, then it is killed.
@@ -178,6 +178,11 @@ impl Engine {
         self: &Arc<Self>,
         order: LaunchOrder,
     ) -> Result<ProcessId, Failure> {
+        if let Some(node) = &order.node
+            && *node != self.node
+        {
+            return self.launch_there(node.clone(), order).await;
+        }
         let Some(name) = order.shared else { return self.launch_new().await };
         let mut shared = self.workers.shared.lock().await;
         if let Some(process) = shared.get(&name).filter(|process| self.links.contains_key(process))
@@ -187,6 +192,43 @@ impl Engine {
         let process = self.launch_new().await?;
         shared.insert(name, process);
         Ok(process)
+    }
+
+    /// A worker process of another node.
+    async fn launch_there(&self, node: String, order: LaunchOrder) -> Result<ProcessId, Failure> {
+        let mut known = vec![format!("`{}` (this one)", self.node)];
+        let mut found = None;
+        for link in self.links.iter().filter(|link| !link.is_worker) {
+            if link.node == node {
+                found = Some(link.peer);
+            }
+            known.push(format!("`{}`", link.node));
+        }
+        let Some(peer) = found else {
+            known[1..].sort_unstable();
+            let known = known.join(", ");
+            let why = format!("no node `{node}` is joined; known nodes: {known}");
+            return Err(Failure::new(FailureKind::NotPlaced, why));
+        };
+        match self.request(peer, Request::Launch(order), None).await {
+            Some(Answer::Launched(process)) => Ok(process),
+            Some(Answer::Failed(failure)) => Err(failure),
+            _ => {
+                let why = format!("node `{node}` was lost before it gave a worker process");
+                Err(Failure::new(FailureKind::NodeLost, why))
+            }
+        }
+    }
+
+    /// Ends a worker process that is not needed any more, or has its node end it.
+    pub(crate) async fn release_here(self: &Arc<Self>, process: ProcessId) {
+        if self.workers.table.lock().contains_key(&process) {
+            return self.workers.end(self, process).await;
+        }
+        if let Some(link) = self.next_link(process).filter(|link| link.peer != process) {
+            // No answer means that the node is gone, and its workers with it.
+            let _ = self.request(link.peer, Request::Release(process), None).await;
+        }
     }
 
     async fn launch_new(self: &Arc<Self>) -> Result<ProcessId, Failure> {
@@ -273,7 +315,7 @@ impl Engine {
             },
             Err(error) => format!("its end could not be observed: {error}"),
         };
-        tell.send_replace(Some(ProcessExit { process, status }));
+        tell.send_replace(Some(ProcessExit { process, status, node: None }));
         // The link usually ends by itself; a grandchild that holds the socket must not keep it open.
         if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
             link.close("the worker process has ended");

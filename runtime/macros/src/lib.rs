@@ -1,1 +1,134 @@
-//! Attribute and derive macros of odeon.
+//! Attribute and derive macros of odeon. Use them through the `odeon` crate, which re-exports them.
+//!
+//! Each macro writes what one would write by hand and nothing else: [`macro@Shape`] implements the
+//! trait of that name, [`macro@message`] a message, [`macro@actor`] an actor with its handlers.
+
+#![forbid(unsafe_code)]
+
+mod actor;
+mod handler;
+mod message;
+mod params;
+mod shape;
+
+use proc_macro::TokenStream;
+
+/// Implements `odeon::Shape`: a hash of the type's name, its fields' or variants' names, their order
+/// and their shapes.
+///
+/// Type parameters must have a shape. A field under `#[serde(skip)]` does not travel and does not
+/// count. A type that contains itself has no finite shape; implement the trait by hand.
+///
+/// ```
+/// use odeon::Shape;
+///
+/// #[derive(Shape)]
+/// struct Step {
+///     loss: f32,
+///     tokens: Vec<u32>,
+/// }
+///
+/// mod next_version {
+///     #[derive(odeon::Shape)]
+///     pub struct Step {
+///         loss: f64,
+///         tokens: Vec<u32>,
+///     }
+/// }
+///
+/// assert_ne!(Step::SHAPE, next_version::Step::SHAPE);
+/// ```
+#[proc_macro_derive(Shape, attributes(serde))]
+pub fn derive_shape(item: TokenStream) -> TokenStream {
+    shape::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct or an enum a message: derives serde's traits and `Shape`, implements
+/// `odeon::Message`.
+///
+/// | option | meaning | without it |
+/// | --- | --- | --- |
+/// | `reply = Type` | what the handler answers | `()` |
+/// | `name = "counter.add"` | the stable name | the type's name |
+///
+/// ```
+/// use odeon::Message;
+///
+/// /// Adds to the sum.
+/// #[odeon::message(reply = u64)]
+/// struct Add {
+///     n: u64,
+/// }
+///
+/// #[odeon::message(name = "counter.reset")]
+/// #[derive(Debug, Clone)]
+/// struct Reset;
+///
+/// assert_eq!(Add::NAME, "Add");
+/// assert_eq!(Reset::NAME, "counter.reset");
+/// ```
+#[proc_macro_attribute]
+pub fn message(options: TokenStream, item: TokenStream) -> TokenStream {
+    message::expand(options.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
+
+/// Makes a type an actor from one `impl` block. `name` is the actor's stable name.
+///
+/// | in the block | meaning |
+/// | --- | --- |
+/// | `fn start(args: T, cx: &mut Context<Self>) -> Result<Self, Failure>` | required; `args`, `cx` and the `Result` may be left out |
+/// | `fn stop(self, reason: &Reason)` | called before an orderly end; `reason` may be left out |
+/// | `fn supervision() -> Supervision` | how it supervises its children |
+/// | `#[handler] fn add(&mut self, n: u64) -> u64` | declares the message `Add { n: u64 }`, answered by a `u64` |
+/// | `#[handler(name = "counter.add")]` | the same, with a stable name other than `Add` |
+/// | `#[handler(message = Foo)] fn foo(&mut self, foo: Foo) -> R` | handles a message that exists |
+/// | anything else | stays as it is |
+///
+/// All of them may be `async`, and a handler may take the context (`&mut Context<Self>`) at any
+/// place. A message gets the visibility and the documentation of its method; documentation and
+/// `#[serde(..)]` attributes of an argument go to its field.
+///
+/// The messages are listed too, as by `odeon::register!`.
+///
+/// ```
+/// use odeon::{Context, Failure, Ref, System};
+///
+/// struct Counter {
+///     sum: u64,
+/// }
+///
+/// #[odeon::actor(name = "demo.Counter")]
+/// impl Counter {
+///     async fn start(first: u64) -> Result<Self, Failure> {
+///         Ok(Self { sum: first })
+///     }
+///
+///     /// Adds to the sum and answers it.
+///     #[handler]
+///     pub async fn add(&mut self, n: u64) -> u64 {
+///         self.sum += n;
+///         self.sum
+///     }
+///
+///     #[handler]
+///     fn whoami(&self, cx: &mut Context<Self>) -> Ref<Self> {
+///         cx.me()
+///     }
+/// }
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let system = System::local().await?;
+/// let counter = system.spawn::<Counter>(40).await?;
+/// assert_eq!(counter.ask(Add { n: 2 }).await?, 42);
+/// assert_eq!(counter.ask(Whoami).await?, counter);
+/// system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[proc_macro_attribute]
+pub fn actor(options: TokenStream, block: TokenStream) -> TokenStream {
+    actor::expand(options.into(), block.into()).into()
+}

@@ -44,6 +44,14 @@ pub(super) enum PlaceOf {
     Elsewhere,
 }
 
+/// A message that was not kept for an actor that is being placed.
+pub(super) enum Unheld {
+    /// Too many wait already.
+    Full(Call),
+    /// The actor has a place again, or is gone: look again.
+    Moved(Call),
+}
+
 struct Row {
     parent: ActorId,
     incarnation: Incarnation,
@@ -94,14 +102,18 @@ impl Members {
         }
     }
 
-    /// Keeps a message for an actor that is being placed; gives it back when too many wait.
-    pub(super) fn hold(&self, call: Call, most: usize) -> Result<(), Call> {
+    /// Keeps a message for an actor that is being placed, or gives it back.
+    pub(super) fn hold(&self, call: Call, most: usize) -> Result<(), Unheld> {
         match self.rows.get_mut(&call.to) {
-            Some(mut row) if row.backlog.len() < most => {
+            Some(mut row) if row.place == Place::Nowhere => {
+                if row.backlog.len() >= most {
+                    return Err(Unheld::Full(call));
+                }
                 row.backlog.push_back(call);
                 Ok(())
             }
-            _ => Err(call),
+            // Whoever placed it has sent the backlog on already.
+            _ => Err(Unheld::Moved(call)),
         }
     }
 
@@ -223,6 +235,15 @@ impl Engine {
         };
         let process = match self.launch(placing.launch).await {
             Ok(process) => process,
+            Err(failure) if incarnation == 1 && failure.kind == FailureKind::NotPlaced => {
+                // It never lived: whoever spawned it hears why, and there is nothing to restart.
+                if let Some(parent) = self.members.rows.get(&id).map(|row| row.parent)
+                    && let Some(kin) = self.members.families.get(&parent).map(|kin| Arc::clone(&kin))
+                {
+                    kin.family.lock().remove(id);
+                }
+                return self.dispose(id, Reason::Failed(failure)).await;
+            }
             Err(failure) => return self.ended(id, Some(incarnation), Reason::Failed(failure)),
         };
         let host = HostOrder { incarnation, ..placing.host };
@@ -405,7 +426,10 @@ impl Engine {
     }
 
     async fn judge(self: Arc<Self>, parent: ActorId, down: Down) {
-        let kin = self.members.kin(parent, Supervision::default());
+        let Some(kin) = self.members.families.get(&parent).map(|kin| Arc::clone(&kin)) else {
+            // The family ended with its parent's life, and so does the child.
+            return self.dispose(down.id, down.reason).await;
+        };
         let turn = kin.turn.lock().await;
         // A sibling's verdict may have begun another life meanwhile.
         let current = self
@@ -417,7 +441,7 @@ impl Engine {
             return;
         }
         let verdict =
-            kin.family.lock().judge(down.id, &down.reason, Clock::now(), rand::random());
+            kin.family.lock().judge(down.id, &down.reason, Clock::now(), crate::random::fraction());
         match verdict {
             Verdict::Forget => self.dispose(down.id, down.reason).await,
             Verdict::Restart { halt, start, wait } => {
@@ -437,19 +461,26 @@ impl Engine {
             }
             Verdict::Escalate(failure) => {
                 drop(turn);
-                self.escalate(parent, failure).await;
+                self.escalate(parent, &kin, failure).await;
             }
         }
     }
 
     /// The children are more than this supervisor can mend: they end, and so does it.
-    async fn escalate(self: &Arc<Self>, parent: ActorId, failure: Failure) {
+    async fn escalate(self: &Arc<Self>, parent: ActorId, kin: &Arc<Kin>, failure: Failure) {
+        let supervisor = self.cells.get(&parent).map(|cell| (Arc::clone(&cell), cell.incarnation()));
+        let present =
+            self.members.families.get(&parent).is_some_and(|family| Arc::ptr_eq(&family, kin));
+        if !present {
+            // That life of the supervisor is over, and another must not pay for it.
+            return;
+        }
         self.end_children(parent).await;
         if parent.is_root() {
             return self.fail(failure);
         }
-        if let Some(cell) = self.cells.get(&parent).map(|cell| Arc::clone(&cell)) {
-            cell.order(Control::Fail(failure));
+        if let Some((cell, incarnation)) = supervisor {
+            cell.order(Control::End { incarnation, reason: Reason::Failed(failure) });
         }
     }
 
@@ -480,9 +511,12 @@ impl Engine {
 
     /// Ends the present life of an actor and waits until it is over.
     async fn halt(&self, id: ActorId, reason: Reason, keep_mail: bool) {
-        let Some(place) = self.members.rows.get_mut(&id).map(|mut row| {
+        let Some((place, down, watchers)) = self.members.rows.get_mut(&id).map(|mut row| {
             row.ended = true;
-            row.place
+            let down = Down { id, incarnation: row.incarnation, reason: reason.clone() };
+            // Of an actor that ends for good, watchers hear when its row goes.
+            let watchers = if keep_mail { std::mem::take(&mut row.watchers) } else { vec![] };
+            (row.place, down, watchers)
         }) else {
             return;
         };
@@ -504,6 +538,12 @@ impl Engine {
                 let _ = halted.await;
             }
             Place::Nowhere => {}
+        }
+        if keep_mail {
+            self.note_down(down.clone());
+        }
+        for watcher in watchers {
+            let _ = watcher.send(down.clone());
         }
     }
 
@@ -534,7 +574,7 @@ impl Engine {
     /// Gives a worker process of its own back to its node.
     async fn release(self: &Arc<Self>, process: ProcessId) {
         match self.uplink.get() {
-            None => self.workers.end(self, process).await,
+            None => self.release_here(process).await,
             Some(node) => {
                 // No answer means that the node is gone, and its workers with it.
                 let _ = self.request(*node, Request::Release(process), None).await;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::Engine;
 use crate::cell::Control;
 use crate::clock::Clock;
+use crate::current::{Current, Entered};
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind, Reason};
 use crate::id::ProcessId;
@@ -16,6 +17,9 @@ use crate::wire::{Answer, Call, Fact, Frame, HostOrder, Request};
 impl Engine {
     /// One frame from a neighbour.
     pub(crate) fn receive(self: &Arc<Self>, link: &Arc<Link>, frame: Frame) {
+        // What is decoded on the way (handles of blobs) belongs to this engine.
+        let mut here = Some(Current::Scope(Arc::clone(self)));
+        let _entered = Entered::new(&mut here);
         match frame {
             Frame::Call(call) => {
                 if call.call != 0 {
@@ -59,7 +63,7 @@ impl Engine {
                 }
             }
             Frame::Fact(fact) => self.learn(link, fact),
-            Frame::Beat => {}
+            Frame::Beat | Frame::After(_) => {}
             Frame::Hello(_) => link.close("it said hello twice"),
         }
     }
@@ -82,9 +86,13 @@ impl Engine {
             super::family::PlaceOf::At(process) => process,
             super::family::PlaceOf::Elsewhere => to.home,
             super::family::PlaceOf::Nowhere => {
-                if let Err(call) = self.members.hold(call, self.limits.backlog_messages_max) {
-                    let waited = std::time::Duration::ZERO;
-                    self.refuse_call(&call, AskError::Full { actor: to, waited });
+                match self.members.hold(call, self.limits.backlog_messages_max) {
+                    Ok(()) => {}
+                    Err(super::family::Unheld::Moved(call)) => self.pass_on(call),
+                    Err(super::family::Unheld::Full(call)) => {
+                        let waited = std::time::Duration::ZERO;
+                        self.refuse_call(&call, AskError::Full { actor: to, waited });
+                    }
                 }
                 return;
             }
@@ -155,13 +163,17 @@ impl Engine {
             }),
             Request::Launch(order) => self.spawn_task(async move {
                 let answer = match engine.launch_here(order).await {
+                    Ok(process) if engine.next_link(from).is_none() => {
+                        // Whoever wanted it is gone.
+                        return engine.release_here(process).await;
+                    }
                     Ok(process) => Answer::Launched(process),
                     Err(failure) => Answer::Failed(failure),
                 };
                 engine.answer(request, from, answer);
             }),
             Request::Release(process) => self.spawn_task(async move {
-                engine.workers.end(&engine, process).await;
+                engine.release_here(process).await;
                 engine.answer(request, from, Answer::Done);
             }),
             Request::Register(row) => {
@@ -171,6 +183,11 @@ impl Engine {
             Request::Lookup { job, name } => {
                 let outcome = self.lookup_here(&job, &name);
                 self.answer(request, from, Answer::Name(outcome));
+            }
+            Request::Blob(ask) => {
+                if let Some(answer) = self.blobs.serve(from, ask) {
+                    self.answer(request, from, answer);
+                }
             }
             Request::Inspect => {
                 self.answer(request, from, Answer::Inspected(crate::inspect::actors(self)));
@@ -196,19 +213,15 @@ impl Engine {
 
     fn learn(self: &Arc<Self>, link: &Arc<Link>, fact: Fact) {
         match fact {
-            Fact::ProcessUp(process) => {
-                if process != self.process && !self.links.contains_key(&process) {
-                    self.routes.insert(process, link.peer);
-                    self.tell_neighbours(&Fact::ProcessUp(process), link.peer);
-                }
-            }
+            Fact::ProcessUp { process, hops } => self.learn_route(process, link.peer, hops),
             Fact::ProcessDown(exit) => {
-                if exit.process != self.process && !self.links.contains_key(&exit.process) {
+                // Only the neighbour on the way to a process can know that it is gone.
+                if self.routes.get(&exit.process).is_some_and(|route| route.0 == link.peer) {
                     self.process_down(exit, link.peer);
                 }
             }
-            Fact::Named(row) => self.learn_names(&[row]),
-            Fact::Unnamed { job, name, id } => self.unlearn_name(job, name, id),
+            Fact::Named(row) => self.learn_names(&[row], link.peer),
+            Fact::Unnamed { job, name, id } => self.unlearn_name(job, name, id, link.peer),
             Fact::Leaving => {
                 link.close("the other side is leaving");
             }

@@ -1,5 +1,7 @@
 //! Names of actors, scoped by job. A node keeps them for its workers and tells other nodes.
 
+use std::collections::hash_map::Entry;
+
 use super::Engine;
 use crate::error::NameError;
 use crate::id::{ActorId, ProcessId};
@@ -66,17 +68,31 @@ impl Engine {
     }
 
     /// Names that another node keeps. A name that is taken here stays with its owner.
-    pub(super) fn learn_names(&self, rows: &[NameRow]) {
-        let mut names = self.names.lock();
+    pub(super) fn learn_names(&self, rows: &[NameRow], from: ProcessId) {
         for row in rows {
-            names.entry((row.job.clone(), row.name.clone())).or_insert_with(|| row.clone());
+            let key = (row.job.clone(), row.name.clone());
+            let new = match self.names.lock().entry(key) {
+                Entry::Occupied(_) => false,
+                Entry::Vacant(free) => {
+                    free.insert(row.clone());
+                    true
+                }
+            };
+            if new {
+                self.tell_neighbours(&Fact::Named(row.clone()), from);
+            }
         }
     }
 
-    pub(super) fn unlearn_name(&self, job: String, name: String, id: ActorId) {
-        let mut names = self.names.lock();
-        if names.get(&(job.clone(), name.clone())).is_some_and(|row| row.id == id) {
-            names.remove(&(job, name));
+    pub(super) fn unlearn_name(&self, job: String, name: String, id: ActorId, from: ProcessId) {
+        let key = (job, name);
+        let known = {
+            let mut names = self.names.lock();
+            names.get(&key).is_some_and(|row| row.id == id) && names.remove(&key).is_some()
+        };
+        if known {
+            let (job, name) = key;
+            self.tell_neighbours(&Fact::Unnamed { job, name, id }, from);
         }
     }
 

@@ -40,8 +40,10 @@ impl<A: Actor> KameoMailbox<A> {
 /// the cell's admission and by network credit.
 pub(super) fn start<A: Actor>(life: Life<A>) {
     let cell = std::sync::Arc::clone(life.cell());
-    let actor = Host::spawn_with_mailbox(life, mailbox::unbounded());
-    cell.set_mailbox(Box::new(Mailbox::Kameo(KameoMailbox(actor))));
+    let prepared = Host::prepare_with_mailbox(mailbox::unbounded());
+    // Before it starts: `start` may send to itself.
+    cell.set_mailbox(Box::new(Mailbox::Kameo(KameoMailbox(prepared.actor_ref().clone()))));
+    drop(prepared.spawn(life));
 }
 
 impl<A: Actor> kameo::Actor for Host<A> {

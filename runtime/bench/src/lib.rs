@@ -1,0 +1,56 @@
+//! What the runtime costs, measured in the same run as a floor: the bare part that does the same work
+//! without the runtime (kameo for local messages, a framed echo over the same socket for remote ones).
+//!
+//! Floor and runtime take turns, round by round, so that a noisy machine disturbs both; a row shows
+//! their medians and the median of the rounds' ratios.
+//!
+//! A program that calls [`run`] must call [`serve_if_child`] first in `main`: workers and the floor's
+//! echo server are further processes of its executable.
+
+mod floor;
+mod local;
+mod row;
+mod spawn;
+mod subject;
+mod unix;
+
+pub use row::{Filter, Row, Target, json_lines, table};
+pub use subject::job;
+
+/// Runs every measurement whose name the filter lets through.
+///
+/// # Errors
+/// A process or a runtime could not be started, or an ask failed.
+pub fn run(filter: &Filter) -> anyhow::Result<Vec<Row>> {
+    let mut rows = vec![];
+    for (group, measure) in GROUPS {
+        if filter.wants(group) {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            rows.extend(runtime.block_on(measure(filter.rounds)) ?);
+            runtime.shutdown_background();
+        }
+    }
+    Ok(rows)
+}
+
+type Measure = fn(usize) -> futures::future::BoxFuture<'static, anyhow::Result<Vec<Row>>>;
+
+const GROUPS: &[(&str, Measure)] = &[
+    ("local", |rounds| Box::pin(local::measure(rounds))),
+    ("unix", |rounds| Box::pin(unix::measure(rounds))),
+    ("spawn", |rounds| Box::pin(spawn::measure(rounds))),
+];
+
+/// The names of the groups that a [`Filter`] chooses from.
+pub fn groups() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().map(|(name, _)| *name)
+}
+
+/// In a process that a measurement started: does its work and exits. Elsewhere: returns at once.
+pub fn serve_if_child() {
+    match std::env::var(subject::ROLE).as_deref() {
+        Ok("worker") => job().serve_if_worker(),
+        Ok("echo") => floor::serve(),
+        _ => {}
+    }
+}

@@ -1,0 +1,74 @@
+//! The actor that is measured, and the systems it lives in.
+
+use odeon::{Actor, Context, Failure, Handler, Job, Message, Shape, System, WorkerCommand, WorkerMode};
+use serde::{Deserialize, Serialize};
+
+/// The variable that tells a process started by a measurement what it is.
+pub(crate) const ROLE: &str = "ODEON_BENCH_ROLE";
+
+/// A small message.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Add(pub(crate) u64);
+
+/// 64 bytes there and back.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Echo(pub(crate) [u64; 8]);
+
+/// 64 bytes there, nothing back.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Note(pub(crate) [u64; 8]);
+
+macro_rules! message {
+    ($name:ident -> $reply:ty) => {
+        impl Shape for $name {
+            const SHAPE: u64 = odeon::shape::name(concat!("bench.", stringify!($name)));
+        }
+        impl Message for $name {
+            const NAME: &'static str = stringify!($name);
+            type Reply = $reply;
+        }
+    };
+}
+message!(Add -> u64);
+message!(Echo -> [u64; 8]);
+message!(Note -> ());
+
+/// Counts and echoes: handlers that cost nothing.
+pub(crate) struct Subject(u64);
+
+impl Actor for Subject {
+    const NAME: &'static str = "bench.Subject";
+    type Args = ();
+    async fn start((): (), _: &mut Context<Self>) -> Result<Self, Failure> {
+        Ok(Self(0))
+    }
+}
+impl Handler<Add> for Subject {
+    async fn handle(&mut self, Add(n): Add, _: &mut Context<Self>) -> u64 {
+        self.0 += n;
+        self.0
+    }
+}
+impl Handler<Echo> for Subject {
+    async fn handle(&mut self, Echo(words): Echo, _: &mut Context<Self>) -> [u64; 8] {
+        words
+    }
+}
+impl Handler<Note> for Subject {
+    async fn handle(&mut self, Note(words): Note, _: &mut Context<Self>) {
+        self.0 += words[0];
+    }
+}
+odeon::register!(Subject: Add, Echo, Note);
+
+/// The job whose workers can host what is measured.
+#[must_use]
+pub fn job() -> Job {
+    odeon::job![Subject]
+}
+
+/// A system whose workers are processes of the running executable.
+pub(crate) async fn system() -> anyhow::Result<System> {
+    let worker = WorkerCommand::current_exe()?.env(ROLE, "worker");
+    Ok(System::builder().job(job()).workers(WorkerMode::Processes(worker)).start().await?)
+}

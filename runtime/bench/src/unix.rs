@@ -1,0 +1,135 @@
+//! Remote asks over a unix socket to a worker process, against a framed echo over the same kind of
+//! socket to another process.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use odeon::{Clock, Ref};
+
+use crate::floor::{Direct, EchoProcess, Mux};
+use crate::row::{Row, Target, median};
+use crate::subject::{self, Echo, Note, Subject};
+
+const SEQUENTIAL: usize = 4_000;
+const PIPELINED: usize = 100_000;
+/// Asks under way at once.
+pub(crate) const OUTSTANDING: usize = 1_000;
+
+/// The median time of `SEQUENTIAL` exchanges one after the other, in microseconds.
+pub(crate) async fn round_trip(
+    mut exchange: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<f64> {
+    let mut times = Vec::with_capacity(SEQUENTIAL);
+    for _ in 0..SEQUENTIAL {
+        let begun = Clock::now();
+        exchange().await?;
+        times.push(Clock::now().since(begun).as_nanos() as f64 / 1e3);
+    }
+    Ok(median(&times))
+}
+
+/// Exchanges per second, `OUTSTANDING` at a time from one task. It runs without tokio's cooperative
+/// budget, which else parks a task that drives many futures and would hide what a link can do.
+pub(crate) async fn rate<F: Future<Output = anyhow::Result<()>>>(
+    exchange: impl Fn() -> F,
+) -> anyhow::Result<f64> {
+    tokio::task::unconstrained(async move {
+        let begun = Clock::now();
+        let mut running: FuturesUnordered<F> = (0..OUTSTANDING).map(|_| exchange()).collect();
+        let mut started = OUTSTANDING;
+        while let Some(done) = running.next().await {
+            done?;
+            if started < PIPELINED {
+                started += 1;
+                running.push(exchange());
+            }
+        }
+        Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
+    })
+    .await
+}
+
+/// Round trips and rates of asks to a remote actor.
+pub(crate) async fn ask_round_trip(actor: Ref<Subject>) -> anyhow::Result<f64> {
+    let client = async move |actor: Ref<Subject>| {
+        round_trip(async || {
+            actor.ask(Echo([7; 8])).await?;
+            Ok(())
+        })
+        .await
+    };
+    tokio::spawn(async move { client(actor).await }).await?
+}
+
+pub(crate) async fn ask_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
+    tokio::spawn(rate(move || async move {
+        actor.ask(Echo([7; 8])).await?;
+        Ok(())
+    }))
+    .await?
+}
+
+async fn tell_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
+    tokio::spawn(async move {
+        let begun = Clock::now();
+        for _ in 1..PIPELINED {
+            actor.tell(Note([7; 8])).await.map_err(|error| error.error)?;
+        }
+        actor.ask(Echo([7; 8])).await?;
+        Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
+    })
+    .await?
+}
+
+pub(crate) async fn mux_rate(mux: Mux) -> anyhow::Result<f64> {
+    let payload = Bytes::from_static(&[7; 64]);
+    tokio::spawn(rate(move || {
+        let (mux, payload) = (mux.clone(), payload.clone());
+        async move { mux.exchange(payload).await.map(drop) }
+    }))
+    .await?
+}
+
+pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
+    let system = subject::system().await?;
+    let actor = system.spawn::<Subject>(()).isolated().await?;
+    let (_direct, stream) = EchoProcess::start()?;
+    let (reader, writer) = stream.into_split();
+    let mut direct = Direct::new(reader, writer);
+    let (_mux, stream) = EchoProcess::start()?;
+    let (reader, writer) = stream.into_split();
+    let mux = Mux::new(reader, writer);
+    let mut times: [Vec<f64>; 5] = Default::default();
+    for _ in 0..rounds {
+        let floor = tokio::spawn(async move {
+            let time = round_trip(async || direct.exchange(&[7; 64]).await.map(drop)).await;
+            (time, direct)
+        });
+        let (time, back) = floor.await?;
+        direct = back;
+        times[0].push(time?);
+        times[1].push(ask_round_trip(actor).await?);
+        times[2].push(mux_rate(mux.clone()).await?);
+        times[3].push(ask_rate(actor).await?);
+        times[4].push(tell_rate(actor).await?);
+    }
+    system.shutdown().await;
+    let [direct, ask, mux, asks, tells] = &times;
+    Ok(vec![
+        Row::against(
+            "unix ask p50",
+            "us",
+            ask,
+            ("framed echo, one at a time", direct),
+            Target::RatioAtMost(1.3),
+        ),
+        Row::against(
+            "unix asks, 1000 outstanding",
+            "/s",
+            asks,
+            ("framed echo through a mux client", mux),
+            Target::RatioAtLeast(0.5),
+        ),
+        Row::single("unix tells", "/s", tells, None),
+    ])
+}

@@ -1,0 +1,291 @@
+//! A `#[handler]` method: its message and its `impl Handler`.
+
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::parse::Parser;
+use syn::{
+    Attribute, Error, FnArg, Generics, Ident, ImplItemFn, LitStr, Meta, Pat, PatIdent, PatType,
+    Path, Result, ReturnType, Signature, Type,
+};
+
+use crate::message;
+use crate::params::{Params, awaited, refuse_generics};
+
+/// What `#[handler(..)]` says.
+#[derive(Default)]
+pub(crate) struct Options {
+    message: Option<Type>,
+    name: Option<LitStr>,
+}
+
+impl Options {
+    /// Takes the `#[handler]` attribute off a method, when it has one.
+    pub(crate) fn take(method: &mut ImplItemFn) -> Option<Result<Self>> {
+        let at = method.attrs.iter().position(|attribute| attribute.path().is_ident("handler"))?;
+        Some(Self::parse(&method.attrs.remove(at)))
+    }
+
+    fn parse(attribute: &Attribute) -> Result<Self> {
+        let mut options = Self::default();
+        let tokens = match &attribute.meta {
+            Meta::Path(_) => return Ok(options),
+            Meta::List(list) => list.tokens.clone(),
+            Meta::NameValue(meta) => {
+                return Err(Error::new_spanned(meta, "expected `#[handler(message = Type)]`"));
+            }
+        };
+        syn::meta::parser(|option| {
+            if option.path.is_ident("message") {
+                options.message = Some(option.value()?.parse()?);
+            } else if option.path.is_ident("name") {
+                options.name = Some(message::stable_name(&option)?);
+            } else {
+                return Err(option.error("expected `message = Type` or `name = \"..\"`"));
+            }
+            Ok(())
+        })
+        .parse2(tokens)?;
+        match &options {
+            Self { message: Some(_), name: Some(name) } => {
+                Err(Error::new_spanned(name, "a message that exists has its name already"))
+            }
+            _ => Ok(options),
+        }
+    }
+}
+
+/// What a handler method becomes.
+pub(crate) struct Handler {
+    /// The message type, for the list of registered ones.
+    pub(crate) message: TokenStream,
+    /// The items beside the block.
+    pub(crate) items: TokenStream,
+}
+
+impl Handler {
+    /// Reads a method, and takes the attributes off its parameters that belong to fields.
+    pub(crate) fn read(method: &mut ImplItemFn, options: Options, actor: &Type) -> Result<Self> {
+        check(method)?;
+        let handler = match options.message {
+            Some(message) => delegate_existing(&method.sig, &message, actor),
+            None => declare(method, options.name.as_ref(), actor),
+        };
+        for input in &mut method.sig.inputs {
+            if let FnArg::Typed(typed) = input {
+                typed.attrs.retain(|attribute| !belongs_to_field(attribute));
+            }
+        }
+        handler
+    }
+}
+
+fn check(method: &ImplItemFn) -> Result<()> {
+    let signature = &method.sig;
+    match signature.receiver() {
+        Some(receiver) if receiver.reference.is_some() => {}
+        Some(receiver) => {
+            return Err(Error::new_spanned(
+                receiver,
+                "a handler borrows its actor: take `&mut self`, or `&self`",
+            ));
+        }
+        None => {
+            return Err(Error::new_spanned(
+                &signature.ident,
+                "a handler works on its actor: take `&mut self` first",
+            ));
+        }
+    }
+    refuse_generics(signature, "a handler cannot be generic: its message has one layout")?;
+    if let Some(unsafety) = signature.unsafety {
+        return Err(Error::new_spanned(unsafety, "a handler cannot be unsafe: anyone may call it"));
+    }
+    match method.attrs.iter().find(|attribute| attribute.path().is_ident("cfg")) {
+        Some(cfg) => Err(Error::new_spanned(
+            cfg,
+            "a handler cannot be conditional: put `#[cfg]` into its body, or on the whole actor",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// `#[handler(message = Foo)]`.
+fn delegate_existing(signature: &Signature, message: &Type, actor: &Type) -> Result<Handler> {
+    let params = Params::of(signature)?;
+    if params.at_most_one("this handler takes its message and nothing else")?.is_none() {
+        let why = "this handler takes its message: add an argument of that type";
+        return Err(Error::new_spanned(&signature.ident, why));
+    }
+    let message = without_self(message.to_token_stream(), actor);
+    let reply = quote!(<#message as ::odeon::Message>::Reply);
+    let arguments = params.pass(|_| quote!(message));
+    let items =
+        delegate(signature, &message, &quote!(message), &reply, &params, &arguments, actor);
+    Ok(Handler { message, items })
+}
+
+/// A `#[handler]` that declares its message.
+fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<Handler> {
+    let signature = &method.sig;
+    let params = Params::of(signature)?;
+    let fields = params.values().map(Field::of).collect::<Result<Vec<_>>>()?;
+    let reply = without_self(reply(&signature.output)?, actor);
+
+    let ident = message_ident(&signature.ident);
+    let docs = method.attrs.iter().filter(|attribute| attribute.path().is_ident("doc"));
+    let visibility = &method.vis;
+    let body = if fields.is_empty() {
+        quote!(;)
+    } else {
+        let fields = fields.iter().map(|Field { attributes, ident, ty }| {
+            let ty = without_self(ty.to_token_stream(), actor);
+            quote!(#(#attributes)* #visibility #ident: #ty)
+        });
+        quote!({ #(#fields),* })
+    };
+    let derives = message::derives();
+    let implementation = message::implement(&ident, &Generics::default(), name, &reply);
+    let pattern = if fields.is_empty() { quote!(_) } else { quote!(message) };
+    let arguments = params.pass(|typed| match &*typed.pat {
+        Pat::Ident(PatIdent { ident, .. }) => quote!(message.#ident),
+        _ => unreachable!("an argument that becomes a field has a plain name"),
+    });
+    let message = ident.to_token_stream();
+    let handler = delegate(signature, &message, &pattern, &reply, &params, &arguments, actor);
+    let items = quote! {
+        #(#docs)*
+        #[allow(missing_docs, reason = "an argument's name is often all there is to say")]
+        #[derive(Debug)]
+        #derives
+        #visibility struct #ident #body
+        #implementation
+        #handler
+    };
+    Ok(Handler { message, items })
+}
+
+/// `impl Handler` by a call of the method. It points at the method's name in diagnostics, such as of
+/// a future that is not `Send`.
+fn delegate(
+    signature: &Signature,
+    message: &TokenStream,
+    pattern: &TokenStream,
+    reply: &TokenStream,
+    params: &Params<'_>,
+    arguments: &TokenStream,
+    actor: &Type,
+) -> TokenStream {
+    let method = &signature.ident;
+    let awaited = awaited(signature);
+    let context = params.context_pattern();
+    quote_spanned! {Span::call_site().located_at(method.span())=>
+        impl ::odeon::Handler<#message> for #actor {
+            async fn handle(
+                &mut self,
+                #pattern: #message,
+                #context: &mut ::odeon::Context<Self>,
+            ) -> #reply {
+                Self::#method(self, #arguments)#awaited
+            }
+        }
+    }
+}
+
+/// An argument as a field of the declared message.
+struct Field<'a> {
+    attributes: Vec<&'a Attribute>,
+    ident: &'a Ident,
+    ty: &'a Type,
+}
+
+impl<'a> Field<'a> {
+    fn of(typed: &'a PatType) -> Result<Self> {
+        let Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, .. }) = &*typed.pat else {
+            return Err(Error::new_spanned(
+                &typed.pat,
+                "give this argument a plain name: it becomes a field of the message",
+            ));
+        };
+        let ty = &*typed.ty;
+        let why = match ty {
+            Type::Reference(_) => "a message owns what it carries: take this argument by value",
+            Type::ImplTrait(_) => "a message has one layout: name the type of this argument",
+            _ => {
+                let attributes = typed.attrs.iter().filter(|a| belongs_to_field(a)).collect();
+                return Ok(Self { attributes, ident, ty });
+            }
+        };
+        Err(Error::new_spanned(ty, why))
+    }
+}
+
+fn belongs_to_field(attribute: &Attribute) -> bool {
+    let path: &Path = attribute.path();
+    path.is_ident("doc") || path.is_ident("serde")
+}
+
+fn reply(output: &ReturnType) -> Result<TokenStream> {
+    let ReturnType::Type(_, ty) = output else { return Ok(quote!(())) };
+    match &**ty {
+        Type::Reference(_) => Err(Error::new_spanned(ty, "a reply travels: return it by value")),
+        Type::ImplTrait(_) => {
+            Err(Error::new_spanned(ty, "a reply has one layout: name the type it returns"))
+        }
+        _ => Ok(ty.to_token_stream()),
+    }
+}
+
+/// `add_all` to `AddAll`.
+fn message_ident(method: &Ident) -> Ident {
+    let name: String = method
+        .unraw()
+        .to_string()
+        .split('_')
+        .flat_map(|word| {
+            let mut letters = word.chars();
+            let first = letters.next().into_iter().flat_map(char::to_uppercase);
+            first.chain(letters).collect::<Vec<_>>()
+        })
+        .collect();
+    format_ident!("{name}", span = method.span())
+}
+
+/// Puts the actor's type for `Self`, which means something else beside the block.
+fn without_self(tokens: TokenStream, actor: &Type) -> TokenStream {
+    tokens
+        .into_iter()
+        .flat_map(|token| match token {
+            TokenTree::Ident(ident) if ident == "Self" => actor.to_token_stream(),
+            TokenTree::Group(group) => {
+                let inner = without_self(group.stream(), actor);
+                let mut replaced = Group::new(group.delimiter(), inner);
+                replaced.set_span(group.span());
+                TokenTree::Group(replaced).into()
+            }
+            other => other.into(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_called_like_its_method() {
+        for (method, message) in [("add", "Add"), ("add_all", "AddAll"), ("step_2", "Step2")] {
+            assert_eq!(message_ident(&format_ident!("{method}")), message);
+        }
+        assert_eq!(message_ident(&parse_quote!(r#move)), "Move");
+    }
+
+    #[test]
+    fn self_is_replaced_at_any_depth() {
+        let actor: Type = parse_quote!(Counter);
+        let replaced = without_self(quote!(Vec<(Ref<Self>, [Self; 2])>), &actor);
+        assert_eq!(replaced.to_string(), quote!(Vec<(Ref<Counter>, [Counter; 2])>).to_string());
+    }
+}

@@ -1,0 +1,81 @@
+//! `#[derive(Shape)]`.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, Result, parse_quote};
+
+pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
+    let DeriveInput { ident, mut generics, data, .. } = syn::parse2(item)?;
+    let folds = match &data {
+        Data::Struct(data) => fold_fields(&data.fields),
+        Data::Enum(data) => data
+            .variants
+            .iter()
+            .map(|variant| {
+                let name = plain(&variant.ident);
+                let fields = fold_fields(&variant.fields);
+                quote! {
+                    let shape = ::odeon::shape::text_into(shape, #name);
+                    #fields
+                }
+            })
+            .collect(),
+        Data::Union(data) => {
+            return Err(Error::new_spanned(data.union_token, "a union has no shape on the wire"));
+        }
+    };
+    for parameter in generics.type_params_mut() {
+        parameter.bounds.push(parse_quote!(::odeon::Shape));
+    }
+    let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
+    let name = plain(&ident);
+    Ok(quote! {
+        #[automatically_derived]
+        impl #impl_generics ::odeon::Shape for #ident #type_generics #where_clause {
+            const SHAPE: u64 = {
+                let shape = ::odeon::shape::name(#name);
+                #folds
+                shape
+            };
+        }
+    })
+}
+
+fn fold_fields(fields: &Fields) -> TokenStream {
+    fields
+        .iter()
+        .enumerate()
+        .filter(|(_, field)| !field.attrs.iter().any(skips))
+        .map(|(i, field)| {
+            let name = field.ident.as_ref().map_or_else(|| i.to_string(), plain);
+            let ty = &field.ty;
+            quote! {
+                let shape = ::odeon::shape::mix(
+                    ::odeon::shape::text_into(shape, #name),
+                    <#ty as ::odeon::Shape>::SHAPE,
+                );
+            }
+        })
+        .collect()
+}
+
+/// Whether this is `#[serde(skip)]`. What else serde is told is for serde to check.
+fn skips(attribute: &Attribute) -> bool {
+    let mut skips = false;
+    if attribute.path().is_ident("serde") {
+        // An option with a value ends the walk early, which is an error only to serde.
+        let _ = attribute.parse_nested_meta(|option| {
+            skips |= option.path.is_ident("skip");
+            if option.input.peek(syn::Token![=]) {
+                option.value()?.parse::<syn::Expr>()?;
+            }
+            Ok(())
+        });
+    }
+    skips
+}
+
+fn plain(ident: &Ident) -> String {
+    ident.unraw().to_string()
+}

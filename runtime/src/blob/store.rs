@@ -1,0 +1,259 @@
+//! The blobs of one process: its arena, its book, and what it has of others.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use odeon_shm::{Arena, ArenaError, ArenaOptions, Mapper, Region};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::book::{Book, Journey};
+use super::handle::{self, BlobRequest, Handle};
+use super::lease::Lease;
+use super::quota::{Account, Charge};
+use super::{BlobError, BlobStats, BlobWriter};
+use crate::clock::{Clock, Timestamp};
+use crate::engine::Engine;
+use crate::failure::ProcessExit;
+use crate::id::ProcessId;
+use crate::limits::Limits;
+use crate::wire::Answer;
+
+/// See the module.
+pub(crate) struct Store {
+    process: ProcessId,
+    transit: Duration,
+    arena: Arena,
+    account: Account,
+    book: Mutex<Book<Own>>,
+    /// When the next journey in the book takes too long; a copy for the sweep.
+    next_due: AtomicU64,
+    pub(super) mapper: Mapper,
+    pub(super) leases: Mutex<HashMap<(ProcessId, u64), Weak<Lease>>>,
+    changed: Arc<Notify>,
+    engine: OnceLock<Weak<Engine>>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    pub(crate) fn new(process: ProcessId, limits: &Limits) -> Arc<Self> {
+        // The quota is the node's, so the account keeps it and not the arena.
+        let changed = Arc::new(Notify::new());
+        let options = ArenaOptions { quota_bytes: u64::MAX, ..ArenaOptions::default() };
+        Arc::new(Self {
+            process,
+            transit: limits.blob_transit,
+            arena: Arena::new(options),
+            account: Account::new(limits.blob_bytes_quota, Arc::clone(&changed)),
+            book: Mutex::default(),
+            next_due: AtomicU64::new(u64::MAX),
+            mapper: Mapper::new(),
+            leases: Mutex::default(),
+            changed,
+            engine: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn attach(&self, engine: &Arc<Engine>) {
+        self.engine.get_or_init(|| Arc::downgrade(engine));
+    }
+
+    pub(super) fn writer(self: &Arc<Self>, len: usize) -> Result<BlobWriter, BlobError> {
+        let charge = self.account.charge(len)?;
+        let writer = self.arena.writer(len).map_err(|error| {
+            let why = match error {
+                ArenaError::Os { source, .. } => source.to_string(),
+                other => other.to_string(),
+            };
+            BlobError::Memory { asked: len as u64, why }
+        })?;
+        Ok(BlobWriter { writer, charge, store: Arc::clone(self) })
+    }
+
+    pub(super) fn stats(&self) -> BlobStats {
+        let arena = self.arena.stats();
+        let (leased, in_transit) = self.book.lock().counts();
+        let foreign =
+            self.leases.lock().values().filter(|lease| lease.strong_count() > 0).count();
+        BlobStats {
+            blobs: arena.regions,
+            bytes: arena.used_bytes,
+            leased,
+            in_transit,
+            foreign,
+            mapped_slabs: self.mapper.stats().slabs,
+            warm_bytes: arena.warm_bytes,
+            node_bytes: self.account.used(),
+            quota_bytes: self.account.quota(),
+        }
+    }
+
+    /// Resolves after the next change of the stats.
+    pub(super) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    pub(super) fn note_change(&self) {
+        self.changed.notify_waiters();
+    }
+
+    // ---- the owner's side ----
+
+    /// A handle of this process's own blob came back to it.
+    pub(super) fn came_home(&self, handle: Handle) -> Option<Arc<Own>> {
+        let mut book = self.book.lock();
+        let own = book.find(handle.serial());
+        let ended = book.arrived(handle.ticket);
+        drop(book);
+        drop(ended);
+        own
+    }
+
+    /// A question from another process.
+    pub(crate) fn serve(&self, from: ProcessId, ask: BlobRequest) -> Option<Answer> {
+        let (alive, ended) = {
+            let mut book = self.book.lock();
+            match ask {
+                BlobRequest::Hold { serial, ticket } => {
+                    let alive = book.hold(serial, from);
+                    (Some(alive), book.arrived(ticket))
+                }
+                BlobRequest::Arrived { ticket } => (None, book.arrived(ticket)),
+                BlobRequest::Release { serial } => (None, book.release(serial, from)),
+                BlobRequest::Pin { serial, ticket, arrivals, lasts } => {
+                    let until = Clock::now().after(lasts.min(self.transit));
+                    let alive = book.pin(serial, Journey { ticket, arrivals, until });
+                    self.note_due(&book);
+                    (Some(alive), None)
+                }
+            }
+        };
+        drop(ended);
+        self.note_change();
+        let gone = || BlobError::Gone {
+            owner: self.process,
+            why: format!(
+                "its owner has freed it: nobody held it, and the message was on its way for more \
+                 than {:?} or was read twice",
+                self.transit
+            ),
+        };
+        alive.map(|alive| Answer::Blob(if alive { Ok(()) } else { Err(gone()) }))
+    }
+
+    fn note_due(&self, book: &Book<Own>) {
+        let due = book.next_due().map_or(u64::MAX, |due| due.0);
+        self.next_due.store(due, Ordering::Release);
+    }
+
+    /// Ends journeys that took too long; cheap when there are none.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        if self.next_due.load(Ordering::Acquire) > now.0 {
+            return;
+        }
+        let ended = {
+            let mut book = self.book.lock();
+            let ended = book.expire(now);
+            self.note_due(&book);
+            ended
+        };
+        drop(ended);
+        self.note_change();
+    }
+
+    /// A process is gone: with it what it held here, and what it had for us.
+    pub(crate) fn process_down(&self, exit: &ProcessExit) {
+        let ended = self.book.lock().died(exit.process);
+        drop(ended);
+        let lost: Vec<_> = {
+            let leases = self.leases.lock();
+            let of_it = leases.iter().filter(|((owner, _), _)| *owner == exit.process);
+            of_it.filter_map(|(_, lease)| lease.upgrade()).collect()
+        };
+        for lease in lost {
+            lease.owner_died(&exit.status);
+            self.mapper.forget(lease.handle().region.owner_pid);
+        }
+        self.note_change();
+    }
+
+    /// The system is over: nobody will ask again.
+    pub(crate) fn close(&self) {
+        let book = std::mem::take(&mut *self.book.lock());
+        drop(book);
+        self.note_change();
+    }
+}
+
+/// Sealed bytes of this process.
+#[derive(Debug)]
+pub(crate) struct Own {
+    region: Region,
+    _charge: Charge,
+    /// Last, so that it tells of bytes that are free already.
+    farewell: Farewell,
+}
+
+impl Own {
+    pub(super) fn new(region: Region, charge: Charge, store: &Arc<Store>) -> Arc<Self> {
+        let farewell = Farewell { serial: region.name().region, store: Arc::downgrade(store) };
+        Arc::new(Self { region, _charge: charge, farewell })
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.region
+    }
+
+    pub(super) fn owner(&self) -> ProcessId {
+        self.farewell.store.upgrade().map_or(ProcessId(0), |store| store.process)
+    }
+
+    /// A handle that may leave the process now, with a pin for its journey.
+    pub(super) fn depart(self: &Arc<Self>) -> Handle {
+        let region = self.region.name();
+        let engine = self.farewell.store.upgrade().and_then(|store| store.engine.get()?.upgrade());
+        let Some(engine) = engine else {
+            // Its system is over; whoever gets this will hear that the owner is gone.
+            let owner = self.owner();
+            return Handle { owner, domain: owner, region, ticket: 0, pinned_until: 0 };
+        };
+        let store = &engine.blobs;
+        let (ticket, arrivals) = (rand::random::<u64>() | 1, handle::arrivals());
+        let until = Clock::now().after(store.transit);
+        let pinned_until = (Clock::unix_time() + store.transit).as_micros() as u64;
+        let mut book = store.book.lock();
+        book.depart(region.region, Arc::clone(self), Journey { ticket, arrivals, until });
+        store.note_due(&book);
+        drop(book);
+        Handle { owner: engine.process, domain: engine.domain(), region, ticket, pinned_until }
+    }
+}
+
+/// Tells the store when a blob is no more.
+struct Farewell {
+    serial: u64,
+    store: Weak<Store>,
+}
+
+impl fmt::Debug for Farewell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "blob {:016x}", self.serial)
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        if let Some(store) = self.store.upgrade() {
+            store.book.lock().forget(self.serial);
+            store.note_change();
+        }
+    }
+}

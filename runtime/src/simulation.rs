@@ -1,0 +1,274 @@
+//! Deterministic simulation: several nodes in one thread, virtual time, and a network with faults,
+//! all driven by one seed.
+//!
+//! The engines are the real ones. Time jumps ahead when nothing can run; links are streams through a
+//! [`Network`] that delays their bytes, holds them back while a partition lasts, and breaks; workers
+//! are engines of their own that can be killed. The same seed gives the same run, so a failure
+//! replays.
+//!
+//! Known sources of chance and how they are closed: time (virtual), ids and jitter (seeded), task
+//! order (one thread, first in first out), hash maps (hashed by id, ids are seeded). What user code
+//! draws elsewhere stays its own.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::error::SystemError;
+use crate::limits::Limits;
+use crate::random;
+use crate::supervise::Supervision;
+use crate::system::{Job, System};
+use crate::worker::WorkerMode;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SimulationSpec {
+    /// Nodes, each linked to every other.
+    pub nodes: usize,
+    /// The shortest time that bytes take from node to node.
+    pub delay_min: Duration,
+    /// The longest.
+    pub delay_max: Duration,
+    /// The bounds of every engine.
+    pub limits: Limits,
+    /// How the top of each node's tree supervises.
+    pub supervision: Supervision,
+    /// The actors that workers can host.
+    pub job: Job,
+}
+
+impl SimulationSpec {
+    /// Two nodes, 0.1 to 5 ms apart.
+    #[must_use]
+    pub fn new(job: Job) -> Self {
+        Self {
+            nodes: 2,
+            delay_min: Duration::from_micros(100),
+            delay_max: Duration::from_millis(5),
+            limits: Limits::default(),
+            supervision: Supervision::default(),
+            job,
+        }
+    }
+
+    /// Another number of nodes.
+    #[must_use]
+    pub const fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Another supervision at the top of each node's tree.
+    #[must_use]
+    pub const fn supervision(mut self, supervision: Supervision) -> Self {
+        self.supervision = supervision;
+        self
+    }
+
+    /// Other delays.
+    #[must_use]
+    pub const fn delays(mut self, min: Duration, max: Duration) -> Self {
+        self.delay_min = min;
+        self.delay_max = max;
+        self
+    }
+}
+
+/// A simulation that is about to run.
+#[derive(Debug)]
+#[must_use = "a simulation runs when `run` is called"]
+pub struct Simulation {
+    seed: u64,
+    spec: SimulationSpec,
+}
+
+impl System {
+    /// A simulation of several nodes that follows from `seed`.
+    pub const fn simulated(seed: u64, spec: SimulationSpec) -> Simulation {
+        Simulation { seed, spec }
+    }
+}
+
+impl Simulation {
+    /// Runs `story` in virtual time to its end and gives its result.
+    ///
+    /// # Panics
+    /// When tokio cannot start, and with whatever `story` panics with.
+    pub fn run<T, F: Future<Output = T>>(self, story: impl FnOnce(World) -> F) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime of one thread starts");
+        let _seeded = random::seed_thread(self.seed);
+        runtime.block_on(async {
+            let world = World::start(&self.spec).await.expect("memory links do not fail to greet");
+            let result = story(world.clone()).await;
+            for node in &world.nodes {
+                node.clone().shutdown().await;
+            }
+            result
+        })
+    }
+}
+
+/// The nodes of a simulation and the network between them.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The nodes.
+    pub nodes: Vec<System>,
+    /// What lies between them.
+    pub network: Network,
+}
+
+impl World {
+    async fn start(spec: &SimulationSpec) -> Result<Self, SystemError> {
+        let mut nodes = vec![];
+        for index in 0..spec.nodes {
+            let builder = System::builder()
+                .job(spec.job)
+                .node(format!("node-{index}"))
+                .limits(spec.limits.clone())
+                .supervision(spec.supervision)
+                .workers(WorkerMode::InProcess);
+            nodes.push(builder.start().await?);
+        }
+        let network = Network {
+            shared: Arc::new(Shared {
+                delays: (spec.delay_min, spec.delay_max),
+                cut: Mutex::default(),
+                parted: Mutex::default(),
+                changed: Notify::new(),
+            }),
+        };
+        let world = Self { nodes, network };
+        for a in 0..spec.nodes {
+            for b in a + 1..spec.nodes {
+                world.join(a, b).await?;
+            }
+        }
+        Ok(world)
+    }
+
+    /// Links two nodes (again).
+    ///
+    /// # Errors
+    /// The greeting did not come through.
+    pub async fn join(&self, a: usize, b: usize) -> Result<(), SystemError> {
+        self.network.shared.cut.lock().remove(&pair(a, b));
+        let (a_end, a_wire) = tokio::io::duplex(256 << 10);
+        let (b_end, b_wire) = tokio::io::duplex(256 << 10);
+        let (a_read, a_write) = tokio::io::split(a_wire);
+        let (b_read, b_write) = tokio::io::split(b_wire);
+        for (from, to) in [(a_read, b_write), (b_read, a_write)] {
+            let network = self.network.clone();
+            drop(tokio::spawn(async move { network.carry(pair(a, b), from, to).await }));
+        }
+        let (a_read, a_write) = tokio::io::split(a_end);
+        let (b_read, b_write) = tokio::io::split(b_end);
+        let (one, other) = tokio::join!(
+            self.nodes[a].join_stream(a_read, a_write),
+            self.nodes[b].join_stream(b_read, b_write)
+        );
+        one.and(other).map(|_process| ())
+    }
+}
+
+/// The network between simulated nodes.
+#[derive(Clone, Debug)]
+pub struct Network {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    delays: (Duration, Duration),
+    /// Links that are broken.
+    cut: Mutex<HashSet<(usize, usize)>>,
+    /// Links whose bytes are held back.
+    parted: Mutex<HashSet<(usize, usize)>>,
+    changed: Notify,
+}
+
+impl Network {
+    /// Breaks the link between two nodes: what is on the way is lost. [`World::join`] makes another.
+    pub fn cut(&self, a: usize, b: usize) {
+        self.shared.cut.lock().insert(pair(a, b));
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Holds back everything between two nodes, in both directions.
+    pub fn part(&self, a: usize, b: usize) {
+        self.shared.parted.lock().insert(pair(a, b));
+    }
+
+    /// Lets what was held back go on.
+    pub fn heal(&self, a: usize, b: usize) {
+        self.shared.parted.lock().remove(&pair(a, b));
+        self.shared.changed.notify_waiters();
+    }
+
+    fn is_cut(&self, link: (usize, usize)) -> bool {
+        self.shared.cut.lock().contains(&link)
+    }
+
+    /// Waits until a link is cut.
+    async fn wait_cut(&self, link: (usize, usize)) {
+        loop {
+            let changed = self.shared.changed.notified();
+            if self.is_cut(link) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until nothing holds a link's bytes back.
+    async fn wait_open(&self, link: (usize, usize)) {
+        loop {
+            let changed = self.shared.changed.notified();
+            if !self.shared.parted.lock().contains(&link) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Carries bytes one way, until the link is cut or an end hangs up.
+    async fn carry(
+        self,
+        link: (usize, usize),
+        mut from: ReadHalf<DuplexStream>,
+        mut to: WriteHalf<DuplexStream>,
+    ) {
+        let carrying = async {
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(read @ 1..) = from.read(&mut buffer).await {
+                let (min, max) = self.shared.delays;
+                Clock::sleep(min + max.saturating_sub(min).mul_f32(random::fraction())).await;
+                self.wait_open(link).await;
+                if to.write_all(&buffer[..read]).await.is_err() {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.wait_cut(link) => {}
+            () = carrying => {}
+        }
+        // An end may be gone already.
+        let _ = to.shutdown().await;
+    }
+}
+
+const fn pair(a: usize, b: usize) -> (usize, usize) {
+    if a < b { (a, b) } else { (b, a) }
+}
