@@ -69,7 +69,7 @@ enum Keep {
     Own(Arc<Own>),
     /// Another process's, leased.
     Foreign(Arc<Lease>),
-    /// Decoded outside of any system.
+    /// Decoded outside of any system, or at its owner after it was freed.
     Adrift(Handle),
 }
 
@@ -111,7 +111,11 @@ impl Blob {
             Keep::Foreign(lease) => lease.open().await,
             Keep::Adrift(handle) => {
                 let engine = current::engine_for(handle.owner).ok_or(BlobError::NoSystem)?;
-                Box::pin(Self::arrived(&engine, *handle).open()).await
+                let arrived = Self::arrived(&engine, *handle);
+                match arrived.keep {
+                    Keep::Adrift(_) => Err(engine.blobs.freed()),
+                    _ => Box::pin(arrived.open()).await,
+                }
             }
         }
     }
@@ -286,7 +290,7 @@ impl Blobs {
 }
 
 /// What a process holds in blobs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BlobStats {
     /// Blobs and writers of this process that are alive.
@@ -307,6 +311,10 @@ pub struct BlobStats {
     pub node_bytes: u64,
     /// The bound on `node_bytes`.
     pub quota_bytes: u64,
+}
+
+impl Shape for BlobStats {
+    const SHAPE: u64 = shape::name("odeon.BlobStats");
 }
 
 /// Bytes being written: invisible to others until [`BlobWriter::seal`]. Dropped without sealing, the

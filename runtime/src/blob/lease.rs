@@ -155,7 +155,7 @@ impl Lease {
     pub(super) fn depart(self: &Arc<Self>) -> Handle {
         let adrift = Handle { ticket: 0, pinned_until: 0, ..self.handle };
         let Some(engine) = self.engine.upgrade() else { return adrift };
-        let ticket = rand::random::<u64>() | 1;
+        let ticket = crate::random::number() | 1;
         let lasts = engine.limits.blob_transit;
         let pin = Request::Blob(BlobRequest::Pin {
             serial: self.handle.serial(),

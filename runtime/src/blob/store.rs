@@ -138,15 +138,17 @@ impl Store {
         };
         drop(ended);
         self.note_change();
-        let gone = || BlobError::Gone {
-            owner: self.process,
-            why: format!(
-                "its owner has freed it: nobody held it, and the message was on its way for more \
-                 than {:?} or was read twice",
-                self.transit
-            ),
-        };
-        alive.map(|alive| Answer::Blob(if alive { Ok(()) } else { Err(gone()) }))
+        alive.map(|alive| Answer::Blob(if alive { Ok(()) } else { Err(self.freed()) }))
+    }
+
+    /// Why a handle of a blob of this process may be of no use any more.
+    pub(super) fn freed(&self) -> BlobError {
+        let why = format!(
+            "its owner has freed it: nobody held it, and the message was on its way for more than \
+             {:?} or was read twice",
+            self.transit
+        );
+        BlobError::Gone { owner: self.process, why }
     }
 
     fn note_due(&self, book: &Book<Own>) {
@@ -226,7 +228,7 @@ impl Own {
             return Handle { owner, domain: owner, region, ticket: 0, pinned_until: 0 };
         };
         let store = &engine.blobs;
-        let (ticket, arrivals) = (rand::random::<u64>() | 1, handle::arrivals());
+        let (ticket, arrivals) = (crate::random::number() | 1, handle::arrivals());
         let until = Clock::now().after(store.transit);
         let pinned_until = (Clock::unix_time() + store.transit).as_micros() as u64;
         let mut book = store.book.lock();
