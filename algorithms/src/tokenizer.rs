@@ -1,0 +1,297 @@
+//! Text to token ids and back.
+//!
+//! A [`Tokenizer`] is made from a [`TokenizerSpec`], which carries everything it needs and travels
+//! in messages and checkpoints: a small alphabet of characters ([`TokenizerSpec::Chars`]), or a
+//! byte-level BPE with its vocabulary ([`TokenizerSpec::Bpe`]), read from a Hugging Face directory
+//! or from the metadata of a GGUF file.
+//!
+//! Text is always taken literally: special tokens written in it are encoded as the characters they
+//! are, so no text can end a turn of a conversation. Special tokens come in by their ids only.
+//!
+//! ```
+//! use odeon_algorithms::tokenizer::Tokenizer;
+//!
+//! let tokenizer = Tokenizer::arithmetic();
+//! let tokens = tokenizer.encode("7+12=")?;
+//! assert_eq!(tokenizer.decode(&tokens)?, "7+12=");
+//! # Ok::<(), odeon_algorithms::tokenizer::TokenizerError>(())
+//! ```
+
+mod bpe;
+mod chars;
+mod chat;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use self::bpe::Bpe;
+pub use self::{
+    bpe::BpeSpec,
+    chars::CharTokenizer,
+    chat::{ChatTemplate, Message, Role},
+};
+use crate::weights::Gguf;
+
+/// Encodes text, decodes tokens, and knows the special tokens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "TokenizerSpec", into = "TokenizerSpec")]
+pub struct Tokenizer {
+    kind: Kind,
+}
+
+/// Everything a [`Tokenizer`] is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TokenizerSpec {
+    /// One token per character of this alphabet.
+    Chars {
+        /// The characters, each once.
+        alphabet: String,
+    },
+    /// Byte-level byte-pair encoding.
+    Bpe(BpeSpec),
+}
+
+/// Why text or tokens could not be translated, or a tokenizer not be made. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenizerError {
+    /// The alphabet does not have this character.
+    #[error("the alphabet has no {character:?}")]
+    Character {
+        /// The character.
+        character: char,
+    },
+    /// The alphabet has this character twice.
+    #[error("the alphabet has {character:?} twice")]
+    Repeated {
+        /// The character.
+        character: char,
+    },
+    /// The vocabulary does not have this token id.
+    #[error("token {token} is outside the vocabulary of {vocabulary}")]
+    Token {
+        /// The id.
+        token: u32,
+        /// The number of ids.
+        vocabulary: usize,
+    },
+    /// The file's description of the tokenizer lacks something, or is of another kind.
+    #[error("cannot make a tokenizer from this description: {detail}")]
+    Description {
+        /// What is wrong.
+        detail: String,
+    },
+    /// The chat template is not one of those that are built in. Give prompts as plain text, or set
+    /// [`BpeSpec::chat`] by hand.
+    #[error("unknown chat template: {template:?}")]
+    UnknownTemplate {
+        /// The template.
+        template: String,
+    },
+    /// The tokenizer has no chat template; give prompts as plain text.
+    #[error("the tokenizer has no chat template")]
+    NoChat,
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Chars(CharTokenizer),
+    Bpe(Bpe),
+}
+
+impl Tokenizer {
+    /// One token per character of [`CharTokenizer::ARITHMETIC`]: 32 ids with the special ones.
+    #[must_use]
+    pub fn arithmetic() -> Self {
+        let chars = CharTokenizer::new(CharTokenizer::ARITHMETIC);
+        Self {
+            kind: Kind::Chars(chars.expect("its characters are distinct")),
+        }
+    }
+
+    /// Makes the tokenizer that the specification describes.
+    ///
+    /// # Errors
+    /// [`TokenizerError`] when the description is inconsistent.
+    pub fn new(spec: TokenizerSpec) -> Result<Self, TokenizerError> {
+        let kind = match spec {
+            TokenizerSpec::Chars { alphabet } => Kind::Chars(CharTokenizer::new(&alphabet)?),
+            TokenizerSpec::Bpe(spec) => Kind::Bpe(Bpe::new(spec)?),
+        };
+        Ok(Self { kind })
+    }
+
+    /// Builds the tokenizer from the vocabulary, merges and chat template inside a GGUF file.
+    ///
+    /// # Errors
+    /// [`TokenizerError`] when the metadata is incomplete, or of another kind than byte-level
+    /// BPE.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        Self::new(TokenizerSpec::Bpe(BpeSpec::from_gguf(gguf)?))
+    }
+
+    /// Reads a Hugging Face directory (`tokenizer.json` and `tokenizer_config.json`), or one that
+    /// holds the [`files`](Self::files) of another tokenizer.
+    ///
+    /// # Errors
+    /// [`TokenizerError`] when a file is absent or not understood.
+    pub fn from_directory(directory: &Path) -> Result<Self, TokenizerError> {
+        let path = directory.join(CHARACTERS);
+        if path.exists() {
+            return Self::new(TokenizerSpec::Chars {
+                alphabet: read(&path)?,
+            });
+        }
+        Self::new(TokenizerSpec::Bpe(BpeSpec::from_directory(directory)?))
+    }
+
+    /// The names and contents of the files from which
+    /// [`from_directory`](Self::from_directory) makes an equal tokenizer.
+    #[must_use]
+    pub fn files(&self) -> Vec<(&'static str, String)> {
+        match &self.kind {
+            Kind::Chars(chars) => vec![(CHARACTERS, chars.alphabet())],
+            Kind::Bpe(bpe) => bpe.files(),
+        }
+    }
+
+    /// The description from which an equal tokenizer can be made.
+    #[must_use]
+    pub fn spec(&self) -> TokenizerSpec {
+        match &self.kind {
+            Kind::Chars(chars) => TokenizerSpec::Chars {
+                alphabet: chars.alphabet(),
+            },
+            Kind::Bpe(bpe) => TokenizerSpec::Bpe(bpe.spec().clone()),
+        }
+    }
+
+    /// Encodes text, without special tokens before or after it.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Character`] when an alphabet lacks a character. Byte-level BPE encodes
+    /// any text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        match &self.kind {
+            Kind::Chars(chars) => chars.encode(text),
+            Kind::Bpe(bpe) => bpe.encode(text),
+        }
+    }
+
+    /// Decodes tokens; special tokens leave no text. Byte sequences that are not UTF-8 become
+    /// replacement characters.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Token`] for an id outside the vocabulary.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, TokenizerError> {
+        if let Some(&token) = tokens
+            .iter()
+            .find(|&&token| token as usize >= self.vocabulary())
+        {
+            return Err(TokenizerError::Token {
+                token,
+                vocabulary: self.vocabulary(),
+            });
+        }
+        match &self.kind {
+            Kind::Chars(chars) => Ok(chars.decode(tokens)),
+            Kind::Bpe(bpe) => bpe.decode(tokens),
+        }
+    }
+
+    /// Encodes a conversation with the chat template, ready for the model's next turn.
+    ///
+    /// # Errors
+    /// [`TokenizerError::NoChat`] when the tokenizer has no chat template, and
+    /// [`TokenizerError::UnknownTemplate`] when it has one that is not built in.
+    pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, TokenizerError> {
+        match &self.kind {
+            Kind::Chars(_) => Err(TokenizerError::NoChat),
+            Kind::Bpe(bpe) => bpe.encode_chat(messages),
+        }
+    }
+
+    /// The chat template, if there is one.
+    #[must_use]
+    pub fn chat(&self) -> Option<&ChatTemplate> {
+        match &self.kind {
+            Kind::Chars(_) => None,
+            Kind::Bpe(bpe) => bpe.spec().chat.as_ref(),
+        }
+    }
+
+    /// The number of token ids: the rows of the embedding.
+    #[must_use]
+    pub fn vocabulary(&self) -> usize {
+        match &self.kind {
+            Kind::Chars(chars) => chars.vocabulary(),
+            Kind::Bpe(bpe) => bpe.vocabulary(),
+        }
+    }
+
+    /// The token that fills short rows of a batch.
+    #[must_use]
+    pub fn pad(&self) -> u32 {
+        match &self.kind {
+            Kind::Chars(_) => CharTokenizer::PAD,
+            Kind::Bpe(bpe) => bpe.spec().pad,
+        }
+    }
+
+    /// The token to begin a sequence with, where the model expects one.
+    #[must_use]
+    pub fn bos(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Chars(_) => Some(CharTokenizer::BOS),
+            Kind::Bpe(bpe) => bpe.spec().bos,
+        }
+    }
+
+    /// The token that ends a reply.
+    #[must_use]
+    pub fn eos(&self) -> u32 {
+        match &self.kind {
+            Kind::Chars(_) => CharTokenizer::EOS,
+            Kind::Bpe(bpe) => bpe.spec().eos,
+        }
+    }
+}
+
+impl TryFrom<TokenizerSpec> for Tokenizer {
+    type Error = TokenizerError;
+
+    fn try_from(spec: TokenizerSpec) -> Result<Self, Self::Error> {
+        Self::new(spec)
+    }
+}
+
+impl From<Tokenizer> for TokenizerSpec {
+    fn from(tokenizer: Tokenizer) -> Self {
+        tokenizer.spec()
+    }
+}
+
+fn read(path: &Path) -> Result<String, TokenizerError> {
+    let refused = |source| TokenizerError::Read {
+        path: path.into(),
+        source,
+    };
+    std::fs::read_to_string(path).map_err(refused)
+}
+
+/// The file that holds an alphabet.
+const CHARACTERS: &str = "characters.txt";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! The fields of a decoder-only architecture, and Hugging Face's `config.json`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// A family of decoder-only models: they differ in which projections have a bias or a norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Family {
+    /// Llama, SmolLM2, Mistral without a window.
+    Llama,
+    /// Qwen 2 and 2.5: queries, keys and values have a bias.
+    Qwen2,
+    /// Qwen 3: queries and keys are normalised per head.
+    Qwen3,
+}
+
+/// What files say about a decoder-only architecture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelFields {
+    /// The family.
+    pub family: Family,
+    /// Rows of the embedding.
+    pub vocabulary: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of a head; even.
+    pub head_width: usize,
+    /// Inner width of the feed-forward blocks.
+    pub feed_forward: usize,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// Base of the rotary embedding's frequencies.
+    pub rope_theta: f64,
+    /// What is added to the mean square in RMS norms.
+    pub norm_epsilon: f64,
+    /// Whether the output projection is the embedding.
+    pub tied: bool,
+}
+
+impl ModelFields {
+    /// Names and shapes of all parameters, by Hugging Face's names.
+    #[must_use]
+    pub fn tensor_shapes(&self) -> Vec<(String, Vec<usize>)> {
+        let (hidden, inner) = (self.hidden, self.feed_forward);
+        let queries = self.heads * self.head_width;
+        let keys = self.kv_heads * self.head_width;
+        let mut layer = vec![
+            ("input_layernorm", vec![hidden]),
+            ("self_attn.q_proj", vec![queries, hidden]),
+            ("self_attn.k_proj", vec![keys, hidden]),
+            ("self_attn.v_proj", vec![keys, hidden]),
+            ("self_attn.o_proj", vec![hidden, queries]),
+            ("post_attention_layernorm", vec![hidden]),
+            ("mlp.gate_proj", vec![inner, hidden]),
+            ("mlp.up_proj", vec![inner, hidden]),
+            ("mlp.down_proj", vec![hidden, inner]),
+        ];
+        if self.family == Family::Qwen3 {
+            layer.push(("self_attn.q_norm", vec![self.head_width]));
+            layer.push(("self_attn.k_norm", vec![self.head_width]));
+        }
+        let mut shapes = vec![(
+            "model.embed_tokens.weight".into(),
+            vec![self.vocabulary, hidden],
+        )];
+        for index in 0..self.layers {
+            for (name, shape) in &layer {
+                shapes.push((format!("model.layers.{index}.{name}.weight"), shape.clone()));
+            }
+            if self.family == Family::Qwen2 {
+                for (name, width) in [("q", queries), ("k", keys), ("v", keys)] {
+                    let name = format!("model.layers.{index}.self_attn.{name}_proj.bias");
+                    shapes.push((name, vec![width]));
+                }
+            }
+        }
+        shapes.push(("model.norm.weight".into(), vec![hidden]));
+        if !self.tied {
+            shapes.push(("lm_head.weight".into(), vec![self.vocabulary, hidden]));
+        }
+        shapes
+    }
+
+    /// Reads Hugging Face's `config.json`, with the rotary base as `rope_theta` or, from
+    /// transformers 5 on, inside `rope_parameters`.
+    pub(super) fn from_config(config: &Value) -> Result<Self, String> {
+        let number = |key: &str| {
+            config
+                .get(key)
+                .and_then(Value::as_u64)
+                .and_then(|number| usize::try_from(number).ok())
+                .filter(|&number| number > 0)
+        };
+        let needed =
+            |key: &str| number(key).ok_or_else(|| format!("configuration without `{key}`"));
+        let family = match config.get("model_type").and_then(Value::as_str) {
+            Some("llama") => Family::Llama,
+            Some("qwen2") => Family::Qwen2,
+            Some("qwen3") => Family::Qwen3,
+            other => return Err(format!("model type {other:?}")),
+        };
+        let flag = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(false);
+        for key in ["attention_bias", "mlp_bias", "use_sliding_window"] {
+            if flag(key) {
+                return Err(format!("`{key}`"));
+            }
+        }
+        match config
+            .get("hidden_act")
+            .and_then(Value::as_str)
+            .unwrap_or("silu")
+        {
+            "silu" => {}
+            other => return Err(format!("activation {other:?}")),
+        }
+        let rope = config.get("rope_parameters").filter(|rope| !rope.is_null());
+        for scaling in [rope, config.get("rope_scaling")].into_iter().flatten() {
+            let kind = scaling.get("rope_type").or_else(|| scaling.get("type"));
+            if let Some(kind) = kind
+                .and_then(Value::as_str)
+                .filter(|&kind| kind != "default")
+            {
+                return Err(format!("scaling {kind:?} of the rotary embedding"));
+            }
+        }
+        let theta = rope
+            .and_then(|rope| rope.get("rope_theta"))
+            .or(config.get("rope_theta"));
+        let hidden = needed("hidden_size")?;
+        let heads = needed("num_attention_heads")?;
+        Self {
+            family,
+            vocabulary: needed("vocab_size")?,
+            hidden,
+            layers: needed("num_hidden_layers")?,
+            heads,
+            kv_heads: number("num_key_value_heads").unwrap_or(heads),
+            head_width: number("head_dim").unwrap_or(hidden / heads),
+            feed_forward: needed("intermediate_size")?,
+            context: needed("max_position_embeddings")?,
+            rope_theta: theta.and_then(Value::as_f64).unwrap_or(10_000.0),
+            norm_epsilon: config
+                .get("rms_norm_eps")
+                .and_then(Value::as_f64)
+                .unwrap_or(1e-6),
+            tied: flag("tie_word_embeddings"),
+        }
+        .consistent()
+    }
+
+    /// Writes `config.json` for transformers before and after version 5.
+    pub(super) fn to_config(&self, stored_type: &str) -> Value {
+        let (model_type, class) = match self.family {
+            Family::Llama => ("llama", "LlamaForCausalLM"),
+            Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
+            Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+        };
+        json!({
+            "architectures": [class],
+            "model_type": model_type,
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_width,
+            "intermediate_size": self.feed_forward,
+            "max_position_embeddings": self.context,
+            "rope_theta": self.rope_theta,
+            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
+            "rms_norm_eps": self.norm_epsilon,
+            "hidden_act": "silu",
+            "attention_bias": false,
+            "mlp_bias": false,
+            "tie_word_embeddings": self.tied,
+            "torch_dtype": stored_type,
+        })
+    }
+
+    /// Checks what later arithmetic relies on.
+    pub(super) fn consistent(self) -> Result<Self, String> {
+        let sizes = [
+            self.vocabulary,
+            self.hidden,
+            self.layers,
+            self.heads,
+            self.kv_heads,
+        ];
+        let inner = [self.head_width, self.feed_forward, self.context];
+        if sizes
+            .iter()
+            .chain(&inner)
+            .any(|&size| size == 0 || size > SIZE_MAX)
+        {
+            return Err(format!("a size outside 1..={SIZE_MAX}"));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(format!(
+                "{} heads over {} key heads",
+                self.heads, self.kv_heads
+            ));
+        }
+        if !self.head_width.is_multiple_of(2) {
+            return Err(format!("heads of odd width {}", self.head_width));
+        }
+        Ok(self)
+    }
+}
+
+/// Keeps products of two sizes far from overflow.
+const SIZE_MAX: usize = 1 << 28;

@@ -1,0 +1,334 @@
+//! Hugging Face directories: `config.json` and safetensors, in one file or in shards.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File, Permissions},
+    io::{self, Read, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use half::{bf16, f16};
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensors, View};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{LoadError, LoadedModel, LoadedTensor, ModelFields, SaveError};
+use crate::tokenizer::Tokenizer;
+
+/// The type in which a checkpoint stores its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StoredType {
+    /// Four bytes, exact.
+    F32,
+    /// Two bytes, rounded to nearest.
+    Bf16,
+}
+
+/// Loads a model from a directory with `config.json` and `model.safetensors`, or the shards that
+/// `model.safetensors.index.json` names. Where the directory has a `SHA256SUMS` file, every file in
+/// it is verified first.
+///
+/// # Errors
+/// [`LoadError`] names the file or tensor at fault.
+pub fn load_directory(directory: &Path) -> Result<LoadedModel, LoadError> {
+    verify(directory)?;
+    let path = directory.join(CONFIG);
+    let fields = ModelFields::from_config(&read_json(&path)?)
+        .map_err(|detail| LoadError::Unsupported { path, detail })?;
+    let mut tensors = BTreeMap::new();
+    for shard in shards(directory)? {
+        load_file(&directory.join(shard), &mut tensors)?;
+    }
+    LoadedModel { fields, tensors }.checked(directory)
+}
+
+/// Writes a directory that [`load_directory`] and Hugging Face's libraries read: `config.json`,
+/// `model.safetensors`, the tokenizer's files if one is given, and `SHA256SUMS`.
+///
+/// All or nothing: files are written to a temporary directory beside the target, flushed to the
+/// disk, and renamed.
+///
+/// # Errors
+/// [`SaveError`]; the target does not exist then, unless it existed before.
+pub fn save(
+    target: &Path,
+    model: &LoadedModel,
+    stored_type: StoredType,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<(), SaveError> {
+    if target.symlink_metadata().is_ok() {
+        return Err(SaveError::Exists {
+            path: target.into(),
+        });
+    }
+    for (name, LoadedTensor { shape, values }) in &model.tensors {
+        if shape.iter().product::<usize>() != values.len() {
+            let (name, shape) = (name.clone(), shape.clone());
+            return Err(SaveError::Shape {
+                name,
+                shape,
+                values: values.len(),
+            });
+        }
+    }
+    let parent = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let refused = |path: &Path| {
+        let path = path.to_owned();
+        move |source| SaveError::Write { path, source }
+    };
+    fs::create_dir_all(parent).map_err(refused(parent))?;
+    let partial = tempfile::Builder::new()
+        .prefix(".partial-")
+        .permissions(Permissions::from_mode(0o755))
+        .tempdir_in(parent)
+        .map_err(refused(parent))?;
+
+    let config = format!("{:#}\n", model.fields.to_config(stored_type.torch_name()));
+    let mut texts = vec![(CONFIG, config)];
+    texts.extend(tokenizer.map(Tokenizer::files).unwrap_or_default());
+    let views = model.tensors.iter().map(|(name, tensor)| {
+        (
+            name,
+            Stored {
+                tensor,
+                stored_type,
+            },
+        )
+    });
+    let format = [("format".to_owned(), "pt".to_owned())].into();
+    let path = partial.path().join(WEIGHTS);
+    safetensors::serialize_to_file(views, Some(format), &path)
+        .map_err(|error| refused(&path)(io::Error::other(error)))?;
+
+    let mut names = vec![WEIGHTS];
+    for (name, text) in &texts {
+        let path = partial.path().join(name);
+        fs::write(&path, text).map_err(refused(&path))?;
+        names.push(name);
+    }
+    let mut sums = String::new();
+    for name in &names {
+        let path = partial.path().join(name);
+        sums.push_str(&format!(
+            "{}  {name}\n",
+            sha256(&path).map_err(refused(&path))?
+        ));
+    }
+    let path = partial.path().join(SUMS);
+    File::create(&path)
+        .and_then(|mut file| file.write_all(sums.as_bytes()))
+        .map_err(refused(&path))?;
+    names.push(SUMS);
+    for name in names {
+        let path = partial.path().join(name);
+        File::open(&path)
+            .and_then(|file| file.sync_all())
+            .map_err(refused(&path))?;
+    }
+    sync_directory(partial.path()).map_err(refused(partial.path()))?;
+    fs::rename(partial.path(), target).map_err(refused(target))?;
+    // Renamed: there is nothing left to remove.
+    let _moved = partial.keep();
+    sync_directory(parent).map_err(refused(parent))
+}
+
+impl StoredType {
+    fn torch_name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+}
+
+/// A parameter on its way into a file, encoded when its turn comes.
+struct Stored<'a> {
+    tensor: &'a LoadedTensor,
+    stored_type: StoredType,
+}
+
+impl View for Stored<'_> {
+    fn dtype(&self) -> Dtype {
+        match self.stored_type {
+            StoredType::F32 => Dtype::F32,
+            StoredType::Bf16 => Dtype::BF16,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.tensor.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let values = self.tensor.values.iter();
+        Cow::Owned(match self.stored_type {
+            StoredType::F32 => values.flat_map(|value| value.to_le_bytes()).collect(),
+            StoredType::Bf16 => values
+                .flat_map(|&value| bf16::from_f32(value).to_le_bytes())
+                .collect(),
+        })
+    }
+
+    fn data_len(&self) -> usize {
+        let bytes = match self.stored_type {
+            StoredType::F32 => 4,
+            StoredType::Bf16 => 2,
+        };
+        self.tensor.values.len() * bytes
+    }
+}
+
+fn load_file(path: &Path, tensors: &mut BTreeMap<String, LoadedTensor>) -> Result<(), LoadError> {
+    let read = |source| LoadError::Read {
+        path: path.into(),
+        source,
+    };
+    let damaged = |detail: String| LoadError::Damaged {
+        path: path.into(),
+        detail,
+    };
+    let file = File::open(path).map_err(read)?;
+    // SAFETY: the mapping is private, read-only, and dropped before this function returns.
+    // Soundness needs that nobody writes to the file meanwhile: checkpoints are renamed into place
+    // complete and never changed, and the module's documentation asks the same of other files.
+    let bytes = unsafe { Mmap::map(&file) }.map_err(read)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    for (name, view) in file.tensors() {
+        let bytes = view.data();
+        let pairs = || bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
+        let values = match view.dtype() {
+            Dtype::F32 => bytes
+                .chunks_exact(4)
+                .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+                .collect(),
+            Dtype::F16 => pairs()
+                .map(|pair| f16::from_le_bytes(pair).to_f32())
+                .collect(),
+            Dtype::BF16 => pairs()
+                .map(|pair| bf16::from_le_bytes(pair).to_f32())
+                .collect(),
+            other => {
+                let detail = format!("element type {other:?} of tensor `{name}`");
+                return Err(LoadError::Unsupported {
+                    path: path.into(),
+                    detail,
+                });
+            }
+        };
+        tensors.insert(
+            name,
+            LoadedTensor {
+                shape: view.shape().to_vec(),
+                values,
+            },
+        );
+    }
+    Ok(())
+}
+
+/// The names of the files that hold the tensors.
+fn shards(directory: &Path) -> Result<BTreeSet<String>, LoadError> {
+    let path = directory.join(INDEX);
+    if !path.exists() {
+        return Ok(BTreeSet::from([WEIGHTS.to_owned()]));
+    }
+    let index = read_json(&path)?;
+    let damaged = |detail: &str| LoadError::Damaged {
+        path: path.clone(),
+        detail: detail.into(),
+    };
+    let map = index
+        .get("weight_map")
+        .and_then(Value::as_object)
+        .ok_or_else(|| damaged("no `weight_map`"))?;
+    map.values()
+        .map(|shard| match shard.as_str() {
+            // The index must not lead out of the directory.
+            Some(name) if is_file_name(name) => Ok(name.to_owned()),
+            _ => Err(damaged("`weight_map` holds something else than file names")),
+        })
+        .collect()
+}
+
+/// Compares every file that `SHA256SUMS` names with its checksum, if there is such a file.
+fn verify(directory: &Path) -> Result<(), LoadError> {
+    let path = directory.join(SUMS);
+    let sums = match fs::read_to_string(&path) {
+        Ok(sums) => sums,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(LoadError::Read { path, source }),
+    };
+    for line in sums.lines() {
+        let Some((expected, name)) = line.split_once("  ").filter(|(_, name)| is_file_name(name))
+        else {
+            return Err(LoadError::Damaged {
+                path,
+                detail: format!("line {line:?}"),
+            });
+        };
+        let file = directory.join(name);
+        let found = sha256(&file).map_err(|source| LoadError::Read {
+            path: file.clone(),
+            source,
+        })?;
+        if found != expected {
+            return Err(LoadError::Checksum {
+                path: file,
+                expected: expected.into(),
+                found,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_file_name(name: &str) -> bool {
+    Path::new(name).file_name().is_some_and(|file| file == name)
+}
+
+fn read_json(path: &PathBuf) -> Result<Value, LoadError> {
+    let text = fs::read(path).map_err(|source| LoadError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    serde_json::from_slice(&text).map_err(|error| LoadError::Damaged {
+        path: path.clone(),
+        detail: error.to_string(),
+    })
+}
+
+/// The SHA-256 of a file's contents in lower-case hexadecimal digits.
+pub(crate) fn sha256(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece)? {
+            0 => break,
+            length => hash.update(&piece[..length]),
+        }
+    }
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+const SUMS: &str = "SHA256SUMS";

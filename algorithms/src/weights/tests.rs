@@ -1,0 +1,437 @@
+use std::{fs, io::Write, path::Path};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::tokenizer::Tokenizer;
+
+/// Writes GGUF files, sound or not.
+#[derive(Default)]
+struct Writer {
+    values: Vec<Vec<u8>>,
+    tensors: Vec<Vec<u8>>,
+    data: Vec<u8>,
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+impl Writer {
+    fn value(&mut self, key: &str, kind: u32, bytes: &[u8]) {
+        self.values
+            .push([&text(key), &kind.to_le_bytes()[..], bytes].concat());
+    }
+
+    fn integer(&mut self, key: &str, value: u32) {
+        self.value(key, 4, &value.to_le_bytes());
+    }
+
+    fn tensor(&mut self, name: &str, extents: &[u64], kind: u32, data: &[u8]) {
+        let mut entry = text(name);
+        entry.extend((extents.len() as u32).to_le_bytes());
+        entry.extend(extents.iter().flat_map(|extent| extent.to_le_bytes()));
+        entry.extend(kind.to_le_bytes());
+        entry.extend((self.data.len() as u64).to_le_bytes());
+        self.tensors.push(entry);
+        self.data.extend(data);
+        self.data.resize(self.data.len().next_multiple_of(32), 0);
+    }
+
+    fn floats(&mut self, name: &str, extents: &[u64], values: impl IntoIterator<Item = f32>) {
+        let data: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+        self.tensor(name, extents, 0, &data);
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut file = b"GGUF\x03\0\0\0".to_vec();
+        file.extend((self.tensors.len() as u64).to_le_bytes());
+        file.extend((self.values.len() as u64).to_le_bytes());
+        file.extend(self.values.concat());
+        file.extend(self.tensors.concat());
+        file.resize(file.len().next_multiple_of(32), 0);
+        file.extend(&self.data);
+        file
+    }
+}
+
+fn open(bytes: &[u8]) -> Result<Gguf, LoadError> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    Gguf::open(file.path())
+}
+
+/// A llama of one layer: 2 heads of width 4 over 1 key head.
+fn tiny() -> Writer {
+    let mut writer = Writer::default();
+    writer.value("general.architecture", 8, &text("llama"));
+    for (key, value) in [
+        ("llama.block_count", 1),
+        ("llama.context_length", 16),
+        ("llama.embedding_length", 8),
+        ("llama.feed_forward_length", 12),
+        ("llama.attention.head_count", 2),
+        ("llama.attention.head_count_kv", 1),
+        ("llama.rope.dimension_count", 4),
+    ] {
+        writer.integer(key, value);
+    }
+    writer.value("llama.rope.freq_base", 6, &1e5_f32.to_le_bytes());
+    let ramp = |count: u64| (0..count).map(|i| i as f32);
+    for (name, extents) in [
+        ("token_embd", &[8, 5][..]),
+        ("blk.0.attn_norm", &[8]),
+        ("blk.0.attn_q", &[8, 8]),
+        ("blk.0.attn_k", &[8, 4]),
+        ("blk.0.attn_v", &[8, 4]),
+        ("blk.0.attn_output", &[8, 8]),
+        ("blk.0.ffn_norm", &[8]),
+        ("blk.0.ffn_gate", &[8, 12]),
+        ("blk.0.ffn_up", &[8, 12]),
+        ("blk.0.ffn_down", &[12, 8]),
+        ("output_norm", &[8]),
+    ] {
+        let count = extents.iter().product();
+        writer.floats(&format!("{name}.weight"), extents, ramp(count));
+    }
+    writer
+}
+
+#[test]
+fn a_llama_file_is_loaded_under_hugging_face_names() {
+    let model = load_gguf(&open(&tiny().bytes()).unwrap()).unwrap();
+    let fields = &model.fields;
+    assert_eq!(
+        (fields.vocabulary, fields.hidden, fields.head_width),
+        (5, 8, 4)
+    );
+    assert!(fields.tied);
+    assert_eq!(fields.rope_theta, 1e5);
+    assert_eq!(model.tensors.len(), fields.tensor_shapes().len());
+    assert_eq!(model.tensors["model.embed_tokens.weight"].shape, [5, 8]);
+    assert_eq!(
+        model.tensors["model.layers.0.mlp.down_proj.weight"].shape,
+        [8, 12]
+    );
+    assert_eq!(
+        model.parameters(),
+        40 + 8 + 64 + 32 + 32 + 64 + 8 + 3 * 96 + 8
+    );
+
+    // The first element of a row of the ramp tells which row it was: pairs become halves.
+    let first = |name: &str| -> Vec<f32> {
+        let tensor = &model.tensors[&format!("model.layers.0.self_attn.{name}_proj.weight")];
+        tensor
+            .values
+            .iter()
+            .step_by(8)
+            .map(|value| value / 8.0)
+            .collect()
+    };
+    assert_eq!(first("q"), [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
+    assert_eq!(first("k"), [0.0, 2.0, 1.0, 3.0]);
+    assert_eq!(first("v"), [0.0, 1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn encodings_decode_to_the_defined_values() {
+    let half = |value: f32| half::f16::from_f32(value).to_le_bytes();
+    let nibbles: Vec<u8> = (0..16).map(|i| i | ((15 - i) << 4)).collect();
+    let low_then_high = || (0..16).chain((0..16).rev()).map(|q| q as f32);
+
+    let q4_0 = [&half(0.5)[..], &nibbles].concat();
+    let expected: Vec<f32> = low_then_high().map(|q| 0.5 * (q - 8.0)).collect();
+    assert_eq!(Encoding::Q4_0.decode(&q4_0), expected);
+
+    let q4_1 = [&half(0.5)[..], &half(-3.0), &nibbles].concat();
+    let expected: Vec<f32> = low_then_high().map(|q| 0.5 * q - 3.0).collect();
+    assert_eq!(Encoding::Q4_1.decode(&q4_1), expected);
+
+    let signed: Vec<u8> = (-16..16_i8).map(i8::cast_unsigned).collect();
+    let q8_0 = [&half(0.25)[..], &signed].concat();
+    let expected: Vec<f32> = (-16..16).map(|q| 0.25 * q as f32).collect();
+    assert_eq!(Encoding::Q8_0.decode(&q8_0), expected);
+
+    assert_eq!(Encoding::F16.decode(&half(-1.5)), [-1.5]);
+    assert_eq!(Encoding::Bf16.decode(&[0xc0, 0x3f]), [1.5]);
+    assert_eq!(Encoding::F32.decode(&1.25_f32.to_le_bytes()), [1.25]);
+}
+
+#[test]
+fn metadata_of_every_kind_is_read() {
+    let mut writer = Writer::default();
+    writer.value("u8", 0, &[255]);
+    writer.value("i8", 1, &[255]);
+    writer.value("i64", 11, &(-5_i64).to_le_bytes());
+    writer.value("u64", 10, &u64::MAX.to_le_bytes());
+    writer.value("f64", 12, &0.1_f64.to_le_bytes());
+    writer.value("bool", 7, &[1]);
+    let array = [
+        &8_u32.to_le_bytes()[..],
+        &2_u64.to_le_bytes(),
+        &text("a"),
+        &text("b"),
+    ]
+    .concat();
+    writer.value("texts", 9, &array);
+    let gguf = open(&writer.bytes()).unwrap();
+    assert_eq!(gguf.integer("u8"), Some(255));
+    assert_eq!(gguf.integer("i8"), Some(-1));
+    assert_eq!(gguf.integer("i64"), Some(-5));
+    assert_eq!(gguf.metadata()["u64"], GgufValue::Integer(u64::MAX.into()));
+    assert_eq!(gguf.float("f64"), Some(0.1));
+    assert_eq!(gguf.metadata()["bool"], GgufValue::Bool(true));
+    assert_eq!(gguf.strings("texts"), Some(vec!["a", "b"]));
+    assert_eq!(gguf.strings("bool"), None);
+}
+
+#[test]
+fn damaged_files_are_refused_with_a_reason() {
+    let check = |writer: &Writer, expected: &str| {
+        let error = open(&writer.bytes()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    let mut writer = Writer::default();
+    let array = [&9_u32.to_le_bytes()[..], &1_u64.to_le_bytes()].concat();
+    writer.value("deep", 9, &array.repeat(5));
+    check(&writer, "value of kind 9");
+    let mut writer = Writer::default();
+    writer.value(
+        "many",
+        9,
+        &[&0_u32.to_le_bytes()[..], &100_u64.to_le_bytes()].concat(),
+    );
+    check(&writer, "do not fit");
+    let mut writer = Writer::default();
+    writer.value("long", 8, &u64::MAX.to_le_bytes());
+    check(&writer, "do not fit");
+    let mut writer = Writer::default();
+    writer.integer("twice", 1);
+    writer.integer("twice", 2);
+    check(&writer, "occurs twice");
+    let mut writer = Writer::default();
+    writer.tensor("huge", &[1 << 40, 1 << 40], 0, &[]);
+    check(&writer, "too large");
+    let mut writer = Writer::default();
+    writer.tensor("cut", &[64], 0, &[0; 32]);
+    check(&writer, "tensor `cut` reaches beyond the end");
+    let mut writer = Writer::default();
+    writer.tensor("odd", &[33], 3, &[0; 40]);
+    check(&writer, "end inside a block");
+    let mut writer = Writer::default();
+    writer.tensor("new", &[32], 99, &[0; 40]);
+    check(&writer, "ggml type 99 of tensor `new` is not supported");
+    assert!(
+        open(b"")
+            .unwrap_err()
+            .to_string()
+            .contains("fetch or copy it again")
+    );
+    assert!(
+        open(b"GGUF\x02\0\0\0")
+            .unwrap_err()
+            .to_string()
+            .contains("version 2")
+    );
+
+    let mut without = tiny();
+    without.tensors.pop();
+    let error = load_gguf(&open(&without.bytes()).unwrap()).unwrap_err();
+    assert!(
+        error.to_string().contains("`model.norm.weight` is missing"),
+        "{error}"
+    );
+    let mut narrow = tiny();
+    narrow
+        .values
+        .retain(|value| !value.starts_with(&text("llama.feed_forward_length")));
+    narrow.integer("llama.feed_forward_length", 13);
+    let error = load_gguf(&open(&narrow.bytes()).unwrap()).unwrap_err();
+    assert!(matches!(error, LoadError::Shape { .. }), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn a_cut_or_changed_file_never_panics(
+        cut: prop::sample::Index, at: prop::sample::Index, byte: u8,
+    ) {
+        let bytes = tiny().bytes();
+        let length = cut.index(bytes.len());
+        prop_assert!(open(&bytes[..length]).is_err());
+        let mut changed = bytes;
+        let at = at.index(changed.len());
+        changed[at] = byte;
+        if let Ok(gguf) = open(&changed) {
+            let _ = load_gguf(&gguf);
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(tail in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = open(&[b"GGUF\x03\0\0\0", &tail[..]].concat());
+    }
+
+    #[test]
+    fn a_checkpoint_comes_back_as_it_was(seed: u64) {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("step-1");
+        let mut model = load_gguf(&open(&tiny().bytes()).unwrap()).unwrap();
+        for tensor in model.tensors.values_mut() {
+            for value in &mut tensor.values {
+                *value = (*value + seed as f32).sin();
+            }
+        }
+        save(&target, &model, StoredType::F32, None).unwrap();
+        prop_assert_eq!(&load_directory(&target).unwrap(), &model);
+    }
+}
+
+fn saved(stored_type: StoredType) -> (tempfile::TempDir, PathBuf, LoadedModel) {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("checkpoint");
+    let model = load_gguf(&open(&tiny().bytes()).unwrap()).unwrap();
+    save(&target, &model, stored_type, Some(&Tokenizer::arithmetic())).unwrap();
+    (directory, target, model)
+}
+
+#[test]
+fn bf16_keeps_eight_bits_of_precision() {
+    let (_directory, target, model) = saved(StoredType::Bf16);
+    let loaded = load_directory(&target).unwrap();
+    assert_eq!(loaded.fields, model.fields);
+    for (name, tensor) in &model.tensors {
+        for (a, b) in tensor.values.iter().zip(&loaded.tensors[name].values) {
+            assert!((a - b).abs() <= a.abs() / 256.0, "{name}: {a} {b}");
+        }
+    }
+    let size = |target: &Path| {
+        fs::metadata(target.join("model.safetensors"))
+            .unwrap()
+            .len()
+    };
+    let (_directory, exact, _) = saved(StoredType::F32);
+    let saving = size(&exact) - size(&target);
+    assert!(
+        saving.abs_diff(2 * model.parameters() as u64) < 32,
+        "{saving}"
+    );
+}
+
+#[test]
+fn a_checkpoint_holds_its_tokenizer_and_nothing_partial_remains() {
+    let (directory, target, _) = saved(StoredType::F32);
+    let tokenizer = Tokenizer::from_directory(&target).unwrap();
+    assert_eq!(tokenizer.spec(), Tokenizer::arithmetic().spec());
+    let names: Vec<_> = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["checkpoint"]);
+}
+
+#[test]
+fn a_checkpoint_is_never_overwritten() {
+    let (directory, target, mut model) = saved(StoredType::F32);
+    let error = save(&target, &model, StoredType::F32, None).unwrap_err();
+    assert!(matches!(error, SaveError::Exists { .. }), "{error}");
+    model
+        .tensors
+        .get_mut("model.norm.weight")
+        .unwrap()
+        .values
+        .pop();
+    let error = save(
+        &directory.path().join("other"),
+        &model,
+        StoredType::F32,
+        None,
+    )
+    .unwrap_err();
+    assert!(matches!(error, SaveError::Shape { .. }), "{error}");
+    assert!(load_directory(&target).is_ok());
+}
+
+#[test]
+fn damage_to_a_checkpoint_names_the_file() {
+    let edit = |name: &str, change: fn(&Path)| {
+        let (_directory, target, _) = saved(StoredType::F32);
+        change(&target.join(name));
+        load_directory(&target).unwrap_err().to_string()
+    };
+    let cut = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+    };
+    for name in ["model.safetensors", "config.json", "characters.txt"] {
+        let error = edit(name, cut);
+        assert!(
+            error.contains(name) && error.contains("is recorded"),
+            "{error}"
+        );
+    }
+    assert!(edit("model.safetensors", |p| fs::remove_file(p).unwrap()).contains("cannot read"));
+
+    // Without checksums, the format itself shows the damage.
+    let (_directory, target, _) = saved(StoredType::F32);
+    fs::remove_file(target.join("SHA256SUMS")).unwrap();
+    assert!(load_directory(&target).is_ok());
+    cut(&target.join("model.safetensors"));
+    let error = load_directory(&target).unwrap_err();
+    assert!(matches!(error, LoadError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn shards_are_joined_and_may_not_lead_out_of_the_directory() {
+    let (_directory, target, model) = saved(StoredType::F32);
+    fs::remove_file(target.join("SHA256SUMS")).unwrap();
+    fs::rename(
+        target.join("model.safetensors"),
+        target.join("a.safetensors"),
+    )
+    .unwrap();
+    let index = |shard: &str| {
+        let text = format!(r#"{{"weight_map": {{"model.norm.weight": "{shard}"}}}}"#);
+        fs::write(target.join("model.safetensors.index.json"), text).unwrap();
+        load_directory(&target)
+    };
+    assert_eq!(index("a.safetensors").unwrap(), model);
+    assert!(matches!(
+        index("../a.safetensors").unwrap_err(),
+        LoadError::Damaged { .. }
+    ));
+    assert!(matches!(
+        index("b.safetensors").unwrap_err(),
+        LoadError::Read { .. }
+    ));
+}
+
+#[test]
+fn configurations_of_both_generations_are_read() {
+    let base = r#""model_type": "qwen2", "vocab_size": 10, "hidden_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+        "max_position_embeddings": 32"#;
+    let read = |extra: &str| {
+        let json = serde_json::from_str(&format!("{{{base}{extra}}}")).unwrap();
+        ModelFields::from_config(&json)
+    };
+    let old = read(r#", "rope_theta": 1000000.0"#).unwrap();
+    let new = read(r#", "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}"#).unwrap();
+    assert_eq!(old, new);
+    assert_eq!((old.kv_heads, old.head_width, old.tied), (2, 4, false));
+    let names: Vec<String> = old
+        .tensor_shapes()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert!(names.contains(&"model.layers.0.self_attn.k_proj.bias".into()));
+    assert!(names.contains(&"lm_head.weight".into()));
+    for refused in [
+        r#", "rope_scaling": {"rope_type": "yarn"}"#,
+        r#", "attention_bias": true"#,
+        r#", "hidden_act": "gelu""#,
+        r#", "num_key_value_heads": 3"#,
+        r#", "head_dim": 7"#,
+    ] {
+        assert!(read(refused).is_err(), "{refused}");
+    }
+}
