@@ -1,3 +1,9 @@
 //! Under construction.
 
+pub mod generate;
+pub mod model;
+pub mod objective;
 pub mod task;
+pub mod tokenizer;
+pub mod train;
+pub mod weights;

@@ -408,6 +408,15 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         grad: VocabGrad<Self::View<'_>, Self::ViewMut<'_>>,
     );
 
+    /// Probabilities of `scales[row] * x` a row, and the log of the sum of their exponentials.
+    fn softmax(
+        &self,
+        scales: &[f32],
+        x: Self::View<'_>,
+        probs: Self::ViewMut<'_>,
+        logsumexp: Self::ViewMut<'_>,
+    );
+
     /// One optimiser step over the named segments of the flat buffers; the rest stays untouched.
     fn adamw(
         &self,

@@ -12,7 +12,7 @@ mod reference;
 
 pub use checks::{
     adamw, attention, decode, elementwise, gather, matmul, packed_linear, reductions, rms_norm,
-    rope, swiglu, tape, vocab,
+    rope, softmax, swiglu, tape, vocab,
 };
 
 /// Largest accepted relative error of a forward result.
@@ -29,7 +29,7 @@ pub const BACKWARD: f64 = 1e-4;
 macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm rope attention
-            swiglu gather vocab adamw packed_linear decode tape);
+            swiglu gather vocab softmax adamw packed_linear decode tape);
     };
     ($backend:expr; $($check:ident)*) => {$(
         #[test]

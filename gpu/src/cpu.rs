@@ -249,6 +249,10 @@ impl Backend for Cpu {
         vocab::backward(&self.pool, scale, x, w, labels, &saved, grad);
     }
 
+    fn softmax(&self, scales: &[f32], x: &[f32], probs: &mut [f32], logsumexp: &mut [f32]) {
+        vocab::softmax(&self.pool, scales, x, probs, logsumexp);
+    }
+
     fn adamw(
         &self,
         call: AdamW,

@@ -34,6 +34,12 @@ impl Param {
     pub fn new(set: usize, range: Range<usize>) -> Self {
         Self { set, range }
     }
+
+    /// Elements of its set's buffer.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
 }
 
 /// What a linear operation adds to the product, see [`Tape::linear_with`].

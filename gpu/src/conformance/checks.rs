@@ -306,6 +306,28 @@ pub fn vocab<B: Backend>(b: &B) {
     }
 }
 
+/// Probabilities of rows with a scale each.
+pub fn softmax<B: Backend>(b: &B) {
+    let mut noise = Noise(14);
+    let (rows, cols) = (5, 301);
+    let x: Vec<f32> = noise.vec(rows * cols).iter().map(|v| 5.0 * v).collect();
+    let scales = [1.0, 0.5, 2.0, 1.25, 4.0];
+    let (mut probs, mut lse) = (b.alloc(x.len()), b.alloc(rows));
+    let (dst0, dst1) = (view_mut::<B>(&mut probs), view_mut::<B>(&mut lse));
+    b.softmax(&scales, view::<B>(&b.buffer(&x)), dst0, dst1);
+    let (probs, lse) = (b.to_vec(&probs), b.to_vec(&lse));
+    for (row, &scale) in scales.iter().enumerate() {
+        let x: Vec<f64> = x[row * cols..][..cols]
+            .iter()
+            .map(|v| f64::from(*v) * f64::from(scale))
+            .collect();
+        let total = x.iter().map(|z| z.exp()).sum::<f64>();
+        let want: Vec<f64> = x.iter().map(|z| z.exp() / total).collect();
+        close("softmax", FORWARD, &probs[row * cols..][..cols], &want);
+        close("softmax logsumexp", FORWARD, &lse[row..=row], &[total.ln()]);
+    }
+}
+
 /// Three optimiser steps; elements outside the segments stay.
 pub fn adamw<B: Backend>(b: &B) {
     let mut noise = Noise(10);

@@ -3,6 +3,7 @@
 
 use gemm::Parallelism;
 
+use super::attention::softmax_row;
 use super::gemm::product;
 use super::pool::{Pool, rows_per_block};
 use super::simd::{exp, madd, max, reduce, simd};
@@ -139,7 +140,51 @@ pub(super) fn backward(
     });
 }
 
+pub(super) fn softmax(
+    pool: &Pool,
+    scales: &[f32],
+    x: &[f32],
+    probs: &mut [f32],
+    logsumexp: &mut [f32],
+) {
+    let cols = x.len() / scales.len().max(1);
+    assert!(
+        x.len() == cols * scales.len() && x.len() == probs.len(),
+        "one scale a row"
+    );
+    let rows = rows_per_block(cols);
+    pool.blocks2(
+        (probs, rows * cols),
+        (logsumexp, rows),
+        |i, probs, logsumexp| {
+            let x = &x[i * rows * cols..];
+            let rows = probs
+                .chunks_exact_mut(cols)
+                .zip(x.chunks_exact(cols))
+                .zip(logsumexp);
+            for (((probs, x), lse), scale) in rows.zip(&scales[i * rows_per_block(cols)..]) {
+                scale_row(*scale, x, probs);
+                let (top, sum) = softmax_row(probs, cols);
+                *lse = top + sum.ln();
+                scale_in_place(1.0 / sum, probs);
+            }
+        },
+    );
+}
+
 simd! {
+    fn scale_row(scale: f32, x: &[f32], y: &mut [f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = scale * x;
+        }
+    }
+
+    fn scale_in_place(scale: f32, x: &mut [f32]) {
+        for x in x {
+            *x *= scale;
+        }
+    }
+
     /// Adds a chunk of logits to `[maximum, sum of e^(z - max), sum of e^(z - max) (z - max)]`.
     fn add_chunk(logits: &[f32], sums: &mut [f32; 3]) {
         let [old_top, sum, weighted] = *sums;

@@ -166,9 +166,9 @@ impl<B: Backend> Tape<B> {
                     _ => Some(slots.take(self.len(Var(v)))),
                 };
                 if grad {
-                    plan.grads[v] = slot
+                    plan.grads[v] = slot;
                 } else {
-                    plan.values[v] = slot
+                    plan.values[v] = slot;
                 }
             }
             for &(v, grad) in &ends[t] {

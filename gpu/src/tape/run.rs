@@ -148,7 +148,7 @@ impl<B: Backend> Run<'_, B> {
             Op::SwiGlu { x, out } => {
                 let cols = self.tape.vars[out.0].cols;
                 self.produce([*out], |run, [out]| {
-                    backend.swiglu(cols, run.value(*x), out)
+                    backend.swiglu(cols, run.value(*x), out);
                 });
             }
             Op::Vocab {

@@ -1,0 +1,99 @@
+//! A model's weights, rearranged once for products with few rows.
+
+use std::ops::Range;
+
+use odeon_gpu::{Backend, Layout};
+
+use crate::model::{LayerPlaces, LoadError, Model, ModelConfig, Places, check_length};
+
+/// Weights ready to sample from.
+#[derive(Debug)]
+pub(super) struct PackedModel<B: Backend> {
+    config: ModelConfig,
+    layout: Layout,
+    places: Places,
+    /// Flat parameters: embedding rows, norms and biases are read from here.
+    params: B::Buffer,
+    pub(super) layers: Vec<PackedLayer<B>>,
+    pub(super) head: B::Packed,
+}
+
+/// The products of one block.
+#[derive(Debug)]
+pub(super) struct PackedLayer<B: Backend> {
+    pub(super) qkv: B::Packed,
+    pub(super) out: B::Packed,
+    pub(super) gate_up: B::Packed,
+    pub(super) down: B::Packed,
+}
+
+impl<B: Backend> PackedModel<B> {
+    pub(super) fn zeros(backend: &B, config: ModelConfig) -> Self {
+        let (layout, places) = Model::<B>::describe(&config);
+        let params = backend.alloc(layout.len());
+        let (dim, ffn, attention) = (config.dim, config.ffn, config.attention());
+        let pack = |outputs, inputs, place: &Range<usize>| {
+            backend.pack(outputs, inputs, B::view(&params, place.clone()))
+        };
+        let layers = places
+            .layers
+            .iter()
+            .map(|layer| PackedLayer {
+                qkv: pack(attention.qkv_cols(), dim, &layer.qkv),
+                out: pack(dim, attention.out_cols(), &layer.out),
+                gate_up: pack(2 * ffn, dim, &layer.gate_up),
+                down: pack(dim, ffn, &layer.down),
+            })
+            .collect();
+        let head = pack(config.vocab, dim, &places.head);
+        Self {
+            config,
+            layout,
+            places,
+            params,
+            layers,
+            head,
+        }
+    }
+
+    pub(super) fn load(&mut self, backend: &B, flat: &[f32]) -> Result<(), LoadError> {
+        let len = self.layout.len();
+        check_length("the flat buffer", flat.len(), len)?;
+        backend.write(B::view_mut(&mut self.params, 0..len), flat);
+        let Self {
+            places,
+            params,
+            layers,
+            head,
+            ..
+        } = self;
+        let repack = |place: &Range<usize>, packed: &mut B::Packed| {
+            backend.repack(B::view(params, place.clone()), packed);
+        };
+        for (place, layer) in places.layers.iter().zip(layers) {
+            repack(&place.qkv, &mut layer.qkv);
+            repack(&place.out, &mut layer.out);
+            repack(&place.gate_up, &mut layer.gate_up);
+            repack(&place.down, &mut layer.down);
+        }
+        repack(&places.head, head);
+        Ok(())
+    }
+
+    pub(super) fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    pub(super) fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Places and packed products of the blocks.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (&LayerPlaces, &PackedLayer<B>)> {
+        self.places.layers.iter().zip(&self.layers)
+    }
+
+    pub(super) fn param(&self, place: &Range<usize>) -> B::View<'_> {
+        B::view(&self.params, place.clone())
+    }
+}

@@ -1,0 +1,198 @@
+//! Decoder-only transformers of the Llama and Qwen2 family over the fused operations of
+//! [`odeon_gpu`].
+//!
+//! A [`Model`] is a configuration and one flat buffer of parameters with Hugging Face names. It can
+//! be initialised by seed, filled tensor by tensor ([`Model::load_tensor`]) or as a whole
+//! ([`Model::load_flat`]), and read back the same ways. [`Scorer`] runs it forward over packed
+//! sequences; [`Trainer`](crate::train::Trainer) trains it;
+//! [`Generator`](crate::generate::Generator) samples from it.
+
+mod batch;
+mod config;
+mod lora;
+mod network;
+mod scorer;
+
+use odeon_gpu::{Backend, Cpu, Layout};
+use thiserror::Error;
+
+pub use batch::{Batch, BatchError, Sequence};
+pub use config::{ConfigError, ModelConfig, Rope};
+pub use lora::LoraConfig;
+pub use scorer::{Scorer, TokenScores};
+
+use lora::Adapters;
+pub(crate) use network::{LayerPlaces, Places, Wanted};
+
+/// Parameters of a decoder-only transformer on a device.
+#[derive(Debug)]
+pub struct Model<B: Backend = Cpu> {
+    backend: B,
+    config: ModelConfig,
+    layout: Layout,
+    places: Places,
+    params: B::Buffer,
+    adapters: Option<Adapters<B>>,
+}
+
+/// Why parameters were not loaded. The model is unchanged.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The model has no tensor of this name.
+    #[error("the model has no tensor {0}")]
+    UnknownTensor(String),
+    /// The tensor has another number of elements.
+    #[error("{name}: {got} elements given, the model has {want}")]
+    Length {
+        /// Tensor, or "the flat buffer".
+        name: String,
+        /// Elements that were given.
+        got: usize,
+        /// Elements the model has.
+        want: usize,
+    },
+}
+
+impl<B: Backend> Model<B> {
+    /// A model with random weights: normal with deviation 0.02, residual projections scaled down by
+    /// the root of twice the number of layers (Radford et al. 2019), norms one, value head zero.
+    ///
+    /// # Errors
+    /// If the configuration contradicts itself.
+    pub fn init(backend: B, config: ModelConfig, seed: u64) -> Result<Self, ConfigError> {
+        let mut model = Self::zeros(backend, config)?;
+        let flat = network::random_parameters(&model.config, &model.layout, seed);
+        let len = flat.len();
+        model
+            .backend
+            .write(B::view_mut(&mut model.params, 0..len), &flat);
+        Ok(model)
+    }
+
+    /// A model whose weights are all zero, to be loaded.
+    ///
+    /// # Errors
+    /// If the configuration contradicts itself.
+    pub fn zeros(backend: B, config: ModelConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let (layout, places) = network::layout(&config);
+        let params = backend.alloc(layout.len());
+        Ok(Self {
+            backend,
+            config,
+            layout,
+            places,
+            params,
+            adapters: None,
+        })
+    }
+
+    /// Names, shapes and places of a configuration's tensors.
+    pub(crate) fn describe(config: &ModelConfig) -> (Layout, Places) {
+        network::layout(config)
+    }
+
+    /// Architecture.
+    #[must_use]
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Names, shapes and order of the tensors in the flat buffer.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Number of parameters, adapters not counted.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// All parameters in layout order, with adapters merged in: what is published.
+    #[must_use]
+    pub fn to_flat(&self) -> Vec<f32> {
+        match &self.adapters {
+            None => self.backend.to_vec(&self.params),
+            Some(adapters) => adapters.merged(&self.backend, &self.places, &self.params),
+        }
+    }
+
+    /// Replaces all parameters; adapters stay.
+    ///
+    /// # Errors
+    /// If the number of elements is not the model's.
+    pub fn load_flat(&mut self, flat: &[f32]) -> Result<(), LoadError> {
+        let want = self.layout.len();
+        check_length("the flat buffer", flat.len(), want)?;
+        self.backend
+            .write(B::view_mut(&mut self.params, 0..want), flat);
+        Ok(())
+    }
+
+    /// Replaces one tensor, given row-major.
+    ///
+    /// # Errors
+    /// If the model has no tensor of that name, or it has another number of elements.
+    pub fn load_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), LoadError> {
+        let entry = self
+            .layout
+            .get(name)
+            .ok_or_else(|| LoadError::UnknownTensor(name.to_owned()))?;
+        check_length(name, values.len(), entry.range.len())?;
+        self.backend
+            .write(B::view_mut(&mut self.params, entry.range.clone()), values);
+        Ok(())
+    }
+
+    /// Freezes the weights and adds trainable low-rank adapters to every linear layer. They start
+    /// as the identity.
+    pub fn add_lora(&mut self, config: LoraConfig, seed: u64) {
+        self.adapters = Some(Adapters::init(&self.backend, &self.config, config, seed));
+    }
+
+    /// Parameters a trainer changes: the adapters if there are any, else all.
+    #[must_use]
+    pub fn trainable_parameters(&self) -> usize {
+        self.adapters
+            .as_ref()
+            .map_or(self.layout.len(), |a| a.layout().len())
+    }
+}
+
+impl Model<Cpu> {
+    /// All parameters in layout order, adapters not merged.
+    #[must_use]
+    pub fn flat(&self) -> &[f32] {
+        self.params.as_slice()
+    }
+
+    /// Name, shape and row-major elements of each tensor, in layout order, adapters not merged.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &[usize], &[f32])> {
+        let flat = self.flat();
+        self.layout
+            .entries()
+            .iter()
+            .map(|e| (e.name.as_str(), e.shape.as_slice(), &flat[e.range.clone()]))
+    }
+}
+
+pub(crate) fn check_length(name: &str, got: usize, want: usize) -> Result<(), LoadError> {
+    if got == want {
+        Ok(())
+    } else {
+        Err(LoadError::Length {
+            name: name.to_owned(),
+            got,
+            want,
+        })
+    }
+}

@@ -1,0 +1,295 @@
+//! Where each tensor lies, and the forward pass as a recording.
+
+use std::ops::Range;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use odeon_gpu::{Backend, Layout, LinearExtras, Param, Tape, Var, VocabVars};
+
+use super::lora::Adapters;
+use super::{Batch, ModelConfig};
+
+/// Ranges of the flat buffer, neighbours fused where one product serves several tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    pub(crate) embed: Range<usize>,
+    pub(crate) layers: Vec<LayerPlaces>,
+    pub(crate) norm: Range<usize>,
+    /// The embedding table again if the head is tied.
+    pub(crate) head: Range<usize>,
+    /// Weight and bias.
+    pub(crate) value: Option<(Range<usize>, Range<usize>)>,
+}
+
+/// Ranges of one block.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerPlaces {
+    pub(crate) attention_norm: Range<usize>,
+    /// Queries, keys and values.
+    pub(crate) qkv: Range<usize>,
+    pub(crate) qkv_bias: Option<Range<usize>>,
+    pub(crate) out: Range<usize>,
+    pub(crate) ffn_norm: Range<usize>,
+    /// Gate and up.
+    pub(crate) gate_up: Range<usize>,
+    pub(crate) down: Range<usize>,
+}
+
+/// Names in Hugging Face's spelling. Queries, keys and values stand together, so do gate and up.
+pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
+    let &ModelConfig {
+        vocab,
+        dim,
+        ffn,
+        head_dim,
+        ..
+    } = config;
+    let (q, kv) = (config.heads * head_dim, config.kv_heads * head_dim);
+    let mut layout = Layout::new();
+    let embed = layout.push("model.embed_tokens.weight", &[vocab, dim]);
+    let mut layers = Vec::with_capacity(config.layers);
+    for i in 0..config.layers {
+        let mut push =
+            |name: &str, shape: &[usize]| layout.push(format!("model.layers.{i}.{name}"), shape);
+        let attention_norm = push("input_layernorm.weight", &[dim]);
+        let start = push("self_attn.q_proj.weight", &[q, dim]).start;
+        push("self_attn.k_proj.weight", &[kv, dim]);
+        let qkv = start..push("self_attn.v_proj.weight", &[kv, dim]).end;
+        let qkv_bias = config.qkv_bias.then(|| {
+            let start = push("self_attn.q_proj.bias", &[q]).start;
+            push("self_attn.k_proj.bias", &[kv]);
+            start..push("self_attn.v_proj.bias", &[kv]).end
+        });
+        let out = push("self_attn.o_proj.weight", &[dim, q]);
+        let ffn_norm = push("post_attention_layernorm.weight", &[dim]);
+        let start = push("mlp.gate_proj.weight", &[ffn, dim]).start;
+        let gate_up = start..push("mlp.up_proj.weight", &[ffn, dim]).end;
+        let down = push("mlp.down_proj.weight", &[dim, ffn]);
+        layers.push(LayerPlaces {
+            attention_norm,
+            qkv,
+            qkv_bias,
+            out,
+            ffn_norm,
+            gate_up,
+            down,
+        });
+    }
+    let norm = layout.push("model.norm.weight", &[dim]);
+    let head = if config.tied_head {
+        embed.clone()
+    } else {
+        layout.push("lm_head.weight", &[vocab, dim])
+    };
+    let value = config.value_head.then(|| {
+        (
+            layout.push("value_head.weight", &[1, dim]),
+            layout.push("value_head.bias", &[1]),
+        )
+    });
+    (
+        layout,
+        Places {
+            embed,
+            layers,
+            norm,
+            head,
+            value,
+        },
+    )
+}
+
+/// Initial values in layout order.
+pub(super) fn random_parameters(config: &ModelConfig, layout: &Layout, seed: u64) -> Vec<f32> {
+    let mut normal = Normal::new(seed);
+    let residual = 0.02 / (2.0 * config.layers as f32).sqrt();
+    let mut flat = Vec::with_capacity(layout.len());
+    for entry in layout.entries() {
+        let len = entry.range.len();
+        let name = entry.name.as_str();
+        if name.ends_with("norm.weight") {
+            flat.resize(flat.len() + len, 1.0);
+        } else if name.ends_with(".bias") || name == "value_head.weight" {
+            flat.resize(flat.len() + len, 0.0);
+        } else {
+            let residual_end =
+                name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+            let deviation = if residual_end { residual } else { 0.02 };
+            flat.extend(std::iter::repeat_with(|| deviation * normal.draw()).take(len));
+        }
+    }
+    flat
+}
+
+/// Standard normal numbers by seed (Box and Muller 1958).
+pub(super) struct Normal {
+    rng: ChaCha8Rng,
+    spare: Option<f32>,
+}
+
+impl Normal {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            spare: None,
+        }
+    }
+
+    pub(super) fn draw(&mut self) -> f32 {
+        if let Some(spare) = self.spare.take() {
+            return spare;
+        }
+        let mut uniform = || (f64::from(self.rng.next_u32()) + 0.5) / 2f64.powi(32);
+        let radius = (-2.0 * uniform().ln()).sqrt();
+        let (sin, cos) = (std::f64::consts::TAU * uniform()).sin_cos();
+        self.spare = Some((radius * sin) as f32);
+        (radius * cos) as f32
+    }
+}
+
+/// What a forward pass computes at the rows of the response tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) logprobs: bool,
+    pub(crate) values: bool,
+}
+
+/// One number a response token each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outputs {
+    pub(crate) vocab: Option<VocabVars>,
+    pub(crate) values: Option<Var>,
+}
+
+/// The parameter set of the model's own weights.
+pub(crate) const BASE: usize = 0;
+/// The parameter set of the adapters.
+pub(crate) const ADAPTERS: usize = 1;
+
+/// Records the forward pass over a packed batch.
+pub(super) fn record<B: Backend>(
+    tape: &mut Tape<B>,
+    config: &ModelConfig,
+    places: &Places,
+    adapters: Option<&Adapters<B>>,
+    batch: &Batch,
+    wanted: Wanted,
+) -> Outputs {
+    let base = |range: &Range<usize>| Param::new(BASE, range.clone());
+    let (dim, ffn) = (config.dim, config.ffn);
+    let attention = config.attention();
+    let linear = |tape: &mut Tape<B>, layer, which, x, range: &Range<usize>, outputs, extras| {
+        let y = tape.linear_with(x, base(range), outputs, extras);
+        match adapters {
+            None => y,
+            Some(adapters) => adapters.record(tape, layer, which, x, y, outputs),
+        }
+    };
+    let mut x = tape.embed(base(&places.embed), dim, batch.tokens().clone());
+    for (i, layer) in places.layers.iter().enumerate() {
+        let h = tape.rms_norm(x, base(&layer.attention_norm), config.norm_eps);
+        let extras = LinearExtras {
+            bias: layer.qkv_bias.as_ref().map(base),
+            ..Default::default()
+        };
+        let qkv = linear(
+            tape,
+            i,
+            Linear::Qkv,
+            h,
+            &layer.qkv,
+            attention.qkv_cols(),
+            extras,
+        );
+        tape.rope(qkv, config.rope_shape(), batch.positions().clone());
+        let a = tape.attention(qkv, attention, batch.bounds().clone());
+        let extras = LinearExtras {
+            residual: Some(x),
+            ..Default::default()
+        };
+        x = linear(tape, i, Linear::Out, a, &layer.out, dim, extras);
+        let h = tape.rms_norm(x, base(&layer.ffn_norm), config.norm_eps);
+        let gate_up = linear(
+            tape,
+            i,
+            Linear::GateUp,
+            h,
+            &layer.gate_up,
+            2 * ffn,
+            LinearExtras::default(),
+        );
+        let s = tape.swiglu(gate_up);
+        let extras = LinearExtras {
+            residual: Some(x),
+            ..Default::default()
+        };
+        x = linear(tape, i, Linear::Down, s, &layer.down, dim, extras);
+    }
+    if batch.rows().len() < batch.tokens().len() {
+        x = tape.select(x, batch.rows().clone());
+    }
+    let h = tape.rms_norm(x, base(&places.norm), config.norm_eps);
+    let vocab = wanted.logprobs.then(|| {
+        tape.vocab(
+            h,
+            base(&places.head),
+            1.0 / batch.temperature(),
+            batch.labels().clone(),
+        )
+    });
+    let values = places
+        .value
+        .as_ref()
+        .filter(|_| wanted.values)
+        .map(|(weight, bias)| {
+            let extras = LinearExtras {
+                bias: Some(base(bias)),
+                ..Default::default()
+            };
+            tape.linear_with(h, base(weight), 1, extras)
+        });
+    Outputs { vocab, values }
+}
+
+/// The linear layers of a block, each of which may have an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Linear {
+    Qkv,
+    Out,
+    GateUp,
+    Down,
+}
+
+impl Linear {
+    pub(super) const ALL: [Self; 4] = [Self::Qkv, Self::Out, Self::GateUp, Self::Down];
+
+    /// Outputs and inputs.
+    pub(super) fn shape(self, config: &ModelConfig) -> (usize, usize) {
+        let attention = config.attention();
+        match self {
+            Self::Qkv => (attention.qkv_cols(), config.dim),
+            Self::Out => (config.dim, attention.out_cols()),
+            Self::GateUp => (2 * config.ffn, config.dim),
+            Self::Down => (config.dim, config.ffn),
+        }
+    }
+
+    pub(super) fn place(self, layer: &LayerPlaces) -> &Range<usize> {
+        match self {
+            Self::Qkv => &layer.qkv,
+            Self::Out => &layer.out,
+            Self::GateUp => &layer.gate_up,
+            Self::Down => &layer.down,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Qkv => "self_attn.qkv_proj",
+            Self::Out => "self_attn.o_proj",
+            Self::GateUp => "mlp.gate_up_proj",
+            Self::Down => "mlp.down_proj",
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Trains a model: gradients of an [`Objective`] over packed batches, accumulated over
+//! micro-batches, clipped and applied with AdamW.
+//!
+//! An objective sees the new log-probability, entropy and (for critics) value of every response
+//! token, and answers with a loss and its gradient with respect to each of them. Cross-entropy is
+//! [`CrossEntropy`]; a policy gradient is a closure:
+//!
+//! ```
+//! use odeon_algorithms::model::{Batch, Model, ModelConfig, Sequence};
+//! use odeon_algorithms::train::{CrossEntropy, TokenGradients, TrainConfig, Trainer};
+//! use odeon_gpu::Cpu;
+//!
+//! let config = ModelConfig { dim: 32, layers: 1, ..ModelConfig::default() };
+//! let model = Model::init(Cpu::new(1), config, 7)?;
+//! let mut trainer = Trainer::new(model, TrainConfig { lr: 1e-2, ..TrainConfig::default() });
+//!
+//! // Supervised: two micro-batches, one step.
+//! let batch = Batch::pack(&[Sequence { tokens: &[1, 2, 3, 4], prompt: 1 }])?;
+//! let before = trainer.accumulate(&batch, &mut CrossEntropy::mean_over(6)).loss;
+//! trainer.accumulate(&batch, &mut CrossEntropy::mean_over(6));
+//! let update = trainer.apply(1.0);
+//! assert!(update.grad_norm > 0.0);
+//!
+//! // Policy gradient: raise the log-probability of tokens with positive advantage.
+//! let advantages = [1.0, 1.0, -1.0];
+//! let mut objective = |scores: &odeon_algorithms::model::TokenScores,
+//!                      gradients: &mut TokenGradients| {
+//!     let mut loss = 0.0;
+//!     for (i, advantage) in advantages.iter().enumerate() {
+//!         loss -= f64::from(advantage * scores.logprobs[i]);
+//!         gradients.logprobs[i] = -advantage;
+//!         gradients.entropies[i] = -0.01; // entropy bonus
+//!     }
+//!     loss
+//! };
+//! trainer.accumulate(&batch, &mut objective);
+//! trainer.apply(1.0 / 3.0);
+//! # assert!(trainer.logprobs(&batch).logprobs.iter().sum::<f32>() > -3.0 * before as f32 * 2.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod schedule;
+
+use odeon_gpu::{AdamW, Arena, Backend, Cpu, Layout, Segment, Tape};
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Batch, LoadError, Model, Scorer, TokenScores, Wanted, check_length};
+
+pub use schedule::Schedule;
+
+/// Settings of the optimiser.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TrainConfig {
+    /// Peak learning rate.
+    pub lr: f32,
+    /// Steps of linear warm-up from zero.
+    pub warmup: u64,
+    /// Learning rate after the warm-up.
+    pub schedule: Schedule,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub eps: f32,
+    /// Decoupled weight decay of matrices; norms and biases have none.
+    pub weight_decay: f32,
+    /// Largest L2 norm of the gradient; larger ones are scaled down. None: no clipping.
+    pub clip: Option<f32>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            lr: 3e-4,
+            warmup: 0,
+            schedule: Schedule::Constant,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            clip: Some(1.0),
+        }
+    }
+}
+
+/// Loss gradients that an objective fills in, one a response token, zero to begin with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenGradients {
+    /// With respect to the log-probabilities.
+    pub logprobs: Vec<f32>,
+    /// With respect to the entropies. Left all zero, the entropy costs nothing.
+    pub entropies: Vec<f32>,
+    /// With respect to the values; empty without a value head.
+    pub values: Vec<f32>,
+}
+
+/// A loss over the response tokens of a batch.
+///
+/// Closures `FnMut(&TokenScores, &mut TokenGradients) -> f64` are objectives.
+pub trait Objective {
+    /// Returns the loss and writes its gradient. The numbers are one a response token in the order
+    /// of the batch, see [`Batch::responses`].
+    fn evaluate(&mut self, scores: &TokenScores, gradients: &mut TokenGradients) -> f64;
+}
+
+impl<F: FnMut(&TokenScores, &mut TokenGradients) -> f64> Objective for F {
+    fn evaluate(&mut self, scores: &TokenScores, gradients: &mut TokenGradients) -> f64 {
+        self(scores, gradients)
+    }
+}
+
+/// Weighted negative log-likelihood, `-sum of weight * logprob`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CrossEntropy<'a> {
+    weights: Option<&'a [f32]>,
+    scale: f32,
+}
+
+impl<'a> CrossEntropy<'a> {
+    /// Mean over `tokens` tokens: of one batch, or of all micro-batches of a step.
+    #[must_use]
+    pub fn mean_over(tokens: usize) -> Self {
+        Self {
+            weights: None,
+            scale: 1.0 / tokens as f32,
+        }
+    }
+
+    /// One weight a response token, zero masks it.
+    #[must_use]
+    pub fn weighted(weights: &'a [f32]) -> Self {
+        Self {
+            weights: Some(weights),
+            scale: 1.0,
+        }
+    }
+}
+
+impl Objective for CrossEntropy<'_> {
+    fn evaluate(&mut self, scores: &TokenScores, gradients: &mut TokenGradients) -> f64 {
+        let mut loss = 0.0;
+        for (i, logprob) in scores.logprobs.iter().enumerate() {
+            let weight = self.scale * self.weights.map_or(1.0, |w| w[i]);
+            gradients.logprobs[i] = -weight;
+            loss -= f64::from(weight) * f64::from(*logprob);
+        }
+        loss
+    }
+}
+
+/// One forward and backward pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation {
+    /// What the objective returned.
+    pub loss: f64,
+    /// What the objective saw.
+    pub scores: TokenScores,
+}
+
+/// One optimiser step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Update {
+    /// Number of the step, from 1.
+    pub step: u64,
+    /// Learning rate it used.
+    pub lr: f32,
+    /// L2 norm of the gradient before clipping, after scaling.
+    pub grad_norm: f32,
+    /// Whether it took effect: a gradient that is not finite is thrown away.
+    pub applied: bool,
+}
+
+/// Optimiser state of a checkpoint, in the order of the trained parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OptimizerState {
+    /// Steps taken.
+    pub step: u64,
+    /// First moments.
+    pub moment1: Vec<f32>,
+    /// Second moments.
+    pub moment2: Vec<f32>,
+}
+
+/// A model, its gradients and its optimiser.
+///
+/// With adapters ([`Model::add_lora`]) only these are trained, and [`Model::to_flat`] publishes the
+/// merged weights.
+#[derive(Debug)]
+pub struct Trainer<B: Backend = Cpu> {
+    config: TrainConfig,
+    scorer: Scorer<B>,
+    arena: Arena<B>,
+    /// One a parameter set; frozen sets have none.
+    grads: Vec<Option<B::Buffer>>,
+    moment1: B::Buffer,
+    moment2: B::Buffer,
+    segments: Vec<Segment>,
+    step: u64,
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Takes a model; adapters must have been added before.
+    #[must_use]
+    pub fn new(mut model: Model<B>, config: TrainConfig) -> Self {
+        let len = model.trainable_parameters();
+        let segments = segments(model.trained().0, config.weight_decay);
+        let backend = model.backend();
+        let sets = model.trainable_sets();
+        let grads = sets
+            .iter()
+            .map(|&trained| trained.then(|| backend.alloc(len)))
+            .collect();
+        let (moment1, moment2) = (backend.alloc(len), backend.alloc(len));
+        let (scorer, arena) = (Scorer::new(model), Arena::default());
+        Self {
+            config,
+            scorer,
+            arena,
+            grads,
+            moment1,
+            moment2,
+            segments,
+            step: 0,
+        }
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &Model<B> {
+        self.scorer.model()
+    }
+
+    /// The model, to load weights into.
+    #[must_use]
+    pub fn model_mut(&mut self) -> &mut Model<B> {
+        self.scorer.model_mut()
+    }
+
+    /// Gives the model back, without gradients and moments.
+    #[must_use]
+    pub fn into_model(self) -> Model<B> {
+        self.scorer.into_model()
+    }
+
+    /// Settings.
+    #[must_use]
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// Optimiser steps taken.
+    #[must_use]
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Bytes that a training pass over the batch needs beside parameters, gradients and moments.
+    #[must_use]
+    pub fn activation_bytes(&self, batch: &Batch) -> usize {
+        let mut tape = Tape::new();
+        let outputs = self.model().record(&mut tape, batch, self.wanted());
+        tape.plan_training(&self.model().trainable_sets(), &outputs.vars())
+            .bytes()
+    }
+
+    /// Log-probabilities and entropies under the current weights.
+    #[must_use]
+    pub fn logprobs(&mut self, batch: &Batch) -> TokenScores {
+        self.scorer.logprobs(batch)
+    }
+
+    /// Values under the current weights; empty without a value head.
+    #[must_use]
+    pub fn values(&mut self, batch: &Batch) -> Vec<f32> {
+        self.scorer.values(batch)
+    }
+
+    /// Adds the gradient of an objective over a micro-batch to what is accumulated.
+    ///
+    /// # Panics
+    /// If the objective changes the number of gradients.
+    pub fn accumulate(
+        &mut self,
+        batch: &Batch,
+        objective: &mut (impl Objective + ?Sized),
+    ) -> Evaluation {
+        let wanted = self.wanted();
+        let Self {
+            scorer,
+            arena,
+            grads,
+            ..
+        } = self;
+        let model = scorer.model();
+        let backend = model.backend();
+        let count = batch.predicted();
+        let mut gradients = TokenGradients {
+            logprobs: vec![0.0; count],
+            entropies: vec![0.0; count],
+            values: vec![0.0; if wanted.values { count } else { 0 }],
+        };
+        if count == 0 {
+            let scores = TokenScores::default();
+            return Evaluation {
+                loss: objective.evaluate(&scores, &mut gradients),
+                scores,
+            };
+        }
+        let mut tape = Tape::new();
+        let outputs = model.record(&mut tape, batch, wanted);
+        let plan = tape.plan_training(&model.trainable_sets(), &outputs.vars());
+        arena.prepare(backend, &plan);
+        let params = model.param_sets();
+        let scores = backend.scope(|| {
+            tape.forward(backend, arena, &plan, &params);
+            outputs.read(backend, &tape, arena, &plan)
+        });
+        let loss = objective.evaluate(&scores, &mut gradients);
+        backend.scope(|| {
+            let mut seed = |var, values: &[f32]| {
+                assert_eq!(values.len(), count, "one gradient a response token");
+                if values.iter().any(|&v| v != 0.0) {
+                    tape.seed(backend, arena, &plan, var, values);
+                }
+            };
+            if let Some(vocab) = outputs.vocab {
+                seed(vocab.logprob, &gradients.logprobs);
+                seed(vocab.entropy, &gradients.entropies);
+            }
+            if let Some(values) = outputs.values {
+                seed(values, &gradients.values);
+            }
+            tape.backward(backend, arena, &plan, &params, grads);
+        });
+        Evaluation { loss, scores }
+    }
+
+    /// One optimiser step with the accumulated gradient times `grad_scale`, which is 1 for
+    /// objectives that normalise themselves. Clears the gradient.
+    ///
+    /// A gradient with a norm that is not finite changes nothing but is cleared.
+    pub fn apply(&mut self, grad_scale: f32) -> Update {
+        let Self {
+            config,
+            scorer,
+            grads,
+            moment1,
+            moment2,
+            segments,
+            step,
+            ..
+        } = self;
+        let model = scorer.model_mut();
+        let backend = model.backend().clone();
+        let grads = grads
+            .iter_mut()
+            .flatten()
+            .next()
+            .expect("one parameter set is trained");
+        let len = B::len(grads);
+        let squares = backend.scope(|| backend.sum_squares(B::view(grads, 0..len)));
+        let grad_norm = grad_scale * squares.sqrt() as f32;
+        let applied = grad_norm.is_finite();
+        if applied {
+            *step += 1;
+        }
+        let lr = config.lr * config.schedule.factor(config.warmup, (*step).max(1));
+        if applied {
+            let clip = config.clip.map_or(1.0, |clip| (clip / grad_norm).min(1.0));
+            let call = AdamW {
+                lr,
+                beta1: config.beta1,
+                beta2: config.beta2,
+                eps: config.eps,
+                step: *step,
+                grad_scale: grad_scale * clip,
+            };
+            let (_, params) = model.trained();
+            backend.scope(|| backend.adamw(call, segments, params, grads, moment1, moment2));
+        }
+        backend.fill(B::view_mut(grads, 0..len), 0.0);
+        Update {
+            step: *step,
+            lr,
+            grad_norm,
+            applied,
+        }
+    }
+
+    /// Accumulated gradient of the trained parameters.
+    ///
+    /// # Panics
+    /// Never: one parameter set is always trained.
+    #[must_use]
+    pub fn gradient(&self) -> Vec<f32> {
+        let grads = self
+            .grads
+            .iter()
+            .flatten()
+            .next()
+            .expect("one parameter set is trained");
+        self.model().backend().to_vec(grads)
+    }
+
+    /// Optimiser state for a checkpoint.
+    #[must_use]
+    pub fn optimizer_state(&self) -> OptimizerState {
+        let backend = self.model().backend();
+        OptimizerState {
+            step: self.step,
+            moment1: backend.to_vec(&self.moment1),
+            moment2: backend.to_vec(&self.moment2),
+        }
+    }
+
+    /// Continues from a checkpoint.
+    ///
+    /// # Errors
+    /// If the state belongs to another number of trained parameters.
+    pub fn load_optimizer_state(&mut self, state: &OptimizerState) -> Result<(), LoadError> {
+        let len = B::len(&self.moment1);
+        check_length("first moments", state.moment1.len(), len)?;
+        check_length("second moments", state.moment2.len(), len)?;
+        let backend = self.scorer.model().backend();
+        backend.write(B::view_mut(&mut self.moment1, 0..len), &state.moment1);
+        backend.write(B::view_mut(&mut self.moment2, 0..len), &state.moment2);
+        self.step = state.step;
+        Ok(())
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            logprobs: true,
+            values: self.model().config().value_head,
+        }
+    }
+}
+
+/// Runs of parameters that share a weight decay: matrices have it, vectors do not.
+fn segments(layout: &Layout, weight_decay: f32) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    for entry in layout.entries() {
+        let weight_decay = if entry.shape.len() > 1 {
+            weight_decay
+        } else {
+            0.0
+        };
+        match segments.last_mut() {
+            Some(last) if last.weight_decay == weight_decay => last.range.end = entry.range.end,
+            _ => segments.push(Segment {
+                range: entry.range.clone(),
+                weight_decay,
+            }),
+        }
+    }
+    segments
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+use super::*;
+use crate::model::{LoraConfig, ModelConfig, Sequence};
+
+fn config() -> ModelConfig {
+    ModelConfig {
+        vocab: 23,
+        dim: 16,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 6,
+        ffn: 20,
+        ..ModelConfig::default()
+    }
+}
+
+fn model(config: ModelConfig, threads: usize) -> Model {
+    let mut model = Model::init(Cpu::new(threads), config, 11).unwrap();
+    // Initial weights are so small that every distribution is nearly flat.
+    let flat: Vec<f32> = model
+        .flat()
+        .iter()
+        .map(|w| if *w == 1.0 { 1.0 } else { 8.0 * w })
+        .collect();
+    model.load_flat(&flat).unwrap();
+    model
+}
+
+fn batch() -> Batch {
+    let long: Vec<u32> = (0..90).map(|i| i * i % 23).collect();
+    Batch::pack(&[
+        Sequence {
+            tokens: &long,
+            prompt: 7,
+        },
+        Sequence {
+            tokens: &[3],
+            prompt: 1,
+        },
+        Sequence {
+            tokens: &[4, 9, 1, 1, 2],
+            prompt: 1,
+        },
+    ])
+    .unwrap()
+}
+
+/// A loss that every output influences, with its gradient.
+fn mixed(scores: &TokenScores, gradients: &mut TokenGradients) -> f64 {
+    let mut loss = 0.0;
+    for i in 0..scores.logprobs.len() {
+        let c = [0.3, -0.7, 1.1][i % 3] / 10.0;
+        loss += f64::from(c * scores.logprobs[i]) - 0.02 * f64::from(scores.entropies[i]);
+        gradients.logprobs[i] = c;
+        gradients.entropies[i] = -0.02;
+        if let Some(value) = scores.values.get(i) {
+            loss += 0.05 * f64::from((value - 1.0) * (value - 1.0));
+            gradients.values[i] = 0.1 * (value - 1.0);
+        }
+    }
+    loss
+}
+
+/// Along the gradient the loss must rise by the gradient's squared norm. In f32, so to 1 %.
+#[track_caller]
+fn gradient_holds(mut trainer: Trainer) {
+    let batch = batch();
+    trainer.accumulate(&batch, &mut mixed);
+    let gradient = trainer.gradient();
+    let squares: f64 = gradient.iter().map(|g| f64::from(*g) * f64::from(*g)).sum();
+    assert!(squares > 1e-4, "the loss depends on the parameters");
+    let (_, params) = trainer.model_mut().trained();
+    let start = params.as_slice().to_vec();
+    let step = 2e-3 / squares.sqrt();
+    let mut loss_at = |side: f64| {
+        let (_, params) = trainer.model_mut().trained();
+        for ((p, s), g) in params.as_mut_slice().iter_mut().zip(&start).zip(&gradient) {
+            *p = s + (side * step) as f32 * g;
+        }
+        trainer.accumulate(&batch, &mut mixed).loss
+    };
+    let slope = (loss_at(1.0) - loss_at(-1.0)) / (2.0 * step);
+    assert!(
+        (slope / squares - 1.0).abs() < 0.01,
+        "slope {slope}, gradient squared {squares}"
+    );
+}
+
+#[test]
+fn the_gradient_of_a_whole_model_is_the_slope_of_its_loss() {
+    let settings = TrainConfig::default;
+    gradient_holds(Trainer::new(model(config(), 1), settings()));
+    let qwen = ModelConfig {
+        tied_head: false,
+        qkv_bias: true,
+        ..config()
+    };
+    gradient_holds(Trainer::new(model(qwen, 2), settings()));
+    let critic = ModelConfig {
+        value_head: true,
+        ..config()
+    };
+    gradient_holds(Trainer::new(model(critic, 1), settings()));
+    let mut adapted = model(config(), 1);
+    adapted.add_lora(
+        LoraConfig {
+            rank: 3,
+            alpha: 6.0,
+        },
+        5,
+    );
+    let mut trainer = Trainer::new(adapted, settings());
+    // A step away from the start, where half of the adapters' gradient is zero.
+    trainer.accumulate(&batch(), &mut mixed);
+    trainer.apply(1.0);
+    gradient_holds(trainer);
+}
+
+#[test]
+fn a_model_learns_a_batch_by_heart() {
+    let mut trainer = Trainer::new(
+        model(config(), 1),
+        TrainConfig {
+            lr: 1e-2,
+            ..TrainConfig::default()
+        },
+    );
+    let batch = batch();
+    let mut losses = Vec::new();
+    for _ in 0..150 {
+        let mut objective = CrossEntropy::mean_over(batch.predicted());
+        losses.push(trainer.accumulate(&batch, &mut objective).loss);
+        trainer.apply(1.0);
+    }
+    assert!(
+        losses[0] > 2.0 && losses[149] < 0.2,
+        "{} to {}",
+        losses[0],
+        losses[149]
+    );
+}
+
+#[test]
+fn micro_batches_add_up_to_the_batch() {
+    let sequences: Vec<Vec<u32>> = (5..12)
+        .map(|n| (0..n).map(|i| i * n % 23).collect())
+        .collect();
+    let pack = |some: &[Vec<u32>]| {
+        let some: Vec<_> = some
+            .iter()
+            .map(|tokens| Sequence { tokens, prompt: 2 })
+            .collect();
+        Batch::pack(&some).unwrap()
+    };
+    let whole = pack(&sequences);
+    let gradient = |batches: &[Batch]| {
+        let mut trainer = Trainer::new(model(config(), 1), TrainConfig::default());
+        for batch in batches {
+            trainer.accumulate(batch, &mut CrossEntropy::mean_over(whole.predicted()));
+        }
+        trainer.gradient()
+    };
+    let once = gradient(std::slice::from_ref(&whole));
+    let twice = gradient(&[pack(&sequences[..3]), pack(&sequences[3..])]);
+    let top = once.iter().fold(0f32, |m, g| m.max(g.abs()));
+    assert!(
+        once.iter()
+            .zip(&twice)
+            .all(|(a, b)| (a - b).abs() < 1e-5 * top)
+    );
+}
+
+#[test]
+fn the_same_seed_and_threads_give_the_same_bits() {
+    let run = || {
+        let config = ModelConfig {
+            dim: 64,
+            head_dim: 16,
+            ffn: 96,
+            ..config()
+        };
+        let mut trainer = Trainer::new(model(config, 2), TrainConfig::default());
+        for _ in 0..3 {
+            trainer.accumulate(&batch(), &mut mixed);
+            trainer.apply(1.0);
+        }
+        trainer.model().to_flat()
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn merged_adapters_are_the_adapted_model_and_the_base_stays() {
+    let mut adapted = model(config(), 1);
+    let base = adapted.flat().to_vec();
+    adapted.add_lora(LoraConfig::default(), 5);
+    assert_eq!(adapted.to_flat(), base, "adapters start as the identity");
+    let mut trainer = Trainer::new(
+        adapted,
+        TrainConfig {
+            lr: 1e-2,
+            ..TrainConfig::default()
+        },
+    );
+    for _ in 0..5 {
+        trainer.accumulate(&batch(), &mut mixed);
+        trainer.apply(1.0);
+    }
+    assert_eq!(trainer.model().flat(), base);
+    let mut plain = model(config(), 1);
+    plain.load_flat(&trainer.model().to_flat()).unwrap();
+    let want = trainer.logprobs(&batch()).logprobs;
+    let got = Scorer::new(plain).logprobs(&batch()).logprobs;
+    assert!(want.iter().zip(&got).all(|(a, b)| (a - b).abs() < 1e-4));
+    let before = Scorer::new(model(config(), 1)).logprobs(&batch()).logprobs;
+    assert!(want.iter().zip(&before).any(|(a, b)| (a - b).abs() > 1e-2));
+}
+
+#[test]
+fn a_checkpoint_continues_as_if_nothing_had_happened() {
+    let settings = TrainConfig {
+        lr: 1e-2,
+        ..TrainConfig::default()
+    };
+    let step = |trainer: &mut Trainer| {
+        trainer.accumulate(&batch(), &mut mixed);
+        trainer.apply(1.0)
+    };
+    let mut trainer = Trainer::new(model(config(), 1), settings.clone());
+    step(&mut trainer);
+    let mut copy = Trainer::new(Model::zeros(Cpu::new(1), config()).unwrap(), settings);
+    copy.model_mut().load_flat(trainer.model().flat()).unwrap();
+    copy.load_optimizer_state(&trainer.optimizer_state())
+        .unwrap();
+    assert_eq!(step(&mut trainer), step(&mut copy));
+    assert_eq!(trainer.model().flat(), copy.model().flat());
+    let foreign = OptimizerState {
+        step: 1,
+        moment1: vec![0.0],
+        moment2: vec![0.0],
+    };
+    assert!(copy.load_optimizer_state(&foreign).is_err());
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_is_thrown_away() {
+    let mut trainer = Trainer::new(model(config(), 1), TrainConfig::default());
+    let before = trainer.model().to_flat();
+    let mut broken = |_: &TokenScores, gradients: &mut TokenGradients| {
+        gradients.logprobs.fill(f32::NAN);
+        f64::NAN
+    };
+    trainer.accumulate(&batch(), &mut broken);
+    let update = trainer.apply(1.0);
+    assert!(!update.applied && update.step == 0);
+    assert_eq!(trainer.model().to_flat(), before);
+    trainer.accumulate(&batch(), &mut mixed);
+    assert!(trainer.apply(1.0).applied, "the gradient was cleared");
+}
+
+#[test]
+fn a_large_gradient_is_scaled_down_to_the_clip_norm() {
+    // Without moments' memory and eps, AdamW hides the scale; plain first moments show it.
+    let first_moments = |clip| {
+        let settings = TrainConfig {
+            clip,
+            ..TrainConfig::default()
+        };
+        let mut trainer = Trainer::new(model(config(), 1), settings);
+        trainer.accumulate(&batch(), &mut mixed);
+        let norm = trainer.apply(1.0).grad_norm;
+        let moment = trainer.optimizer_state().moment1;
+        (norm, moment.iter().map(|m| m * m).sum::<f32>().sqrt() / 0.1)
+    };
+    let (norm, applied) = first_moments(None);
+    assert!((norm / applied - 1.0).abs() < 1e-3);
+    let (reported, applied) = first_moments(Some(norm / 4.0));
+    assert!(reported == norm && (4.0 * applied / norm - 1.0).abs() < 1e-3);
+}
+
+#[test]
+fn the_planned_memory_is_the_memory_held() {
+    let mut trainer = Trainer::new(model(config(), 1), TrainConfig::default());
+    let planned = trainer.activation_bytes(&batch());
+    trainer.accumulate(&batch(), &mut mixed);
+    assert_eq!(trainer.arena.bytes(), planned);
+    trainer.accumulate(&batch(), &mut mixed);
+    assert_eq!(trainer.arena.bytes(), planned);
+}
