@@ -17,6 +17,9 @@
 
 #![forbid(unsafe_code)]
 
+// The macros write `::odeon`, also in this crate.
+extern crate self as odeon;
+
 mod actor;
 mod blob;
 mod cell;
@@ -61,6 +64,8 @@ pub use supervise::{Restart, Supervision};
 pub use system::{Job, System, SystemBuilder};
 pub use wire::{FrameError, Orphans, codec};
 pub use worker::{WorkerCommand, WorkerMode};
+
+pub use odeon_macros::{Shape, actor, message};
 
 #[doc(hidden)]
 pub use serde;

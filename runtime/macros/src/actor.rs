@@ -5,7 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
 use syn::{Error, ImplItem, Item, ItemImpl, LitStr, Result, ReturnType, Signature, Type};
 
-use crate::handler::{self, Handler};
+use crate::handler::{self, Handler, is_handler};
 use crate::message;
 use crate::params::{Params, awaited, refuse_generics};
 
@@ -28,15 +28,14 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
             "an actor cannot be generic: its name stands for one type",
         ));
     }
+    let actor = block.self_ty.clone();
+    let lifecycle = Lifecycle::read(&block).and_then(|it| it.implement(&actor, name.as_ref()));
+    let lifecycle = trouble.note(lifecycle);
     let handlers = read_handlers(&mut block, &mut trouble);
-    let lifecycle = trouble.note(Lifecycle::read(&block));
-
     if let Some(error) = trouble.0 {
         let error = error.into_compile_error();
         return quote!(#block #error);
     }
-    let lifecycle = lifecycle.expect("no trouble was noted").implement(name.as_ref());
-    let actor = &block.self_ty;
     let messages = handlers.iter().map(|handler| &handler.message);
     let items = handlers.iter().map(|handler| &handler.items);
     quote! {
@@ -83,7 +82,9 @@ fn read_handlers(block: &mut ItemImpl, trouble: &mut Trouble) -> Vec<Handler> {
     let mut handlers = vec![];
     for item in &mut block.items {
         let ImplItem::Fn(method) = item else { continue };
-        let Some(options) = handler::Options::take(method) else { continue };
+        let Some(options) = handler::Options::take(method) else {
+            continue;
+        };
         let handler = options.and_then(|options| Handler::read(method, options, actor));
         handlers.extend(trouble.note(handler));
     }
@@ -91,11 +92,179 @@ fn read_handlers(block: &mut ItemImpl, trouble: &mut Trouble) -> Vec<Handler> {
 }
 
 /// What the block says about the trait `Actor`.
-struct Lifecycle<'a> {
-    actor: &'a Type,
-    start: &'a Signature,
-    stop: Option<&'a Signature>,
-    supervision: Option<&'a Signature>,
+struct Lifecycle {
+    start: Signature,
     args: TokenStream,
     start_is_fallible: bool,
+    stop: Option<Signature>,
+    supervision: Option<Signature>,
+}
+
+impl Lifecycle {
+    /// Reads the methods that are not handlers.
+    fn read(block: &ItemImpl) -> Result<Self> {
+        let find = |name: &str| {
+            block.items.iter().find_map(|item| match item {
+                ImplItem::Fn(method) if method.sig.ident == name && !is_handler(method) => {
+                    Some(method.sig.clone())
+                }
+                _ => None,
+            })
+        };
+        let actor = &block.self_ty;
+        let start = find("start").ok_or_else(|| {
+            let why = "an actor needs `async fn start(args: Args) -> Result<Self, Failure>`";
+            Error::new_spanned(actor, why)
+        })?;
+        let stop = find("stop");
+        if let Some(stop) = &stop {
+            check_stop(stop)?;
+        }
+        let supervision = find("supervision");
+        if let Some(supervision) = &supervision {
+            check_supervision(supervision)?;
+        }
+        let args = args_of_start(&start)?;
+        let start_is_fallible = start_is_fallible(&start, actor)?;
+        Ok(Self {
+            start,
+            args,
+            start_is_fallible,
+            stop,
+            supervision,
+        })
+    }
+
+    /// `impl Actor` by calls of the methods.
+    fn implement(&self, actor: &Type, name: Option<&LitStr>) -> Result<TokenStream> {
+        let Self { args, .. } = self;
+        let start = self.implement_start()?;
+        let stop = self.stop.as_ref().map(implement_stop);
+        let supervision = self.supervision.as_ref().map(|_| {
+            quote! {
+                fn supervision() -> ::odeon::Supervision {
+                    Self::supervision()
+                }
+            }
+        });
+        Ok(quote! {
+            impl ::odeon::Actor for #actor {
+                const NAME: &'static str = #name;
+                type Args = #args;
+                #supervision
+                #start
+                #stop
+            }
+        })
+    }
+
+    fn implement_start(&self) -> Result<TokenStream> {
+        let params = Params::of(&self.start)?;
+        let pattern = if params.values().next().is_some() {
+            quote!(args)
+        } else {
+            quote!(_)
+        };
+        let context = params.context_pattern();
+        let arguments = params.pass(|_| quote!(args));
+        let awaited = awaited(&self.start);
+        let call = quote!(Self::start(#arguments)#awaited);
+        let made = if self.start_is_fallible {
+            call
+        } else {
+            quote!(::core::result::Result::Ok(#call))
+        };
+        Ok(
+            quote_spanned! {Span::call_site().located_at(self.start.ident.span())=>
+                async fn start(
+                    #pattern: <Self as ::odeon::Actor>::Args,
+                    #context: &mut ::odeon::Context<Self>,
+                ) -> ::core::result::Result<Self, ::odeon::Failure> {
+                    #made
+                }
+            },
+        )
+    }
+}
+
+fn args_of_start(start: &Signature) -> Result<TokenStream> {
+    if let Some(receiver) = start.receiver() {
+        return Err(Error::new_spanned(
+            receiver,
+            "`start` makes the actor: it has no `self` yet",
+        ));
+    }
+    refuse_generics(
+        start,
+        "`start` cannot be generic: an actor has one type of arguments",
+    )?;
+    let many = "`start` takes one argument besides the context: put several into a struct or tuple";
+    let Some(args) = Params::of(start)?.at_most_one(many)? else {
+        return Ok(quote!(()));
+    };
+    let why = match &*args.ty {
+        Type::Reference(_) => "an actor is made again after a failure: take the argument by value",
+        Type::ImplTrait(_) => "an actor is made again after a failure: name the argument's type",
+        ty => return Ok(ty.to_token_stream()),
+    };
+    Err(Error::new_spanned(&args.ty, why))
+}
+
+fn start_is_fallible(start: &Signature, actor: &Type) -> Result<bool> {
+    let why = "`start` returns `Result<Self, Failure>`, or `Self`";
+    let ReturnType::Type(_, output) = &start.output else {
+        return Err(Error::new_spanned(&start.ident, why));
+    };
+    if let Type::Path(path) = &**output
+        && let Some(last) = path.path.segments.last()
+    {
+        if last.ident == "Result" {
+            return Ok(true);
+        }
+        if last.ident == "Self" || same(output, actor) {
+            return Ok(false);
+        }
+    }
+    Err(Error::new_spanned(output, why))
+}
+
+fn same(one: &Type, other: &Type) -> bool {
+    one.to_token_stream().to_string() == other.to_token_stream().to_string()
+}
+
+fn check_stop(stop: &Signature) -> Result<()> {
+    let why = "`stop` takes the actor and the reason: `async fn stop(self, reason: &Reason)`";
+    match stop.receiver() {
+        Some(receiver) if receiver.reference.is_none() => {}
+        _ => return Err(Error::new_spanned(&stop.ident, why)),
+    }
+    if stop.inputs.len() > 2 {
+        return Err(Error::new_spanned(&stop.inputs, why));
+    }
+    refuse_generics(stop, why)
+}
+
+fn implement_stop(stop: &Signature) -> TokenStream {
+    let (pattern, argument) = if stop.inputs.len() > 1 {
+        (quote!(reason), quote!(reason))
+    } else {
+        (quote!(_), quote!())
+    };
+    let awaited = awaited(stop);
+    quote_spanned! {Span::call_site().located_at(stop.ident.span())=>
+        async fn stop(self, #pattern: &::odeon::Reason) {
+            Self::stop(self, #argument)#awaited
+        }
+    }
+}
+
+fn check_supervision(supervision: &Signature) -> Result<()> {
+    let why = "`supervision` is `fn supervision() -> Supervision`";
+    if let Some(asyncness) = supervision.asyncness {
+        return Err(Error::new_spanned(asyncness, why));
+    }
+    if !supervision.inputs.is_empty() {
+        return Err(Error::new_spanned(&supervision.inputs, why));
+    }
+    refuse_generics(supervision, why)
 }

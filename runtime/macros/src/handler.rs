@@ -22,7 +22,7 @@ pub(crate) struct Options {
 impl Options {
     /// Takes the `#[handler]` attribute off a method, when it has one.
     pub(crate) fn take(method: &mut ImplItemFn) -> Option<Result<Self>> {
-        let at = method.attrs.iter().position(|attribute| attribute.path().is_ident("handler"))?;
+        let at = method.attrs.iter().position(names_handler)?;
         Some(Self::parse(&method.attrs.remove(at)))
     }
 
@@ -32,7 +32,10 @@ impl Options {
             Meta::Path(_) => return Ok(options),
             Meta::List(list) => list.tokens.clone(),
             Meta::NameValue(meta) => {
-                return Err(Error::new_spanned(meta, "expected `#[handler(message = Type)]`"));
+                return Err(Error::new_spanned(
+                    meta,
+                    "expected `#[handler(message = Type)]`",
+                ));
             }
         };
         syn::meta::parser(|option| {
@@ -47,12 +50,25 @@ impl Options {
         })
         .parse2(tokens)?;
         match &options {
-            Self { message: Some(_), name: Some(name) } => {
-                Err(Error::new_spanned(name, "a message that exists has its name already"))
-            }
+            Self {
+                message: Some(_),
+                name: Some(name),
+            } => Err(Error::new_spanned(
+                name,
+                "a message that exists has its name already",
+            )),
             _ => Ok(options),
         }
     }
+}
+
+/// Whether a method is marked as a handler.
+pub(crate) fn is_handler(method: &ImplItemFn) -> bool {
+    method.attrs.iter().any(names_handler)
+}
+
+fn names_handler(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("handler")
 }
 
 /// What a handler method becomes.
@@ -97,11 +113,21 @@ fn check(method: &ImplItemFn) -> Result<()> {
             ));
         }
     }
-    refuse_generics(signature, "a handler cannot be generic: its message has one layout")?;
+    refuse_generics(
+        signature,
+        "a handler cannot be generic: its message has one layout",
+    )?;
     if let Some(unsafety) = signature.unsafety {
-        return Err(Error::new_spanned(unsafety, "a handler cannot be unsafe: anyone may call it"));
+        return Err(Error::new_spanned(
+            unsafety,
+            "a handler cannot be unsafe: anyone may call it",
+        ));
     }
-    match method.attrs.iter().find(|attribute| attribute.path().is_ident("cfg")) {
+    match method
+        .attrs
+        .iter()
+        .find(|attribute| attribute.path().is_ident("cfg"))
+    {
         Some(cfg) => Err(Error::new_spanned(
             cfg,
             "a handler cannot be conditional: put `#[cfg]` into its body, or on the whole actor",
@@ -113,15 +139,25 @@ fn check(method: &ImplItemFn) -> Result<()> {
 /// `#[handler(message = Foo)]`.
 fn delegate_existing(signature: &Signature, message: &Type, actor: &Type) -> Result<Handler> {
     let params = Params::of(signature)?;
-    if params.at_most_one("this handler takes its message and nothing else")?.is_none() {
+    if params
+        .at_most_one("this handler takes its message and nothing else")?
+        .is_none()
+    {
         let why = "this handler takes its message: add an argument of that type";
         return Err(Error::new_spanned(&signature.ident, why));
     }
     let message = without_self(message.to_token_stream(), actor);
     let reply = quote!(<#message as ::odeon::Message>::Reply);
     let arguments = params.pass(|_| quote!(message));
-    let items =
-        delegate(signature, &message, &quote!(message), &reply, &params, &arguments, actor);
+    let items = delegate(
+        signature,
+        &message,
+        &quote!(message),
+        &reply,
+        &params,
+        &arguments,
+        actor,
+    );
     Ok(Handler { message, items })
 }
 
@@ -133,26 +169,41 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
     let reply = without_self(reply(&signature.output)?, actor);
 
     let ident = message_ident(&signature.ident);
-    let docs = method.attrs.iter().filter(|attribute| attribute.path().is_ident("doc"));
+    let docs = method
+        .attrs
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("doc"));
     let visibility = &method.vis;
     let body = if fields.is_empty() {
         quote!(;)
     } else {
-        let fields = fields.iter().map(|Field { attributes, ident, ty }| {
-            let ty = without_self(ty.to_token_stream(), actor);
-            quote!(#(#attributes)* #visibility #ident: #ty)
-        });
+        let fields = fields.iter().map(
+            |Field {
+                 attributes,
+                 ident,
+                 ty,
+             }| {
+                let ty = without_self(ty.to_token_stream(), actor);
+                quote!(#(#attributes)* #visibility #ident: #ty)
+            },
+        );
         quote!({ #(#fields),* })
     };
     let derives = message::derives();
     let implementation = message::implement(&ident, &Generics::default(), name, &reply);
-    let pattern = if fields.is_empty() { quote!(_) } else { quote!(message) };
+    let pattern = if fields.is_empty() {
+        quote!(_)
+    } else {
+        quote!(message)
+    };
     let arguments = params.pass(|typed| match &*typed.pat {
         Pat::Ident(PatIdent { ident, .. }) => quote!(message.#ident),
         _ => unreachable!("an argument that becomes a field has a plain name"),
     });
     let message = ident.to_token_stream();
-    let handler = delegate(signature, &message, &pattern, &reply, &params, &arguments, actor);
+    let handler = delegate(
+        signature, &message, &pattern, &reply, &params, &arguments, actor,
+    );
     let items = quote! {
         #(#docs)*
         #[allow(missing_docs, reason = "an argument's name is often all there is to say")]
@@ -201,7 +252,13 @@ struct Field<'a> {
 
 impl<'a> Field<'a> {
     fn of(typed: &'a PatType) -> Result<Self> {
-        let Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, .. }) = &*typed.pat else {
+        let Pat::Ident(PatIdent {
+            by_ref: None,
+            subpat: None,
+            ident,
+            ..
+        }) = &*typed.pat
+        else {
             return Err(Error::new_spanned(
                 &typed.pat,
                 "give this argument a plain name: it becomes a field of the message",
@@ -213,7 +270,11 @@ impl<'a> Field<'a> {
             Type::ImplTrait(_) => "a message has one layout: name the type of this argument",
             _ => {
                 let attributes = typed.attrs.iter().filter(|a| belongs_to_field(a)).collect();
-                return Ok(Self { attributes, ident, ty });
+                return Ok(Self {
+                    attributes,
+                    ident,
+                    ty,
+                });
             }
         };
         Err(Error::new_spanned(ty, why))
@@ -226,12 +287,18 @@ fn belongs_to_field(attribute: &Attribute) -> bool {
 }
 
 fn reply(output: &ReturnType) -> Result<TokenStream> {
-    let ReturnType::Type(_, ty) = output else { return Ok(quote!(())) };
+    let ReturnType::Type(_, ty) = output else {
+        return Ok(quote!(()));
+    };
     match &**ty {
-        Type::Reference(_) => Err(Error::new_spanned(ty, "a reply travels: return it by value")),
-        Type::ImplTrait(_) => {
-            Err(Error::new_spanned(ty, "a reply has one layout: name the type it returns"))
-        }
+        Type::Reference(_) => Err(Error::new_spanned(
+            ty,
+            "a reply travels: return it by value",
+        )),
+        Type::ImplTrait(_) => Err(Error::new_spanned(
+            ty,
+            "a reply has one layout: name the type it returns",
+        )),
         _ => Ok(ty.to_token_stream()),
     }
 }
@@ -286,6 +353,9 @@ mod tests {
     fn self_is_replaced_at_any_depth() {
         let actor: Type = parse_quote!(Counter);
         let replaced = without_self(quote!(Vec<(Ref<Self>, [Self; 2])>), &actor);
-        assert_eq!(replaced.to_string(), quote!(Vec<(Ref<Counter>, [Counter; 2])>).to_string());
+        assert_eq!(
+            replaced.to_string(),
+            quote!(Vec<(Ref<Counter>, [Counter; 2])>).to_string()
+        );
     }
 }

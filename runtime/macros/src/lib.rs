@@ -40,7 +40,9 @@ use proc_macro::TokenStream;
 /// ```
 #[proc_macro_derive(Shape, attributes(serde))]
 pub fn derive_shape(item: TokenStream) -> TokenStream {
-    shape::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+    shape::expand(item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
 }
 
 /// Makes a struct or an enum a message: derives serde's traits and `Shape`, implements

@@ -14,11 +14,17 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
         Item::Struct(item) => (&item.ident, &item.generics),
         Item::Enum(item) => (&item.ident, &item.generics),
         other => {
-            return Err(Error::new_spanned(other, "a message is a struct or an enum"));
+            return Err(Error::new_spanned(
+                other,
+                "a message is a struct or an enum",
+            ));
         }
     };
     if let Some(lifetime) = generics.lifetimes().next() {
-        return Err(Error::new_spanned(lifetime, "a message travels: it cannot borrow"));
+        return Err(Error::new_spanned(
+            lifetime,
+            "a message travels: it cannot borrow",
+        ));
     }
     let reply = reply.map_or_else(|| quote!(()), ToTokens::into_token_stream);
     let derives = derives();

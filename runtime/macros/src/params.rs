@@ -63,21 +63,36 @@ impl<'a> Params<'a> {
 
     /// The pattern that binds the context: `cx`, or `_` where nobody takes it.
     pub(crate) fn context_pattern(&self) -> TokenStream {
-        if self.0.iter().any(|param| matches!(param, Param::Context)) { quote!(cx) } else { quote!(_) }
+        if self.0.iter().any(|param| matches!(param, Param::Context)) {
+            quote!(cx)
+        } else {
+            quote!(_)
+        }
     }
 }
 
 /// A macro sees no types, so any reference to something called `Context` counts.
 fn is_context(ty: &Type) -> bool {
-    let Type::Reference(reference) = ty else { return false };
-    let Type::Path(path) = &*reference.elem else { return false };
-    path.path.segments.last().is_some_and(|segment| segment.ident == "Context")
+    let Type::Reference(reference) = ty else {
+        return false;
+    };
+    let Type::Path(path) = &*reference.elem else {
+        return false;
+    };
+    path.path
+        .segments
+        .last()
+        .is_some_and(|segment| segment.ident == "Context")
 }
 
 /// That a method has no type or const parameters.
 pub(crate) fn refuse_generics(signature: &Signature, why: &str) -> Result<()> {
     let generics = &signature.generics;
-    match generics.params.iter().find(|param| !matches!(param, syn::GenericParam::Lifetime(_))) {
+    match generics
+        .params
+        .iter()
+        .find(|param| !matches!(param, syn::GenericParam::Lifetime(_)))
+    {
         Some(param) => Err(Error::new_spanned(param, why)),
         None => Ok(()),
     }
@@ -85,5 +100,9 @@ pub(crate) fn refuse_generics(signature: &Signature, why: &str) -> Result<()> {
 
 /// `.await` after a call of an async function.
 pub(crate) fn awaited(signature: &Signature) -> TokenStream {
-    if signature.asyncness.is_some() { quote!(.await) } else { TokenStream::new() }
+    if signature.asyncness.is_some() {
+        quote!(.await)
+    } else {
+        TokenStream::new()
+    }
 }

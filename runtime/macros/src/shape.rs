@@ -6,7 +6,12 @@ use syn::ext::IdentExt;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, Result, parse_quote};
 
 pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
-    let DeriveInput { ident, mut generics, data, .. } = syn::parse2(item)?;
+    let DeriveInput {
+        ident,
+        mut generics,
+        data,
+        ..
+    } = syn::parse2(item)?;
     let folds = match &data {
         Data::Struct(data) => fold_fields(&data.fields),
         Data::Enum(data) => data
@@ -22,7 +27,10 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
             })
             .collect(),
         Data::Union(data) => {
-            return Err(Error::new_spanned(data.union_token, "a union has no shape on the wire"));
+            return Err(Error::new_spanned(
+                data.union_token,
+                "a union has no shape on the wire",
+            ));
         }
     };
     for parameter in generics.type_params_mut() {
