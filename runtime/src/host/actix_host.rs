@@ -35,7 +35,9 @@ impl<A: Actor> ActixMailbox<A> {
         A: Handler<M>,
     {
         use actix::prelude::SendError::{Closed, Full};
-        self.0.do_send(envelope).map_err(|(Closed(envelope) | Full(envelope))| envelope)
+        self.0
+            .do_send(envelope)
+            .map_err(|(Closed(envelope) | Full(envelope))| envelope)
     }
 }
 
@@ -45,8 +47,13 @@ pub(super) fn start<A: Actor>(life: Life<A>) {
     let (sender, receiver) = channel::channel(0);
     cell.set_mailbox(Box::new(Mailbox::Actix(ActixMailbox::<A>(sender))));
     let spawned = arbiter(cell.id.serial).spawn_fn(move || {
-        let host = Host { life: Some(Box::new(life)), idle: None };
-        drop(actix::spawn(Context::with_receiver(receiver).into_future(host)));
+        let host = Host {
+            life: Some(Box::new(life)),
+            idle: None,
+        };
+        drop(actix::spawn(
+            Context::with_receiver(receiver).into_future(host),
+        ));
     });
     assert!(spawned, "arbiters live as long as the process");
 }
@@ -58,17 +65,21 @@ pub(crate) fn arbiter(key: u64) -> &'static ArbiterHandle {
 }
 
 fn start_arbiters() -> Vec<ArbiterHandle> {
-    let count = std::thread::available_parallelism().map_or(1, usize::from).min(ARBITERS_MAX);
+    let count = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(ARBITERS_MAX);
     let (tell, told) = std::sync::mpsc::channel();
     // Arbiters need a system, which lives on a thread of its own.
-    let system = std::thread::Builder::new().name("odeon-actix".to_owned()).spawn(move || {
-        actix::System::new().block_on(async move {
-            let arbiters: Vec<Arbiter> = (0..count).map(|_| Arbiter::new()).collect();
-            // Whoever wanted them waits for them.
-            let _ = tell.send(arbiters.iter().map(Arbiter::handle).collect());
-            std::future::pending::<()>().await;
+    let system = std::thread::Builder::new()
+        .name("odeon-actix".to_owned())
+        .spawn(move || {
+            actix::System::new().block_on(async move {
+                let arbiters: Vec<Arbiter> = (0..count).map(|_| Arbiter::new()).collect();
+                // Whoever wanted them waits for them.
+                let _ = tell.send(arbiters.iter().map(Arbiter::handle).collect());
+                std::future::pending::<()>().await;
+            });
         });
-    });
     drop(system.expect("the operating system has a thread for the actix system"));
     told.recv().expect("the actix system starts")
 }
@@ -123,8 +134,10 @@ impl<A: Actor> ActorFuture<Host<A>> for Orders {
         context: &mut Context<A>,
         task: &mut Task<'_>,
     ) -> Poll<()> {
-        let ordered =
-            host.idle.as_mut().is_some_and(|ordered| ordered.as_mut().poll(task).is_ready());
+        let ordered = host
+            .idle
+            .as_mut()
+            .is_some_and(|ordered| ordered.as_mut().poll(task).is_ready());
         if ordered {
             host.settle(context);
         }
