@@ -1,8 +1,13 @@
 //! Under construction.
 
+pub mod evaluation;
+pub mod fetch;
 pub mod generate;
+pub mod groups;
 pub mod model;
 pub mod objective;
+pub mod packing;
+pub mod staleness;
 pub mod task;
 pub mod tokenizer;
 pub mod train;

@@ -12,6 +12,7 @@
 mod fields;
 mod gguf;
 mod gguf_llama;
+mod model;
 mod quantised;
 mod safetensors;
 
@@ -23,9 +24,12 @@ pub use self::{
     fields::{Family, ModelFields},
     gguf::{Gguf, GgufTensor, GgufValue},
     gguf_llama::load_gguf,
+    model::BuildError,
     quantised::Encoding,
     safetensors::{StoredType, load_directory, save},
 };
+
+pub(crate) use self::safetensors::sha256;
 
 /// A model as read from files, before any engine has seen it.
 #[derive(Clone, Debug, PartialEq)]

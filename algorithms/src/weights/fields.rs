@@ -43,6 +43,9 @@ pub struct ModelFields {
     pub norm_epsilon: f64,
     /// Whether the output projection is the embedding.
     pub tied: bool,
+    /// Whether there is a value head beside the output projection, as critics have: the tensors
+    /// `value_head.weight` and `value_head.bias`, which other libraries ignore.
+    pub value_head: bool,
 }
 
 impl ModelFields {
@@ -85,6 +88,10 @@ impl ModelFields {
         shapes.push(("model.norm.weight".into(), vec![hidden]));
         if !self.tied {
             shapes.push(("lm_head.weight".into(), vec![self.vocabulary, hidden]));
+        }
+        if self.value_head {
+            shapes.push(("value_head.weight".into(), vec![1, hidden]));
+            shapes.push(("value_head.bias".into(), vec![1]));
         }
         shapes
     }
@@ -133,7 +140,7 @@ impl ModelFields {
         }
         let theta = rope
             .and_then(|rope| rope.get("rope_theta"))
-            .or(config.get("rope_theta"));
+            .or_else(|| config.get("rope_theta"));
         let hidden = needed("hidden_size")?;
         let heads = needed("num_attention_heads")?;
         Self {
@@ -152,6 +159,7 @@ impl ModelFields {
                 .and_then(Value::as_f64)
                 .unwrap_or(1e-6),
             tied: flag("tie_word_embeddings"),
+            value_head: flag("value_head"),
         }
         .consistent()
     }
@@ -181,6 +189,7 @@ impl ModelFields {
             "attention_bias": false,
             "mlp_bias": false,
             "tie_word_embeddings": self.tied,
+            "value_head": self.value_head,
             "torch_dtype": stored_type,
         })
     }
@@ -202,6 +211,9 @@ impl ModelFields {
         {
             return Err(format!("a size outside 1..={SIZE_MAX}"));
         }
+        if self.layers > LAYERS_MAX {
+            return Err(format!("{} layers", self.layers));
+        }
         if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(format!(
                 "{} heads over {} key heads",
@@ -215,5 +227,7 @@ impl ModelFields {
     }
 }
 
+/// Bounds what is allocated for a file before its tensors are seen.
+const LAYERS_MAX: usize = 4_096;
 /// Keeps products of two sizes far from overflow.
 const SIZE_MAX: usize = 1 << 28;

@@ -35,7 +35,7 @@ pub enum GgufValue {
     /// Text; bytes that are not UTF-8 are replaced.
     String(String),
     /// Values of one kind.
-    Array(Vec<GgufValue>),
+    Array(Vec<Self>),
 }
 
 /// Where a tensor is, and what it holds.

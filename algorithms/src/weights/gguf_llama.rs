@@ -86,6 +86,7 @@ fn fields(gguf: &Gguf) -> Result<ModelFields, String> {
         norm_epsilon: gguf
             .float("llama.attention.layer_norm_rms_epsilon")
             .unwrap_or(1e-5),
+        value_head: false,
         tied: !gguf.tensors().contains_key("output.weight"),
     }
     .consistent()

@@ -435,3 +435,41 @@ fn configurations_of_both_generations_are_read() {
         assert!(read(refused).is_err(), "{refused}");
     }
 }
+
+#[test]
+fn a_model_survives_its_checkpoint() {
+    use crate::model::{Model, ModelConfig};
+    use odeon_gpu::Cpu;
+
+    for (qkv_bias, tied_head, value_head) in [(false, true, true), (true, false, false)] {
+        let config = ModelConfig {
+            vocab: 32,
+            dim: 16,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 4,
+            ffn: 24,
+            qkv_bias,
+            tied_head,
+            value_head,
+            ..ModelConfig::default()
+        };
+        let model = Model::init(Cpu::new(1), config, 7).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("step-1");
+        save(
+            &target,
+            &LoadedModel::from_model(&model, 64),
+            StoredType::F32,
+            None,
+        )
+        .unwrap();
+        let again = load_directory(&target)
+            .unwrap()
+            .into_model(Cpu::new(1))
+            .unwrap();
+        assert_eq!(again.config(), model.config());
+        assert_eq!(again.flat(), model.flat());
+    }
+}
