@@ -1,0 +1,600 @@
+//! Rules about the tree itself, each with the reason in its failure message: layers, names, unsafe
+//! code, leftovers, and papers that cite what exists.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A crate's folder, and what of this workspace it may stand on. Nothing points up.
+const LAYERS: &[(&str, &str, &[&str])] = &[
+    ("gpu", "odeon-gpu", &[]),
+    ("placement", "odeon-placement", &[]),
+    ("runtime/shm", "odeon-shm", &[]),
+    ("runtime/macros", "odeon-macros", &[]),
+    ("algorithms", "odeon-algorithms", &["odeon-gpu"]),
+    (
+        "runtime",
+        "odeon",
+        &["odeon-placement", "odeon-shm", "odeon-macros"],
+    ),
+    ("runtime/bench", "odeon-bench", &["odeon"]),
+    (
+        "actors",
+        "odeon-actors",
+        &["odeon", "odeon-algorithms", "odeon-gpu"],
+    ),
+    (
+        "cli",
+        "odeon-cli",
+        &[
+            "odeon",
+            "odeon-actors",
+            "odeon-algorithms",
+            "odeon-bench",
+            "odeon-gpu",
+            "odeon-placement",
+        ],
+    ),
+    (
+        "examples",
+        "odeon-examples",
+        &[
+            "odeon",
+            "odeon-actors",
+            "odeon-algorithms",
+            "odeon-gpu",
+            "odeon-placement",
+        ],
+    ),
+    (
+        "tests",
+        "odeon-tests",
+        &[
+            "odeon",
+            "odeon-actors",
+            "odeon-algorithms",
+            "odeon-gpu",
+            "odeon-placement",
+            "odeon-shm",
+        ],
+    ),
+];
+
+/// The documentation of the macros shows what they make, so its tests need the runtime.
+const DEV_EDGES: &[(&str, &str)] = &[("odeon-macros", "odeon")];
+
+/// What the pure crates must not know: a runtime or a network.
+const EFFECTS: &[&str] = &["tokio", "kameo", "actix", "quinn", "rustls", "socket2"];
+const PURE: &[&str] = &[
+    "odeon-gpu",
+    "odeon-placement",
+    "odeon-algorithms",
+    "odeon-macros",
+];
+
+/// The files that may hold unsafe code, each with its argument written down.
+const UNSAFE: &[&str] = &[
+    // Memory shared between processes.
+    "runtime/shm/src/arena.rs",
+    "runtime/shm/src/mapper.rs",
+    "runtime/shm/src/mapping.rs",
+    "runtime/shm/tests/processes.rs",
+    // Threads that write disjoint parts of one buffer, and vector instructions.
+    "gpu/src/cpu/attention.rs",
+    "gpu/src/cpu/buffer.rs",
+    "gpu/src/cpu/decode.rs",
+    "gpu/src/cpu/decode/kernels.rs",
+    "gpu/src/cpu/gemm.rs",
+    "gpu/src/cpu/pool.rs",
+    "gpu/src/cpu/simd.rs",
+    "gpu/src/cpu/update.rs",
+    "gpu/src/cpu/vocab.rs",
+    // Read-only maps of model files.
+    "algorithms/src/weights/gguf.rs",
+    "algorithms/src/weights/safetensors.rs",
+];
+
+/// Words that say nothing about what a file holds.
+const EMPTY_NAMES: &[&str] = &[
+    "util", "utils", "helper", "helpers", "common", "misc", "manager", "core",
+];
+
+/// What a finished tree does not hold.
+const LEFTOVERS: &[&str] = &[
+    "todo!(",
+    "unimplemented!(",
+    "dbg!(",
+    "thread::sleep",
+    "#[ignore",
+    "FIXME",
+    "XXX",
+];
+
+const COLUMNS: usize = 100;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The files of the tree under `folder`, relative to the root, without what is built or run.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if name.starts_with('.') || ["target", "runs", "models"].contains(&name.as_str()) {
+            continue;
+        }
+        if entry.file_type().unwrap().is_dir() {
+            files(&path, found);
+        } else {
+            found.push(path.strip_prefix(root()).unwrap().to_owned());
+        }
+    }
+}
+
+/// Every Rust file with its text.
+fn sources() -> Vec<(String, String)> {
+    let mut found = vec![];
+    files(root(), &mut found);
+    found
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| (path.to_str().unwrap().to_owned(), read(&path)))
+        .collect()
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Fails with all violations, one a line.
+fn expect_none(violations: &[String]) {
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
+}
+
+/// The text with comments and the insides of strings blanked, line for line. Quotes stay.
+fn code(text: &str) -> String {
+    #[derive(Clone, Copy)]
+    enum In {
+        Code,
+        Line,
+        Block(u32),
+        Text { hashes: Option<usize> },
+    }
+    let chars: Vec<char> = text.chars().collect();
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let (mut out, mut state, mut i) = (String::with_capacity(text.len()), In::Code, 0);
+    while i < chars.len() {
+        let c = chars[i];
+        let mut taken = 1;
+        match state {
+            _ if c == '\n' => {
+                out.push('\n');
+                if matches!(state, In::Line) {
+                    state = In::Code;
+                }
+            }
+            In::Code => match (c, at(i + 1)) {
+                ('/', '/') => state = In::Line,
+                ('/', '*') => {
+                    taken = 2;
+                    state = In::Block(1);
+                }
+                ('"', _) => {
+                    out.push('"');
+                    state = In::Text { hashes: None };
+                }
+                ('r', '"' | '#') if i == 0 || !is_word(chars[i - 1]) || chars[i - 1] == 'b' => {
+                    let hashes = chars[i + 1..].iter().take_while(|c| **c == '#').count();
+                    out.push('r');
+                    if at(i + 1 + hashes) == '"' {
+                        out.push('"');
+                        taken = hashes + 2;
+                        state = In::Text {
+                            hashes: Some(hashes),
+                        };
+                    }
+                }
+                // A character, not a lifetime.
+                ('\'', '\\') => {
+                    let end = (i + 3..chars.len()).find(|end| chars[*end] == '\'');
+                    taken = end.map_or(1, |end| end + 1 - i);
+                }
+                ('\'', _) if at(i + 2) == '\'' => taken = 3,
+                _ => out.push(c),
+            },
+            In::Line => {}
+            In::Block(depth) => match (c, at(i + 1)) {
+                ('*', '/') => {
+                    taken = 2;
+                    state = if depth == 1 {
+                        In::Code
+                    } else {
+                        In::Block(depth - 1)
+                    };
+                }
+                ('/', '*') => {
+                    taken = 2;
+                    state = In::Block(depth + 1);
+                }
+                _ => {}
+            },
+            In::Text { hashes: None } => match c {
+                '\\' if at(i + 1) != '\n' => taken = 2,
+                '"' => {
+                    out.push('"');
+                    state = In::Code;
+                }
+                _ => {}
+            },
+            In::Text {
+                hashes: Some(hashes),
+            } => {
+                let closing = c == '"' && (1..=hashes).all(|n| at(i + n) == '#');
+                if closing {
+                    out.push('"');
+                    taken = 1 + hashes;
+                    state = In::Code;
+                }
+            }
+        }
+        i += taken;
+    }
+    out
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether the line holds `word` and not merely a longer one.
+fn holds_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+    })
+}
+
+#[test]
+fn the_scanner_sees_code_and_nothing_else() {
+    let text = "a // b\nlet c = \"d \\\" e\"; /* f /* g */ h */ i\nlet j = r#\"k \" l\"#; 'm'; &'n o '\\'' p";
+    assert_eq!(
+        code(text),
+        "a \nlet c = \"\";  i\nlet j = r\"\"; ; &'n o  p",
+    );
+    assert!(holds_word("an unsafe block", "unsafe") && !holds_word("unsafety", "unsafe"));
+}
+
+#[test]
+fn the_top_level_folders_are_there() {
+    for folder in [
+        "actors",
+        "algorithms",
+        "cli",
+        "examples",
+        "gpu",
+        "placement",
+        "runtime",
+        "tests",
+    ] {
+        assert!(
+            root().join(folder).join("Cargo.toml").exists(),
+            "{folder} has no Cargo.toml"
+        );
+    }
+}
+
+#[test]
+fn dependencies_point_down() {
+    let mut violations = vec![];
+    let names: BTreeSet<&str> = LAYERS.iter().map(|(_, name, _)| *name).collect();
+    for (folder, name, allowed) in LAYERS {
+        let path = format!("{folder}/Cargo.toml");
+        let text = read(&path);
+        let manifest: toml::Table = text
+            .parse()
+            .unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(manifest["package"]["name"].as_str(), Some(*name), "{path}");
+        let line_of = |word: &str| {
+            text.lines()
+                .position(|line| line.trim_start().starts_with(word))
+                .map_or(0, |n| n + 1)
+        };
+        for section in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            let Some(table) = manifest.get(section).and_then(toml::Value::as_table) else {
+                continue;
+            };
+            for (key, value) in table {
+                let on = value
+                    .get("package")
+                    .and_then(toml::Value::as_str)
+                    .unwrap_or(key);
+                let line = line_of(key);
+                let dev = section == "dev-dependencies" && DEV_EDGES.contains(&(name, on));
+                if names.contains(on) && !allowed.contains(&on) && !dev {
+                    violations.push(format!(
+                        "{path}:{line}: {name} may not stand on {on}: allowed are {allowed:?}"
+                    ));
+                }
+                if section == "dependencies" && PURE.contains(name) && EFFECTS.contains(&on) {
+                    violations.push(format!(
+                        "{path}:{line}: {name} is pure and may not know {on}"
+                    ));
+                }
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn every_crate_has_its_layer() {
+    let workspace: toml::Table = read("Cargo.toml").parse().unwrap();
+    let members: BTreeSet<&str> = workspace["workspace"]["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|member| member.as_str().unwrap())
+        .collect();
+    let known: BTreeSet<&str> = LAYERS.iter().map(|(folder, ..)| *folder).collect();
+    assert_eq!(
+        members, known,
+        "Cargo.toml and LAYERS in tests/tests/tidy.rs"
+    );
+}
+
+#[test]
+fn files_are_named_by_what_they_hold() {
+    let mut violations = vec![];
+    for (path, _) in sources() {
+        for part in path.trim_end_matches(".rs").split('/') {
+            if part == "mod" {
+                violations.push(format!(
+                    "{path}:1: write `foo.rs` and `foo/`, not `foo/mod.rs`"
+                ));
+            }
+            if EMPTY_NAMES.contains(&part) {
+                violations.push(format!("{path}:1: `{part}` does not say what it holds"));
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    let mut violations = vec![];
+    for (path, text) in sources() {
+        if !text.starts_with("//!") {
+            violations.push(format!(
+                "{path}:1: begin with a `//!` sentence about the file"
+            ));
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn unsafe_code_stays_in_its_files() {
+    let mut violations = vec![];
+    let mut needless: BTreeSet<&str> = UNSAFE.iter().copied().collect();
+    for (path, text) in sources() {
+        for (line, code) in code(&text).lines().enumerate() {
+            if !holds_word(code, "unsafe") {
+                continue;
+            }
+            needless.remove(path.as_str());
+            if !UNSAFE.contains(&path.as_str()) {
+                violations.push(format!(
+                    "{path}:{}: unsafe code in a file without it",
+                    line + 1
+                ));
+            }
+        }
+    }
+    violations.extend(needless.iter().map(|path| {
+        format!("{path}:1: holds no unsafe code: take it from UNSAFE in tests/tests/tidy.rs")
+    }));
+    expect_none(&violations);
+}
+
+#[test]
+fn nothing_unfinished_is_left() {
+    let mut violations = vec![];
+    for (path, text) in sources() {
+        if path == "tests/tests/tidy.rs" {
+            continue;
+        }
+        for (line, code) in code(&text).lines().enumerate() {
+            for word in LEFTOVERS.iter().filter(|word| code.contains(**word)) {
+                violations.push(format!("{path}:{}: `{word}`", line + 1));
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn lines_fit_the_page() {
+    let mut violations = vec![];
+    for (path, text) in sources() {
+        let code = code(&text);
+        // A figure in the documentation is as wide as it is.
+        let mut figure = false;
+        for (number, (line, code)) in text.lines().zip(code.lines()).enumerate() {
+            let comment = line.trim_start();
+            figure ^= comment.starts_with("//") && comment.contains("```");
+            let table = comment.starts_with("/// |") || comment.starts_with("//! |");
+            let exempt = figure || table || code.contains('"') || line.contains("://");
+            // Inside of a string over several lines nothing of the code is left.
+            let in_text = code.trim().is_empty() && !comment.starts_with("//");
+            if line.chars().count() > COLUMNS && !exempt && !in_text {
+                violations.push(format!("{path}:{}: over {COLUMNS} columns", number + 1));
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+/// The numbers of the guarantees in SEMANTICS.md, each with its line and the text up to the next.
+fn guarantees() -> Vec<(u32, usize, String)> {
+    let mut found: Vec<(u32, usize, String)> = vec![];
+    for (line, text) in read("SEMANTICS.md").lines().enumerate() {
+        let number = text
+            .split_once(". **")
+            .and_then(|(number, _)| number.parse().ok());
+        if let Some(number) = number {
+            found.push((number, line + 1, String::new()));
+        } else if text.starts_with("## ") {
+            found.push((0, line + 1, String::new()));
+        }
+        if let Some((_, _, body)) = found.last_mut() {
+            let _ = writeln!(body, "{text}");
+        }
+    }
+    found.retain(|(number, ..)| *number > 0);
+    found
+}
+
+#[test]
+fn every_guarantee_cites_a_test_that_exists() {
+    let mut violations = vec![];
+    for (index, (number, line, body)) in guarantees().iter().enumerate() {
+        if *number as usize != index + 1 {
+            violations.push(format!(
+                "SEMANTICS.md:{line}: {number} should be {}",
+                index + 1
+            ));
+        }
+        let cited: Vec<(&str, &str)> = body
+            .split('`')
+            .filter_map(|word| word.split_once(".rs::"))
+            .collect();
+        if cited.is_empty() {
+            violations.push(format!(
+                "SEMANTICS.md:{line}: guarantee {number} cites no test"
+            ));
+        }
+        for (file, test) in cited {
+            let path = format!("{file}.rs");
+            let text = fs::read_to_string(root().join(&path)).unwrap_or_default();
+            // Tests that a macro makes are named at its call.
+            let made = |line: &str| line.trim_start().trim_end_matches(',') == test;
+            if !text.contains(&format!("fn {test}("))
+                && !text.contains(&format!("!({test},"))
+                && !text.lines().any(made)
+            {
+                violations.push(format!("SEMANTICS.md:{line}: there is no {path}::{test}"));
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn code_cites_guarantees_that_exist() {
+    let last = guarantees().len();
+    let mut violations = vec![];
+    for (path, text) in sources()
+        .into_iter()
+        .filter(|(path, _)| path != "tests/tests/tidy.rs")
+    {
+        for (line, text) in text.lines().enumerate() {
+            let Some((_, rest)) = text.split_once("SEMANTICS ") else {
+                continue;
+            };
+            let numbers = rest.split([':', ';', '.']).next().unwrap_or_default();
+            for number in numbers
+                .split(", ")
+                .filter_map(|number| number.trim().parse().ok())
+            {
+                if !(1..=last).contains(&number) {
+                    let line = line + 1;
+                    violations.push(format!("{path}:{line}: SEMANTICS.md has no {number}"));
+                }
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn every_field_of_a_recipe_is_documented() {
+    let papers = read("docs/recipes.md");
+    let mut violations = vec![];
+    for path in [
+        "actors/src/recipe.rs",
+        "algorithms/src/task/sums.rs",
+        "algorithms/src/task/countdown.rs",
+        "algorithms/src/task/gsm8k.rs",
+    ] {
+        let text = read(path);
+        let mut inside = false;
+        for (line, text) in text.lines().enumerate() {
+            if let Some(name) = text.strip_prefix("pub struct ") {
+                inside = name.contains("Section {") || name.contains("Config {");
+            } else if text == "}" {
+                inside = false;
+            }
+            let field = text
+                .strip_prefix("    pub ")
+                .and_then(|field| field.split_once(": "));
+            if let Some((field, _)) = field.filter(|_| inside)
+                && !papers.contains(&format!("| `{field}` |"))
+            {
+                violations.push(format!(
+                    "{path}:{}: docs/recipes.md lacks `{field}`",
+                    line + 1
+                ));
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn the_readme_shows_an_example_that_runs() {
+    let example = read("examples/quickstart.rs");
+    let shown = read("README.md");
+    let shown = shown
+        .split("```rust\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let begins = example.find("use ").expect("it uses the crate");
+    assert_eq!(
+        shown.expect("README.md has a program"),
+        &example[begins..],
+        "README.md and examples/quickstart.rs differ"
+    );
+}
+
+#[test]
+fn links_between_papers_lead_somewhere() {
+    let mut found = vec![];
+    files(root(), &mut found);
+    let mut violations = vec![];
+    for path in found
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+    {
+        let folder = path.parent().unwrap();
+        for (line, text) in read(path).lines().enumerate() {
+            for rest in text.split("](").skip(1) {
+                let target = rest.split([')', '#']).next().unwrap_or_default();
+                let outside = target.contains("://") || target.is_empty();
+                if !outside && !root().join(folder).join(target).exists() {
+                    let place = format!("{}:{}", path.display(), line + 1);
+                    violations.push(format!("{place}: there is no {target}"));
+                }
+            }
+        }
+    }
+    expect_none(&violations);
+}
