@@ -42,7 +42,7 @@ pub use backend::{
     AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
     Strides, VocabGrad, VocabStats,
 };
-pub use cpu::Cpu;
+pub use cpu::{Cpu, CpuBuffer};
 pub use device::{Device, DeviceError};
 pub use layout::{Entry, Layout};
 pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Tape, Var, VocabVars};

@@ -35,6 +35,7 @@ mod handle;
 mod lease;
 mod quota;
 mod store;
+mod stream;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -53,6 +54,7 @@ use crate::shape::{self, Shape};
 
 pub(crate) use handle::{BlobRequest, Handle, arriving};
 use lease::Lease;
+pub(crate) use quota::Share;
 use store::Own;
 pub(crate) use store::Store;
 
@@ -133,6 +135,15 @@ impl Blob {
     fn own(own: Arc<Own>) -> Self {
         Self { keep: Keep::Own(own) }
     }
+
+    /// A handle that may leave this process now.
+    fn depart(&self) -> Handle {
+        match &self.keep {
+            Keep::Own(own) => own.depart(),
+            Keep::Foreign(lease) => lease.depart(),
+            Keep::Adrift(handle) => *handle,
+        }
+    }
 }
 
 impl fmt::Debug for Blob {
@@ -147,12 +158,7 @@ impl Shape for Blob {
 
 impl Serialize for Blob {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let handle = match &self.keep {
-            Keep::Own(own) => own.depart(),
-            Keep::Foreign(lease) => lease.depart(),
-            Keep::Adrift(handle) => *handle,
-        };
-        handle.serialize(serializer)
+        self.depart().serialize(serializer)
     }
 }
 
@@ -337,7 +343,11 @@ impl BlobWriter {
     /// Ends writing; from here on the bytes never change.
     #[must_use]
     pub fn seal(self) -> Blob {
-        Blob::own(Own::new(self.writer.seal(), self.charge, &self.store))
+        Blob::own(self.seal_own())
+    }
+
+    fn seal_own(self) -> Arc<Own> {
+        Own::new(self.writer.seal(), self.charge, &self.store)
     }
 }
 
@@ -409,6 +419,16 @@ pub enum BlobError {
         owner: ProcessId,
         /// What the system said.
         why: String,
+    },
+    /// The bytes were damaged on the way again and again. Nothing is lost; the network is at fault.
+    #[error("the blob of process {owner} arrived damaged at byte {offset}, {tries} times in a row")]
+    Corrupt {
+        /// Who has it.
+        owner: ProcessId,
+        /// Where the damaged chunk begins.
+        offset: u64,
+        /// How often it was sent.
+        tries: u32,
     },
     /// The caller is outside of any running system.
     #[error("no running system in this process: start one with System::local()")]

@@ -2,10 +2,10 @@
 //! supervisor. One per hosted actor, the same over all its lives in one process.
 
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
@@ -54,6 +54,9 @@ pub(crate) struct Cell {
     /// Messages in the mailbox, of all senders.
     queued: AtomicU32,
     handled: AtomicU64,
+    /// Asks of remote callers that gave up while the message lay in the mailbox.
+    withdrawn: Mutex<HashSet<(ProcessId, u64)>>,
+    any_withdrawn: AtomicBool,
     control: Mutex<VecDeque<Control>>,
     /// Wakes the actor's loop when an order arrives.
     pub(crate) ordered: Notify,
@@ -94,6 +97,8 @@ impl Cell {
             admission: Semaphore::new(mailbox_messages_max),
             queued: AtomicU32::new(0),
             handled: AtomicU64::new(0),
+            withdrawn: Mutex::default(),
+            any_withdrawn: AtomicBool::new(false),
             control: Mutex::default(),
             ordered: Notify::new(),
             owed: Mutex::default(),
@@ -185,6 +190,30 @@ impl Cell {
             let messages = std::mem::take(count);
             self.engine.send_to(process, &Frame::Credit { actor: self.id, to: process, messages });
         }
+    }
+
+    /// A remote caller has given up. If its message still lies in the mailbox, it will not be handled.
+    pub(crate) fn withdraw(&self, from: ProcessId, call: u64) {
+        let mut withdrawn = self.withdrawn.lock();
+        // What is not in the mailbox any more is forgotten when that runs empty.
+        if withdrawn.len() < self.queued() as usize {
+            withdrawn.insert((from, call));
+            self.any_withdrawn.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the caller of a message in the mailbox has given up.
+    pub(crate) fn take_withdrawn(&self, from: ProcessId, call: u64) -> bool {
+        if !self.any_withdrawn.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut withdrawn = self.withdrawn.lock();
+        let found = withdrawn.remove(&(from, call));
+        if self.queued() <= 1 {
+            withdrawn.clear();
+        }
+        self.any_withdrawn.store(!withdrawn.is_empty(), Ordering::Release);
+        found
     }
 
     pub(crate) fn order(&self, control: Control) {

@@ -21,7 +21,7 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::blob::Store;
+use crate::blob::{Share, Store};
 use crate::cell::{Cell, Phase};
 use crate::clock::Clock;
 use crate::current;
@@ -131,19 +131,21 @@ pub(crate) struct EngineConfig {
     pub(crate) limits: Limits,
     pub(crate) types: ActorTypes,
     pub(crate) workers: Workers,
+    /// Its part in the node's account of blobs, when it is a worker.
+    pub(crate) blob_share: Option<Share>,
 }
 
 impl Engine {
     /// Starts an engine in the calling tokio runtime.
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
-        let EngineConfig { process, job, node, limits, types, workers } = config;
+        let EngineConfig { process, job, node, limits, types, workers, blob_share } = config;
         let engine = Arc::new(Self {
             process,
             job,
             node,
             types,
             tracer: Tracer::new(limits.trace_spans_max),
-            blobs: Store::new(process, &limits),
+            blobs: Store::new(process, &limits, blob_share),
             limits,
             pending: Pending::default(),
             workers,
@@ -259,11 +261,19 @@ impl Engine {
         self.links.get(&hop).map(|link| Arc::clone(&link))
     }
 
+    /// Whether another process is known to be reached from here, other than by asking the node.
+    pub(crate) fn routes_to(&self, process: ProcessId) -> bool {
+        self.links.contains_key(&process) || self.routes.contains_key(&process)
+    }
+
     /// Sends a call of this process on its way.
-    pub(crate) fn send_call(self: &Arc<Self>, call: Call) {
+    pub(crate) fn send_call(self: &Arc<Self>, mut call: Call) {
         let (to, key) = (call.to, call.call);
         let target = match self.members.place_of(to, self.process) {
-            family::PlaceOf::At(process) => process,
+            family::PlaceOf::At(process) => {
+                call.at = process;
+                process
+            }
             family::PlaceOf::Elsewhere => to.home,
             family::PlaceOf::Nowhere => {
                 match self.members.hold(call, self.limits.backlog_messages_max) {
@@ -633,7 +643,7 @@ impl Engine {
             let engine = Arc::clone(self);
             self.spawn_task(async move {
                 Clock::sleep(grace).await;
-                if engine.next_link(home).is_none() && cell.phase() != Phase::Over {
+                if !engine.routes_to(home) && cell.phase() != Phase::Over {
                     let (done, ended) = oneshot::channel();
                     cell.order(Control::Halt {
                         reason: Reason::Failed(failure),

@@ -31,6 +31,7 @@ pub enum FailureKind {
 
 /// A typed failure with its chain of causes; the last one failed first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Chain", try_from = "Chain")]
 pub struct Failure {
     /// What happened.
     pub kind: FailureKind,
@@ -84,6 +85,44 @@ impl Failure {
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a panic without a message".to_owned());
         Self::new(FailureKind::Panic, format!("{place}: {text}"))
+    }
+}
+
+/// A failure as it travels: in a row rather than nested, since a reader of nested values from a
+/// hostile peer would run out of stack.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct Chain(Vec<(FailureKind, String)>);
+
+/// Causes that are kept of a failure that comes from elsewhere; those in the middle go first.
+const CAUSES_MAX: usize = 64;
+
+impl From<Failure> for Chain {
+    fn from(failure: Failure) -> Self {
+        let mut links = vec![];
+        let mut next = Some(failure);
+        while let Some(Failure { kind, message, cause }) = next {
+            links.push((kind, message));
+            next = cause.map(|cause| *cause);
+        }
+        Self(links)
+    }
+}
+
+impl TryFrom<Chain> for Failure {
+    type Error = &'static str;
+
+    fn try_from(Chain(mut links): Chain) -> Result<Self, Self::Error> {
+        if links.len() > CAUSES_MAX {
+            links.drain(CAUSES_MAX / 2..links.len() - CAUSES_MAX / 2);
+        }
+        links
+            .into_iter()
+            .rev()
+            .fold(None, |cause: Option<Self>, (kind, message)| {
+                Some(Self { kind, message, cause: cause.map(Box::new) })
+            })
+            .ok_or("a failure without a kind")
     }
 }
 

@@ -85,6 +85,15 @@ impl<M: Message> Envelope<M> {
         self.settle(Err(error));
     }
 
+    /// Whether nobody waits for the answer any more.
+    fn is_withdrawn(&self, cell: &Cell) -> bool {
+        match &self.reply {
+            ReplyTo::Nobody => false,
+            ReplyTo::Local(slot) => slot.is_abandoned(),
+            ReplyTo::Remote(back) => back.is_withdrawn(cell),
+        }
+    }
+
     /// Takes it out of the mailbox it lies in.
     fn leave(&mut self) -> Option<Arc<Cell>> {
         let cell = self.cell.take()?;
@@ -301,10 +310,12 @@ impl<A: Actor> Life<A> {
             return;
         }
         let Some(state) = &mut self.state else { return };
+        let withdrawn = envelope.is_withdrawn(&self.cell);
         envelope.leave();
         let Some(message) = envelope.message.take() else { return };
         let started = Clock::now();
-        if started > envelope.deadline && !matches!(envelope.reply, ReplyTo::Nobody) {
+        let late = started > envelope.deadline && !matches!(envelope.reply, ReplyTo::Nobody);
+        if withdrawn || late {
             // The caller has given up already; running the handler would only surprise it.
             return envelope.settle(Err(AskError::Timeout {
                 actor: self.cell.id,

@@ -1,13 +1,16 @@
 //! A link: frames over ordered byte streams, in both directions.
 //!
-//! A link has one byte stream, or two: one for control frames and one for calls and replies. Control
+//! A link has one byte stream, or several: for control frames, for calls and replies, for bulk. Control
 //! frames overtake waiting calls either way; calls never overtake the questions and facts that were
 //! sent before them, since those say where calls go. Over one stream that follows from its order;
 //! over two, the sender marks among the calls how much control came before ([`Frame::After`]).
 //!
+//! Chunks of blobs leave when nothing else waits, from the memory they lie in.
+//!
 //! The writer batches: whatever gathers while one write is under way leaves with the next. A lone
 //! frame is written at once from the sender's own thread, which saves two thread hops of its latency.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -15,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, watch};
@@ -25,7 +28,7 @@ use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::id::ProcessId;
 use crate::limits::Limits;
-use crate::wire::{Frame, FrameError, Hello, VERSION};
+use crate::wire::{Chunk, Frame, FrameError, Hello, VERSION};
 
 /// The read half of a byte stream.
 pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
@@ -39,6 +42,9 @@ const BATCH_BYTES: usize = 64 << 10;
 /// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// Room that is made at once for a long frame.
+const READ_BYTES_MAX: usize = 1 << 20;
+
 /// The sending side of a link; the receiving side are tasks that feed the engine.
 pub(crate) struct Link {
     pub(crate) peer: ProcessId,
@@ -49,6 +55,7 @@ pub(crate) struct Link {
     /// Carries everything when there is no second stream.
     control: Pipe,
     calls: Option<Pipe>,
+    bulk: Option<Pipe>,
     /// Questions and facts sent, and taken in.
     told: AtomicU64,
     heeded: watch::Sender<u64>,
@@ -82,7 +89,10 @@ struct Pipe {
 struct Outgoing {
     control: BytesMut,
     calls: BytesMut,
+    bulk: VecDeque<Chunk>,
     writing: BytesMut,
+    /// The rest of the chunk whose head is or was in `writing`.
+    chunk: Bytes,
     writer: Writer,
     /// Bytes that the stream has taken.
     written: u64,
@@ -92,13 +102,17 @@ struct Outgoing {
 
 impl Outgoing {
     fn is_idle(&self) -> bool {
-        self.control.is_empty() && self.calls.is_empty() && self.writing.is_empty()
+        self.control.is_empty()
+            && self.calls.is_empty()
+            && self.bulk.is_empty()
+            && self.writing.is_empty()
+            && self.chunk.is_empty()
     }
 
     /// Writes what waits, control first, until the stream takes no more.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         loop {
-            if self.writing.is_empty() {
+            if self.writing.is_empty() && self.chunk.is_empty() {
                 if !self.control.is_empty() {
                     std::mem::swap(&mut self.writing, &mut self.control);
                 } else if !self.calls.is_empty() {
@@ -108,16 +122,29 @@ impl Outgoing {
                     } else {
                         self.writing = self.calls.split_to(batch);
                     }
+                } else if let Some(chunk) = self.bulk.pop_front() {
+                    chunk.encode_head(&mut self.writing);
+                    self.chunk = chunk.bytes;
                 } else {
                     return Pin::new(&mut self.writer).poll_flush(cx);
                 }
             }
-            let n = ready!(Pin::new(&mut self.writer).poll_write(cx, &self.writing))?;
+            let head = !self.writing.is_empty();
+            let next = if head { &self.writing[..] } else { &self.chunk[..] };
+            let n = ready!(Pin::new(&mut self.writer).poll_write(cx, next))?;
             if n == 0 {
                 return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
             }
             self.written += n as u64;
-            self.writing.advance(n);
+            if head {
+                self.writing.advance(n);
+            } else {
+                self.chunk.advance(n);
+                if self.chunk.is_empty() {
+                    // An empty rest would still hold the blob.
+                    self.chunk = Bytes::new();
+                }
+            }
             if self.writing.is_empty() {
                 // Keep the allocation for the next batch.
                 self.writing.clear();
@@ -125,6 +152,7 @@ impl Outgoing {
         }
     }
 
+    /// What waits, apart from bulk, which its receiver bounds.
     fn len(&self) -> u64 {
         (self.control.len() + self.calls.len() + self.writing.len()) as u64
     }
@@ -146,7 +174,9 @@ impl Pipe {
         let out = Outgoing {
             control: BytesMut::new(),
             calls: BytesMut::new(),
+            bulk: VecDeque::new(),
             writing: BytesMut::new(),
+            chunk: Bytes::new(),
             writer,
             written: 0,
             marked: 0,
@@ -184,6 +214,11 @@ impl Link {
         if self.is_closed() {
             return false;
         }
+        if let Frame::Chunk(chunk) = frame {
+            let pipe = self.bulk.as_ref().unwrap_or(&self.control);
+            pipe.push(alone, |out| out.bulk.push_back(chunk.clone()));
+            return true;
+        }
         match &self.calls {
             Some(calls) if !frame.is_control() => {
                 let told = self.told.load(Ordering::Acquire);
@@ -204,6 +239,10 @@ impl Link {
             }),
         }
         true
+    }
+
+    fn pipes(&self) -> impl Iterator<Item = &Pipe> {
+        std::iter::once(&self.control).chain(&self.calls).chain(&self.bulk)
     }
 
     /// The stream that carries calls.
@@ -301,7 +340,8 @@ impl Link {
                 }
             }
         }
-        // Say what is left, so that an orderly end is complete.
+        // Say what is left, so that an orderly end is complete; bulk has lost its reader.
+        pipe.out.lock().bulk.clear();
         let last = std::future::poll_fn(|cx| {
             let mut out = pipe.out.lock();
             ready!(out.poll_drain(cx))?;
@@ -347,12 +387,19 @@ pub(crate) struct Greeted {
     writer: Writer,
     buffer: BytesMut,
     calls: Option<(Reader, Writer)>,
+    bulk: Option<(Reader, Writer)>,
 }
 
 impl Greeted {
     /// Gives calls and replies a stream of their own.
     pub(crate) fn calls_over(mut self, reader: Reader, writer: Writer) -> Self {
         self.calls = Some((reader, writer));
+        self
+    }
+
+    /// Gives bulk a stream of its own.
+    pub(crate) fn bulk_over(mut self, reader: Reader, writer: Writer) -> Self {
+        self.bulk = Some((reader, writer));
         self
     }
 }
@@ -400,15 +447,21 @@ pub(crate) async fn greet(
             hello.job, ours.job
         )));
     }
-    Ok(Greeted { hello, ours, reader, writer, buffer, calls: None })
+    Ok(Greeted { hello, ours, reader, writer, buffer, calls: None, bulk: None })
 }
 
 /// Makes the streams a link of `engine` and serves it until it ends.
 pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) -> Arc<Link> {
-    let Greeted { hello, ours, reader, writer, buffer, calls } = greeted;
+    let Greeted { hello, ours, reader, writer, buffer, calls, bulk } = greeted;
     let (calls_reader, calls_writer) = calls.unzip();
+    let (bulk_reader, bulk_writer) = bulk.unzip();
     let readers: Vec<_> = std::iter::once((reader, buffer))
-        .chain(calls_reader.map(|reader| (reader, BytesMut::with_capacity(READ_BYTES))))
+        .chain(
+            calls_reader
+                .into_iter()
+                .chain(bulk_reader)
+                .map(|reader| (reader, BytesMut::with_capacity(READ_BYTES))),
+        )
         .collect();
     let link = Arc::new(Link {
         peer: hello.process,
@@ -416,6 +469,7 @@ pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) ->
         is_worker,
         control: Pipe::new(writer),
         calls: calls_writer.map(Pipe::new),
+        bulk: bulk_writer.map(Pipe::new),
         told: AtomicU64::new(0),
         heeded: watch::channel(0).0,
         room: Notify::new(),
@@ -427,11 +481,12 @@ pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) ->
         serving: AtomicU32::new(0),
     });
     engine.link_up(&link, &hello, &ours);
-    for second in [false, true].into_iter().take(readers.len()) {
+    for n in 0..readers.len() {
         let (writing, limits) = (Arc::clone(&link), engine.limits.clone());
         engine.spawn_task(async move {
-            let pipe = if second { writing.calls() } else { &writing.control };
-            writing.write_loop(pipe, &limits).await;
+            if let Some(pipe) = writing.pipes().nth(n) {
+                writing.write_loop(pipe, &limits).await;
+            }
             writing.writing.send_modify(|writers| *writers -= 1);
         });
     }
@@ -480,7 +535,7 @@ async fn read_loop(
                 Err(error) => return bad_frame(link, &error),
             }
         }
-        buffer.reserve(READ_BYTES);
+        buffer.reserve(missing(&buffer).clamp(READ_BYTES, READ_BYTES_MAX));
         tokio::select! {
             biased;
             read = reader.read_buf(&mut buffer) => match read {
@@ -491,6 +546,12 @@ async fn read_loop(
             () = link.closed() => return link.why(),
         }
     }
+}
+
+/// How much of the frame at the front is not here yet.
+fn missing(buffer: &BytesMut) -> usize {
+    let length = buffer.first_chunk::<4>().map_or(0, |head| u32::from_le_bytes(*head) as usize);
+    (4 + length).saturating_sub(buffer.len())
 }
 
 fn bad_frame(link: &Link, error: &FrameError) -> String {

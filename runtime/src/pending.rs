@@ -50,6 +50,16 @@ impl<R> Slot<R> {
         }
     }
 
+    /// Nobody will look at the outcome.
+    pub(crate) fn abandon(&self) {
+        *self.state.lock() = SlotState::Taken;
+    }
+
+    /// Whether nobody will look at the outcome.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        matches!(*self.state.lock(), SlotState::Taken)
+    }
+
     pub(crate) const fn actor(&self) -> ActorId {
         self.actor
     }

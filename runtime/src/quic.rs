@@ -1,8 +1,8 @@
 //! Links between nodes: one QUIC connection per pair, mutually authenticated, with one long-lived
-//! stream for control frames and one for calls and replies.
+//! stream each for control frames, for calls and replies, and for bulk.
 //!
 //! Both sides may dial, also at the same time. The one with the smaller process id leads: it opens
-//! the stream for calls, whose first frame says that this connection is the link; an empty stream says
+//! the streams for calls and bulk, whose first frame says that this connection is the link; an empty stream says
 //! that the connection is one too many. Unreliable datagrams are never used.
 
 use std::collections::HashSet;
@@ -42,8 +42,8 @@ const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// Unread bytes that one stream may have under way: two of the largest messages.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 
-/// Streams that a peer may have open: two lanes, and some for bulk.
-const STREAMS_MAX: u32 = 16;
+/// Streams that a peer may have open: the three of a link, and some to spare.
+const STREAMS_MAX: u32 = 8;
 
 /// Handshakes under way at once; more must try again.
 const HANDSHAKES_MAX: usize = 64;
@@ -302,14 +302,14 @@ impl Quic {
             peer,
         });
         let from = connection.remote_address();
-        let (mut writer, reader) = self.in_time(from, open_calls(connection, !spare)).await?;
+        let calls = self.in_time(from, open(connection, !spare)).await?;
         if claim.is_some() {
-            self.attach(engine, connection, greeted, (writer, reader))
-                .await;
+            let bulk = self.in_time(from, open(connection, true)).await?;
+            self.attach(engine, connection, greeted, calls, bulk).await;
             return Ok(true);
         }
-        // Nothing more will be written, so this cannot fail.
-        let _ = writer.finish();
+        // Its end is the answer.
+        drop(calls);
         // The other side closes the connection when it has heard; a close from here could overtake.
         let _ = Clock::timeout(fresh, connection.closed()).await;
         connection.close(Close::Spare.into(), b"there is another link");
@@ -325,25 +325,16 @@ impl Quic {
     ) -> Result<bool, SystemError> {
         let from = connection.remote_address();
         let decision = async {
-            let lost = |error| explain(from, &error);
-            let (writer, mut reader) = connection.accept_bi().await.map_err(lost)?;
-            let mut first = vec![0; opening().len()];
-            match reader.read_exact(&mut first).await {
-                Ok(()) if first == opening() => Ok(Some((writer, reader))),
-                Ok(()) => Err(SystemError::Refused(
-                    "it did not open a stream for calls".to_owned(),
-                )),
-                Err(ReadExactError::FinishedEarly(_)) => Ok(None),
-                Err(ReadExactError::ReadError(error)) => {
-                    Err(SystemError::Refused(error.to_string()))
-                }
-            }
+            let Some(calls) = accept(connection).await? else {
+                return Ok(None);
+            };
+            Ok(accept(connection).await?.map(|bulk| (calls, bulk)))
         };
-        let Some(streams) = self.in_time(from, decision).await? else {
+        let Some((calls, bulk)) = self.in_time(from, decision).await? else {
             connection.close(Close::Spare.into(), b"there is another link");
             return Ok(false);
         };
-        self.attach(engine, connection, greeted, streams).await;
+        self.attach(engine, connection, greeted, calls, bulk).await;
         Ok(true)
     }
 
@@ -352,7 +343,8 @@ impl Quic {
         engine: &Arc<Engine>,
         connection: &Connection,
         greeted: Greeted,
-        (writer, reader): (SendStream, RecvStream),
+        calls: (SendStream, RecvStream),
+        bulk: (SendStream, RecvStream),
     ) {
         let hello = &greeted.hello;
         // Former links of this node end first, and with them what was under way over them.
@@ -378,7 +370,11 @@ impl Quic {
             // A link that does not end is replaced all the same.
             let _ = Clock::timeout(self.limits.heartbeat_interval, gone).await;
         }
-        let greeted = greeted.calls_over(Box::new(reader), Box::new(writer));
+        // A stream that is gone already ends the link soon enough.
+        let _ = bulk.0.set_priority(-1);
+        let greeted = greeted
+            .calls_over(Box::new(calls.1), Box::new(calls.0))
+            .bulk_over(Box::new(bulk.1), Box::new(bulk.0));
         let link = link::attach(engine, greeted, false);
         let (engine, connection) = (Arc::clone(engine), connection.clone());
         let patience = self.limits.heartbeat_interval;
@@ -426,15 +422,15 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// What the stream for calls begins with, when the connection becomes the link.
+/// What the streams for calls and bulk begin with, when the connection becomes the link.
 fn opening() -> BytesMut {
     let mut beat = BytesMut::new();
     Frame::Beat.encode(&mut beat);
     beat
 }
 
-/// Opens the stream for calls, which the other side sees when something is written or it ends.
-async fn open_calls(
+/// Opens a stream, which the other side sees when something is written or it ends.
+async fn open(
     connection: &Connection,
     keep: bool,
 ) -> Result<(SendStream, RecvStream), SystemError> {
@@ -448,6 +444,24 @@ async fn open_calls(
         written.map_err(|error| SystemError::Refused(error.to_string()))?;
     }
     Ok((writer, reader))
+}
+
+/// Takes a stream that the other side opens; `None` when it ends at once.
+async fn accept(connection: &Connection) -> Result<Option<(SendStream, RecvStream)>, SystemError> {
+    let from = connection.remote_address();
+    let (writer, mut reader) = connection
+        .accept_bi()
+        .await
+        .map_err(|error| explain(from, &error))?;
+    let mut first = vec![0; opening().len()];
+    match reader.read_exact(&mut first).await {
+        Ok(()) if first == opening() => Ok(Some((writer, reader))),
+        Ok(()) => Err(SystemError::Refused(
+            "it opened an unknown stream".to_owned(),
+        )),
+        Err(ReadExactError::FinishedEarly(_)) => Ok(None),
+        Err(ReadExactError::ReadError(error)) => Err(SystemError::Refused(error.to_string())),
+    }
 }
 
 /// Waits until there is a link to a peer.

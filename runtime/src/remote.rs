@@ -35,6 +35,10 @@ pub(crate) struct Back {
 }
 
 impl Back {
+    pub(crate) fn is_withdrawn(&self, cell: &Cell) -> bool {
+        cell.take_withdrawn(self.to, self.call)
+    }
+
     pub(crate) fn send<R: Wire>(self, outcome: Result<R, AskError>) {
         let limit = self.engine.limits.message_bytes_max;
         let lost = |why| AskError::BadReply { actor: self.actor, why };

@@ -22,7 +22,7 @@ use crate::engine::{Engine, Whereabouts};
 use crate::error::{AskError, TellError};
 use crate::failure::Down;
 use crate::host::{self, Envelope, ReplyTo};
-use crate::id::{ActorId, Incarnation, Ref};
+use crate::id::{ActorId, Incarnation, ProcessId, Ref};
 use crate::pending::{Slot, Waiter, Waiting};
 use crate::shape::{self, Shape};
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
@@ -179,6 +179,7 @@ impl<M: Message> Request<M> {
             call,
             from: engine.process,
             to: self.to,
+            at: ProcessId(0),
             fence: self.fence,
             method: M::METHOD,
             budget: patience,
@@ -406,6 +407,7 @@ impl<M: Message> Sent<M> {
 
 impl<M: Message> Drop for Sent<M> {
     fn drop(&mut self) {
+        self.slot.abandon();
         // Gone when the answer has come; still there when the caller gave up.
         if let Some(waiting) = self.engine.pending.take(self.key)
             && waiting.via.is_some()

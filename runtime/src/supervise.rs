@@ -77,7 +77,8 @@ impl Backoff {
     pub fn wait(&self, nth: u32, random: f32) -> Duration {
         let doubled = self.first.saturating_mul(1u32.checked_shl(nth.min(20)).unwrap_or(u32::MAX));
         let capped = doubled.min(self.max.max(self.first));
-        capped.mul_f32(1.0 - self.jitter.clamp(0.0, 1.0) * random.clamp(0.0, 1.0))
+        // Rounding must not lift it above the cap.
+        capped.mul_f32(1.0 - self.jitter.clamp(0.0, 1.0) * random.clamp(0.0, 1.0)).min(capped)
     }
 }
 
@@ -238,7 +239,8 @@ impl Family {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::prelude::{Just, TestCaseError, any, prop, prop_assert, prop_assert_eq};
+    use proptest::{prop_oneof, proptest};
 
     use super::*;
     use crate::id::ProcessId;

@@ -1,6 +1,7 @@
 //! The way in: a system in this process, and the job that a binary is.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::blob::Blobs;
@@ -12,7 +13,9 @@ use crate::id::{ActorId, ProcessId, Ref};
 use crate::inspect::{self, ActorView};
 use crate::limits::Limits;
 use crate::link;
+use crate::quic::Quic;
 use crate::registry::{ActorTypes, Registered};
+use crate::security::NodeIdentity;
 use crate::spawn::Spawn;
 use crate::supervise::Supervision;
 use crate::trace::Span;
@@ -24,6 +27,7 @@ use crate::worker::{self, WorkerCommand, WorkerMode, Workers};
 pub struct System {
     engine: Arc<Engine>,
     supervision: Supervision,
+    quic: Option<Arc<Quic>>,
 }
 
 impl fmt::Debug for System {
@@ -150,6 +154,26 @@ impl System {
         self.engine.workers.kill(process)
     }
 
+    /// Where other nodes reach this one; `None` without [`SystemBuilder::listen`].
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.quic.as_ref().map(|quic| quic.address())
+    }
+
+    /// Links this node to another one, over QUIC with certificates checked on both sides. Both may
+    /// join each other; there is one link between two nodes.
+    ///
+    /// # Errors
+    /// This system has no [`NodeIdentity`], nobody answers, or a side refuses the other: another
+    /// cluster's certificate, an expired one, another job or version.
+    pub async fn join(&self, address: SocketAddr) -> Result<ProcessId, SystemError> {
+        let quic = self.quic.as_ref().ok_or_else(|| {
+            let why = "this system has no identity: give it one with SystemBuilder::listen";
+            SystemError::Security(why.to_owned())
+        })?;
+        Box::pin(quic.join(&self.engine, address)).await
+    }
+
     /// Links this system to another node over a byte stream that the caller has made and trusts; the
     /// other side does the same with its end. For tests, simulation and transports of one's own.
     ///
@@ -166,9 +190,17 @@ impl System {
         Ok(link::attach(engine, greeted, false).peer)
     }
 
+    #[cfg(test)]
+    pub(crate) const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// Ends everything in order: actors (youngest first), worker processes, links.
     pub async fn shutdown(self) {
         self.engine.close().await;
+        if let Some(quic) = &self.quic {
+            quic.close().await;
+        }
     }
 }
 
@@ -182,6 +214,7 @@ pub struct SystemBuilder {
     limits: Limits,
     workers: Option<WorkerMode>,
     supervision: Supervision,
+    listen: Option<(SocketAddr, NodeIdentity)>,
 }
 
 impl SystemBuilder {
@@ -192,9 +225,16 @@ impl SystemBuilder {
         self
     }
 
-    /// The node's name; the host's name unless told otherwise.
+    /// The node's name; unless told otherwise, that of its identity or else of the host.
     pub fn node(mut self, name: impl Into<String>) -> Self {
         self.node = Some(name.into());
+        self
+    }
+
+    /// Makes this a node that others can join over QUIC, and that can join others. Port 0 takes any
+    /// free one: see [`System::address`].
+    pub fn listen(mut self, address: SocketAddr, identity: NodeIdentity) -> Self {
+        self.listen = Some((address, identity));
         self
     }
 
@@ -219,15 +259,25 @@ impl SystemBuilder {
     /// Starts the system.
     ///
     /// # Errors
-    /// The path of the executable is not known.
+    /// The path of the executable is not known, the address cannot be listened on, or the identity
+    /// is not one of this node.
     pub async fn start(self) -> Result<System, SystemError> {
         let workers = match self.workers {
             Some(mode) => mode,
             None => WorkerMode::Processes(WorkerCommand::current_exe()?),
         };
-        let node = self.node.unwrap_or_else(|| {
+        let issued = self.listen.as_ref().map(|(_, identity)| identity.node().to_owned());
+        let node = self.node.or_else(|| issued.clone()).unwrap_or_else(|| {
             rustix::system::uname().nodename().to_string_lossy().into_owned()
         });
+        if let Some(issued) = issued.filter(|issued| *issued != node) {
+            let why = format!("the identity was issued to node `{issued}`, this is `{node}`");
+            return Err(SystemError::Security(why));
+        }
+        let quic = match &self.listen {
+            Some((address, identity)) => Some(Quic::bind(*address, identity, &self.limits)?),
+            None => None,
+        };
         let engine = Engine::start(EngineConfig {
             process: ProcessId::random(),
             job: self.job.unwrap_or_else(|| "default".to_owned()),
@@ -235,8 +285,12 @@ impl SystemBuilder {
             limits: self.limits,
             types: self.types,
             workers: Workers::new(workers),
+            blob_share: None,
         });
-        Ok(System { engine, supervision: self.supervision })
+        if let Some(quic) = &quic {
+            quic.serve(&engine);
+        }
+        Ok(System { engine, supervision: self.supervision, quic })
     }
 }
 

@@ -12,7 +12,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::blob::{BlobError, BlobRequest};
+use crate::blob::{BlobError, BlobRequest, Handle};
 use crate::error::{AskError, NameError};
 use crate::failure::{Down, Failure, ProcessExit, Reason};
 use crate::id::{ActorId, Incarnation, ProcessId};
@@ -43,6 +43,8 @@ pub(crate) enum Frame {
     Answer { request: u64, to: ProcessId, body: Answer },
     /// News for everybody.
     Fact(Fact),
+    /// A piece of a blob; travels behind everything else.
+    Chunk(Chunk),
     /// Nothing but a sign of life.
     Beat,
     /// Among calls that have a stream of their own: what follows was sent after this many questions
@@ -70,12 +72,26 @@ pub(crate) struct Call {
     pub(crate) call: u64,
     pub(crate) from: ProcessId,
     pub(crate) to: ActorId,
+    /// The process that hosts the actor, as its home said; 0 when the call has not been there.
+    pub(crate) at: ProcessId,
     pub(crate) fence: Incarnation,
     pub(crate) method: u64,
     /// What is left of the deadline.
     pub(crate) budget: Duration,
     pub(crate) trace: SpanContext,
     pub(crate) payload: Bytes,
+}
+
+/// A piece of a blob.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Chunk {
+    /// The fetch that it belongs to, as its receiver knows it.
+    pub(crate) transfer: u64,
+    pub(crate) to: ProcessId,
+    pub(crate) index: u64,
+    /// CRC-32 of the bytes.
+    pub(crate) checksum: u32,
+    pub(crate) bytes: Bytes,
 }
 
 /// A question between engines.
@@ -159,6 +175,7 @@ pub(crate) enum Answer {
     Name(Result<NameRow, NameError>),
     Inspected(Vec<crate::inspect::ActorView>),
     Blob(Result<(), BlobError>),
+    Brought(Result<Handle, BlobError>),
 }
 
 /// News for everybody.
@@ -214,12 +231,16 @@ mod kind {
     pub(super) const FACT: u8 = 8;
     pub(super) const BEAT: u8 = 9;
     pub(super) const AFTER: u8 = 10;
+    pub(super) const CHUNK: u8 = 11;
 }
 
 impl Frame {
-    /// Whether it overtakes waiting calls: everything but calls and replies.
+    /// Whether it overtakes waiting calls: everything but calls, replies and bulk.
     pub(crate) const fn is_control(&self) -> bool {
-        !matches!(self, Self::Call(_) | Self::Reply { .. } | Self::Cancel { .. })
+        !matches!(
+            self,
+            Self::Call(_) | Self::Reply { .. } | Self::Cancel { .. } | Self::Chunk(_)
+        )
     }
 
     /// Whether calls that are sent after it must not overtake it: it may say where they go.
@@ -238,6 +259,7 @@ impl Frame {
                 out.put_u64_le(call.call);
                 out.put_u64_le(call.from.0);
                 put_actor(out, call.to);
+                out.put_u64_le(call.at.0);
                 out.put_u32_le(call.fence);
                 out.put_u64_le(call.method);
                 out.put_u64_le(call.budget.as_micros() as u64);
@@ -292,6 +314,10 @@ impl Frame {
                 out.put_u8(kind::FACT);
                 put_coded(out, fact);
             }
+            Self::Chunk(chunk) => {
+                chunk.put_head(out);
+                out.put_slice(&chunk.bytes);
+            }
             Self::Beat => out.put_u8(kind::BEAT),
             Self::After(told) => {
                 out.put_u8(kind::AFTER);
@@ -344,8 +370,14 @@ impl Frame {
                 };
                 Ok(Self::Reply { call, to, result })
             }
-            kind::CANCEL => Self::decode_cancel(body).map_err(short("cancel")),
-            kind::CREDIT => Self::decode_credit(body).map_err(short("credit")),
+            kind::CANCEL => {
+                let cancel = Self::decode_cancel(&mut body).map_err(short("cancel"))?;
+                ended(cancel, &body, "cancel")
+            }
+            kind::CREDIT => {
+                let credit = Self::decode_credit(&mut body).map_err(short("credit"))?;
+                ended(credit, &body, "credit")
+            }
             kind::REQUEST => {
                 let short = short("request");
                 let request = body.try_get_u64_le().map_err(short)?;
@@ -367,14 +399,11 @@ impl Frame {
             kind::FACT => {
                 codec::decode(&body).map(Self::Fact).map_err(|e| malformed("fact")(e.0))
             }
-            kind::BEAT if body.is_empty() => Ok(Self::Beat),
-            kind::BEAT => Err(malformed("beat")("it goes on too long".to_owned())),
+            kind::CHUNK => Self::decode_chunk(body).map_err(short("chunk")),
+            kind::BEAT => ended(Self::Beat, &body, "beat"),
             kind::AFTER => {
                 let told = body.try_get_u64_le().map_err(short("after"))?;
-                match body.len() {
-                    0 => Ok(Self::After(told)),
-                    _ => Err(malformed("after")("it goes on too long".to_owned())),
-                }
+                ended(Self::After(told), &body, "after")
             }
             other => Err(FrameError::UnknownKind(other)),
         }
@@ -385,6 +414,7 @@ impl Frame {
             call: body.try_get_u64_le()?,
             from: ProcessId(body.try_get_u64_le()?),
             to: get_actor(&mut body)?,
+            at: ProcessId(body.try_get_u64_le()?),
             fence: body.try_get_u32_le()?,
             method: body.try_get_u64_le()?,
             budget: Duration::from_micros(body.try_get_u64_le()?),
@@ -393,16 +423,55 @@ impl Frame {
         }))
     }
 
-    fn decode_cancel(mut body: Bytes) -> Result<Self, bytes::TryGetError> {
+    fn decode_cancel(body: &mut Bytes) -> Result<Self, bytes::TryGetError> {
         let call = body.try_get_u64_le()?;
         let from = ProcessId(body.try_get_u64_le()?);
-        Ok(Self::Cancel { call, from, to: get_actor(&mut body)? })
+        Ok(Self::Cancel { call, from, to: get_actor(body)? })
     }
 
-    fn decode_credit(mut body: Bytes) -> Result<Self, bytes::TryGetError> {
-        let actor = get_actor(&mut body)?;
+    fn decode_chunk(mut body: Bytes) -> Result<Self, bytes::TryGetError> {
+        Ok(Self::Chunk(Chunk {
+            transfer: body.try_get_u64_le()?,
+            to: ProcessId(body.try_get_u64_le()?),
+            index: body.try_get_u64_le()?,
+            checksum: body.try_get_u32_le()?,
+            bytes: body,
+        }))
+    }
+
+    fn decode_credit(body: &mut Bytes) -> Result<Self, bytes::TryGetError> {
+        let actor = get_actor(body)?;
         let to = ProcessId(body.try_get_u64_le()?);
         Ok(Self::Credit { actor, to, messages: body.try_get_u32_le()? })
+    }
+}
+
+impl Chunk {
+    /// Appends everything of the frame but the bytes, so that those can be written from where they
+    /// lie.
+    pub(crate) fn encode_head(&self, out: &mut BytesMut) {
+        let start = out.len();
+        out.put_u32_le(0);
+        self.put_head(out);
+        let length = (out.len() - start - 4 + self.bytes.len()) as u32;
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn put_head(&self, out: &mut BytesMut) {
+        out.put_u8(kind::CHUNK);
+        out.put_u64_le(self.transfer);
+        out.put_u64_le(self.to.0);
+        out.put_u64_le(self.index);
+        out.put_u32_le(self.checksum);
+    }
+}
+
+/// A frame whose whole body has been read.
+fn ended(frame: Frame, rest: &Bytes, kind: &'static str) -> Result<Frame, FrameError> {
+    if rest.is_empty() {
+        Ok(frame)
+    } else {
+        Err(FrameError::Malformed { kind, why: format!("it goes on for {} bytes", rest.len()) })
     }
 }
 
@@ -419,3 +488,6 @@ fn put_coded<T: Serialize>(out: &mut BytesMut, value: &T) {
     let bytes = codec::encode(value).expect("the runtime's own types can be encoded");
     out.put_slice(&bytes);
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,9 @@ const WORKER_ENV: &str = "ODEON_WORKER";
 /// The variable that names the job a worker serves.
 const JOB_ENV: &str = "ODEON_JOB";
 
+/// The variable that tells a worker its part in the node's account of blobs.
+const BLOBS_ENV: &str = "ODEON_BLOBS";
+
 /// How to start a worker process.
 #[derive(Clone, Debug)]
 pub struct WorkerCommand {
@@ -248,7 +251,10 @@ impl Engine {
             WorkerMode::Processes(command) => self.start_process(process, command).await,
             WorkerMode::InProcess => self.start_inside(process).await,
         };
-        started.map_err(|error| not_placed(format!("a worker process did not start: {error}")))?;
+        if let Err(error) = started {
+            self.blobs.unshare(process);
+            return Err(not_placed(format!("a worker process did not start: {error}")));
+        }
         Ok(process)
     }
 
@@ -268,6 +274,7 @@ impl Engine {
             .envs(command.env.iter().map(|(name, value)| (name, value)))
             .env(WORKER_ENV, process.0.to_string())
             .env(JOB_ENV, &self.job)
+            .envs(self.blobs.share(process).map(|share| (BLOBS_ENV, share.to_string())))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
             .kill_on_drop(true)
@@ -332,6 +339,7 @@ impl Engine {
             limits: self.limits.clone(),
             types: self.types,
             workers: Workers::new(WorkerMode::InProcess),
+            blob_share: self.blobs.share(process),
         });
         let (_tell, exit) = watch::channel(None);
         let row = Worker { pid: None, exit, inside: Some(Arc::clone(&worker)) };
@@ -404,6 +412,7 @@ pub(crate) async fn serve(
         limits: limits.clone(),
         types,
         workers: Workers::new(WorkerMode::InProcess),
+        blob_share: std::env::var(BLOBS_ENV).ok().and_then(|share| share.parse().ok()),
     });
     let (reader, writer) = stream.into_split();
     let greeted =

@@ -1,1 +1,3 @@
 //! Harness shared by the tests in `tests/`: see each module.
+
+pub mod wires;

@@ -2,6 +2,8 @@
 //! keeps them alive, and what remains when a process is killed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use odeon::{
@@ -9,6 +11,7 @@ use odeon::{
     Recipient, Ref, Restart, Shape, System, WorkerCommand, WorkerMode, codec,
 };
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 macro_rules! messages {
     ($($name:ident { $($field:ident: $type:ty),* } -> $reply:ty;)*) => { $(
@@ -313,6 +316,28 @@ async fn over_the_quota_the_error_says_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_processes_of_a_node_share_one_quota_and_a_dead_one_gives_back() {
+    let system = system_with(|limits| limits.blob_bytes_quota = 8 << 20).await;
+    let blobs = system.blobs();
+    let (first, second) = (isolated(&system).await, isolated(&system).await);
+    let make = |name| Make { name: Some(name), len: 3 << 20, seed: 1 };
+    drop(first.ask(make(1)).await.unwrap().unwrap());
+    drop(second.ask(make(1)).await.unwrap().unwrap());
+    assert_eq!(blobs.stats().node_bytes, 6 << 20);
+    let refused = BlobError::Quota { asked: 3 << 20, used: 6 << 20, quota: 8 << 20 };
+    assert_eq!(blobs.writer(3 << 20).map(drop).unwrap_err(), refused);
+    assert_eq!(second.ask(make(2)).await.unwrap().unwrap_err(), refused);
+    assert!(system.kill_worker(system.process_of(first).unwrap()));
+    wait_for(&blobs, "its part comes back", |stats| stats.node_bytes == 3 << 20).await;
+    drop(second.ask(make(2)).await.unwrap().unwrap());
+    // Its place in the account is given to the next one.
+    let third = isolated(&system).await;
+    drop(third.ask(Make { name: Some(1), len: 2 << 20, seed: 1 }).await.unwrap().unwrap());
+    assert_eq!(blobs.stats().node_bytes, 8 << 20);
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn descriptors_and_mappings_do_not_pile_up() {
     let system = system().await;
     let blobs = system.blobs();
@@ -331,6 +356,159 @@ async fn descriptors_and_mappings_do_not_pile_up() {
     let pid = worker.ask(Pid {}).await.unwrap().to_string();
     assert_eq!((descriptors(&pid), mappings(&pid)), (1, 2), "one own slab, one of its node");
     system.shutdown().await;
+}
+
+/// Links two systems of this process; `tamper` sees every chunk of a blob on its way to `to`.
+async fn join(from: &System, to: &System, tamper: impl FnMut(&mut [u8]) + Send + 'static) {
+    let (ours, ours_far) = tokio::io::duplex(64 << 10);
+    let (theirs, theirs_far) = tokio::io::duplex(64 << 10);
+    let (ours_read, ours_write) = tokio::io::split(ours);
+    let (theirs_read, theirs_write) = tokio::io::split(theirs);
+    let (ours_far_read, ours_far_write) = tokio::io::split(ours_far);
+    let (theirs_far_read, theirs_far_write) = tokio::io::split(theirs_far);
+    tokio::spawn(relay(ours_far_read, theirs_far_write, tamper));
+    tokio::spawn(relay(theirs_far_read, ours_far_write, |_| ()));
+    let (here, there) = tokio::join!(
+        from.join_stream(ours_read, ours_write),
+        to.join_stream(theirs_read, theirs_write),
+    );
+    here.unwrap();
+    there.unwrap();
+}
+
+/// Passes frames on until either side ends.
+async fn relay(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut tamper: impl FnMut(&mut [u8]),
+) {
+    const CHUNK: u8 = 11;
+    const HEAD: usize = 1 + 8 + 8 + 8 + 4;
+    let mut frame = vec![];
+    while let Ok(length) = from.read_u32_le().await {
+        frame.resize(length as usize, 0);
+        if from.read_exact(&mut frame).await.is_err() {
+            break;
+        }
+        if frame[0] == CHUNK {
+            tamper(&mut frame[HEAD..]);
+        }
+        let sent = async {
+            to.write_u32_le(length).await?;
+            to.write_all(&frame).await
+        };
+        if sent.await.is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_node_gets_a_copy_that_its_processes_share() {
+    let (near, far) = (system().await, system().await);
+    let chunks = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&chunks);
+    join(&near, &far, move |_| drop(counting.fetch_add(1, Ordering::Relaxed))).await;
+    let (first, second) = (isolated(&far).await, isolated(&far).await);
+    let maker = isolated(&near).await;
+    let expected = sum(&pattern(3_000_001, 5));
+    // Made by a worker of one node, read by two workers of another.
+    let make = Make { name: None, len: 3_000_001, seed: 5 };
+    let blob = near.scope(async { maker.ask(make).await }).await.unwrap().unwrap();
+    for reader in [first, second] {
+        let keep = Keep { name: 1, blob: blob.clone(), open: true };
+        near.scope(async { reader.ask(keep).await }).await.unwrap().unwrap();
+        assert_eq!(reader.ask(SumKept { name: 1 }).await.unwrap(), Ok(expected));
+    }
+    assert_eq!(chunks.load(Ordering::Relaxed), 12, "the bytes crossed once");
+    assert_eq!(far.blobs().stats().blobs, 1, "the node has one copy");
+    assert_eq!(near.blobs().stats().blobs, 0, "the owner's node none");
+    for worker in [first, second] {
+        let stats = worker.ask(Stats {}).await.unwrap();
+        assert_eq!((stats.blobs, stats.mapped_slabs), (0, 1));
+    }
+    // The copy is passed on within its node, also when the owner is gone.
+    drop(blob);
+    assert!(near.kill_worker(near.process_of(maker).unwrap()));
+    near.scope(maker.down()).await;
+    let passed = first.ask(PassOn { name: 1, to: second.narrow() }).await.unwrap();
+    assert_eq!(passed, Ok(expected));
+    assert_eq!(chunks.load(Ordering::Relaxed), 12);
+    second.ask(Drop { name: 1 }).await.unwrap();
+    wait_for(&far.blobs(), "the copy ends with its readers", |stats| stats.blobs == 0).await;
+    far.shutdown().await;
+    near.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_chunk_is_sent_again_and_a_damaging_network_is_named() {
+    for (damages, outcome) in [(3, Ok(())), (usize::MAX, Err(()))] {
+        let (near, far) = (system().await, system().await);
+        let mut left = damages;
+        join(&near, &far, move |bytes| {
+            if left > 0 {
+                left -= 1;
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+            }
+        })
+        .await;
+        let reader = far.spawn::<Reader>(()).await.unwrap();
+        let bytes = pattern(2_000_000, 2);
+        let blob = near.blobs().copy_in(&bytes).unwrap();
+        let answer = near.scope(async { reader.ask(Sum { blob }).await }).await.unwrap();
+        match (answer, outcome) {
+            (Ok(answer), Ok(())) => assert_eq!(answer, sum(&bytes)),
+            (Err(BlobError::Corrupt { tries: 4, .. }), Err(())) => {}
+            (answer, _) => panic!("{damages} damages: {answer:?}"),
+        }
+        wait_for(&near.blobs(), "the owner is rid of it", |stats| stats.blobs == 0).await;
+        wait_for(&far.blobs(), "and the reader", |s| s.blobs == 0 && s.foreign == 0).await;
+        far.shutdown().await;
+        near.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_overtake_a_transfer_and_its_end_by_a_lost_node_is_told() {
+    let (near, far) = (system().await, system().await);
+    let chunks = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&chunks);
+    join(&near, &far, move |_| drop(counting.fetch_add(1, Ordering::Relaxed))).await;
+    let (reader, other) =
+        (far.spawn::<Reader>(()).await.unwrap(), far.spawn::<Reader>(()).await.unwrap());
+    let blob = near.blobs().writer(96 << 20).unwrap().seal();
+    let sum = Sum { blob: blob.clone() };
+    let system = near.clone();
+    let transfer =
+        tokio::spawn(async move { system.scope(async { reader.ask(sum).await }).await });
+    let mut answers = 0;
+    while !transfer.is_finished() {
+        near.scope(async { other.ask(Pid {}).await }).await.unwrap();
+        let under_way = 1..(96 << 20) / (256 << 10);
+        answers += usize::from(under_way.contains(&chunks.load(Ordering::Relaxed)));
+    }
+    // Each would have waited for the rest of the transfer.
+    assert!(answers > 20, "{answers} answers came during the transfer");
+    transfer.await.unwrap().unwrap().unwrap();
+
+    let reader = far.spawn::<Reader>(()).await.unwrap();
+    let keep = Keep { name: 1, blob, open: false };
+    near.scope(async { reader.ask(keep).await }).await.unwrap().unwrap();
+    let before = chunks.load(Ordering::Relaxed);
+    let system = far.clone();
+    let cut = tokio::spawn(async move {
+        system.scope(async { reader.ask(SumKept { name: 1 }).await }).await
+    });
+    while chunks.load(Ordering::Relaxed) == before {
+        assert!(!cut.is_finished(), "it begins with a chunk");
+        tokio::task::yield_now().await;
+    }
+    near.shutdown().await;
+    let error = cut.await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, BlobError::Gone { .. }), "{error}");
+    far.shutdown().await;
 }
 
 /// Open slabs of a process.

@@ -16,6 +16,7 @@
 //!   bytes are never copied.
 //! - [`Leases`] is the owner's book of who still reads what. It is pure: the engine tells it of
 //!   grants, releases and deaths, and drops the [`Region`]s that it gives back.
+//! - A [`Ledger`] is one quota that several processes share.
 //!
 //! What this crate does not know: messages, links, actors, tokio. Everything is synchronous, and
 //! only the first use of memory (its page faults) takes longer than microseconds.
@@ -46,6 +47,7 @@
 
 mod arena;
 mod leases;
+mod ledger;
 mod mapper;
 mod mapping;
 mod name;
@@ -54,5 +56,6 @@ mod space;
 
 pub use arena::{Align, Arena, ArenaError, ArenaOptions, ArenaStats, BlobWriter, Region};
 pub use leases::{Leases, NotHeld};
+pub use ledger::{LEDGER_SLOTS, Ledger, LedgerName};
 pub use mapper::{MapError, Mapped, Mapper, MapperStats};
 pub use name::RegionName;

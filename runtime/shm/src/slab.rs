@@ -24,7 +24,7 @@ use rustix::{
 };
 
 use crate::{
-    MapError, RegionName,
+    LedgerName, MapError, RegionName,
     mapping::{Access, CHUNK, Mapping},
 };
 
@@ -123,6 +123,55 @@ pub(crate) fn open_foreign(name: &RegionName) -> Result<Mapping, MapError> {
         });
     }
     Mapping::new(fd.as_fd(), len, Access::Read).map_err(fail("mapping a slab"))
+}
+
+/// Seals of memory that several processes write: the size is fixed, and nothing else can be.
+const SHARED_SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+/// Makes memory of at least `len` bytes, all zero, that other processes may write as well.
+pub(crate) fn create_shared(len: usize) -> Result<(OwnedFd, Mapping, LedgerName), Errno> {
+    let ledger = unique();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = memfd_create(ledger_name(ledger), flags)?;
+    ftruncate(&fd, len as u64)?;
+    fcntl_add_seals(&fd, SHARED_SEALS)?;
+    let mapping = Mapping::new(fd.as_fd(), len, Access::Write)?;
+    let name = LedgerName { owner_pid: std::process::id(), ledger, fd: fd.as_raw_fd() };
+    Ok((fd, mapping, name))
+}
+
+/// Opens memory that [`create_shared`] made in another process, after proving that it can't shrink.
+pub(crate) fn open_shared(name: &LedgerName, len: usize) -> Result<Mapping, MapError> {
+    let fail = |doing| {
+        move |errno: Errno| MapError::Os {
+            doing,
+            source: errno.into(),
+        }
+    };
+    // By path only at first: opening a pipe or a device that took over the number has side effects.
+    let link = format!("/proc/{}/fd/{}", name.owner_pid, name.fd);
+    let handle = openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(fail("reaching a ledger in its owner"))?;
+    let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    let target = readlinkat(CWD, &link, Vec::new()).map_err(fail("reading a descriptor's name"))?;
+    let expected = format!("/memfd:{} (deleted)", ledger_name(name.ledger));
+    if target.to_bytes() != expected.as_bytes() {
+        return Err(fail("finding a ledger")(Errno::NOENT));
+    }
+    let fd = openat(CWD, link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(fail("opening a ledger"))?;
+    let seals = fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
+    let stat = fstat(&fd).map_err(fail("reading a ledger's size"))?;
+    if !seals.contains(SHARED_SEALS) || stat.st_size != len as i64 {
+        return Err(fail("checking a ledger")(Errno::INVAL));
+    }
+    Mapping::new(fd.as_fd(), len, Access::Write).map_err(fail("mapping a ledger"))
+}
+
+fn ledger_name(id: u64) -> String {
+    format!("odeon-ledger-{id:016x}")
 }
 
 /// Whether the owner still has the slab under the descriptor that `name` gives.

@@ -29,7 +29,7 @@ impl Handle {
     }
 }
 
-/// What a process asks the owner of a blob.
+/// What a process asks another about blobs; the owner, where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum BlobRequest {
     /// The handle has arrived: a lease for me, in exchange for the pin of the journey.
@@ -40,6 +40,12 @@ pub(crate) enum BlobRequest {
     Release { serial: u64 },
     /// I am passing the handle on: pin it for the journey.
     Pin { serial: u64, ticket: u64, arrivals: u32, lasts: Duration },
+    /// To my own node: make a copy of this blob of another node, for me to map.
+    Bring { origin: Handle },
+    /// To the owner's node: send me these chunks.
+    Read { origin: Handle, transfer: u64, first: u64, count: u64, chunk_bytes: u64 },
+    /// I need no more of it. Not answered.
+    Fetched { transfer: u64 },
 }
 
 thread_local!(static ARRIVALS: Cell<u32> = const { Cell::new(0) });

@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use futures::FutureExt;
 use futures::future::Shared;
 use odeon_shm::{MapError, Mapped};
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
 
 use super::handle::{self, BlobRequest, Handle};
-use super::{BlobError, BlobView};
+use super::{Blob, BlobError, BlobView, stream};
 use crate::clock::Clock;
 use crate::engine::Engine;
+use crate::id::ProcessId;
 use crate::wire::{Answer, Frame, Request};
 
 /// One per process and blob; handles and views share it, and its drop gives the lease back.
@@ -21,6 +22,8 @@ pub(crate) struct Lease {
     /// The owner's answer; `None` when it could not be asked.
     granted: Option<Shared<oneshot::Receiver<Answer>>>,
     mapped: OnceLock<Mapped>,
+    /// The copy on this node of a blob of another one.
+    copy: OnceCell<Blob>,
     /// How the owner ended.
     died: OnceLock<String>,
 }
@@ -40,7 +43,7 @@ impl Lease {
         if let Some(lease) = known.as_ref().filter(|lease| !lease.is_refused()) {
             drop(leases);
             if handle.ticket != 0 {
-                engine.tell_owner(handle, BlobRequest::Arrived { ticket: handle.ticket });
+                engine.tell_owner(handle.owner, BlobRequest::Arrived { ticket: handle.ticket });
             }
             return Arc::clone(lease);
         }
@@ -52,6 +55,7 @@ impl Lease {
             engine: Arc::downgrade(engine),
             granted,
             mapped: OnceLock::new(),
+            copy: OnceCell::new(),
             died: OnceLock::new(),
         });
         leases.insert((handle.owner, serial), Arc::downgrade(&lease));
@@ -80,9 +84,12 @@ impl Lease {
 
     /// See [`Blob::open`](super::Blob::open).
     pub(super) async fn open(self: &Arc<Self>) -> Result<BlobView, BlobError> {
-        let engine = self.engine.upgrade().ok_or(BlobError::NoSystem)?;
         if let Some(mapped) = self.mapped.get() {
             return Ok(BlobView::mapped(mapped.clone(), self));
+        }
+        let engine = self.engine.upgrade().ok_or(BlobError::NoSystem)?;
+        if self.handle.domain != engine.domain() {
+            return Box::pin(self.brought(&engine).await?.open()).await;
         }
         if !self.is_pinned_for_now(&engine) {
             self.wait_until_granted(&engine).await?;
@@ -90,6 +97,18 @@ impl Lease {
         let mapped = self.map(&engine).await?;
         let mapped = self.mapped.get_or_init(|| mapped);
         Ok(BlobView::mapped(mapped.clone(), self))
+    }
+
+    /// The copy of this node, which is made when it is not there yet.
+    pub(super) async fn brought(&self, engine: &Arc<Engine>) -> Result<&Blob, BlobError> {
+        let bringing = || async {
+            let brought = Box::pin(stream::bring(engine, self.handle)).await;
+            brought.map_err(|error| match error {
+                BlobError::Gone { why, .. } => self.gone(&why),
+                other => other,
+            })
+        };
+        self.copy.get_or_try_init(bringing).await
     }
 
     /// Whether the pin of the journey lasts until the owner has surely heard of our lease, so that
@@ -153,6 +172,10 @@ impl Lease {
     /// A handle that may leave this process now. The owner is asked to pin it for the journey; until
     /// it has confirmed, this process keeps its own lease.
     pub(super) fn depart(self: &Arc<Self>) -> Handle {
+        // A copy is nearer to whoever is near to us.
+        if let Some(copy) = self.copy.get() {
+            return copy.depart();
+        }
         let adrift = Handle { ticket: 0, pinned_until: 0, ..self.handle };
         let Some(engine) = self.engine.upgrade() else { return adrift };
         let ticket = crate::random::number() | 1;
@@ -187,16 +210,17 @@ impl Drop for Lease {
             }
         }
         if !self.is_refused() {
-            engine.tell_owner(self.handle, BlobRequest::Release { serial: self.handle.serial() });
+            let release = BlobRequest::Release { serial: self.handle.serial() };
+            engine.tell_owner(self.handle.owner, release);
         }
         engine.blobs.note_change();
     }
 }
 
 impl Engine {
-    /// Tells the owner of a blob something that needs no answer.
-    fn tell_owner(&self, handle: Handle, news: BlobRequest) {
-        let (from, to) = (self.process, handle.owner);
+    /// Tells the owner of a blob, or its node, something that needs no answer.
+    pub(super) fn tell_owner(&self, to: ProcessId, news: BlobRequest) {
+        let from = self.process;
         self.send_to(to, &Frame::Request { request: 0, from, to, body: Request::Blob(news) });
     }
 }

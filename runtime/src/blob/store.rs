@@ -13,14 +13,15 @@ use tokio::sync::Notify;
 use super::book::{Book, Journey};
 use super::handle::{self, BlobRequest, Handle};
 use super::lease::Lease;
-use super::quota::{Account, Charge};
+use super::quota::{Account, Charge, Share};
+use super::stream::{self, Streams};
 use super::{BlobError, BlobStats, BlobWriter};
 use crate::clock::{Clock, Timestamp};
 use crate::engine::Engine;
 use crate::failure::ProcessExit;
 use crate::id::ProcessId;
 use crate::limits::Limits;
-use crate::wire::Answer;
+use crate::wire::{Answer, Chunk};
 
 /// See the module.
 pub(crate) struct Store {
@@ -33,6 +34,7 @@ pub(crate) struct Store {
     next_due: AtomicU64,
     pub(super) mapper: Mapper,
     pub(super) leases: Mutex<HashMap<(ProcessId, u64), Weak<Lease>>>,
+    pub(super) streams: Streams,
     changed: Arc<Notify>,
     engine: OnceLock<Weak<Engine>>,
 }
@@ -44,7 +46,7 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    pub(crate) fn new(process: ProcessId, limits: &Limits) -> Arc<Self> {
+    pub(crate) fn new(process: ProcessId, limits: &Limits, share: Option<Share>) -> Arc<Self> {
         // The quota is the node's, so the account keeps it and not the arena.
         let changed = Arc::new(Notify::new());
         let options = ArenaOptions { quota_bytes: u64::MAX, ..ArenaOptions::default() };
@@ -52,11 +54,12 @@ impl Store {
             process,
             transit: limits.blob_transit,
             arena: Arena::new(options),
-            account: Account::new(limits.blob_bytes_quota, Arc::clone(&changed)),
+            account: Account::new(share, limits.blob_bytes_quota, Arc::clone(&changed)),
             book: Mutex::default(),
             next_due: AtomicU64::new(u64::MAX),
             mapper: Mapper::new(),
             leases: Mutex::default(),
+            streams: Streams::default(),
             changed,
             engine: OnceLock::new(),
         })
@@ -64,6 +67,16 @@ impl Store {
 
     pub(crate) fn attach(&self, engine: &Arc<Engine>) {
         self.engine.get_or_init(|| Arc::downgrade(engine));
+    }
+
+    /// A part of this node's account for a new worker.
+    pub(crate) fn share(&self, worker: ProcessId) -> Option<Share> {
+        self.account.share(worker)
+    }
+
+    /// A worker did not start: its part comes back.
+    pub(crate) fn unshare(&self, worker: ProcessId) {
+        self.account.process_down(worker);
     }
 
     pub(super) fn writer(self: &Arc<Self>, len: usize) -> Result<BlobWriter, BlobError> {
@@ -117,8 +130,13 @@ impl Store {
         own
     }
 
-    /// A question from another process.
-    pub(crate) fn serve(&self, from: ProcessId, ask: BlobRequest) -> Option<Answer> {
+    /// A chunk for this process has come.
+    pub(crate) fn take_chunk(&self, chunk: Chunk) {
+        self.streams.take(chunk);
+    }
+
+    /// A question to the owner of a blob.
+    fn serve_book(&self, from: ProcessId, ask: BlobRequest) -> Option<Answer> {
         let (alive, ended) = {
             let mut book = self.book.lock();
             match ask {
@@ -134,6 +152,9 @@ impl Store {
                     self.note_due(&book);
                     (Some(alive), None)
                 }
+                BlobRequest::Bring { .. }
+                | BlobRequest::Read { .. }
+                | BlobRequest::Fetched { .. } => (None, None),
             }
         };
         drop(ended);
@@ -175,6 +196,8 @@ impl Store {
     pub(crate) fn process_down(&self, exit: &ProcessExit) {
         let ended = self.book.lock().died(exit.process);
         drop(ended);
+        self.streams.process_down(exit.process);
+        self.account.process_down(exit.process);
         let lost: Vec<_> = {
             let leases = self.leases.lock();
             let of_it = leases.iter().filter(|((owner, _), _)| *owner == exit.process);
@@ -192,6 +215,28 @@ impl Store {
         let book = std::mem::take(&mut *self.book.lock());
         drop(book);
         self.note_change();
+    }
+}
+
+impl Engine {
+    /// A question about blobs from another process.
+    pub(crate) fn serve_blob(self: &Arc<Self>, request: u64, from: ProcessId, ask: BlobRequest) {
+        match ask {
+            BlobRequest::Bring { origin } => {
+                let engine = Arc::clone(self);
+                self.spawn_task(async move {
+                    let outcome = stream::bring_for(&engine, origin).await;
+                    engine.answer(request, from, Answer::Brought(outcome));
+                });
+            }
+            BlobRequest::Read { .. } => self.serve_read(request, from, ask),
+            BlobRequest::Fetched { transfer } => self.blobs.streams.finish(from, transfer),
+            _ => {
+                if let Some(answer) = self.blobs.serve_book(from, ask) {
+                    self.answer(request, from, answer);
+                }
+            }
+        }
     }
 }
 

@@ -276,7 +276,8 @@ impl Engine {
         link.push(&Frame::Request { request, from: self.process, to: process, body }, false);
         row.place = Place::At(process);
         row.ended = false;
-        for call in row.backlog.drain(..) {
+        for mut call in row.backlog.drain(..) {
+            call.at = process;
             if call.call != 0 {
                 if call.from == self.process {
                     self.pending.sent_via(call.call, link.peer);
@@ -406,17 +407,18 @@ impl Engine {
         incarnation: Option<Incarnation>,
         reason: Reason,
     ) {
-        let (parent, incarnation, watchers) = {
+        let (parent, down, watchers) = {
             let Some(mut row) = self.members.rows.get_mut(&id) else { return };
             if row.ended || incarnation.is_some_and(|incarnation| incarnation != row.incarnation) {
                 return;
             }
             row.ended = true;
-            (row.parent, row.incarnation, std::mem::take(&mut row.watchers))
+            let down = Down { id, incarnation: row.incarnation, reason };
+            // Whoever looks at the row from now on finds out why.
+            self.note_down(down.clone());
+            (row.parent, down, std::mem::take(&mut row.watchers))
         };
-        let down = Down { id, incarnation, reason };
         tracing::debug!(%down, "a life ended");
-        self.note_down(down.clone());
         for watcher in watchers {
             // A watcher that is gone needs no notice.
             let _ = watcher.send(down.clone());
@@ -539,8 +541,12 @@ impl Engine {
             }
             Place::Nowhere => {}
         }
+        let mut watchers = watchers;
         if keep_mail {
             self.note_down(down.clone());
+            if let Some(mut row) = self.members.rows.get_mut(&id) {
+                watchers.append(&mut row.watchers);
+            }
         }
         for watcher in watchers {
             let _ = watcher.send(down.clone());
@@ -594,7 +600,8 @@ impl Engine {
         let here = id.home == self.process;
         let mut known = !here;
         if here && let Some(mut row) = self.members.rows.get_mut(&id) {
-            known = !row.ended;
+            // While it is being ended, nobody can say why yet.
+            known = !row.ended || self.obituary(id).incarnation < row.incarnation;
             if known {
                 row.watchers.push(tell);
             }

@@ -62,6 +62,13 @@ impl Engine {
                     let _ = requested.answer.send(body);
                 }
             }
+            Frame::Chunk(chunk) => {
+                if chunk.to == self.process {
+                    self.blobs.take_chunk(chunk);
+                } else {
+                    self.send_to(chunk.to, &Frame::Chunk(chunk));
+                }
+            }
             Frame::Fact(fact) => self.learn(link, fact),
             Frame::Beat | Frame::After(_) => {}
             Frame::Hello(_) => link.close("it said hello twice"),
@@ -73,18 +80,34 @@ impl Engine {
             return remote::receive(self, &cell, call);
         }
         if call.from == self.process {
-            // It came back: nobody on the way knows the actor.
-            return self.refuse_call(&call, AskError::Dead(self.obituary(call.to)));
+            // It came back. Its home may have said that a worker of this node hosts the actor.
+            return match self.links.get(&call.at).map(|link| Arc::clone(&link)) {
+                Some(link) => {
+                    if call.call != 0 {
+                        self.pending.sent_via(call.call, link.peer);
+                    }
+                    link.push(&Frame::Call(call), true);
+                }
+                None => self.refuse_call(&call, AskError::Dead(self.obituary(call.to))),
+            };
         }
         self.pass_on(call);
     }
 
     /// Sends a call of another process on its way.
-    fn pass_on(self: &Arc<Self>, call: Call) {
+    fn pass_on(self: &Arc<Self>, mut call: Call) {
         let to = call.to;
         let target = match self.members.place_of(to, self.process) {
-            super::family::PlaceOf::At(process) => process,
-            super::family::PlaceOf::Elsewhere => to.home,
+            super::family::PlaceOf::At(process) => {
+                call.at = process;
+                process
+            }
+            // On the way from its home to the process that hosts it.
+            super::family::PlaceOf::Elsewhere if self.routes_to(call.at) => call.at,
+            super::family::PlaceOf::Elsewhere => {
+                call.at = ProcessId(0);
+                to.home
+            }
             super::family::PlaceOf::Nowhere => {
                 match self.members.hold(call, self.limits.backlog_messages_max) {
                     Ok(()) => {}
@@ -118,8 +141,9 @@ impl Engine {
         if let Some((_, (neighbour, _))) = self.forwards.remove(&(from, call)) {
             self.send_to(neighbour, &Frame::Cancel { call, from, to });
         }
-        // A message in a mailbox is refused by its own deadline, which has passed for most cancelled
-        // calls; a search through the mailbox would cost more than it saves.
+        if let Some(cell) = self.cells.get(&to) {
+            cell.withdraw(from, call);
+        }
     }
 
     /// A question from another engine.
@@ -184,11 +208,7 @@ impl Engine {
                 let outcome = self.lookup_here(&job, &name);
                 self.answer(request, from, Answer::Name(outcome));
             }
-            Request::Blob(ask) => {
-                if let Some(answer) = self.blobs.serve(from, ask) {
-                    self.answer(request, from, answer);
-                }
-            }
+            Request::Blob(ask) => self.serve_blob(request, from, ask),
             Request::Inspect => {
                 self.answer(request, from, Answer::Inspected(crate::inspect::actors(self)));
             }

@@ -1,10 +1,9 @@
 //! The wrapper around a kameo actor.
 
-use std::convert::Infallible;
 use std::fmt;
 
 use kameo::actor::{ActorRef, Spawn};
-use kameo::error::{ActorStopReason, HookError, PanicError, SendError};
+use kameo::error::{ActorStopReason, HookError, Infallible, PanicError, SendError};
 use kameo::message::Message as KameoMessage;
 use kameo::reply::Reply;
 use serde::Serialize;

@@ -227,12 +227,12 @@ async fn a_system_that_ends_gives_its_port_back() {
         node(cluster.issue("b").unwrap()).await,
     );
     a.join(b.address().unwrap()).await.unwrap();
-    let link = b
-        .engine()
-        .links
-        .get(&a.engine().process)
-        .map(|link| Arc::clone(&link))
+    // The side that was joined may be a moment behind.
+    Clock::timeout(PATIENCE, linked(b.engine(), a.engine().process))
+        .await
+        .unwrap()
         .unwrap();
+    let link = Arc::clone(&b.engine().links.get(&a.engine().process).unwrap());
     let address = a.address().unwrap();
     a.shutdown().await;
     Clock::timeout(PATIENCE, link.closed())

@@ -1,0 +1,231 @@
+//! What stands between the role actors and the arithmetic: engines that train and engines that
+//! generate. The actors know these traits; what computes is chosen by an [`EngineSpec`].
+
+pub mod compute;
+pub mod scripted;
+
+use std::path::Path;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Failure, Shape};
+
+use crate::trajectory::{Batch, Order, SampleId, Version};
+
+/// Which engine an actor builds for itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub enum EngineSpec {
+    /// Real training and generation.
+    Compute(Box<compute::ComputeSpec>),
+    /// A script in place of a model, with real time costs: for tests of the graph itself.
+    Scripted(scripted::Script),
+}
+
+/// What one optimiser step did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct StepStats {
+    /// The loss.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Tokens trained on.
+    pub tokens: u64,
+    /// Mean entropy per response token, in nats.
+    pub entropy: f64,
+    /// Mean divergence from the sampling policy, in nats.
+    pub approximate_kl: f64,
+    /// Part of the tokens whose gradient the trust region stopped.
+    pub clip_fraction: f64,
+}
+
+/// Per-token inputs that other actors contribute to a step, in the order of the batch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Signals {
+    /// Log-probabilities of the response tokens under the reference; empty without one.
+    pub reference: Vec<Vec<f32>>,
+    /// Advantages of the response tokens.
+    pub advantages: Vec<Vec<f32>>,
+}
+
+/// The result of answering held-out problems.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct EvalStats {
+    /// Problems answered.
+    pub problems: u64,
+    /// Of these, right.
+    pub correct: u64,
+}
+
+impl EvalStats {
+    /// Part of the problems answered right, from 0 to 1.
+    #[must_use]
+    pub fn accuracy(&self) -> f64 {
+        if self.problems == 0 { 0.0 } else { self.correct as f64 / self.problems as f64 }
+    }
+}
+
+/// Trains the policy.
+pub trait TrainEngine: Send + Sync {
+    /// One supervised step on worked solutions; `step` counts from 1.
+    ///
+    /// # Errors
+    /// The step cannot be computed.
+    fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure>;
+
+    /// One step of the objective on a batch.
+    ///
+    /// # Errors
+    /// The step cannot be computed.
+    fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure>;
+
+    /// Answers held-out problems greedily with the present weights.
+    ///
+    /// # Errors
+    /// Generation failed.
+    fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure>;
+
+    /// The number of bytes of the weights that rollouts load.
+    fn weight_bytes(&self) -> usize;
+
+    /// Writes the weights that rollouts load.
+    ///
+    /// # Errors
+    /// The weights cannot be made.
+    fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure>;
+
+    /// Saves all that is needed to go on.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    fn save(&mut self, folder: &Path, progress: &Progress) -> Result<(), Failure>;
+
+    /// Goes back to what was saved; `None` when nothing was.
+    ///
+    /// # Errors
+    /// The folder is there, but broken.
+    fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure>;
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Progress {
+    /// Supervised steps done.
+    pub warmup: u64,
+    /// Optimiser steps of the reinforcement done; the version of the weights.
+    pub version: Version,
+}
+
+/// Rates sequences token by token: the reference (log-probabilities) and the critic (values).
+pub trait ScoreEngine: Send + Sync {
+    /// One number per response token for each trajectory of the batch.
+    ///
+    /// # Errors
+    /// The scores cannot be computed.
+    fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure>;
+
+    /// Learns the returns, one per response token; gives the loss. A reference does not learn.
+    ///
+    /// # Errors
+    /// The step cannot be computed.
+    fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure>;
+
+    /// Saves all that is needed to go on.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    fn save(&mut self, folder: &Path) -> Result<(), Failure>;
+
+    /// Goes back to what was saved, if anything was.
+    ///
+    /// # Errors
+    /// The folder is there, but broken.
+    fn restore(&mut self, folder: &Path) -> Result<(), Failure>;
+}
+
+/// A response that a rollout engine has finished.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    /// Which sample.
+    pub id: SampleId,
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// Their log-probabilities under the weights that made them, in nats.
+    pub log_probs: Vec<f32>,
+}
+
+/// Generates responses, many at once.
+pub trait RolloutEngine: Send + Sync {
+    /// Takes new weights. Only called while nothing is active, so that a response has one version.
+    ///
+    /// # Errors
+    /// The bytes are no weights of this model.
+    fn load(&mut self, weights: &[u8]) -> Result<(), Failure>;
+
+    /// How many more orders can be worked on at once.
+    fn free_slots(&self) -> usize;
+
+    /// Responses under way.
+    fn active(&self) -> usize;
+
+    /// Begins a response.
+    ///
+    /// # Errors
+    /// The prompt does not fit.
+    fn admit(&mut self, order: &Order) -> Result<(), Failure>;
+
+    /// Moves all active responses on by one token; gives those that are finished.
+    ///
+    /// # Errors
+    /// Generation failed.
+    fn step(&mut self) -> Result<Vec<Response>, Failure>;
+}
+
+impl EngineSpec {
+    /// Builds a trainer's engine.
+    ///
+    /// # Errors
+    /// The model cannot be made or loaded.
+    pub fn trainer(&self) -> Result<Box<dyn TrainEngine>, Failure> {
+        Ok(match self {
+            Self::Compute(spec) => Box::new(compute::Trainer::new(spec)?),
+            Self::Scripted(script) => Box::new(scripted::ScriptedTrainer::new(script)),
+        })
+    }
+
+    /// Builds a rollout's engine.
+    ///
+    /// # Errors
+    /// The model cannot be made.
+    pub fn rollout(&self) -> Result<Box<dyn RolloutEngine>, Failure> {
+        Ok(match self {
+            Self::Compute(spec) => Box::new(compute::Rollout::new(spec)?),
+            Self::Scripted(script) => Box::new(scripted::ScriptedRollout::new(script)),
+        })
+    }
+
+    /// Builds a reference's engine.
+    ///
+    /// # Errors
+    /// The model cannot be made or loaded.
+    pub fn reference(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
+        Ok(match self {
+            Self::Compute(spec) => Box::new(compute::Reference::new(spec)?),
+            Self::Scripted(_) => Box::new(scripted::ScriptedScores),
+        })
+    }
+
+    /// Builds a critic's engine.
+    ///
+    /// # Errors
+    /// The model cannot be made or loaded.
+    pub fn critic(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
+        Ok(match self {
+            Self::Compute(spec) => Box::new(compute::Critic::new(spec)?),
+            Self::Scripted(_) => Box::new(scripted::ScriptedScores),
+        })
+    }
+}

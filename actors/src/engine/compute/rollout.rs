@@ -1,0 +1,202 @@
+//! Generation with continuous batching.
+
+use odeon::Failure;
+use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling as Draws};
+use odeon_algorithms::model::ModelConfig;
+use odeon_gpu::Cpu;
+
+use super::{ComputeSpec, ModelSource, Sampling, read_model};
+use crate::engine::{Response, RolloutEngine};
+use crate::trajectory::{Order, SampleId};
+
+impl ComputeSpec {
+    /// The architecture, without the weights.
+    fn architecture(&self) -> Result<ModelConfig, Failure> {
+        match &self.source {
+            ModelSource::Fresh(config) => Ok(config.clone()),
+            ModelSource::Load(path) => {
+                let model = super::build(&read_model(path)?, Cpu::new(self.threads), false)?;
+                Ok(model.config().clone())
+            }
+        }
+    }
+
+    fn generator(&self) -> Result<Generator, Failure> {
+        let options = GeneratorConfig {
+            slots: self.slots,
+            max_tokens: self.context,
+            ..GeneratorConfig::default()
+        };
+        Generator::new(Cpu::new(self.threads), self.architecture()?, options).map_err(Failure::error)
+    }
+}
+
+/// The log-probabilities that the trainer compares with: those of the distribution that was drawn
+/// from, unless nucleus sampling cut it, which training cannot repeat.
+pub(super) const fn trains_at_temperature(sampling: Sampling) -> bool {
+    sampling.top_p >= 1.0
+}
+
+/// A rollout's engine.
+#[derive(Debug)]
+pub struct Rollout {
+    generator: Generator,
+    sampling: Sampling,
+    stop: u32,
+    seed: u64,
+}
+
+impl Rollout {
+    /// A rollout whose weights are still to come.
+    ///
+    /// # Errors
+    /// The model's description is wrong.
+    pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
+        Ok(Self {
+            generator: spec.generator()?,
+            sampling: spec.sampling,
+            stop: spec.tokenizer.eos(),
+            seed: spec.seed,
+        })
+    }
+}
+
+impl RolloutEngine for Rollout {
+    fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
+        let (values, rest) = weights.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(Failure::error("the weights are not whole numbers of 4 bytes"));
+        }
+        let flat: Vec<f32> = values.iter().map(|four| f32::from_le_bytes(*four)).collect();
+        self.generator.load_flat(&flat).map_err(Failure::error)
+    }
+
+    fn free_slots(&self) -> usize {
+        self.generator.free()
+    }
+
+    fn active(&self) -> usize {
+        self.generator.active() + self.generator.queued()
+    }
+
+    fn admit(&mut self, order: &Order) -> Result<(), Failure> {
+        let SampleId { group, sample } = order.id;
+        let id = (group << SAMPLE_BITS) | u64::from(sample);
+        let request = Request {
+            id,
+            prompt: order.prompt.clone(),
+            max_new_tokens: self.sampling.response_max,
+            sampling: Draws {
+                temperature: self.sampling.temperature,
+                top_p: self.sampling.top_p,
+                stop: vec![self.stop],
+            },
+            seed: self.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            resumed: 0,
+        };
+        self.generator.submit(request).map_err(Failure::error)
+    }
+
+    fn step(&mut self) -> Result<Vec<Response>, Failure> {
+        let finished = self.generator.step().into_iter().map(|sampled| Response {
+            id: SampleId {
+                group: sampled.id >> SAMPLE_BITS,
+                sample: (sampled.id & ((1 << SAMPLE_BITS) - 1)) as u32,
+            },
+            tokens: sampled.tokens,
+            log_probs: if trains_at_temperature(self.sampling) {
+                sampled.sampling_logprobs
+            } else {
+                sampled.logprobs
+            },
+        });
+        Ok(finished.collect())
+    }
+}
+
+/// Answers many prompts and waits for all.
+#[derive(Debug)]
+pub struct Sampler {
+    generator: Generator,
+    sampling: Sampling,
+    stop: u32,
+}
+
+impl Sampler {
+    /// Takes the likeliest token each time.
+    ///
+    /// # Errors
+    /// The model's description is wrong.
+    pub fn greedy(spec: &ComputeSpec) -> Result<Self, Failure> {
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, ..spec.sampling };
+        Self::new(spec, sampling)
+    }
+
+    /// Draws as told.
+    ///
+    /// # Errors
+    /// The model's description is wrong.
+    pub fn new(spec: &ComputeSpec, sampling: Sampling) -> Result<Self, Failure> {
+        Ok(Self { generator: spec.generator()?, sampling, stop: spec.tokenizer.eos() })
+    }
+
+    /// A sampler of a model that is described by hand.
+    ///
+    /// # Errors
+    /// The architecture contradicts itself.
+    pub fn of(
+        config: ModelConfig,
+        cpu: Cpu,
+        sampling: Sampling,
+        stop: u32,
+        slots: usize,
+        context: usize,
+    ) -> Result<Self, Failure> {
+        let options = GeneratorConfig { slots, max_tokens: context, ..GeneratorConfig::default() };
+        let generator = Generator::new(cpu, config, options).map_err(Failure::error)?;
+        Ok(Self { generator, sampling, stop })
+    }
+
+    /// Takes weights in the order of the model's layout.
+    ///
+    /// # Errors
+    /// They are of another model.
+    pub fn load(&mut self, flat: &[f32]) -> Result<(), Failure> {
+        self.generator.load_flat(flat).map_err(Failure::error)
+    }
+
+    /// The responses, in the order of the prompts, without the token that ended them.
+    ///
+    /// # Errors
+    /// A prompt does not fit.
+    pub fn answer(&mut self, prompts: &[Vec<u32>]) -> Result<Vec<Vec<u32>>, Failure> {
+        for (id, prompt) in (0u64..).zip(prompts) {
+            let request = Request {
+                id,
+                prompt: prompt.clone(),
+                max_new_tokens: self.sampling.response_max,
+                sampling: Draws {
+                    temperature: self.sampling.temperature,
+                    top_p: self.sampling.top_p,
+                    stop: vec![self.stop],
+                },
+                seed: id,
+                resumed: 0,
+            };
+            self.generator.submit(request).map_err(Failure::error)?;
+        }
+        let mut answers = vec![vec![]; prompts.len()];
+        while !self.generator.is_idle() {
+            for mut sampled in self.generator.step() {
+                if sampled.tokens.last() == Some(&self.stop) {
+                    sampled.tokens.pop();
+                }
+                answers[sampled.id as usize] = sampled.tokens;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// A request's number holds group and sample; groups are far below 2^44.
+const SAMPLE_BITS: u32 = 20;

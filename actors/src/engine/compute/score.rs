@@ -1,0 +1,162 @@
+//! Engines that rate tokens: the frozen reference and the learning critic.
+
+use std::path::Path;
+
+use odeon::Failure;
+use odeon_algorithms::model::{Scorer, TokenScores};
+use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
+use odeon_algorithms::train::{TokenGradients, TrainConfig, Trainer as Optimizer};
+
+use super::{ComputeSpec, ModelSource, checkpoint, export, micro_batches, pack, tokens_of};
+use crate::engine::{Progress, ScoreEngine};
+use crate::trajectory::Batch;
+
+/// Log-probabilities under the policy as it was before the reinforcement.
+#[derive(Debug)]
+pub struct Reference {
+    scorer: Scorer,
+}
+
+impl Reference {
+    /// Loads the policy that the trainer saved after its supervised steps, or the first weights when
+    /// there were none.
+    ///
+    /// # Errors
+    /// The model cannot be made or loaded.
+    pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
+        let saved = ModelSource::Load(spec.base.clone());
+        let source = if spec.base.exists() { &saved } else { &spec.source };
+        Ok(Self { scorer: Scorer::new(spec.model(source, false)?) })
+    }
+}
+
+/// The rows of a batch: tokens and length of the prompt.
+fn rows(batch: &Batch) -> Vec<(Vec<u32>, usize)> {
+    batch.trajectories.iter().map(|t| (tokens_of(t), t.prompt.len())).collect()
+}
+
+fn response_lengths(batch: &Batch) -> Vec<usize> {
+    batch.trajectories.iter().map(|t| t.response.len()).collect()
+}
+
+/// Cuts numbers per token into sequences.
+fn cut(numbers: &[f32], lengths: &[usize]) -> Vec<Vec<f32>> {
+    let mut rest = numbers;
+    lengths
+        .iter()
+        .map(|length| {
+            let (one, more) = rest.split_at(*length);
+            rest = more;
+            one.to_vec()
+        })
+        .collect()
+}
+
+impl ScoreEngine for Reference {
+    fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
+        let (rows, lengths) = (rows(batch), response_lengths(batch));
+        let mut scores = vec![];
+        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+            let micro = pack(&rows[range.clone()])?;
+            scores.extend(cut(&self.scorer.logprobs(&micro).logprobs, &lengths[range]));
+        }
+        Ok(scores)
+    }
+
+    fn learn(&mut self, _batch: &Batch, _returns: &[Vec<f32>]) -> Result<f64, Failure> {
+        Err(Failure::error("a reference does not learn"))
+    }
+
+    fn save(&mut self, _folder: &Path) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn restore(&mut self, _folder: &Path) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Expected reward from each token on: the policy's architecture with a value head.
+#[derive(Debug)]
+pub struct Critic {
+    optimizer: Optimizer,
+    context: usize,
+}
+
+impl Critic {
+    /// Starts from the policy's first weights and a value head of zeros.
+    ///
+    /// # Errors
+    /// The model cannot be made or loaded.
+    pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
+        let model = spec.model(&spec.source, true)?;
+        let config = TrainConfig { lr: spec.critic_lr, weight_decay: 0.0, ..TrainConfig::default() };
+        Ok(Self { optimizer: Optimizer::new(model, config), context: spec.context })
+    }
+}
+
+impl ScoreEngine for Critic {
+    fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
+        let (rows, lengths) = (rows(batch), response_lengths(batch));
+        let mut scores = vec![];
+        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+            let micro = pack(&rows[range.clone()])?;
+            scores.extend(cut(&self.optimizer.values(&micro), &lengths[range]));
+        }
+        Ok(scores)
+    }
+
+    fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
+        let (rows, lengths) = (rows(batch), response_lengths(batch));
+        let totals = Totals::of(&lengths);
+        let objective = ValueObjective { clip: None, ..ValueObjective::default() };
+        let mut total = 0.0;
+        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+            let micro = pack(&rows[range.clone()])?;
+            let targets = returns[range.clone()].concat();
+            let mut problem = None;
+            let mut loss = |scores: &TokenScores, gradients: &mut TokenGradients| {
+                let batch = ValueBatch {
+                    values: &scores.values,
+                    old_values: &scores.values,
+                    returns: &targets,
+                    lengths: &lengths[range.clone()],
+                };
+                match objective.evaluate(&batch, totals) {
+                    Ok(value) => {
+                        gradients.values.copy_from_slice(&value.d_values);
+                        value.loss
+                    }
+                    Err(error) => {
+                        problem = Some(Failure::error(error));
+                        0.0
+                    }
+                }
+            };
+            total += self.optimizer.accumulate(&micro, &mut loss).loss;
+            if let Some(failure) = problem {
+                return Err(failure);
+            }
+        }
+        self.optimizer.apply(1.0);
+        Ok(total)
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), Failure> {
+        let model = self.optimizer.model();
+        let loaded = export(model, model.flat(), self.context);
+        let state = self.optimizer.optimizer_state();
+        let progress = Progress { warmup: 0, version: state.step };
+        checkpoint::write(folder, &progress, &loaded, None, &state)
+    }
+
+    fn restore(&mut self, folder: &Path) -> Result<(), Failure> {
+        let Some((_, target)) = checkpoint::latest(folder)? else { return Ok(()) };
+        let (loaded, state) = checkpoint::read(&target)?;
+        for (name, tensor) in &loaded.tensors {
+            let model = self.optimizer.model_mut();
+            model.load_tensor(name, &tensor.values).map_err(Failure::error)?;
+        }
+        self.optimizer.load_optimizer_state(&state).map_err(Failure::error)
+    }
+}

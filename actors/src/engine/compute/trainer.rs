@@ -1,0 +1,283 @@
+//! The policy's trainer.
+
+use std::path::Path;
+
+use odeon::Failure;
+use odeon_algorithms::model::TokenScores;
+use odeon_algorithms::objective::{PolicyBatch, PolicyMetrics, Totals};
+use odeon_algorithms::task::{Split, Task};
+use odeon_algorithms::train::{
+    CrossEntropy, Schedule, TokenGradients, TrainConfig, Trainer as Optimizer,
+};
+use odeon_algorithms::weights::{StoredType, save};
+
+use super::rollout::{Sampler, trains_at_temperature};
+use super::{ComputeSpec, checkpoint, export, micro_batches, pack, tokens_of};
+use crate::engine::{EvalStats, Progress, Signals, StepStats, TrainEngine};
+use crate::trajectory::Batch;
+
+/// See the module.
+pub struct Trainer {
+    spec: ComputeSpec,
+    task: Box<dyn Task>,
+    optimizer: Optimizer,
+    /// Whether the optimiser has the settings of the reinforcement.
+    reinforcing: bool,
+    sampler: Option<Sampler>,
+}
+
+impl std::fmt::Debug for Trainer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trainer").field("reinforcing", &self.reinforcing).finish_non_exhaustive()
+    }
+}
+
+impl Trainer {
+    /// A trainer with the first weights.
+    ///
+    /// # Errors
+    /// The model cannot be made or loaded.
+    pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
+        let mut model = spec.model(&spec.source, false)?;
+        if let Some(adapters) = spec.adapters() {
+            model.add_lora(adapters, spec.seed);
+        }
+        let optimizer = Optimizer::new(model, warmup_config(spec));
+        Ok(Self {
+            task: spec.task()?,
+            spec: spec.clone(),
+            optimizer,
+            reinforcing: false,
+            sampler: None,
+        })
+    }
+
+    /// Fresh moments and the other learning rate: the supervised steps' moments belong to another
+    /// loss.
+    fn begin_reinforcement(&mut self) -> Result<(), Failure> {
+        if self.reinforcing {
+            return Ok(());
+        }
+        self.reinforcing = true;
+        let spare = self.spec.model(&self.spec.source, false)?;
+        let old = std::mem::replace(
+            &mut self.optimizer,
+            Optimizer::new(spare, reinforcement_config(&self.spec)),
+        );
+        self.optimizer = Optimizer::new(old.into_model(), reinforcement_config(&self.spec));
+        Ok(())
+    }
+
+    /// The policy before the reinforcement, for the reference. Written once.
+    fn save_base(&self) -> Result<(), Failure> {
+        if self.spec.base.exists() {
+            return Ok(());
+        }
+        let model = self.optimizer.model();
+        let loaded = export(model, &model.to_flat(), self.spec.context);
+        save(&self.spec.base, &loaded, StoredType::F32, Some(&self.spec.tokenizer))
+            .map_err(Failure::error)
+    }
+
+    fn pass(&mut self, batch: &Batch, signals: &Signals) -> Result<(f64, PolicyMetrics), Failure> {
+        let rows: Vec<(Vec<u32>, usize)> =
+            batch.trajectories.iter().map(|t| (tokens_of(t), t.prompt.len())).collect();
+        let lengths: Vec<usize> = batch.trajectories.iter().map(|t| t.response.len()).collect();
+        let totals = Totals::of(&lengths);
+        let objective = self.spec.objective;
+        let (mut loss, mut metrics) = (0.0, PolicyMetrics::default());
+        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+            let temperature = match trains_at_temperature(self.spec.sampling) {
+                true => self.spec.sampling.temperature,
+                false => 1.0,
+            };
+            let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
+            let old: Vec<f32> = batch.trajectories[range.clone()]
+                .iter()
+                .flat_map(|t| t.log_probs.iter().copied())
+                .collect();
+            let advantages = signals.advantages[range.clone()].concat();
+            let reference = (!signals.reference.is_empty())
+                .then(|| signals.reference[range.clone()].concat());
+            let mut problem = None;
+            let mut evaluate = |scores: &TokenScores, gradients: &mut TokenGradients| {
+                let inputs = PolicyBatch {
+                    new_log_probs: &scores.logprobs,
+                    old_log_probs: &old,
+                    advantages: &advantages,
+                    reference_log_probs: reference.as_deref(),
+                    entropies: Some(&scores.entropies),
+                    lengths: &lengths[range.clone()],
+                };
+                match objective.evaluate(&inputs, totals) {
+                    Ok(value) => {
+                        gradients.logprobs.copy_from_slice(&value.d_log_probs);
+                        gradients.entropies.copy_from_slice(&value.d_entropies);
+                        metrics = metrics.merged(&value.metrics);
+                        value.loss
+                    }
+                    Err(error) => {
+                        problem = Some(Failure::error(error));
+                        0.0
+                    }
+                }
+            };
+            loss += self.optimizer.accumulate(&micro, &mut evaluate).loss;
+            if let Some(failure) = problem {
+                return Err(failure);
+            }
+        }
+        Ok((loss, metrics))
+    }
+}
+
+fn warmup_config(spec: &ComputeSpec) -> TrainConfig {
+    let steps = spec.warmup_steps;
+    TrainConfig {
+        lr: spec.warmup_lr,
+        warmup: (steps / 20).min(100),
+        schedule: Schedule::Cosine { steps, floor: 0.1 },
+        ..TrainConfig::default()
+    }
+}
+
+fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
+    TrainConfig { lr: spec.lr, weight_decay: 0.0, ..TrainConfig::default() }
+}
+
+impl TrainEngine for Trainer {
+    fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure> {
+        let style = self.task.style();
+        let first = (step - 1) * self.spec.warmup_batch as u64;
+        let mut rows = vec![];
+        for index in first..first + self.spec.warmup_batch as u64 {
+            let problem = self.task.problem(!self.spec.seed, Split::Train, index);
+            let mut tokens = self.spec.prompt(style, &problem.prompt)?;
+            let prompt = tokens.len();
+            let solution = self.spec.tokenizer.encode(&problem.solution);
+            tokens.extend(solution.map_err(Failure::error)?);
+            tokens.push(self.spec.tokenizer.eos());
+            rows.push((tokens, prompt));
+        }
+        let predicted: usize = rows.iter().map(|(tokens, prompt)| tokens.len() - prompt).sum();
+        let mut loss = 0.0;
+        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+            let micro = pack(&rows[range])?;
+            let mut objective = CrossEntropy::mean_over(predicted);
+            loss += self.optimizer.accumulate(&micro, &mut objective).loss;
+        }
+        let update = self.optimizer.apply(1.0);
+        let tokens = rows.iter().map(|row| row.0.len() as u64).sum();
+        let grad_norm = f64::from(update.grad_norm);
+        Ok(StepStats { loss, grad_norm, tokens, ..StepStats::default() })
+    }
+
+    fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure> {
+        self.begin_reinforcement()?;
+        let mut stats = StepStats::default();
+        for _ in 0..self.spec.epochs {
+            let (loss, metrics) = self.pass(batch, signals)?;
+            let update = self.optimizer.apply(1.0);
+            if !update.applied {
+                tracing::warn!("the gradient was not finite; the step changed nothing");
+            }
+            stats = StepStats {
+                loss,
+                grad_norm: f64::from(update.grad_norm),
+                tokens: stats.tokens
+                    + batch.trajectories.iter().map(|t| tokens_of(t).len() as u64).sum::<u64>(),
+                entropy: metrics.entropy,
+                approximate_kl: metrics.approximate_kl,
+                clip_fraction: metrics.clip_fraction(),
+            };
+        }
+        Ok(stats)
+    }
+
+    fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure> {
+        let flat = self.optimizer.model().to_flat();
+        let sampler = match &mut self.sampler {
+            Some(sampler) => sampler,
+            none => none.insert(Sampler::greedy(&self.spec)?),
+        };
+        sampler.load(&flat)?;
+        evaluate(sampler, &self.spec, self.task.as_ref(), problems)
+    }
+
+    fn weight_bytes(&self) -> usize {
+        self.optimizer.model().parameters() * 4
+    }
+
+    fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure> {
+        let model = self.optimizer.model();
+        let merged;
+        let flat = if self.spec.lora_rank > 0 {
+            merged = model.to_flat();
+            &merged
+        } else {
+            model.flat()
+        };
+        if out.len() != flat.len() * 4 {
+            return Err(Failure::error("the room for the weights has another size"));
+        }
+        for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(flat) {
+            *bytes = value.to_le_bytes();
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, folder: &Path, progress: &Progress) -> Result<(), Failure> {
+        if progress.version == 0 {
+            self.save_base()?;
+        }
+        let model = self.optimizer.model();
+        let loaded = export(model, &model.to_flat(), self.spec.context);
+        let state = self.optimizer.optimizer_state();
+        checkpoint::write(folder, progress, &loaded, Some(&self.spec.tokenizer), &state)
+    }
+
+    fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure> {
+        let Some((progress, target)) = checkpoint::latest(folder)? else { return Ok(None) };
+        let (loaded, state) = checkpoint::read(&target)?;
+        if progress.version > 0 {
+            self.begin_reinforcement()?;
+        }
+        for (name, tensor) in &loaded.tensors {
+            let model = self.optimizer.model_mut();
+            model.load_tensor(name, &tensor.values).map_err(Failure::error)?;
+        }
+        // The step that begins the reinforcement starts with fresh moments anyway.
+        if progress.version > 0 || progress.warmup < self.spec.warmup_steps {
+            self.optimizer.load_optimizer_state(&state).map_err(Failure::error)?;
+        }
+        Ok(Some(progress))
+    }
+}
+
+/// Answers held-out problems greedily.
+///
+/// # Errors
+/// Generation failed.
+pub(super) fn evaluate(
+    sampler: &mut Sampler,
+    spec: &ComputeSpec,
+    task: &dyn Task,
+    problems: usize,
+) -> Result<EvalStats, Failure> {
+    let count = task.problem_count(Split::HeldOut).map_or(problems as u64, |most| {
+        most.min(problems as u64)
+    });
+    let problems: Vec<_> =
+        (0..count).map(|index| task.problem(spec.seed, Split::HeldOut, index)).collect();
+    let prompts = problems
+        .iter()
+        .map(|problem| spec.prompt(task.style(), &problem.prompt))
+        .collect::<Result<Vec<_>, _>>()?;
+    let responses = sampler.answer(&prompts)?;
+    let mut correct = 0;
+    for (problem, tokens) in problems.iter().zip(&responses) {
+        let text = spec.tokenizer.decode(tokens).map_err(Failure::error)?;
+        correct += u64::from(task.reward(problem, &text).correct);
+    }
+    Ok(EvalStats { problems: count, correct })
+}

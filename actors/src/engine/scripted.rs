@@ -1,0 +1,174 @@
+//! Engines that follow a script: fixed costs in time, weights that are a counter. They show how the
+//! graph behaves (order, staleness, recovery) without a model in the way.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Failure, Shape};
+
+use super::{
+    EvalStats, Progress, Response, RolloutEngine, ScoreEngine, Signals, StepStats, TrainEngine,
+};
+use crate::trajectory::{Batch, Order};
+
+/// What the scripted engines do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Script {
+    /// What a training step costs.
+    pub train: Duration,
+    /// What a token of all active responses together costs.
+    pub token: Duration,
+    /// The shortest response; a sample's number is added to it.
+    pub response: usize,
+    /// Responses at once.
+    pub slots: usize,
+}
+
+/// Trains nothing; its weights are the number of steps.
+#[derive(Debug)]
+pub struct ScriptedTrainer {
+    script: Script,
+    steps: u64,
+}
+
+impl ScriptedTrainer {
+    /// A trainer before its first step.
+    #[must_use]
+    pub fn new(script: &Script) -> Self {
+        Self { script: script.clone(), steps: 0 }
+    }
+}
+
+/// Spends the time that a script says; engines run on threads that may block.
+fn spend(time: Duration) {
+    let (_keep, wait) = std::sync::mpsc::channel::<()>();
+    // Nobody sends: this waits for the time-out, which is the point.
+    let _ = wait.recv_timeout(time);
+}
+
+impl TrainEngine for ScriptedTrainer {
+    fn warm_up(&mut self, _step: u64) -> Result<StepStats, Failure> {
+        spend(self.script.train);
+        Ok(StepStats::default())
+    }
+
+    fn train(&mut self, batch: &Batch, _signals: &Signals) -> Result<StepStats, Failure> {
+        spend(self.script.train);
+        self.steps += 1;
+        let tokens = batch.trajectories.iter().map(|t| t.response.len() as u64).sum();
+        Ok(StepStats { tokens, ..StepStats::default() })
+    }
+
+    fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure> {
+        let correct = self.steps.min(problems as u64);
+        Ok(EvalStats { problems: problems as u64, correct })
+    }
+
+    fn weight_bytes(&self) -> usize {
+        8
+    }
+
+    fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure> {
+        out.copy_from_slice(&self.steps.to_le_bytes());
+        Ok(())
+    }
+
+    fn save(&mut self, folder: &Path, progress: &Progress) -> Result<(), Failure> {
+        std::fs::create_dir_all(folder).map_err(Failure::error)?;
+        let text = format!("{} {}", progress.warmup, progress.version);
+        let fresh = folder.join("progress.new");
+        std::fs::write(&fresh, text).map_err(Failure::error)?;
+        std::fs::rename(fresh, folder.join("progress")).map_err(Failure::error)
+    }
+
+    fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure> {
+        let Ok(text) = std::fs::read_to_string(folder.join("progress")) else { return Ok(None) };
+        let mut numbers = text.split(' ').map(str::parse);
+        let (Some(Ok(warmup)), Some(Ok(version))) = (numbers.next(), numbers.next()) else {
+            return Err(Failure::error(format!("{}: not two numbers", folder.display())));
+        };
+        self.steps = version;
+        Ok(Some(Progress { warmup, version }))
+    }
+}
+
+/// Generates the number of its weights, as often as the script says.
+#[derive(Debug)]
+pub struct ScriptedRollout {
+    script: Script,
+    weights: u64,
+    active: VecDeque<(Order, usize)>,
+}
+
+impl ScriptedRollout {
+    /// A rollout without weights.
+    #[must_use]
+    pub fn new(script: &Script) -> Self {
+        Self { script: script.clone(), weights: 0, active: VecDeque::new() }
+    }
+}
+
+impl RolloutEngine for ScriptedRollout {
+    fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
+        let bytes = weights.try_into().map_err(Failure::error)?;
+        self.weights = u64::from_le_bytes(bytes);
+        Ok(())
+    }
+
+    fn free_slots(&self) -> usize {
+        self.script.slots - self.active.len()
+    }
+
+    fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    fn admit(&mut self, order: &Order) -> Result<(), Failure> {
+        let length = self.script.response + order.id.sample as usize;
+        self.active.push_back((order.clone(), length));
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Vec<Response>, Failure> {
+        spend(self.script.token);
+        let mut finished = vec![];
+        for (order, left) in &mut self.active {
+            *left -= 1;
+            if *left == 0 {
+                let length = self.script.response + order.id.sample as usize;
+                finished.push(Response {
+                    id: order.id,
+                    tokens: vec![self.weights as u32; length],
+                    log_probs: vec![0.0; length],
+                });
+            }
+        }
+        self.active.retain(|(_, left)| *left > 0);
+        Ok(finished)
+    }
+}
+
+/// Scores everything with 0.
+#[derive(Debug)]
+pub struct ScriptedScores;
+
+impl ScoreEngine for ScriptedScores {
+    fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
+        Ok(batch.trajectories.iter().map(|t| vec![0.0; t.response.len()]).collect())
+    }
+
+    fn learn(&mut self, _batch: &Batch, _returns: &[Vec<f32>]) -> Result<f64, Failure> {
+        Ok(0.0)
+    }
+
+    fn save(&mut self, _folder: &Path) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn restore(&mut self, _folder: &Path) -> Result<(), Failure> {
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! The reference: the policy as it was before the reinforcement. It never learns.
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Failure, actor, message};
+
+use crate::engine::{EngineSpec, ScoreEngine};
+use crate::trajectory::Batch;
+
+/// What a [`Reference`] is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct ReferenceArgs {
+    /// What computes, with the weights to keep.
+    pub engine: EngineSpec,
+}
+
+/// The log-probability of each response token, in nats.
+#[message(reply = Result<Vec<Vec<f32>>, Failure>, name = "reference.LogProbs")]
+#[derive(Debug)]
+pub struct LogProbs(pub Batch);
+
+/// See the module.
+pub struct Reference {
+    spec: EngineSpec,
+    /// Made for the first batch: the supervised steps before it belong to the reference too.
+    engine: Option<Box<dyn ScoreEngine>>,
+}
+
+impl std::fmt::Debug for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reference").finish_non_exhaustive()
+    }
+}
+
+#[actor(name = "rl.Reference")]
+impl Reference {
+    async fn start(args: ReferenceArgs) -> Result<Self, Failure> {
+        Ok(Self { spec: args.engine, engine: None })
+    }
+
+    #[handler(message = LogProbs)]
+    fn log_probs(&mut self, ask: LogProbs) -> Result<Vec<Vec<f32>>, Failure> {
+        tokio::task::block_in_place(|| {
+            let engine = match &mut self.engine {
+                Some(engine) => engine,
+                none => none.insert(self.spec.reference()?),
+            };
+            engine.score(&ask.0)
+        })
+    }
+}

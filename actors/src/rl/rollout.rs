@@ -1,0 +1,250 @@
+//! The rollout actor: generates trajectories without a barrier.
+//!
+//! It exchanges finished trajectories for orders and works on as many at once as its engine has
+//! slots. When the relay has newer weights it lets what is under way come to its end, swaps to the
+//! whole new version, and goes on: every trajectory comes from one version.
+
+use std::collections::{HashMap, VecDeque};
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Context, Down, Failure, Ref, actor, message};
+
+use super::relay::{Fresh, Latest, Relay, Subscribe};
+use super::reward::{Judge, Reward};
+use super::store::{Exchange, SampleStore};
+use crate::engine::{EngineSpec, Response, RolloutEngine};
+use crate::trajectory::{Order, SampleId, Trajectory, Version};
+
+/// What a [`Rollout`] is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct RolloutArgs {
+    /// What generates.
+    pub engine: EngineSpec,
+    /// Where orders come from.
+    pub store: Ref<SampleStore>,
+    /// Where weights come from.
+    pub relay: Ref<Relay>,
+    /// Who judges.
+    pub reward: Ref<Reward>,
+}
+
+/// There may be orders.
+#[message(name = "rollout.Wake")]
+#[derive(Debug)]
+pub struct Wake;
+
+/// Generate a while. A rollout tells itself.
+#[message(name = "rollout.Pump")]
+#[derive(Debug)]
+pub struct Pump;
+
+/// What a rollout has done since it started.
+#[message(reply = RolloutCounts, name = "rollout.Count")]
+#[derive(Debug)]
+pub struct CountTokens;
+
+/// See [`CountTokens`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct RolloutCounts {
+    /// Response tokens generated.
+    pub tokens: u64,
+    /// Trajectories finished.
+    pub trajectories: u64,
+    /// The weights it has now.
+    pub version: Option<Version>,
+}
+
+/// Tokens generated for each active response between two looks into the mailbox. Few enough that
+/// news is heard soon, many enough that looking costs nothing.
+const STEPS_PER_PUMP: usize = 8;
+
+/// See the module.
+pub struct Rollout {
+    engine: Box<dyn RolloutEngine>,
+    args: RolloutArgs,
+    /// The weights in the engine.
+    version: Option<Version>,
+    /// The newest weights that the relay has told of.
+    announced: Option<Version>,
+    waiting: VecDeque<Order>,
+    under_way: HashMap<SampleId, Order>,
+    finished: Vec<Trajectory>,
+    /// Whether a [`Pump`] is in the mailbox.
+    pumping: bool,
+    counts: RolloutCounts,
+}
+
+impl std::fmt::Debug for Rollout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rollout").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+#[actor(name = "rl.Rollout")]
+impl Rollout {
+    async fn start(args: RolloutArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let engine = tokio::task::block_in_place(|| args.engine.rollout())?;
+        let me = cx.me();
+        args.relay.ask(Subscribe(me.narrow())).await.map_err(Failure::error)?;
+        cx.watch(args.relay);
+        Ok(Self {
+            engine,
+            args,
+            version: None,
+            announced: None,
+            waiting: VecDeque::new(),
+            under_way: HashMap::new(),
+            finished: vec![],
+            pumping: false,
+            counts: RolloutCounts::default(),
+        })
+    }
+
+    #[handler(message = Fresh)]
+    async fn fresh(&mut self, fresh: Fresh, cx: &mut Context<Self>) {
+        // A trainer that went back to its checkpoint may announce an older version: it is the one
+        // that counts.
+        self.announced = Some(fresh.0);
+        self.pump_later(cx).await;
+    }
+
+    #[handler(message = Wake)]
+    async fn wake(&mut self, _wake: Wake, cx: &mut Context<Self>) {
+        self.pump_later(cx).await;
+    }
+
+    /// The relay has ended a life; subscribe to its next.
+    #[handler(message = Down)]
+    async fn down(&mut self, _down: Down, cx: &mut Context<Self>) {
+        tracing::warn!("the relay is gone; going on with the weights at hand");
+        // The ask queues behind the restart of the relay.
+        match self.args.relay.ask(Subscribe(cx.me().narrow())).await {
+            Ok(()) => cx.watch(self.args.relay),
+            Err(error) => cx.fail(Failure::error(format!("the relay did not come back: {error}"))),
+        }
+    }
+
+    #[handler(message = CountTokens)]
+    fn count(&mut self, _count: CountTokens) -> RolloutCounts {
+        RolloutCounts { version: self.version, ..self.counts }
+    }
+
+    #[handler(message = Pump)]
+    async fn pump(&mut self, _pump: Pump, cx: &mut Context<Self>) {
+        self.pumping = false;
+        if let Err(failure) = self.work(cx.me()).await {
+            return cx.fail(failure);
+        }
+        if self.engine.active() > 0 || !self.waiting.is_empty() || !self.finished.is_empty() {
+            self.pump_later(cx).await;
+        }
+    }
+
+    async fn pump_later(&mut self, cx: &mut Context<Self>) {
+        if !self.pumping && cx.me().tell(Pump).await.is_ok() {
+            self.pumping = true;
+        }
+    }
+
+    /// One turn: weights, orders, tokens, results.
+    async fn work(&mut self, me: Ref<Self>) -> Result<(), Failure> {
+        let drained = self.engine.active() == 0;
+        if drained && self.announced.is_some() && self.announced != self.version {
+            self.pull().await?;
+        }
+        let Some(version) = self.version else { return Ok(()) };
+        let current = self.announced == self.version;
+        let room = self.engine.free_slots().saturating_sub(self.waiting.len());
+        // While newer weights wait, nothing new is begun with the old.
+        if !self.finished.is_empty() || (current && room > 0) {
+            self.exchange(me, version, if current { room } else { 0 }).await?;
+        }
+        if current {
+            while self.engine.free_slots() > 0
+                && let Some(order) = self.waiting.pop_front()
+            {
+                self.engine.admit(&order)?;
+                self.under_way.insert(order.id, order);
+            }
+        }
+        if self.engine.active() > 0 {
+            let responses = tokio::task::block_in_place(|| generate(self.engine.as_mut()))?;
+            self.collect(version, responses);
+        }
+        Ok(())
+    }
+
+    /// Swaps to the newest complete weights. When they cannot be had now, the old ones stay.
+    async fn pull(&mut self) -> Result<(), Failure> {
+        let weights = match self.args.relay.ask(Latest).await {
+            Ok(Some(weights)) => weights,
+            // The relay tells again when it has some.
+            Ok(None) | Err(_) => {
+                self.announced = self.version;
+                return Ok(());
+            }
+        };
+        let view = match weights.blob.open().await {
+            Ok(view) => view,
+            Err(error) => {
+                tracing::warn!(%error, "the weights are gone again; the relay will tell of others");
+                self.announced = self.version;
+                return Ok(());
+            }
+        };
+        tokio::task::block_in_place(|| self.engine.load(&view))?;
+        self.version = Some(weights.version);
+        self.announced = self.version;
+        Ok(())
+    }
+
+    async fn exchange(
+        &mut self,
+        rollout: Ref<Self>,
+        version: Version,
+        room: usize,
+    ) -> Result<(), Failure> {
+        let finished = std::mem::take(&mut self.finished);
+        let finished = if finished.is_empty() {
+            finished
+        } else {
+            self.args.reward.ask(Judge(finished)).await.map_err(Failure::error)?
+        };
+        let exchange = Exchange { rollout, version, finished, room };
+        let orders = self.args.store.ask(exchange).await.map_err(Failure::error)?;
+        self.waiting.extend(orders);
+        Ok(())
+    }
+
+    fn collect(&mut self, version: Version, responses: Vec<Response>) {
+        for Response { id, tokens, log_probs } in responses {
+            let Some(order) = self.under_way.remove(&id) else { continue };
+            self.counts.tokens += tokens.len() as u64;
+            self.counts.trajectories += 1;
+            self.finished.push(Trajectory {
+                id,
+                version,
+                prompt: order.prompt,
+                response: tokens,
+                log_probs,
+                problem: order.problem,
+                reward: 0.0,
+                correct: false,
+            });
+        }
+    }
+}
+
+/// A few steps of all active responses; ends early when a slot becomes free.
+fn generate(engine: &mut dyn RolloutEngine) -> Result<Vec<Response>, Failure> {
+    let mut finished = vec![];
+    for _ in 0..STEPS_PER_PUMP {
+        finished.extend(engine.step()?);
+        if engine.active() == 0 {
+            break;
+        }
+    }
+    Ok(finished)
+}

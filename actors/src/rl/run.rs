@@ -1,0 +1,142 @@
+//! A run as a graph of supervised actors.
+//!
+//! ```text
+//!            orders                  batches
+//!  Rollout <-------- SampleStore <------------ Trainer ---> reports
+//!   | |  \  finished    ^                       |   \  \
+//!   | |   \-- Reward ---/             weights   |    \  Critic (ppo)
+//!   | +-------------------- Relay <-------------+     Reference (kl > 0)
+//!   +--- one process each; so have Relay, Trainer, Critic and Reference
+//! ```
+
+use std::path::PathBuf;
+
+use odeon::{ActorId, ProcessId, Ref, Restart, SpawnError, System};
+use tokio::sync::mpsc;
+
+use super::critic::{Critic, CriticArgs};
+use super::reference::{Reference, ReferenceArgs};
+use super::relay::Relay;
+use super::report::{Monitor, Report, open_desk};
+use super::reward::{Reward, RewardArgs};
+use super::rollout::{Rollout, RolloutArgs};
+use super::store::{SampleStore, StoreArgs};
+use super::trainer::{Trainer, TrainerArgs};
+use crate::engine::EngineSpec;
+
+/// What a run is made from, with everything that a recipe leaves open decided.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    /// The store: task, tokenizer, bounds.
+    pub store: StoreArgs,
+    /// The engine of the rollouts.
+    pub rollout_engine: EngineSpec,
+    /// The engine of trainer, critic and reference.
+    pub trainer_engine: EngineSpec,
+    /// Rollout processes.
+    pub rollouts: usize,
+    /// Whether there is a critic (PPO).
+    pub critic: bool,
+    /// Whether there is a reference (divergence penalty).
+    pub reference: bool,
+    /// Supervised steps.
+    pub warmup: u64,
+    /// Optimiser steps.
+    pub steps: u64,
+    /// Steps between checkpoints.
+    pub checkpoint_every: u64,
+    /// Where checkpoints go.
+    pub checkpoint: PathBuf,
+    /// Held-out problems of an evaluation.
+    pub eval_problems: usize,
+    /// Steps between evaluations.
+    pub eval_every: u64,
+    /// Discount of advantage estimation.
+    pub gamma: f32,
+    /// Lambda of advantage estimation.
+    pub lambda: f32,
+}
+
+/// A run that has started.
+#[derive(Debug)]
+pub struct Run {
+    /// What the trainer tells.
+    pub reports: mpsc::UnboundedReceiver<Report>,
+    /// The sample store.
+    pub store: Ref<SampleStore>,
+    /// The relay.
+    pub relay: Ref<Relay>,
+    /// The trainer.
+    pub trainer: Ref<Trainer>,
+    /// The rollouts.
+    pub rollouts: Vec<Ref<Rollout>>,
+    system: System,
+}
+
+impl Run {
+    /// Spawns the graph. It begins at once, or goes on from the checkpoint.
+    ///
+    /// # Errors
+    /// An actor did not start.
+    pub async fn start(system: &System, plan: RunPlan) -> Result<Self, SpawnError> {
+        let desk = std::process::id().into();
+        let reports = open_desk(desk);
+        let always = Restart::Permanent;
+        let monitor = system.spawn::<Monitor>(desk).restart(always).await?;
+        let task = plan.store.task.clone();
+        let (seed, tokenizer) = (plan.store.seed, plan.store.tokenizer.clone());
+        let store = system.spawn::<SampleStore>(plan.store).restart(always).await?;
+        let reward = RewardArgs { task, seed, tokenizer };
+        let reward = system.spawn::<Reward>(reward).restart(always).await?;
+        let relay = system.spawn::<Relay>(()).restart(always).isolated().await?;
+        let critic = if plan.critic {
+            let checkpoint = plan.checkpoint.join("critic");
+            let args = CriticArgs { engine: plan.trainer_engine.clone(), checkpoint };
+            Some(system.spawn::<Critic>(args).restart(always).isolated().await?)
+        } else {
+            None
+        };
+        let reference = if plan.reference {
+            let args = ReferenceArgs { engine: plan.trainer_engine.clone() };
+            Some(system.spawn::<Reference>(args).restart(always).isolated().await?)
+        } else {
+            None
+        };
+        let args = TrainerArgs {
+            engine: plan.trainer_engine,
+            store,
+            relay,
+            critic,
+            reference,
+            reports: monitor.narrow(),
+            warmup: plan.warmup,
+            steps: plan.steps,
+            checkpoint_every: plan.checkpoint_every,
+            checkpoint: plan.checkpoint,
+            eval_problems: plan.eval_problems,
+            eval_every: plan.eval_every,
+            gamma: plan.gamma,
+            lambda: plan.lambda,
+        };
+        let trainer = system.spawn::<Trainer>(args).restart(always).isolated().await?;
+        let args = RolloutArgs { engine: plan.rollout_engine, store, relay, reward };
+        let mut rollouts = vec![];
+        for _ in 0..plan.rollouts {
+            let rollout = system.spawn::<Rollout>(args.clone()).restart(always).isolated();
+            rollouts.push(rollout.await?);
+        }
+        Ok(Self { reports, store, relay, trainer, rollouts, system: system.clone() })
+    }
+
+    /// The actors that have a process of their own, by role.
+    pub fn roles(&self) -> impl Iterator<Item = (String, ActorId, Option<ProcessId>)> {
+        let fixed = [
+            ("relay".to_owned(), self.relay.id(), self.system.process_of(self.relay)),
+            ("trainer".to_owned(), self.trainer.id(), self.system.process_of(self.trainer)),
+        ];
+        let rollouts = self.rollouts.iter().enumerate().map(|(index, rollout)| {
+            (format!("rollout-{index}"), rollout.id(), self.system.process_of(*rollout))
+        });
+        fixed.into_iter().chain(rollouts).collect::<Vec<_>>().into_iter()
+    }
+}

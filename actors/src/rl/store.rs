@@ -1,0 +1,247 @@
+//! The sample store: prompt pool and experience buffer of a run, around a [`Ledger`].
+//!
+//! A rollout exchanges finished trajectories for new orders in one ask. When there is nothing to
+//! order, the store wakes it later; when a batch is not complete, the store tells the trainer once it
+//! is. So nobody polls.
+
+use std::collections::HashMap;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{ActorId, Context, Down, Failure, Recipient, actor, message};
+use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
+use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
+
+use super::ledger::{Admission, Ledger, LedgerConfig};
+use super::rollout::{Rollout, Wake};
+use crate::trajectory::{Batch, Order, Trajectory, Version};
+
+/// What a [`SampleStore`] is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct StoreArgs {
+    /// Where the prompts come from.
+    pub task: TaskSpec,
+    /// The run's seed.
+    pub seed: u64,
+    /// How prompts become tokens.
+    pub tokenizer: Tokenizer,
+    /// The bounds.
+    pub group_size: u32,
+    /// Prompts in a batch.
+    pub groups_per_batch: usize,
+    /// The most steps between making and training a trajectory.
+    pub staleness_max: u64,
+    /// Optimiser steps that were done before this run began.
+    pub trained: Version,
+}
+
+/// A rollout hands in what it has finished and asks for as many orders as it has room for.
+#[message(reply = Vec<Order>, name = "store.Exchange")]
+#[derive(Debug)]
+pub struct Exchange {
+    /// Who.
+    pub rollout: odeon::Ref<Rollout>,
+    /// The weights it has now.
+    pub version: Version,
+    /// What it has finished.
+    pub finished: Vec<Trajectory>,
+    /// Its free slots.
+    pub room: usize,
+}
+
+/// The batch of a step; `None` when it is not complete, then [`Ready`] will be told.
+#[message(reply = Option<Batch>, name = "store.Take")]
+#[derive(Debug)]
+pub struct Take {
+    /// The step, from 1.
+    pub step: u64,
+    /// Whom to tell.
+    pub consumer: Recipient<Ready>,
+}
+
+/// The batch of this step is complete.
+#[message(name = "store.Ready")]
+#[derive(Debug)]
+pub struct Ready(pub u64);
+
+/// The trainer has finished a step.
+#[message(name = "store.Trained")]
+#[derive(Debug)]
+pub struct Trained(pub Version);
+
+/// The weights after this step are safe on disk.
+#[message(name = "store.Durable")]
+#[derive(Debug)]
+pub struct Durable(pub Version);
+
+/// What the store has counted so far.
+#[message(reply = Counts, name = "store.Count")]
+#[derive(Debug)]
+pub struct Count;
+
+/// See [`Count`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Counts {
+    /// Trajectories accepted.
+    pub accepted: u64,
+    /// Reports refused, since the trajectory was there already.
+    pub duplicates: u64,
+    /// Trajectories that were too old to train and were made again.
+    pub stale: u64,
+    /// Orders given out again after their rollout was lost.
+    pub reordered: u64,
+}
+
+/// See the module.
+pub struct SampleStore {
+    task: Box<dyn Task>,
+    seed: u64,
+    tokenizer: Tokenizer,
+    ledger: Ledger,
+    /// Rollouts that wait for orders, with the weights they have.
+    idle: HashMap<ActorId, odeon::Ref<Rollout>>,
+    watched: HashMap<ActorId, bool>,
+    consumer: Option<(u64, Recipient<Ready>)>,
+    reordered: u64,
+}
+
+impl std::fmt::Debug for SampleStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SampleStore").field("ledger", &self.ledger).finish_non_exhaustive()
+    }
+}
+
+#[actor(name = "rl.SampleStore")]
+impl SampleStore {
+    async fn start(args: StoreArgs) -> Result<Self, Failure> {
+        let config = LedgerConfig {
+            group_size: args.group_size,
+            groups_per_batch: args.groups_per_batch,
+            staleness_max: args.staleness_max,
+        };
+        Ok(Self {
+            task: args.task.build().map_err(Failure::error)?,
+            seed: args.seed,
+            tokenizer: args.tokenizer,
+            ledger: Ledger::new(config, args.trained),
+            idle: HashMap::new(),
+            watched: HashMap::new(),
+            consumer: None,
+            reordered: 0,
+        })
+    }
+
+    #[handler(message = Exchange)]
+    async fn exchange(&mut self, exchange: Exchange, cx: &mut Context<Self>) -> Vec<Order> {
+        let rollout = exchange.rollout;
+        if !self.watched.insert(rollout.id(), true).unwrap_or(false) {
+            cx.watch(rollout);
+        }
+        for trajectory in exchange.finished {
+            let id = trajectory.id;
+            if self.ledger.report(trajectory) == Admission::Duplicate {
+                tracing::info!(?id, "a trajectory came twice and is counted once");
+            }
+        }
+        self.tell_consumer().await;
+        let samples = self.ledger.order(key(rollout.id()), exchange.version, exchange.room);
+        if samples.is_empty() && exchange.room > 0 {
+            self.idle.insert(rollout.id(), rollout);
+        }
+        samples.into_iter().filter_map(|id| self.write_order(id)).collect()
+    }
+
+    fn write_order(&self, id: crate::trajectory::SampleId) -> Option<Order> {
+        let problem = self.task.problem(self.seed, Split::Train, id.group);
+        match encode_prompt(&self.tokenizer, self.task.style(), &problem.prompt) {
+            Ok(prompt) => Some(Order { id, prompt, problem: id.group }),
+            Err(error) => {
+                tracing::error!(%error, prompt = problem.prompt, "a prompt cannot be encoded");
+                None
+            }
+        }
+    }
+
+    #[handler(message = Take)]
+    async fn take(&mut self, take: Take) -> Option<Batch> {
+        let batch = self.ledger.take(take.step);
+        if batch.is_none() {
+            self.consumer = Some((take.step, take.consumer));
+        }
+        // Groups have left the buffer, or were too old: there may be room for new orders.
+        self.wake_idle().await;
+        batch
+    }
+
+    #[handler(message = Trained)]
+    async fn trained(&mut self, trained: Trained) {
+        self.ledger.trained(trained.0);
+        self.wake_idle().await;
+    }
+
+    #[handler(message = Durable)]
+    fn durable(&mut self, durable: Durable) {
+        self.ledger.durable(durable.0);
+    }
+
+    #[handler(message = Count)]
+    fn count(&mut self, _count: Count) -> Counts {
+        let (accepted, duplicates, stale) = self.ledger.counts();
+        Counts { accepted, duplicates, stale, reordered: self.reordered }
+    }
+
+    /// A rollout is gone: others make its trajectories.
+    #[handler(message = Down)]
+    async fn down(&mut self, down: Down) {
+        self.watched.remove(&down.id);
+        self.idle.remove(&down.id);
+        let lost = self.ledger.rollout_lost(key(down.id));
+        self.reordered += lost as u64;
+        if lost > 0 {
+            tracing::warn!(rollout = %down.id, lost, why = %down.reason, "its trajectories are ordered again");
+        }
+        self.wake_idle().await;
+    }
+
+    async fn wake_idle(&mut self) {
+        for (_, rollout) in self.idle.drain() {
+            // One that is gone is noticed by the watch.
+            let _ = rollout.tell(Wake).await;
+        }
+    }
+
+    async fn tell_consumer(&mut self) {
+        if let Some((step, consumer)) = self.consumer.take() {
+            if self.ledger.take(step).is_some() {
+                // A trainer that is gone asks again when it comes back.
+                let _ = consumer.tell(Ready(step)).await;
+            } else {
+                self.consumer = Some((step, consumer));
+            }
+        }
+    }
+}
+
+const fn key(id: ActorId) -> u64 {
+    id.serial
+}
+
+/// The tokens that a model sees for a prompt.
+///
+/// # Errors
+/// The tokenizer cannot write it.
+pub fn encode_prompt(
+    tokenizer: &Tokenizer,
+    style: PromptStyle,
+    prompt: &str,
+) -> Result<Vec<u32>, TokenizerError> {
+    match style {
+        PromptStyle::Plain => {
+            let mut tokens: Vec<u32> = tokenizer.bos().into_iter().collect();
+            tokens.extend(tokenizer.encode(prompt)?);
+            Ok(tokens)
+        }
+        PromptStyle::Chat => tokenizer.encode_chat(&[ChatTurn::user(prompt)]),
+    }
+}

@@ -1,0 +1,298 @@
+//! The trainer: the policy actor. It takes a batch when one is complete, trains, publishes and goes
+//! on; it waits for no rollout.
+//!
+//! It drives itself: each turn ends with a message to itself or with a wait for the store's word. A
+//! trainer that died continues from its last checkpoint, and the store gives it the same batches
+//! again, so nothing is lost or counted twice.
+
+use std::path::PathBuf;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Blobs, Context, Failure, Recipient, Ref, actor, message};
+use odeon_algorithms::objective::{GroupBaseline, gae, per_token};
+
+use super::critic::{Critic, Learn, SaveCritic, Values};
+use super::reference::{LogProbs, Reference};
+use super::relay::{Publish, Relay, TRAINER, Weights};
+use super::report::{PATIENCE, Report, StepReport};
+use super::store::{Durable, Ready, SampleStore, Take, Trained};
+use crate::engine::{EngineSpec, Progress, Signals, TrainEngine};
+use crate::trajectory::Batch;
+
+/// What a [`Trainer`] is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct TrainerArgs {
+    /// What trains.
+    pub engine: EngineSpec,
+    /// Where batches come from.
+    pub store: Ref<SampleStore>,
+    /// Where weights go.
+    pub relay: Ref<Relay>,
+    /// Rates actions, for PPO.
+    pub critic: Option<Ref<Critic>>,
+    /// Rates tokens under the policy before the reinforcement, for a divergence penalty.
+    pub reference: Option<Ref<Reference>>,
+    /// Who hears how it goes.
+    pub reports: Recipient<Report>,
+    /// Supervised steps before the reinforcement.
+    pub warmup: u64,
+    /// Optimiser steps of the reinforcement.
+    pub steps: u64,
+    /// Steps between checkpoints.
+    pub checkpoint_every: u64,
+    /// Where checkpoints go.
+    pub checkpoint: PathBuf,
+    /// Held-out problems of an evaluation.
+    pub eval_problems: usize,
+    /// Steps between evaluations; 0 only before and after the reinforcement.
+    pub eval_every: u64,
+    /// Discount of advantage estimation, for PPO.
+    pub gamma: f32,
+    /// Lambda of advantage estimation, for PPO.
+    pub lambda: f32,
+}
+
+/// Go on.
+#[message(name = "trainer.Turn")]
+#[derive(Debug)]
+pub struct Turn;
+
+/// The relay has lost the weights.
+#[message(name = "trainer.Republish")]
+#[derive(Debug)]
+pub struct Republish;
+
+/// Supervised steps between two looks into the mailbox.
+const WARMUP_STEPS_PER_TURN: u64 = 10;
+
+/// See the module.
+pub struct Trainer {
+    engine: Box<dyn TrainEngine>,
+    args: TrainerArgs,
+    progress: Progress,
+    evaluated: Option<u64>,
+    last: Option<Weights>,
+    blobs: Blobs,
+}
+
+impl std::fmt::Debug for Trainer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trainer").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+#[actor(name = "rl.Trainer")]
+impl Trainer {
+    async fn start(args: TrainerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let (engine, restored) = tokio::task::block_in_place(|| {
+            let mut engine = args.engine.trainer()?;
+            let restored = engine.restore(&args.checkpoint)?;
+            Ok::<_, Failure>((engine, restored))
+        })?;
+        cx.register(TRAINER).await.map_err(Failure::error)?;
+        let progress = restored.unwrap_or_default();
+        let blobs = cx.blobs();
+        let trainer = Self { engine, args, progress, evaluated: None, last: None, blobs };
+        if restored.is_some() {
+            let resumed = Report::Resumed { incarnation: cx.incarnation(), progress };
+            trainer.report(resumed).await;
+        }
+        // The mailbox of a new life is served after `start`: this begins the work.
+        cx.me().tell(Turn).await.map_err(Failure::error)?;
+        Ok(trainer)
+    }
+
+    #[handler(message = Turn)]
+    async fn turn(&mut self, _turn: Turn, cx: &mut Context<Self>) {
+        match self.advance(cx.me()).await {
+            // Its own mailbox has room: it only ever holds one turn.
+            Ok(true) => cx.me().tell(Turn).now().unwrap_or_else(|error| {
+                cx.fail(Failure::error(format!("cannot go on: {error}")));
+            }),
+            Ok(false) => {}
+            Err(failure) => cx.fail(failure),
+        }
+    }
+
+    /// The store has the batch that this trainer asked for.
+    #[handler(message = Ready)]
+    async fn ready(&mut self, ready: Ready, cx: &mut Context<Self>) {
+        if ready.0 == self.progress.version + 1 {
+            self.turn(Turn, cx).await;
+        }
+    }
+
+    #[handler(message = Republish)]
+    async fn republish(&mut self, _republish: Republish) {
+        if let Some(weights) = self.last.clone() {
+            tracing::info!(version = weights.version, "publishing the weights again");
+            // A relay that is gone asks again when it comes back.
+            let _ = self.args.relay.tell(Publish(weights)).await;
+        }
+    }
+
+    /// One turn. Whether another can follow at once.
+    async fn advance(&mut self, me: Ref<Self>) -> Result<bool, Failure> {
+        if self.progress.warmup < self.args.warmup {
+            self.warm_up().await?;
+            return Ok(true);
+        }
+        let version = self.progress.version;
+        if self.last.is_none() {
+            self.evaluate_if_due().await?;
+            self.publish().await?;
+        }
+        if version >= self.args.steps {
+            self.report(Report::Finished(self.progress)).await;
+            return Ok(false);
+        }
+        let step = version + 1;
+        let take = Take { step, consumer: me.narrow() };
+        let batch = self.args.store.ask(take).await.map_err(Failure::error)?;
+        let Some(batch) = batch else { return Ok(false) };
+        self.train(&batch).await?;
+        Ok(true)
+    }
+
+    async fn warm_up(&mut self) -> Result<(), Failure> {
+        let until = (self.progress.warmup + WARMUP_STEPS_PER_TURN).min(self.args.warmup);
+        let mut last = None;
+        while self.progress.warmup < until {
+            let step = self.progress.warmup + 1;
+            last = Some(tokio::task::block_in_place(|| self.engine.warm_up(step))?);
+            self.progress.warmup = step;
+        }
+        if let Some(stats) = last {
+            self.report(Report::Warmup { step: until, stats }).await;
+        }
+        if until == self.args.warmup {
+            self.save().await?;
+        }
+        Ok(())
+    }
+
+    async fn train(&mut self, batch: &Batch) -> Result<(), Failure> {
+        let begun = odeon::Clock::now();
+        let (signals, critic_loss) = self.signals(batch).await?;
+        let stats = tokio::task::block_in_place(|| self.engine.train(batch, &signals))?;
+        self.progress.version += 1;
+        let version = self.progress.version;
+        self.publish().await?;
+        self.args.store.tell(Trained(version)).await.map_err(Failure::error)?;
+        self.report(Report::Step(StepReport::new(version, batch, stats, critic_loss, begun))).await;
+        if version.is_multiple_of(self.args.checkpoint_every) || version == self.args.steps {
+            self.save().await?;
+        }
+        self.evaluate_if_due().await
+    }
+
+    /// What other actors know about a batch: advantages, and the reference's opinion.
+    async fn signals(&self, batch: &Batch) -> Result<(Signals, Option<f64>), Failure> {
+        let reference = async {
+            match self.args.reference {
+                Some(reference) => {
+                    reference.ask(LogProbs(batch.clone())).timeout(PATIENCE).await.map_err(Failure::error)?
+                }
+                None => Ok(vec![]),
+            }
+        };
+        let Some(critic) = self.args.critic else {
+            let advantages = group_advantages(batch)?;
+            return Ok((Signals { reference: reference.await?, advantages }, None));
+        };
+        let values = async {
+            critic.ask(Values(batch.clone())).timeout(PATIENCE).await.map_err(Failure::error)?
+        };
+        let (reference, values) = tokio::try_join!(reference, values)?;
+        let mut advantages = vec![];
+        let mut returns = vec![];
+        for (trajectory, values) in batch.trajectories.iter().zip(&values) {
+            let mut rewards = vec![0.0; trajectory.response.len()];
+            if let Some(last) = rewards.last_mut() {
+                *last = trajectory.reward;
+            }
+            let estimates = gae(&rewards, values, 0.0, self.args.gamma, self.args.lambda)
+                .map_err(Failure::error)?;
+            advantages.push(estimates.advantages);
+            returns.push(estimates.returns);
+        }
+        normalise(&mut advantages);
+        let learn = Learn { batch: batch.clone(), returns };
+        let loss = critic.ask(learn).timeout(PATIENCE).await.map_err(Failure::error)??;
+        Ok((Signals { reference, advantages }, Some(loss)))
+    }
+
+    /// Hands the weights to the relay and does not wait for anybody to load them.
+    async fn publish(&mut self) -> Result<(), Failure> {
+        let mut writer = self.blobs.writer(self.engine.weight_bytes()).map_err(Failure::error)?;
+        tokio::task::block_in_place(|| self.engine.write_weights(&mut writer))?;
+        let checksum = crc32fast::hash(&writer);
+        let version = self.progress.version;
+        let weights = Weights { version, blob: writer.seal(), checksum };
+        self.last = Some(weights.clone());
+        if let Err(error) = self.args.relay.tell(Publish(weights)).await {
+            tracing::warn!(version, %error, "the relay is away; it asks when it comes back");
+        }
+        Ok(())
+    }
+
+    async fn save(&mut self) -> Result<(), Failure> {
+        let (folder, progress) = (self.args.checkpoint.clone(), self.progress);
+        tokio::task::block_in_place(|| self.engine.save(&folder, &progress))?;
+        if let Some(critic) = self.args.critic {
+            critic.ask(SaveCritic).timeout(PATIENCE).await.map_err(Failure::error)??;
+        }
+        self.args.store.tell(Durable(progress.version)).await.map_err(Failure::error)?;
+        self.report(Report::Saved(progress)).await;
+        Ok(())
+    }
+
+    async fn evaluate_if_due(&mut self) -> Result<(), Failure> {
+        let version = self.progress.version;
+        let every = self.args.eval_every;
+        let due = version == 0
+            || version == self.args.steps
+            || (every > 0 && version.is_multiple_of(every));
+        if !due || self.evaluated == Some(version) {
+            return Ok(());
+        }
+        let problems = self.args.eval_problems;
+        let stats = tokio::task::block_in_place(|| self.engine.evaluate(problems))?;
+        self.evaluated = Some(version);
+        self.report(Report::Evaluated { version, stats }).await;
+        Ok(())
+    }
+
+    async fn report(&self, report: Report) {
+        if let Err(error) = self.args.reports.tell(report).await {
+            tracing::warn!(%error, "nobody hears the reports");
+        }
+    }
+}
+
+/// GRPO: each response against its group.
+fn group_advantages(batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
+    let mut advantages = vec![];
+    for group in batch.trajectories.chunks(batch.group_size as usize) {
+        let rewards: Vec<f32> = group.iter().map(|trajectory| trajectory.reward).collect();
+        let each = GroupBaseline::default().advantages(&rewards).map_err(Failure::error)?;
+        let each = each.unwrap_or_else(|| vec![0.0; group.len()]);
+        for (trajectory, advantage) in group.iter().zip(each) {
+            let tokens = [trajectory.response.len()];
+            advantages.push(per_token(&[advantage], &tokens).map_err(Failure::error)?);
+        }
+    }
+    Ok(advantages)
+}
+
+/// PPO: advantages of a batch have mean 0 and deviation 1.
+fn normalise(advantages: &mut [Vec<f32>]) {
+    let count = advantages.iter().map(Vec::len).sum::<usize>().max(1) as f32;
+    let mean = advantages.iter().flatten().sum::<f32>() / count;
+    let variance = advantages.iter().flatten().map(|a| (a - mean) * (a - mean)).sum::<f32>() / count;
+    let scale = 1.0 / (variance.sqrt() + 1e-6);
+    for advantage in advantages.iter_mut().flatten() {
+        *advantage = (*advantage - mean) * scale;
+    }
+}

@@ -1,0 +1,267 @@
+//! What a run promises about weights and checkpoints: SEMANTICS 31, 32, 33, 34, 35.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+use odeon::{System, WorkerMode};
+use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling};
+use odeon_actors::engine::scripted::Script;
+use odeon_actors::engine::{EngineSpec, Progress};
+use odeon_actors::rl::critic::Critic;
+use odeon_actors::rl::reference::Reference;
+use odeon_actors::rl::relay::Relay;
+use odeon_actors::rl::report::{Monitor, Report};
+use odeon_actors::rl::reward::Reward;
+use odeon_actors::rl::rollout::Rollout;
+use odeon_actors::rl::run::{Run, RunPlan};
+use odeon_actors::rl::store::{SampleStore, StoreArgs, Take};
+use odeon_actors::rl::trainer::Trainer;
+use odeon_actors::trajectory::Batch;
+use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::objective::PolicyObjective;
+use odeon_algorithms::task::{SumsConfig, TaskSpec};
+use odeon_algorithms::tokenizer::Tokenizer;
+
+/// A process has one desk for reports, so one run at a time.
+static ONE_RUN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+const STEPS: u64 = 12;
+const STALENESS_MAX: u64 = 1;
+
+fn plan(checkpoint: &Path) -> RunPlan {
+    let script = Script {
+        train: Duration::from_millis(4),
+        token: Duration::from_millis(1),
+        response: 3,
+        slots: 4,
+    };
+    RunPlan {
+        store: StoreArgs {
+            task: TaskSpec::Sums(SumsConfig::default()),
+            seed: 7,
+            tokenizer: Tokenizer::arithmetic(),
+            group_size: 4,
+            groups_per_batch: 2,
+            staleness_max: STALENESS_MAX,
+            trained: 0,
+        },
+        rollout_engine: EngineSpec::Scripted(script.clone()),
+        trainer_engine: EngineSpec::Scripted(script),
+        rollouts: 2,
+        critic: false,
+        reference: false,
+        warmup: 0,
+        steps: STEPS,
+        checkpoint_every: 1_000,
+        checkpoint: checkpoint.to_owned(),
+        eval_problems: 1,
+        eval_every: 0,
+        gamma: 1.0,
+        lambda: 1.0,
+    }
+}
+
+async fn batch_of(run: &Run, step: u64) -> Option<Batch> {
+    let take = Take {
+        step,
+        consumer: run.trainer.narrow(),
+    };
+    run.store.ask(take).await.unwrap()
+}
+
+/// A scripted rollout writes the number of its weights as every token, so a trajectory shows which
+/// weights made it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_trajectory_comes_from_one_version_and_trains_while_it_is_fresh() {
+    let _alone = ONE_RUN.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let job = odeon::job![
+        Critic,
+        Monitor,
+        Reference,
+        Relay,
+        Reward,
+        Rollout,
+        SampleStore,
+        Trainer
+    ];
+    let builder = System::builder().job(job).workers(WorkerMode::InProcess);
+    let system = builder.start().await.unwrap();
+    let mut run = Run::start(&system, plan(folder.path())).await.unwrap();
+    let (mut counted, mut versions, mut finished) = (HashSet::new(), HashSet::new(), None);
+    while finished.is_none() {
+        match run.reports.recv().await.unwrap() {
+            Report::Step(step) => {
+                // Kept until the step is safe, which the last one of this run is at once.
+                let Some(batch) = batch_of(&run, step.version).await else {
+                    continue;
+                };
+                assert_eq!(
+                    batch_of(&run, step.version).await.unwrap_or(batch.clone()),
+                    batch
+                );
+                for trajectory in &batch.trajectories {
+                    let made = trajectory.version;
+                    assert!(
+                        trajectory
+                            .response
+                            .iter()
+                            .all(|token| u64::from(*token) == made),
+                        "{trajectory:?} mixes versions"
+                    );
+                    assert!(
+                        step.version - 1 - made <= STALENESS_MAX,
+                        "{trajectory:?} is old"
+                    );
+                    assert!(counted.insert(trajectory.id), "{trajectory:?} came twice");
+                    versions.insert(made);
+                }
+            }
+            Report::Finished(progress) => finished = Some(progress),
+            _ => {}
+        }
+    }
+    assert_eq!(
+        finished,
+        Some(Progress {
+            warmup: 0,
+            version: STEPS
+        })
+    );
+    assert!(
+        versions.len() > 1,
+        "the rollouts took new weights: {versions:?}"
+    );
+    system.shutdown().await;
+}
+
+/// A run whose driver ended goes on where its last checkpoint was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_run_goes_on_from_the_checkpoint_of_an_earlier_one() {
+    let _alone = ONE_RUN.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    for steps in [3, 6] {
+        let job = odeon::job![
+            Critic,
+            Monitor,
+            Reference,
+            Relay,
+            Reward,
+            Rollout,
+            SampleStore,
+            Trainer
+        ];
+        let builder = System::builder().job(job).workers(WorkerMode::InProcess);
+        let system = builder.start().await.unwrap();
+        let plan = RunPlan {
+            steps,
+            ..plan(folder.path())
+        };
+        let mut run = Run::start(&system, plan).await.unwrap();
+        let mut trained = vec![];
+        let finished = async {
+            loop {
+                match run.reports.recv().await.unwrap() {
+                    Report::Step(step) => trained.push(step.version),
+                    Report::Finished(progress) => return progress,
+                    _ => {}
+                }
+            }
+        };
+        let finished = tokio::time::timeout(Duration::from_secs(60), finished).await;
+        let finished = finished.unwrap_or_else(|_| panic!("stuck after the steps {trained:?}"));
+        assert_eq!(finished.version, steps);
+        assert_eq!(
+            trained,
+            (steps - 2..=steps).collect::<Vec<_>>(),
+            "no step twice"
+        );
+        system.shutdown().await;
+    }
+}
+
+fn tiny(base: &Path) -> EngineSpec {
+    let tokenizer = Tokenizer::arithmetic();
+    let config = ModelConfig {
+        vocab: tokenizer.vocabulary(),
+        dim: 16,
+        layers: 1,
+        heads: 2,
+        kv_heads: 2,
+        head_dim: 8,
+        ffn: 24,
+        ..ModelConfig::default()
+    };
+    EngineSpec::Compute(Box::new(ComputeSpec {
+        source: ModelSource::Fresh(config),
+        tokenizer,
+        task: TaskSpec::Sums(SumsConfig::default()),
+        seed: 1,
+        threads: 1,
+        context: 24,
+        lora_rank: 0,
+        warmup_batch: 4,
+        warmup_steps: 4,
+        warmup_lr: 1e-3,
+        lr: 1e-3,
+        critic_lr: 1e-3,
+        epochs: 1,
+        objective: PolicyObjective::default(),
+        sampling: Sampling {
+            temperature: 1.0,
+            top_p: 1.0,
+            response_max: 4,
+        },
+        slots: 2,
+        base: base.to_owned(),
+    }))
+}
+
+#[test]
+fn a_checkpoint_that_was_not_finished_is_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, base) = (folder.path().join("checkpoint"), folder.path().join("base"));
+    let spec = tiny(&base);
+    let mut trainer = spec.trainer().unwrap();
+    assert_eq!(trainer.restore(&checkpoint).unwrap(), None);
+    let safe = Progress {
+        warmup: 2,
+        version: 0,
+    };
+    for step in 1..=2 {
+        trainer.warm_up(step).unwrap();
+    }
+    trainer.save(&checkpoint, &safe).unwrap();
+    let mut expected = vec![0; trainer.weight_bytes()];
+    trainer.write_weights(&mut expected).unwrap();
+
+    // A crash while the next one is written: a part of its folder, and nothing that names it.
+    let torn = checkpoint.join("warmup-3-step-0/model");
+    std::fs::create_dir_all(&torn).unwrap();
+    std::fs::write(torn.join("model.safetensors"), b"half of").unwrap();
+    std::fs::write(checkpoint.join("latest.new"), b"3 0 warm").unwrap();
+
+    let mut again = spec.trainer().unwrap();
+    assert_eq!(again.restore(&checkpoint).unwrap(), Some(safe));
+    let mut found = vec![0; again.weight_bytes()];
+    again.write_weights(&mut found).unwrap();
+    assert!(found == expected, "the weights of the checkpoint");
+
+    // What was torn does not hinder the same checkpoint, and the older one goes.
+    let next = Progress {
+        warmup: 3,
+        version: 0,
+    };
+    let loss = again.warm_up(3).unwrap().loss;
+    assert_eq!(
+        trainer.warm_up(3).unwrap().loss,
+        loss,
+        "it goes on as if nothing had happened"
+    );
+    again.save(&checkpoint, &next).unwrap();
+    assert_eq!(
+        spec.trainer().unwrap().restore(&checkpoint).unwrap(),
+        Some(next)
+    );
+}

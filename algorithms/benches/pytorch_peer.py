@@ -1,0 +1,135 @@
+"""Trains and samples the models of train.rs in PyTorch: eager f32, scaled dot-product attention,
+fused AdamW, preallocated key-value cache. Prints lines in the same format.
+
+usage: pytorch_peer.py THREADS SECONDS
+"""
+
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+CASES = [
+    ("tiny", dict(vocab=96, dim=128, layers=4, heads=4, ffn=352), 128, 16),
+    ("small", dict(vocab=256, dim=384, layers=6, heads=6, ffn=1040), 256, 8),
+]
+SLOTS = 32
+
+
+class Block(torch.nn.Module):
+    def __init__(self, dim, heads, ffn, **_):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = torch.nn.RMSNorm(dim, eps=1e-5)
+        self.qkv = torch.nn.Linear(dim, 3 * dim, bias=False)
+        self.out = torch.nn.Linear(dim, dim, bias=False)
+        self.norm2 = torch.nn.RMSNorm(dim, eps=1e-5)
+        self.gate_up = torch.nn.Linear(dim, 2 * ffn, bias=False)
+        self.down = torch.nn.Linear(ffn, dim, bias=False)
+
+    def forward(self, x, cos, sin, cache=None, at=0):
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k = turn(q, cos, sin), turn(k, cos, sin)
+        if cache is None:
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            keys, values = cache
+            keys[:, :, at] = k[:, :, 0]
+            values[:, :, at] = v[:, :, 0]
+            a = F.scaled_dot_product_attention(q, keys[:, :, : at + 1], values[:, :, : at + 1])
+        x = x + self.out(a.transpose(1, 2).reshape(b, t, d))
+        gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+def turn(x, cos, sin):
+    low, high = x.chunk(2, dim=-1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, vocab, dim, layers, heads, ffn, tokens):
+        super().__init__()
+        self.embed = torch.nn.Embedding(vocab, dim)
+        self.blocks = torch.nn.ModuleList(Block(dim, heads, ffn) for _ in range(layers))
+        self.norm = torch.nn.RMSNorm(dim, eps=1e-5)
+        self.head = torch.nn.Linear(dim, vocab, bias=False)
+        half = dim // heads // 2
+        angles = torch.outer(torch.arange(tokens), 10000.0 ** (-torch.arange(half) / half))
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+        for p in self.parameters():
+            if p.dim() > 1:
+                torch.nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens, caches=None, at=0):
+        x = self.embed(tokens)
+        span = slice(at, at + tokens.shape[1])
+        for i, block in enumerate(self.blocks):
+            cache = None if caches is None else caches[i]
+            x = block(x, self.cos[span], self.sin[span], cache, at)
+        return self.head(self.norm(x))
+
+
+def repeat(seconds, run):
+    run()
+    start, rates = time.perf_counter(), []
+    while time.perf_counter() - start < seconds or len(rates) < 3:
+        step = time.perf_counter()
+        tokens = run()
+        rates.append(tokens / (time.perf_counter() - step))
+    return sorted(rates)
+
+
+def report(model, what, threads, rates):
+    print(
+        f"{'pytorch':8} {model:6} {what:7} threads={threads} "
+        f"median={rates[len(rates) // 2]:9.0f} tok/s best={rates[-1]:9.0f} tok/s "
+        f"runs={len(rates)}",
+        flush=True,
+    )
+
+
+def main():
+    threads, seconds = int(sys.argv[1]), float(sys.argv[2])
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    for name, shape, tokens, batch in CASES:
+        model = Model(**shape, tokens=tokens)
+        vocab, heads = shape["vocab"], shape["heads"]
+        decay = [p for p in model.parameters() if p.dim() > 1]
+        plain = [p for p in model.parameters() if p.dim() == 1]
+        groups = [{"params": decay, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
+        optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), fused=True)
+        rows = torch.arange(batch)[:, None]
+        columns = torch.arange(tokens + 1)[None, :]
+        text = (columns * columns + rows * 31) % vocab
+
+        def train():
+            logits = model(text[:, :-1])
+            loss = F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+            optimizer.zero_grad(set_to_none=False)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            return batch * tokens
+
+        report(name, "train", threads, repeat(seconds, train))
+        cache_shape = (SLOTS, heads, tokens, shape["dim"] // heads)
+        caches = [(torch.zeros(cache_shape), torch.zeros(cache_shape)) for _ in model.blocks]
+
+        @torch.inference_mode()
+        def sample():
+            last = torch.ones((SLOTS, 1), dtype=torch.long)
+            for at in range(tokens - 1):
+                logprobs = F.log_softmax(model(last, caches, at)[:, -1], dim=-1)
+                last = torch.multinomial(logprobs.exp(), 1)
+                logprobs.gather(1, last)
+            return SLOTS * (tokens - 1)
+
+        report(name, "sample", threads, repeat(seconds, sample))
+
+
+main()

@@ -1,0 +1,10 @@
+//! The commands, one a file.
+
+pub(crate) mod chat;
+pub(crate) mod eval;
+pub(crate) mod fetch;
+pub(crate) mod generate;
+pub(crate) mod kill;
+pub(crate) mod model;
+pub(crate) mod ps;
+pub(crate) mod run;

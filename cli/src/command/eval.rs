@@ -1,0 +1,75 @@
+//! `odeon eval`: held-out problems answered greedily.
+
+use anyhow::{Context, Result, bail};
+use odeon_actors::engine::compute::Sampling;
+use odeon_actors::rl::store::encode_prompt;
+use odeon_algorithms::fetch;
+use odeon_algorithms::task::{
+    CountdownConfig, Gsm8kConfig, Split, SumsConfig, SumsForm, TaskSpec,
+};
+
+use super::model;
+use crate::args::EvalArgs;
+use crate::print;
+
+pub(crate) fn run(args: &EvalArgs) -> Result<()> {
+    let of_run = model::task_of_run(&args.model);
+    let (spec, seed, response_max) = match (&args.task, of_run) {
+        (Some(name), _) => (task(name)?, 0, args.response_max),
+        (None, Some((spec, seed, most))) => (spec, seed, most),
+        (None, None) => bail!("say which task: --task {}", NAMES.join(", ")),
+    };
+    let task = spec.build()?;
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, response_max };
+    let mut model = model::load(&args.model, sampling, args.threads)?;
+    let most = task.problem_count(Split::HeldOut).unwrap_or(u64::MAX);
+    let count = most.min(args.problems as u64);
+    let problems: Vec<_> =
+        (0..count).map(|index| task.problem(seed, Split::HeldOut, index)).collect();
+    let prompts = problems
+        .iter()
+        .map(|problem| encode_prompt(&model.tokenizer, task.style(), &problem.prompt))
+        .collect::<Result<Vec<_>, _>>()
+        .with_context(|| format!("{} cannot read this task's prompts", args.model))?;
+    let answers = model.sampler.answer(&prompts).map_err(|failure| anyhow::anyhow!("{failure}"))?;
+    let mut correct = 0u64;
+    for (index, (problem, tokens)) in problems.iter().zip(&answers).enumerate() {
+        let text = model.tokenizer.decode(tokens)?;
+        let verdict = task.reward(problem, &text);
+        correct += u64::from(verdict.correct);
+        if index < args.show {
+            let mark = if verdict.correct { "right" } else { "wrong" };
+            let one_line = |text: &str| text.trim().replace('\n', " / ");
+            print::line(format!(
+                "{mark}  {}  ->  {}  (answer {})",
+                one_line(&problem.prompt),
+                one_line(&text),
+                problem.answer
+            ));
+        }
+    }
+    let percent = 100.0 * correct as f64 / count.max(1) as f64;
+    print::line(format!("{}: {correct} of {count} right ({percent:.1} %)", task.name()));
+    Ok(())
+}
+
+const NAMES: [&str; 4] = ["sums", "sums-spoken", "countdown", "gsm8k"];
+
+fn task(name: &str) -> Result<TaskSpec> {
+    Ok(match name {
+        "sums" => TaskSpec::Sums(SumsConfig::default()),
+        "sums-spoken" => {
+            TaskSpec::Sums(SumsConfig { form: SumsForm::Spoken, ..SumsConfig::default() })
+        }
+        "countdown" => TaskSpec::Countdown(CountdownConfig::default()),
+        "gsm8k" => {
+            let artefact = fetch::Artefact::named("gsm8k").context("gsm8k has no pinned source")?;
+            let path = model::models().join(artefact.file);
+            if !path.exists() {
+                bail!("{} is not here yet; run `odeon fetch gsm8k` first", path.display());
+            }
+            TaskSpec::Gsm8k(Gsm8kConfig::new(path))
+        }
+        other => bail!("unknown task `{other}`; there are {}", NAMES.join(", ")),
+    })
+}

@@ -1,0 +1,26 @@
+//! `odeon fetch`: a pinned model or data set by name, its hash checked.
+
+use anyhow::{Context, Result};
+use odeon_algorithms::fetch;
+
+use super::model;
+use crate::args::FetchArgs;
+use crate::print;
+
+pub(crate) fn run(args: &FetchArgs) -> Result<()> {
+    let Some(name) = &args.name else {
+        let rows: Vec<Vec<String>> = fetch::ARTEFACTS
+            .iter()
+            .map(|artefact| vec![artefact.name.to_owned(), artefact.file.to_owned()])
+            .collect();
+        print::table(&["name", "file"], &rows);
+        return Ok(());
+    };
+    let artefact = fetch::Artefact::named(name).with_context(|| {
+        let names: Vec<&str> = fetch::ARTEFACTS.iter().map(|artefact| artefact.name).collect();
+        format!("unknown name `{name}`; there are {}", names.join(", "))
+    })?;
+    let path = fetch::fetch(&artefact, &model::models())?;
+    print::line(path.display());
+    Ok(())
+}

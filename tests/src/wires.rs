@@ -1,0 +1,238 @@
+//! Two systems in one process with a wire of some kind between them, which can be slowed down, held,
+//! damaged and cut.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use odeon::{Clock, ClusterIdentity, Job, Limits, ProcessId, System, SystemError, WorkerMode};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{UdpSocket, UnixStream};
+use tokio::sync::watch;
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A pipe in memory.
+    Memory,
+    /// A pair of unix sockets.
+    Unix,
+    /// QUIC on the loopback device, through a relay that treats datagrams as the wire is set.
+    Quic,
+}
+
+/// How a wire treats what it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// It passes.
+    Free,
+    /// It passes at a few megabytes a second.
+    Slow,
+    /// It passes with bits flipped.
+    Damaged,
+    /// It is lost. A stream ends; over QUIC nothing more is heard.
+    Cut,
+}
+
+/// Two linked systems, nodes `a` and `b`.
+#[derive(Debug)]
+pub struct Pair {
+    /// One end.
+    pub a: System,
+    /// The other.
+    pub b: System,
+    kind: Kind,
+    flow: watch::Sender<Flow>,
+}
+
+/// Bounds that let tests wait for losses.
+pub fn limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.link_idle_timeout = Duration::from_secs(3);
+    limits.heartbeat_interval = Duration::from_millis(300);
+    limits
+}
+
+impl Pair {
+    /// Two systems of a job, linked.
+    pub async fn new(kind: Kind, job: Job) -> Self {
+        let cluster = ClusterIdentity::generate().unwrap();
+        let start = async |name: &str| {
+            let builder = System::builder()
+                .job(job)
+                .limits(limits())
+                .workers(WorkerMode::InProcess);
+            let builder = match kind {
+                Kind::Quic => builder.listen(loopback(), cluster.issue(name).unwrap()),
+                _ => builder.node(name),
+            };
+            builder.start().await.unwrap()
+        };
+        let (a, b) = (start("a").await, start("b").await);
+        let pair = Self {
+            a,
+            b,
+            kind,
+            flow: watch::channel(Flow::Free).0,
+        };
+        pair.join().await.unwrap();
+        pair
+    }
+
+    /// Sets how the wire treats what it carries from now on.
+    pub fn set(&self, flow: Flow) {
+        self.flow.send_replace(flow);
+    }
+
+    /// Links the two, over a new wire.
+    pub async fn join(&self) -> Result<ProcessId, SystemError> {
+        match self.kind {
+            Kind::Memory => {
+                let ((a, a_wire), (b_wire, b)) =
+                    (tokio::io::duplex(256 << 10), tokio::io::duplex(256 << 10));
+                self.join_streams(a, a_wire, b_wire, b).await
+            }
+            Kind::Unix => {
+                let (a, a_wire) = UnixStream::pair().unwrap();
+                let (b_wire, b) = UnixStream::pair().unwrap();
+                self.join_streams(a, a_wire, b_wire, b).await
+            }
+            Kind::Quic => {
+                let relay = relay(self.b.address().unwrap(), self.flow.subscribe()).await;
+                self.a.join(relay).await
+            }
+        }
+    }
+
+    async fn join_streams<S>(
+        &self,
+        a: S,
+        a_wire: S,
+        b_wire: S,
+        b: S,
+    ) -> Result<ProcessId, SystemError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let ((a_in, a_out), (b_in, b_out)) = (tokio::io::split(a), tokio::io::split(b));
+        let ((from_a, to_a), (from_b, to_b)) = (tokio::io::split(a_wire), tokio::io::split(b_wire));
+        drop(tokio::spawn(carry(from_a, to_b, self.flow.subscribe())));
+        drop(tokio::spawn(carry(from_b, to_a, self.flow.subscribe())));
+        let (ours, theirs) = tokio::join!(
+            self.a.join_stream(a_in, a_out),
+            self.b.join_stream(b_in, b_out)
+        );
+        theirs.and(ours)
+    }
+
+    /// Ends both systems.
+    pub async fn shutdown(self) {
+        tokio::join!(self.a.shutdown(), self.b.shutdown());
+    }
+}
+
+/// Any free port.
+pub fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// How much passes at once, and how long that takes, on a slow wire.
+const SLOW: (usize, Duration) = (8 << 10, Duration::from_millis(2));
+
+/// Carries bytes one way until the wire is cut or an end hangs up.
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut flow: watch::Receiver<Flow>,
+) {
+    let mut buffer = vec![0; 64 << 10];
+    let mut cut = flow.clone();
+    let carrying = async {
+        loop {
+            let slow = *flow.borrow() == Flow::Slow;
+            let most = if slow { SLOW.0 } else { buffer.len() };
+            let Ok(read @ 1..) = from.read(&mut buffer[..most]).await else {
+                break;
+            };
+            let now = *flow.borrow_and_update();
+            match now {
+                Flow::Damaged => buffer[..read].iter_mut().for_each(|byte| *byte ^= 0xa5),
+                Flow::Slow => Clock::sleep(SLOW.1).await,
+                _ => {}
+            }
+            if to.write_all(&buffer[..read]).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        _ = cut.wait_for(|flow| *flow == Flow::Cut) => {}
+        () = carrying => {}
+    }
+    // An end may be gone already.
+    let _ = to.shutdown().await;
+}
+
+/// Passes datagrams on between whoever sends first and `to`; ends with the pair.
+async fn relay(to: SocketAddr, flow: watch::Receiver<Flow>) -> SocketAddr {
+    let near = Arc::new(UdpSocket::bind(loopback()).await.unwrap());
+    let far = Arc::new(UdpSocket::bind(loopback()).await.unwrap());
+    far.connect(to).await.unwrap();
+    let address = near.local_addr().unwrap();
+    let (client, known) = watch::channel(None);
+    drop(tokio::spawn(pass(
+        Arc::clone(&near),
+        Arc::clone(&far),
+        Way::There(client),
+        flow.clone(),
+    )));
+    drop(tokio::spawn(pass(far, near, Way::Back(known), flow)));
+    address
+}
+
+/// Which way datagrams go.
+enum Way {
+    /// To the address that the socket is connected to; says where they come from.
+    There(watch::Sender<Option<SocketAddr>>),
+    /// To where the others come from.
+    Back(watch::Receiver<Option<SocketAddr>>),
+}
+
+async fn pass(from: Arc<UdpSocket>, to: Arc<UdpSocket>, way: Way, mut flow: watch::Receiver<Flow>) {
+    let mut buffer = vec![0; 65_536];
+    loop {
+        let received = tokio::select! {
+            received = from.recv_from(&mut buffer) => received,
+            changed = flow.changed() => match changed {
+                Ok(()) => continue,
+                // The pair is gone.
+                Err(_) => return,
+            },
+        };
+        // A peer that is gone makes a connected socket fail; it may come back.
+        let Ok((read, sender)) = received else {
+            continue;
+        };
+        let now = *flow.borrow();
+        match now {
+            Flow::Free => {}
+            Flow::Slow => Clock::sleep(Duration::from_millis(1)).await,
+            Flow::Damaged => buffer[..read].iter_mut().for_each(|byte| *byte ^= 0xa5),
+            Flow::Cut => continue,
+        }
+        // What cannot be sent is lost, as on any network.
+        let _ = match &way {
+            Way::There(client) => {
+                client.send_replace(Some(sender));
+                to.send(&buffer[..read]).await
+            }
+            Way::Back(client) => {
+                let client = *client.borrow();
+                match client {
+                    Some(client) => to.send_to(&buffer[..read], client).await,
+                    None => Ok(0),
+                }
+            }
+        };
+    }
+}

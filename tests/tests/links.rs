@@ -1,0 +1,948 @@
+//! What every link between two systems promises, whatever carries its bytes; and two systems in two
+//! processes, over QUIC.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::{Child, Command, Stdio};
+use std::sync::{LazyLock, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use odeon::{
+    Actor, AskError, Clock, ClusterIdentity, Context, Down, Effect, Failure, FailureKind, Handler,
+    Job, Limits, Message, NameError, NodeIdentity, ProcessId, Reason, Ref, Restart, Shape,
+    SpawnError, System, SystemError, WorkerCommand, WorkerMode,
+};
+use odeon_tests::wires::{Flow, Kind, Pair, limits, loopback};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+/// Nothing in these tests takes longer, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+// ---- the actor ----
+
+macro_rules! messages {
+    ($($name:ident($($field:ty),*) -> $reply:ty;)*) => { $(
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        struct $name($($field),*);
+        impl Shape for $name {
+            const SHAPE: u64 = odeon::shape::name(stringify!($name));
+        }
+        impl Message for $name {
+            const NAME: &'static str = stringify!($name);
+            type Reply = $reply;
+        }
+    )* };
+}
+
+/// Bytes that serde reads in one go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Bulk(#[serde(with = "serde_bytes")] Vec<u8>);
+impl Shape for Bulk {
+    const SHAPE: u64 = odeon::shape::name("Bulk");
+}
+
+messages! {
+    Note(u64) -> ();
+    Notes() -> Vec<u64>;
+    Echo(Bulk) -> Bulk;
+    Fill(usize) -> Bulk;
+    Hold(u64) -> u64;
+    Boom() -> ();
+    Unlisted() -> ();
+    Pid() -> u32;
+    Watch(Ref<Probe>) -> ();
+}
+
+/// Does what messages say.
+struct Probe {
+    number: u64,
+    notes: Vec<u64>,
+}
+
+impl Actor for Probe {
+    const NAME: &'static str = "test.Probe";
+    type Args = u64;
+    async fn start(number: u64, _: &mut Context<Self>) -> Result<Self, Failure> {
+        Ok(Self {
+            number,
+            notes: vec![],
+        })
+    }
+}
+impl Handler<Note> for Probe {
+    async fn handle(&mut self, Note(n): Note, _: &mut Context<Self>) {
+        self.notes.push(n);
+    }
+}
+impl Handler<Notes> for Probe {
+    async fn handle(&mut self, _: Notes, _: &mut Context<Self>) -> Vec<u64> {
+        self.notes.clone()
+    }
+}
+impl Handler<Echo> for Probe {
+    async fn handle(&mut self, Echo(bytes): Echo, _: &mut Context<Self>) -> Bulk {
+        bytes
+    }
+}
+impl Handler<Fill> for Probe {
+    async fn handle(&mut self, Fill(bytes): Fill, _: &mut Context<Self>) -> Bulk {
+        Bulk(vec![7; bytes])
+    }
+}
+impl Handler<Hold> for Probe {
+    /// Waits until the gate of this number opens.
+    async fn handle(&mut self, Hold(gate): Hold, _: &mut Context<Self>) -> u64 {
+        self.notes.push(gate);
+        let gate = Gate::of(gate);
+        gate.entered.send_modify(|entered| *entered += 1);
+        gate.open.subscribe().wait_for(|open| *open).await.unwrap();
+        self.number
+    }
+}
+impl Handler<Boom> for Probe {
+    async fn handle(&mut self, _: Boom, _: &mut Context<Self>) {
+        panic!("boom");
+    }
+}
+impl Handler<Unlisted> for Probe {
+    async fn handle(&mut self, _: Unlisted, _: &mut Context<Self>) {}
+}
+impl Handler<Pid> for Probe {
+    async fn handle(&mut self, _: Pid, _: &mut Context<Self>) -> u32 {
+        std::process::id()
+    }
+}
+impl Handler<Watch> for Probe {
+    async fn handle(&mut self, Watch(target): Watch, cx: &mut Context<Self>) {
+        cx.watch(target);
+    }
+}
+impl Handler<Down> for Probe {
+    async fn handle(&mut self, down: Down, _: &mut Context<Self>) {
+        if let Some(downs) = DOWNS.lock().unwrap().get(&self.number) {
+            downs.send(down).unwrap();
+        }
+    }
+}
+odeon::register!(Probe: Note, Notes, Echo, Fill, Hold, Boom, Pid, Watch, Down);
+
+/// Where a probe of this number reports the ends that it is told of.
+static DOWNS: LazyLock<Mutex<HashMap<u64, mpsc::UnboundedSender<Down>>>> =
+    LazyLock::new(Mutex::default);
+
+/// Something that handlers wait for, named by a number.
+#[derive(Clone)]
+struct Gate {
+    open: watch::Sender<bool>,
+    entered: watch::Sender<usize>,
+}
+
+impl Gate {
+    fn of(number: u64) -> Self {
+        static GATES: LazyLock<Mutex<HashMap<u64, Gate>>> = LazyLock::new(Mutex::default);
+        let new = || Self {
+            open: watch::channel(false).0,
+            entered: watch::channel(0).0,
+        };
+        GATES
+            .lock()
+            .unwrap()
+            .entry(number)
+            .or_insert_with(new)
+            .clone()
+    }
+
+    /// One that no other test uses.
+    fn new() -> (u64, Self) {
+        let number = ProcessId::random().0;
+        (number, Self::of(number))
+    }
+
+    fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    async fn entered(&self) {
+        self.entered
+            .subscribe()
+            .wait_for(|entered| *entered > 0)
+            .await
+            .unwrap();
+    }
+}
+
+fn job() -> Job {
+    odeon::job![Probe]
+}
+
+/// A probe at `b`, for messages from `a`.
+async fn probe(pair: &Pair) -> Ref<Probe> {
+    pair.b
+        .spawn::<Probe>(1)
+        .restart(Restart::Permanent)
+        .await
+        .unwrap()
+}
+
+/// Polls a future once, so that it sends what it has to send.
+async fn begun<'a, F>(mut future: F) -> Pin<Box<dyn Future<Output = F::Output> + 'a>>
+where
+    F: Future<Output: 'a> + Unpin + 'a,
+{
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx))).await;
+    match first {
+        Poll::Ready(outcome) => Box::pin(async move { outcome }),
+        Poll::Pending => Box::pin(future),
+    }
+}
+
+/// Tries until it gives something; every try is a round trip or a short wait.
+async fn eventually<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let trying = async {
+        loop {
+            if let Some(found) = attempt().await {
+                return found;
+            }
+            Clock::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    Clock::timeout(PATIENCE, trying)
+        .await
+        .expect("it happens in time")
+}
+
+// ---- the suite ----
+
+macro_rules! conformance {
+    ($($test:ident),* $(,)?) => {
+        conformance!(@kind memory Memory $($test)*);
+        conformance!(@kind unix Unix $($test)*);
+        conformance!(@kind quic Quic $($test)*);
+    };
+    (@kind $module:ident $kind:ident $($test:ident)*) => {
+        mod $module {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    let test = async {
+                        let pair = Pair::new(Kind::$kind, job()).await;
+                        pair.a.scope(super::$test(&pair)).await;
+                        pair.shutdown().await;
+                    };
+                    Clock::timeout(PATIENCE, test).await.expect("the test ends in time");
+                }
+            )*
+        }
+    };
+}
+
+conformance! {
+    messages_of_one_sender_keep_their_order,
+    asks_and_tells_of_one_sender_keep_their_order,
+    a_message_up_to_the_limit_passes_and_a_larger_one_does_not,
+    an_ask_ends_at_its_deadline,
+    a_dropped_ask_is_not_handled_and_gives_its_credit_back,
+    a_slow_actor_holds_up_nobody_else,
+    a_dead_actor_says_so,
+    an_unknown_method_is_refused,
+    a_panic_is_told_and_the_actor_restarts,
+    a_stop_is_seen_by_whoever_watches,
+    names_are_known_on_both_sides,
+    a_lost_link_ends_what_is_under_way,
+    a_lost_link_ends_the_wait_for_credit,
+    a_cut_wire_can_be_replaced,
+    control_overtakes_a_queue_of_large_messages,
+    an_actor_is_placed_on_the_other_node,
+    an_actor_on_a_lost_node_is_reported_and_placed_again,
+    garbage_on_the_wire_reaches_no_actor,
+}
+
+async fn messages_of_one_sender_keep_their_order(pair: &Pair) {
+    let actor = probe(pair).await;
+    for n in 0..10_000 {
+        actor.tell(Note(n)).await.unwrap();
+    }
+    assert_eq!(
+        actor.ask(Notes()).await.unwrap(),
+        (0..10_000).collect::<Vec<_>>()
+    );
+}
+
+async fn asks_and_tells_of_one_sender_keep_their_order(pair: &Pair) {
+    let actor = probe(pair).await;
+    let mut asks = vec![];
+    for n in 0..2_000 {
+        match n % 3 {
+            0 => actor.tell(Note(n)).await.unwrap(),
+            1 => {
+                if let Err(error) = actor.tell(Note(n)).now() {
+                    assert_eq!(
+                        error.error.effect(),
+                        Effect::No,
+                        "there was no room just now"
+                    );
+                }
+            }
+            _ => asks.push(begun(actor.ask(Note(n))).await),
+        }
+        if asks.len() == 100 {
+            for ask in asks.drain(..) {
+                ask.await.unwrap();
+            }
+        }
+    }
+    for ask in asks {
+        ask.await.unwrap();
+    }
+    let notes = actor.ask(Notes()).await.unwrap();
+    assert!(
+        notes.is_sorted() && notes.len() >= 1_333,
+        "{} notes",
+        notes.len()
+    );
+}
+
+async fn a_message_up_to_the_limit_passes_and_a_larger_one_does_not(pair: &Pair) {
+    let actor = probe(pair).await;
+    // A length of eight bytes comes before the content.
+    let most = limits().message_bytes_max - 8;
+    let bytes = Bulk((0..most).map(|n| (n * 31) as u8).collect());
+    assert!(actor.ask(Echo(bytes.clone())).await.unwrap() == bytes);
+    let error = actor.ask(Echo(Bulk(vec![0; most + 1]))).await.unwrap_err();
+    assert!(matches!(error, AskError::TooLarge { .. }), "{error}");
+    assert_eq!(error.effect(), Effect::No);
+    let error = actor.ask(Fill(most + 1)).await.unwrap_err();
+    assert!(matches!(error, AskError::BadReply { .. }), "{error}");
+    assert_eq!(error.effect(), Effect::Yes);
+    assert_eq!(actor.ask(Fill(3)).await, Ok(Bulk(vec![7; 3])));
+}
+
+async fn an_ask_ends_at_its_deadline(pair: &Pair) {
+    let actor = probe(pair).await;
+    let (number, gate) = Gate::new();
+    let (late, _) = Gate::new();
+    let short = Duration::from_millis(40);
+    let (held, queued) = tokio::join!(
+        actor.ask(Hold(number)).timeout(short),
+        actor.ask(Hold(late)).timeout(short)
+    );
+    for error in [held.unwrap_err(), queued.unwrap_err()] {
+        assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+        assert_eq!(error.effect(), Effect::Unknown);
+    }
+    gate.open();
+    // The second was late before its turn came.
+    assert_eq!(actor.ask(Notes()).await.unwrap(), [number]);
+}
+
+async fn a_dropped_ask_is_not_handled_and_gives_its_credit_back(pair: &Pair) {
+    let actor = probe(pair).await;
+    let (number, gate) = Gate::new();
+    let held = begun(actor.ask(Hold(number))).await;
+    gate.entered().await;
+    for _ in 0..2 * limits().credit_messages {
+        drop(begun(actor.ask(Note(3))).await);
+    }
+    gate.open();
+    assert_eq!(held.await, Ok(1));
+    // Each cancellation was sent before this, on the same way.
+    let notes = actor.ask(Notes()).await.unwrap();
+    // What the receiver had not heard of when its turn came is handled all the same.
+    assert!(
+        notes.len() < limits().credit_messages as usize,
+        "{} were handled",
+        notes.len()
+    );
+}
+
+async fn a_slow_actor_holds_up_nobody_else(pair: &Pair) {
+    let (slow, quick) = (probe(pair).await, probe(pair).await);
+    let (number, gate) = Gate::new();
+    let held = begun(slow.ask(Hold(number))).await;
+    gate.entered().await;
+    let mut sent = 0;
+    let error = loop {
+        match slow.tell(Note(sent)).now() {
+            Ok(()) => sent += 1,
+            Err(error) => break error.error,
+        }
+    };
+    assert!(matches!(error, AskError::Full { .. }), "{error}");
+    assert!(
+        sent < u64::from(limits().credit_messages),
+        "{sent} were accepted"
+    );
+    let waiting = slow
+        .tell(Note(sent))
+        .timeout(Duration::from_millis(30))
+        .await
+        .unwrap_err();
+    assert!(matches!(waiting.error, AskError::Full { .. }) && waiting.message.is_some());
+    for n in 0..100 {
+        quick
+            .ask(Note(n))
+            .timeout(Duration::from_secs(10))
+            .await
+            .unwrap();
+    }
+    gate.open();
+    assert_eq!(held.await, Ok(1));
+    slow.tell(Note(sent)).await.unwrap();
+    let expected: Vec<_> = [number].into_iter().chain(0..=sent).collect();
+    assert_eq!(slow.ask(Notes()).await.unwrap(), expected);
+}
+
+async fn a_dead_actor_says_so(pair: &Pair) {
+    let actor = probe(pair).await;
+    actor.ask(Note(1)).await.unwrap();
+    actor.stop().await.unwrap();
+    let error = actor.ask(Note(2)).await.unwrap_err();
+    assert!(
+        matches!(&error, AskError::Dead(down) if down.reason == Reason::Stopped),
+        "{error}"
+    );
+    assert_eq!(error.effect(), Effect::No);
+    let down = actor.down().await;
+    assert_eq!(down.reason, Reason::Stopped);
+    let before = pair.b.dead_letters();
+    actor.tell(Note(3)).await.unwrap();
+    eventually(async || (pair.b.dead_letters() > before).then_some(())).await;
+    // The others live on.
+    probe(pair).await.ask(Note(4)).await.unwrap();
+}
+
+async fn an_unknown_method_is_refused(pair: &Pair) {
+    let actor = probe(pair).await;
+    let error = actor.ask(Unlisted()).await.unwrap_err();
+    assert!(matches!(error, AskError::NoSuchMethod { .. }), "{error}");
+    assert_eq!(error.effect(), Effect::No);
+    actor.ask(Note(1)).await.unwrap();
+}
+
+async fn a_panic_is_told_and_the_actor_restarts(pair: &Pair) {
+    let actor = probe(pair).await;
+    actor.ask(Note(1)).await.unwrap();
+    let watched = begun(Box::pin(actor.down())).await;
+    let error = actor.ask(Boom()).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown);
+    let AskError::Died(down) = error else {
+        panic!("{error}")
+    };
+    assert!(matches!(&down.reason, Reason::Failed(failure) if failure.kind == FailureKind::Panic));
+    // A new life without notes, behind the same reference; a fenced one knows the difference.
+    assert_eq!(actor.ask(Notes()).await.unwrap(), []);
+    let stale = actor
+        .fenced(down.incarnation)
+        .ask(Notes())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(stale, AskError::Stale { current: 2, .. }),
+        "{stale}"
+    );
+    let seen = watched.await;
+    assert_eq!((seen.id, seen.incarnation), (down.id, down.incarnation));
+}
+
+async fn a_stop_is_seen_by_whoever_watches(pair: &Pair) {
+    let actor = probe(pair).await;
+    let number = ProcessId::random().0;
+    let (report, mut downs) = mpsc::unbounded_channel();
+    DOWNS.lock().unwrap().insert(number, report);
+    let watcher = pair.a.spawn::<Probe>(number).await.unwrap();
+    watcher.ask(Watch(actor)).await.unwrap();
+    let outside = begun(Box::pin(actor.down())).await;
+    actor.stop().await.unwrap();
+    let (inside, outside) = (downs.recv().await.unwrap(), outside.await);
+    assert_eq!((inside.id, &inside.reason), (actor.id(), &Reason::Stopped));
+    assert_eq!(inside, outside);
+}
+
+async fn names_are_known_on_both_sides(pair: &Pair) {
+    let actor = probe(pair).await;
+    let missing = pair.a.lookup::<Probe>("probe").await.unwrap_err();
+    assert!(matches!(missing, NameError::NotFound(_)), "{missing}");
+    pair.b.register("probe", actor).await.unwrap();
+    let found = eventually(async || pair.a.lookup::<Probe>("probe").await.ok()).await;
+    assert_eq!(found, actor);
+    found.ask(Note(1)).await.unwrap();
+    let other = pair.a.spawn::<Probe>(2).await.unwrap();
+    let taken = pair.a.register("probe", other).await.unwrap_err();
+    assert!(matches!(taken, NameError::Taken { .. }), "{taken}");
+    actor.stop().await.unwrap();
+    eventually(async || pair.a.lookup::<Probe>("probe").await.is_err().then_some(())).await;
+    pair.a.register("probe", other).await.unwrap();
+}
+
+async fn a_lost_link_ends_what_is_under_way(pair: &Pair) {
+    let actor = probe(pair).await;
+    let (number, gate) = Gate::new();
+    let held = begun(actor.ask(Hold(number))).await;
+    let watched = begun(Box::pin(actor.down())).await;
+    gate.entered().await;
+    pair.set(Flow::Cut);
+    let error = held.await.unwrap_err();
+    assert!(matches!(error, AskError::LinkLost { .. }), "{error}");
+    assert_eq!(error.effect(), Effect::Unknown);
+    let down = watched.await;
+    let Reason::Failed(failure) = &down.reason else {
+        panic!("{down}")
+    };
+    assert_eq!(failure.kind, FailureKind::NodeLost);
+    let error = actor.ask(Note(1)).await.unwrap_err();
+    assert!(matches!(error, AskError::Unreachable(_)), "{error}");
+    assert_eq!(error.effect(), Effect::No);
+    gate.open();
+}
+
+async fn a_lost_link_ends_the_wait_for_credit(pair: &Pair) {
+    let actor = probe(pair).await;
+    let (number, gate) = Gate::new();
+    let held = begun(actor.ask(Hold(number))).await;
+    gate.entered().await;
+    while actor.tell(Note(1)).now().is_ok() {}
+    let waiting = begun(actor.ask(Note(2)).timeout(PATIENCE)).await;
+    pair.set(Flow::Cut);
+    let error = waiting.await.unwrap_err();
+    assert!(matches!(error, AskError::Unreachable(_)), "{error}");
+    assert!(held.await.is_err());
+    gate.open();
+}
+
+async fn a_cut_wire_can_be_replaced(pair: &Pair) {
+    let actor = probe(pair).await;
+    pair.b.register("probe", actor).await.unwrap();
+    for n in 1..4 {
+        let watched = begun(Box::pin(actor.down())).await;
+        pair.set(Flow::Cut);
+        watched.await;
+        // Names of a node that is gone are gone as well.
+        assert!(pair.a.lookup::<Probe>("probe").await.is_err());
+        pair.set(Flow::Free);
+        eventually(async || pair.join().await.ok()).await;
+        let found = eventually(async || pair.a.lookup::<Probe>("probe").await.ok()).await;
+        found.ask(Note(n)).await.unwrap();
+        assert_eq!(
+            actor.ask(Notes()).await.unwrap(),
+            (1..=n).collect::<Vec<_>>()
+        );
+    }
+}
+
+async fn control_overtakes_a_queue_of_large_messages(pair: &Pair) {
+    let (actor, other) = (probe(pair).await, probe(pair).await);
+    pair.set(Flow::Slow);
+    let megabyte = Bulk(vec![1; 1 << 20]);
+    let mut echoes = vec![];
+    for _ in 0..6 {
+        echoes.push(begun(actor.ask(Echo(megabyte.clone()))).await);
+    }
+    // A question to the other node, while six megabytes lie before it.
+    other.stop().await.unwrap();
+    let handled: u64 = pair
+        .b
+        .actors()
+        .await
+        .iter()
+        .filter(|view| view.id == actor.id())
+        .map(|view| view.handled)
+        .sum();
+    assert!(handled < 6, "all {handled} messages came before the stop");
+    pair.set(Flow::Free);
+    for echo in echoes {
+        assert!(echo.await.unwrap() == megabyte);
+    }
+}
+
+async fn an_actor_is_placed_on_the_other_node(pair: &Pair) {
+    let actor = pair.a.spawn::<Probe>(1).on_node("b").await.unwrap();
+    let process = pair.a.process_of(actor).unwrap();
+    let at_b = pair.b.actors().await;
+    assert!(
+        at_b.iter()
+            .any(|view| view.id == actor.id() && view.process == process)
+    );
+    // Many messages right behind the spawn, and a panic in between.
+    let second = pair.a.spawn::<Probe>(2).on_node("b").start().unwrap();
+    for n in 0..500 {
+        second.tell(Note(n)).await.unwrap();
+    }
+    assert_eq!(
+        second.ask(Notes()).await.unwrap(),
+        (0..500).collect::<Vec<_>>()
+    );
+    assert!(second.ask(Boom()).await.is_err());
+    assert_eq!(second.ask(Notes()).await.unwrap(), []);
+    // Actors of `b` reach it as well.
+    pair.b
+        .scope(async { actor.ask(Note(9)).await.unwrap() })
+        .await;
+    assert_eq!(actor.ask(Notes()).await.unwrap(), [9]);
+    // Two share a worker process of the other node by its name.
+    let shared = async |n| {
+        let spawn = pair.a.spawn::<Probe>(n).on_node("b").in_worker("pool");
+        pair.a.process_of(spawn.await.unwrap()).unwrap()
+    };
+    assert_eq!(shared(3).await, shared(4).await);
+    // The node is given its worker back.
+    actor.stop().await.unwrap();
+    eventually(async || {
+        let views = pair.b.actors().await;
+        views
+            .iter()
+            .all(|view| view.process != process)
+            .then_some(())
+    })
+    .await;
+    let error = pair
+        .a
+        .spawn::<Probe>(1)
+        .on_node("nowhere")
+        .await
+        .unwrap_err();
+    let SpawnError::NotPlaced(why) = &error else {
+        panic!("{error}")
+    };
+    assert!(
+        why.contains("`nowhere`") && why.contains("`a` (this one), `b`"),
+        "{why}"
+    );
+}
+
+async fn an_actor_on_a_lost_node_is_reported_and_placed_again(pair: &Pair) {
+    let actor = pair
+        .a
+        .spawn::<Probe>(1)
+        .on_node("b")
+        .restart(Restart::Temporary)
+        .await
+        .unwrap();
+    actor.ask(Note(1)).await.unwrap();
+    pair.set(Flow::Cut);
+    let down = actor.down().await;
+    let Reason::Failed(failure) = &down.reason else {
+        panic!("{down}")
+    };
+    assert_eq!(failure.kind, FailureKind::NodeLost);
+    assert!(failure.message.contains("node `b`"), "{failure}");
+    // Nobody handles messages for it on the other node: its supervisor is gone.
+    eventually(async || pair.b.actors().await.is_empty().then_some(())).await;
+    pair.set(Flow::Free);
+    eventually(async || pair.join().await.ok()).await;
+    let again = pair.a.spawn::<Probe>(2).on_node("b").await.unwrap();
+    again.ask(Note(2)).await.unwrap();
+}
+
+async fn garbage_on_the_wire_reaches_no_actor(pair: &Pair) {
+    let actor = probe(pair).await;
+    actor.ask(Note(1)).await.unwrap();
+    let near = pair.a.spawn::<Probe>(1).await.unwrap();
+    pair.set(Flow::Damaged);
+    // Over QUIC, packets that fail their check are lost, and the silence is noticed in time. Elsewhere
+    // the side that reads garbage hangs up.
+    let outcome = actor.ask(Note(2)).timeout(Duration::from_secs(20)).await;
+    assert!(
+        matches!(outcome, Err(AskError::LinkLost { .. })),
+        "{outcome:?}"
+    );
+    near.ask(Note(3)).await.unwrap();
+    pair.b
+        .scope(async { assert_eq!(actor.ask(Notes()).await.unwrap(), [1]) })
+        .await;
+    pair.set(Flow::Free);
+    eventually(async || pair.join().await.ok()).await;
+    actor.ask(Note(4)).await.unwrap();
+}
+
+// ---- two processes ----
+
+const PEER_ENV: &str = "ODEON_TEST_PEER";
+
+/// Becomes a worker when this test binary is started as one.
+#[test]
+fn worker_entry() {
+    job().serve_if_worker();
+}
+
+fn workers() -> WorkerMode {
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
+    WorkerMode::Processes(worker)
+}
+
+/// Becomes the other node when this test binary is started as one: it says its address, serves a
+/// named probe, and ends with its standard input.
+#[test]
+fn peer_entry() {
+    let Some(folder) = std::env::var_os(PEER_ENV) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let identity = NodeIdentity::load(Path::new(&folder)).unwrap();
+        let builder = System::builder()
+            .job(job())
+            .limits(limits())
+            .workers(workers());
+        let system = builder.listen(loopback(), identity).start().await.unwrap();
+        let probe = system.spawn::<Probe>(1).await.unwrap();
+        system.register("probe", probe).await.unwrap();
+        println!("\naddress {}", system.address().unwrap());
+        std::io::stdout().flush().unwrap();
+        tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()))
+            .await
+            .unwrap()
+            .unwrap();
+        system.shutdown().await;
+    });
+}
+
+/// The other node as a process, killed when it is dropped.
+struct Peer {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Peer {
+    fn start(identity: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["peer_entry", "--exact", "--nocapture"])
+            .env(PEER_ENV, identity)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines
+            .find_map(|line| line.unwrap().strip_prefix("address ")?.parse().ok())
+            .expect("the peer says its address");
+        // It may go on to print until it ends.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder with the identity of node `b`, removed when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(identity: &NodeIdentity) -> Self {
+        let folder = std::env::temp_dir().join(format!("odeon-{:016x}", ProcessId::random().0));
+        std::fs::create_dir(&folder).unwrap();
+        identity.save(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+async fn driver(cluster: &ClusterIdentity) -> System {
+    driver_within(cluster, limits()).await
+}
+
+async fn driver_within(cluster: &ClusterIdentity, limits: Limits) -> System {
+    let builder = System::builder()
+        .job(job())
+        .limits(limits)
+        .workers(workers());
+    builder
+        .listen(loopback(), cluster.issue("a").unwrap())
+        .start()
+        .await
+        .unwrap()
+}
+
+async fn in_time<F: Future>(test: F) -> F::Output {
+    Clock::timeout(PATIENCE, test)
+        .await
+        .expect("the test ends in time")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_talk_and_a_killed_one_is_noticed() {
+    in_time(async {
+        let cluster = ClusterIdentity::generate().unwrap();
+        let folder = Folder::new(&cluster.issue("b").unwrap());
+        let system = driver(&cluster).await;
+        let rounds = system.scope(async {
+            for round in 0..2 {
+                // The second round: the node comes back as another process.
+                let mut peer = Peer::start(&folder.0);
+                system.join(peer.address).await.unwrap();
+                let actor = system.lookup::<Probe>("probe").await.unwrap();
+                assert_eq!(
+                    actor.ask(Pid()).await.unwrap(),
+                    peer.child.id(),
+                    "round {round}"
+                );
+                // An actor of ours on that node lives in a process of its own there.
+                let placed = system
+                    .spawn::<Probe>(2)
+                    .on_node("b")
+                    .restart(Restart::Temporary)
+                    .await
+                    .unwrap();
+                let worker = placed.ask(Pid()).await.unwrap();
+                assert!(worker != peer.child.id() && worker != std::process::id());
+
+                let number = ProcessId::random().0;
+                let (report, mut downs) = mpsc::unbounded_channel();
+                DOWNS.lock().unwrap().insert(number, report);
+                let watcher = system.spawn::<Probe>(number).await.unwrap();
+                watcher.ask(Watch(actor)).await.unwrap();
+                let held: Vec<_> = [
+                    begun(actor.ask(Hold(1)).timeout(PATIENCE)).await,
+                    begun(placed.ask(Hold(1)).timeout(PATIENCE)).await,
+                ]
+                .into();
+                let killed = Clock::now();
+                peer.kill();
+                for ask in held {
+                    let error = ask.await.unwrap_err();
+                    assert!(matches!(error, AskError::LinkLost { .. }), "{error}");
+                    assert_eq!(error.effect(), Effect::Unknown);
+                }
+                for down in [downs.recv().await.unwrap(), placed.down().await] {
+                    let Reason::Failed(failure) = &down.reason else {
+                        panic!("{down}")
+                    };
+                    assert_eq!(failure.kind, FailureKind::NodeLost, "{failure}");
+                }
+                let noticed = Clock::now().since(killed);
+                let most = limits().link_idle_timeout + limits().heartbeat_interval * 2;
+                assert!(noticed < most + Duration::from_secs(3), "{noticed:?}");
+                let error = actor.ask(Pid()).await.unwrap_err();
+                assert!(matches!(error, AskError::Unreachable(_)), "{error}");
+                // The workers of a node die with it.
+                eventually(async || {
+                    let status = std::fs::read_to_string(format!("/proc/{worker}/stat"));
+                    status
+                        .map_or(true, |status| status.contains(") Z "))
+                        .then_some(())
+                })
+                .await;
+            }
+        });
+        rounds.await;
+        system.shutdown().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_comes_back_at_once_takes_its_old_links_place() {
+    in_time(async {
+        let cluster = ClusterIdentity::generate().unwrap();
+        let folder = Folder::new(&cluster.issue("b").unwrap());
+        // Nobody would notice the loss by silence.
+        let mut patient = limits();
+        patient.link_idle_timeout = PATIENCE;
+        let system = driver_within(&cluster, patient).await;
+        let mut peer = Peer::start(&folder.0);
+        let story = system.scope(async {
+            system.join(peer.address).await.unwrap();
+            let actor = system.lookup::<Probe>("probe").await.unwrap();
+            let held = begun(actor.ask(Hold(1)).timeout(PATIENCE)).await;
+            peer.kill();
+            let peer = Peer::start(&folder.0);
+            system.join(peer.address).await.unwrap();
+            let error = held.await.unwrap_err();
+            assert!(
+                matches!(&error, AskError::LinkLost { why, .. } if why.contains("again")),
+                "{error}"
+            );
+            let actor = system.lookup::<Probe>("probe").await.unwrap();
+            assert_eq!(actor.ask(Pid()).await.unwrap(), peer.child.id());
+        });
+        story.await;
+        system.shutdown().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_of_another_cluster_is_refused() {
+    in_time(async {
+        let (ours, theirs) = (
+            ClusterIdentity::generate().unwrap(),
+            ClusterIdentity::generate().unwrap(),
+        );
+        let folder = Folder::new(&theirs.issue("b").unwrap());
+        let peer = Peer::start(&folder.0);
+        let system = driver(&ours).await;
+        let error = system.join(peer.address).await.unwrap_err();
+        assert!(matches!(error, SystemError::Security(_)), "{error}");
+        assert!(error.to_string().contains("another cluster"), "{error}");
+        // One of their own still gets in.
+        let friend = driver(&theirs).await;
+        friend.join(peer.address).await.unwrap();
+        system.shutdown().await;
+        friend.shutdown().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_in_order_is_noticed_at_once() {
+    in_time(async {
+        let cluster = ClusterIdentity::generate().unwrap();
+        let folder = Folder::new(&cluster.issue("b").unwrap());
+        let mut patient = limits();
+        patient.link_idle_timeout = PATIENCE;
+        let system = driver_within(&cluster, patient).await;
+        let mut peer = Peer::start(&folder.0);
+        let story = system.scope(async {
+            system.join(peer.address).await.unwrap();
+            let actor = system.lookup::<Probe>("probe").await.unwrap();
+            let watched = begun(Box::pin(actor.down())).await;
+            actor.ask(Note(1)).await.unwrap();
+            drop(peer.child.stdin.take());
+            let down = watched.await;
+            assert!(
+                matches!(
+                    down.reason,
+                    Reason::Stopped | Reason::Sibling | Reason::Failed(_)
+                ),
+                "{down}"
+            );
+            eventually(async || {
+                matches!(actor.ask(Note(2)).await, Err(AskError::Unreachable(_))).then_some(())
+            })
+            .await;
+            assert!(peer.child.wait().unwrap().success());
+        });
+        story.await;
+        system.shutdown().await;
+    })
+    .await;
+}

@@ -1,0 +1,31 @@
+//! A message that the actor does not handle.
+
+use odeon::Ref;
+
+struct Counter;
+
+#[odeon::actor(name = "test.Counter")]
+impl Counter {
+    fn start() -> Self {
+        Self
+    }
+
+    #[handler]
+    fn add(&mut self, n: u64) -> u64 {
+        n
+    }
+
+    #[handler]
+    fn get(&self) -> u64 {
+        0
+    }
+}
+
+#[odeon::message]
+struct Reset;
+
+async fn ask(counter: Ref<Counter>) {
+    counter.ask(Reset).await.unwrap();
+}
+
+fn main() {}
