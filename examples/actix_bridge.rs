@@ -80,7 +80,10 @@ impl Stove {
     #[handler]
     async fn heat_by(&mut self, degrees: f64) -> Result<f64, AskError> {
         // To the same actor, so in this order.
-        self.thermometer.tell(Heat(degrees)).await.map_err(|refused| refused.error)?;
+        self.thermometer
+            .tell(Heat(degrees))
+            .await
+            .map_err(|refused| refused.error)?;
         Ok(self.thermometer.ask(Measure).await?.0)
     }
 

@@ -34,7 +34,11 @@ impl Reader {
 }
 
 fn touch(bytes: &[u8]) -> u64 {
-    bytes.iter().step_by(4096).map(|byte| u64::from(*byte)).sum()
+    bytes
+        .iter()
+        .step_by(4096)
+        .map(|byte| u64::from(*byte))
+        .sum()
 }
 
 async fn story(system: System) -> anyhow::Result<()> {
@@ -60,7 +64,10 @@ async fn story(system: System) -> anyhow::Result<()> {
         let mut times = vec![];
         for read in reads {
             let (sum, took) = read.await?;
-            ensure!(sum?? == touch(&vec![version; BYTES]), "version {version} was misread");
+            ensure!(
+                sum?? == touch(&vec![version; BYTES]),
+                "version {version} was misread"
+            );
             times.push(took);
         }
         println!("version {version}: written in {written:.1?}; read by each within {times:.1?}");
@@ -70,7 +77,10 @@ async fn story(system: System) -> anyhow::Result<()> {
     }
     for reader in readers {
         let (mapped_slabs, own_bytes) = reader.ask(Mapped).await?;
-        ensure!((mapped_slabs, own_bytes) == (1, 0), "one slab, mapped once, and no copy");
+        ensure!(
+            (mapped_slabs, own_bytes) == (1, 0),
+            "one slab, mapped once, and no copy"
+        );
     }
     println!("{READERS} readers, {VERSIONS} versions, one slab, no copy");
     Ok(())

@@ -33,7 +33,10 @@ impl Counter {
 async fn count_to(counter: Ref<Counter>, n: u64) -> Result<u64, AskError> {
     for _ in 1..n {
         // Accepted by the mailbox, not answered.
-        counter.tell(Add { n: 1 }).await.map_err(|refused| refused.error)?;
+        counter
+            .tell(Add { n: 1 })
+            .await
+            .map_err(|refused| refused.error)?;
     }
     counter.ask(Add { n: 1 }).await
 }

@@ -74,12 +74,22 @@ async fn story(system: System) -> anyhow::Result<()> {
         .spawn_group::<Worker>(mesh! { dp: 4, tp: 2 }, |rank| rank)
         .each(|rank, spawn| spawn.in_worker(format!("node-{}", rank.along("dp") / 2)))
         .await?;
-    println!("{} actors on {} in {} processes", 8, workers.mesh(), system.workers().len());
-    println!("a row of the mesh: {:?}", workers.slice(at!(dp = 1)).gather(Name).await?);
+    println!(
+        "{} actors on {} in {} processes",
+        8,
+        workers.mesh(),
+        system.workers().len()
+    );
+    println!(
+        "a row of the mesh: {:?}",
+        workers.slice(at!(dp = 1)).gather(Name).await?
+    );
 
     // The line y = 3x - 1, sixteen points. Each data-parallel rank gets a quarter, its peers the same.
     let line = |i: i32| (f64::from(i) / 8.0, 3.0 * f64::from(i) / 8.0 - 1.0);
-    let quarters = (0..4).map(|q| Load { rows: (0..4).map(|i| line(4 * q + i)).collect() });
+    let quarters = (0..4).map(|q| Load {
+        rows: (0..4).map(|i| line(4 * q + i)).collect(),
+    });
     workers.scatter(quarters.collect()).along("dp").await?;
 
     // One answer for each data-parallel rank: that of the first peer.
@@ -87,12 +97,23 @@ async fn story(system: System) -> anyhow::Result<()> {
     let mut weights = vec![0.0, 0.0];
     for step in 0..=400 {
         if step % 100 == 0 {
-            let loss = workers.gather(Loss { weights: weights.clone() }).collect(one_each());
+            let loss = workers
+                .gather(Loss {
+                    weights: weights.clone(),
+                })
+                .collect(one_each());
             let (sum, rows) = loss.reduce(Sum).await?;
-            println!("step {step:3}: loss {:.6} over {rows} rows", sum / f64::from(rows));
+            println!(
+                "step {step:3}: loss {:.6} over {rows} rows",
+                sum / f64::from(rows)
+            );
             ensure!(rows == 16);
         }
-        let step = workers.gather(Step { weights: weights.clone() }).collect(one_each());
+        let step = workers
+            .gather(Step {
+                weights: weights.clone(),
+            })
+            .collect(one_each());
         let gradient = step.reduce(Mean).await?;
         for (weight, gradient) in weights.iter_mut().zip(gradient) {
             *weight -= 0.3 * gradient;

@@ -37,8 +37,11 @@ odeon::register_kameo!(Account as "bank.Account": Withdraw);
 
 async fn story(system: System) -> anyhow::Result<()> {
     let first = Account { balance: 100 };
-    let account =
-        system.spawn::<Kameo<Account>>(first).isolated().restart(Restart::Permanent).await?;
+    let account = system
+        .spawn::<Kameo<Account>>(first)
+        .isolated()
+        .restart(Restart::Permanent)
+        .await?;
 
     let left = account.ask(Withdraw { amount: 30 }).await?;
     println!("withdrew 30: {left:?}");

@@ -21,7 +21,11 @@ impl Counter {
 
 fn main() -> anyhow::Result<()> {
     odeon::job![Counter].run(async |system| {
-        let counter = system.spawn::<Counter>(40).restart(Restart::Permanent).isolated().await?;
+        let counter = system
+            .spawn::<Counter>(40)
+            .restart(Restart::Permanent)
+            .isolated()
+            .await?;
         println!("40 + 2 = {}", counter.ask(Add { n: 2 }).await?);
 
         let process = system.process_of(counter).expect("it runs");

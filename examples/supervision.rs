@@ -40,7 +40,10 @@ impl Stage {
     async fn start(args: (String, Ref<Narrator>)) -> Result<Self, Failure> {
         let (name, narrator) = args;
         let line = format!("{name} starts");
-        narrator.ask(TellThat { line }).await.map_err(Failure::error)?;
+        narrator
+            .ask(TellThat { line })
+            .await
+            .map_err(Failure::error)?;
         Ok(Self { name, narrator })
     }
 
@@ -83,7 +86,10 @@ macro_rules! supervisor {
                 $supervision
             }
 
-            async fn start(narrator: Ref<Narrator>, cx: &mut Context<Self>) -> Result<Self, Failure> {
+            async fn start(
+                narrator: Ref<Narrator>,
+                cx: &mut Context<Self>,
+            ) -> Result<Self, Failure> {
                 Ok(Self(pipeline(narrator, cx).await?))
             }
 
@@ -117,19 +123,34 @@ async fn story(system: System) -> anyhow::Result<()> {
     println!("one for all: a pipeline that must restart together");
     let together = system.spawn::<AllTogether>(narrator).await?;
     let lines = after_failure(together.ask(Stages).await?).await?;
-    ensure!(lines[..3] == ["packer stops", "trainer stops", "loader stops"], "{lines:?}");
-    ensure!(lines[3..] == ["loader starts", "packer starts", "trainer starts"], "{lines:?}");
+    ensure!(
+        lines[..3] == ["packer stops", "trainer stops", "loader stops"],
+        "{lines:?}"
+    );
+    ensure!(
+        lines[3..] == ["loader starts", "packer starts", "trainer starts"],
+        "{lines:?}"
+    );
 
     println!("rest for one: what comes after the packer depends on it");
     let downstream = system.spawn::<Downstream>(narrator).await?;
     let lines = after_failure(downstream.ask(Stages).await?).await?;
     ensure!(
-        lines == ["packer stops", "trainer stops", "packer starts", "trainer starts"],
+        lines
+            == [
+                "packer stops",
+                "trainer stops",
+                "packer starts",
+                "trainer starts"
+            ],
         "{lines:?}"
     );
 
     println!("escalation: a supervisor that may not restart anything");
-    let patience = system.spawn::<NoPatience>(narrator).restart(odeon::Restart::Temporary).await?;
+    let patience = system
+        .spawn::<NoPatience>(narrator)
+        .restart(odeon::Restart::Temporary)
+        .await?;
     let stages = patience.ask(Stages).await?;
     println!("the trainer fails:");
     stages[2].ask(Fail).await?;

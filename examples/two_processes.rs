@@ -12,14 +12,22 @@ struct Speller {
 #[odeon::actor(name = "demo.Speller")]
 impl Speller {
     fn start(words: Vec<String>) -> Result<Self, Failure> {
-        if words.is_empty() { Err(Failure::error("no words")) } else { Ok(Self { words }) }
+        if words.is_empty() {
+            Err(Failure::error("no words"))
+        } else {
+            Ok(Self { words })
+        }
     }
 
     /// The known word with the fewest letters in another place.
     #[handler]
     fn spell(&mut self, word: String) -> Option<String> {
         let distance = |known: &&String| {
-            let same = known.chars().zip(word.chars()).filter(|(a, b)| a == b).count();
+            let same = known
+                .chars()
+                .zip(word.chars())
+                .filter(|(a, b)| a == b)
+                .count();
             known.len().max(word.len()) - same
         };
         self.words.iter().min_by_key(distance).cloned()
@@ -33,12 +41,18 @@ impl Speller {
 
 /// Knows nothing of processes.
 async fn use_it(speller: Ref<Speller>) -> Result<String, AskError> {
-    let guess = speller.ask(Spell { word: "gradiend".to_owned() }).await?;
+    let guess = speller
+        .ask(Spell {
+            word: "gradiend".to_owned(),
+        })
+        .await?;
     Ok(guess.unwrap_or_default())
 }
 
 async fn story(system: System) -> anyhow::Result<()> {
-    let words = ["tensor", "gradient", "optimizer"].map(str::to_owned).to_vec();
+    let words = ["tensor", "gradient", "optimizer"]
+        .map(str::to_owned)
+        .to_vec();
 
     let near = system.spawn::<Speller>(words.clone()).await?;
     let guess = use_it(near).await?;
@@ -46,7 +60,11 @@ async fn story(system: System) -> anyhow::Result<()> {
     ensure!(guess == "gradient");
     ensure!(near.ask(Pid).await? == std::process::id());
 
-    let far = system.spawn::<Speller>(words).isolated().restart(Restart::Permanent).await?;
+    let far = system
+        .spawn::<Speller>(words)
+        .isolated()
+        .restart(Restart::Permanent)
+        .await?;
     let first = far.ask(Pid).await?;
     let guess = use_it(far).await?;
     println!("in a process of its own ({first}): {guess}");

@@ -63,7 +63,11 @@ impl EvalStats {
     /// Part of the problems answered right, from 0 to 1.
     #[must_use]
     pub fn accuracy(&self) -> f64 {
-        if self.problems == 0 { 0.0 } else { self.correct as f64 / self.problems as f64 }
+        if self.problems == 0 {
+            0.0
+        } else {
+            self.correct as f64 / self.problems as f64
+        }
     }
 }
 

@@ -108,7 +108,11 @@ pub struct WarmupSection {
 
 impl Default for WarmupSection {
     fn default() -> Self {
-        Self { steps: 0, batch: 64, lr: 1e-3 }
+        Self {
+            steps: 0,
+            batch: 64,
+            lr: 1e-3,
+        }
     }
 }
 
@@ -203,7 +207,12 @@ pub struct ProcessesSection {
 
 impl Default for ProcessesSection {
     fn default() -> Self {
-        Self { rollouts: 2, slots: 32, rollout_threads: 1, trainer_threads: 1 }
+        Self {
+            rollouts: 2,
+            slots: 32,
+            rollout_threads: 1,
+            trainer_threads: 1,
+        }
     }
 }
 
@@ -220,7 +229,10 @@ pub struct EvalSection {
 
 impl Default for EvalSection {
     fn default() -> Self {
-        Self { problems: 256, every: 0 }
+        Self {
+            problems: 256,
+            every: 0,
+        }
     }
 }
 
@@ -265,12 +277,18 @@ impl Recipe {
     /// # Errors
     /// See [`Recipe::read`].
     pub fn parse(path: &Path, text: &str) -> Result<Self, RecipeError> {
-        let at = |line, what| RecipeError { path: path.to_owned(), line, what };
+        let at = |line, what| RecipeError {
+            path: path.to_owned(),
+            line,
+            what,
+        };
         let recipe: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(0, |span| line_of(text, span.start));
             at(line, error.message().replace('\n', ", "))
         })?;
-        recipe.check().map_err(|(field, what)| at(line_of_field(text, field), what))?;
+        recipe
+            .check()
+            .map_err(|(field, what)| at(line_of_field(text, field), what))?;
         Ok(recipe)
     }
 
@@ -292,7 +310,10 @@ impl Recipe {
             if !model.heads.is_multiple_of(model.kv_heads) {
                 return Err((
                     "kv_heads",
-                    format!("kv_heads = {} must divide heads = {}", model.kv_heads, model.heads),
+                    format!(
+                        "kv_heads = {} must divide heads = {}",
+                        model.kv_heads, model.heads
+                    ),
                 ));
             }
         }
@@ -305,7 +326,10 @@ impl Recipe {
                 ),
             ));
         }
-        self.task.build().map(drop).map_err(|error| ("task", error.to_string()))
+        self.task
+            .build()
+            .map(drop)
+            .map_err(|error| ("task", error.to_string()))
     }
 
     /// The folder of this run.
@@ -316,16 +340,24 @@ impl Recipe {
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
-    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+    text.bytes()
+        .take(offset)
+        .filter(|byte| *byte == b'\n')
+        .count()
+        + 1
 }
 
 /// The line that sets a field, or the line of the table of that name.
 fn line_of_field(text: &str, field: &str) -> usize {
     let sets = |line: &str| {
-        line.trim_start().strip_prefix(field).is_some_and(|rest| rest.trim_start().starts_with('='))
+        line.trim_start()
+            .strip_prefix(field)
+            .is_some_and(|rest| rest.trim_start().starts_with('='))
     };
     let opens = |line: &str| line.trim_start().starts_with(&format!("[{field}"));
-    text.lines().position(|line| sets(line) || opens(line)).map_or(0, |index| index + 1)
+    text.lines()
+        .position(|line| sets(line) || opens(line))
+        .map_or(0, |index| index + 1)
 }
 
 fn default_out() -> PathBuf {
@@ -372,7 +404,9 @@ where
     if holds(&value) {
         Ok(value)
     } else {
-        Err(D::Error::custom(format!("expected {expected}, found {value}")))
+        Err(D::Error::custom(format!(
+            "expected {expected}, found {value}"
+        )))
     }
 }
 
@@ -389,20 +423,31 @@ fn positive<'de, D: Deserializer<'de>>(d: D) -> Result<f32, D::Error> {
     bounded(d, "a number above 0", |x: &f32| *x > 0.0 && x.is_finite())
 }
 fn not_negative<'de, D: Deserializer<'de>>(d: D) -> Result<f32, D::Error> {
-    bounded(d, "a number of at least 0", |x: &f32| *x >= 0.0 && x.is_finite())
+    bounded(d, "a number of at least 0", |x: &f32| {
+        *x >= 0.0 && x.is_finite()
+    })
 }
 fn fraction<'de, D: Deserializer<'de>>(d: D) -> Result<f32, D::Error> {
-    bounded(d, "a number above 0 and at most 1", |x| *x > 0.0 && *x <= 1.0)
+    bounded(d, "a number above 0 and at most 1", |x| {
+        *x > 0.0 && *x <= 1.0
+    })
 }
 fn plain_name<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    bounded(d, "a name of letters, digits, '-' and '_'", |name: &String| {
-        !name.is_empty()
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
-    })
+    bounded(
+        d,
+        "a name of letters, digits, '-' and '_'",
+        |name: &String| {
+            !name.is_empty()
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        },
+    )
 }
 fn device<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
     let name = String::deserialize(d)?;
-    name.parse::<odeon_gpu::Device>().map_err(D::Error::custom)?;
+    name.parse::<odeon_gpu::Device>()
+        .map_err(D::Error::custom)?;
     Ok(name)
 }
 
@@ -416,7 +461,9 @@ mod tests {
     fn error(from: &str, to: &str) -> String {
         assert!(GOOD.contains(from), "{from}");
         let text = GOOD.replacen(from, to, 1);
-        Recipe::parse(Path::new("r.toml"), &text).unwrap_err().to_string()
+        Recipe::parse(Path::new("r.toml"), &text)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -436,14 +483,27 @@ mod tests {
             ("\"grpo\"", "\"dpo\"", 9, "expected `grpo` or `ppo`"),
             ("lr = 1e-4", "lr = -1.0", 13, "above 0, found -1"),
             ("lr = 1e-4", "lr = = 2", 13, ""),
-            ("response_max = 8", "response_max = 64", 14, "leaves no room"),
+            (
+                "response_max = 8",
+                "response_max = 64",
+                14,
+                "leaves no room",
+            ),
             ("name = \"a\"", "name = \"../b\"", 2, "letters, digits"),
             ("name = \"a\"", "name = \"a\"\ndevice = \"cuda\"", 3, "cpu"),
             ("[model]", "[model]\nheads = 3", 5, "do not divide"),
-            ("[task.sums]", "[task.sums]\noperands_min = 1", 6, "operands_min"),
+            (
+                "[task.sums]",
+                "[task.sums]\noperands_min = 1",
+                6,
+                "operands_min",
+            ),
         ] {
             let message = error(from, to);
-            assert!(message.starts_with(&format!("r.toml:{line}: ")), "{to}: {message}");
+            assert!(
+                message.starts_with(&format!("r.toml:{line}: ")),
+                "{to}: {message}"
+            );
             assert!(message.contains(words), "{to}: {message}");
             assert_eq!(message.lines().count(), 1, "{message}");
         }

@@ -21,7 +21,16 @@ use odeon_actors::rl::trainer::Trainer;
 use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
-    let job = odeon::job![Critic, Monitor, Reference, Relay, Reward, Rollout, SampleStore, Trainer];
+    let job = odeon::job![
+        Critic,
+        Monitor,
+        Reference,
+        Relay,
+        Reward,
+        Rollout,
+        SampleStore,
+        Trainer
+    ];
     print::start_log();
     // The same binary is every worker process of a run.
     job.serve_if_worker();

@@ -1,6 +1,10 @@
 //! What people see: data on standard output, talk on standard error.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command prints")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command prints"
+)]
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -36,7 +40,10 @@ pub(crate) fn error(error: &anyhow::Error) {
 
 /// Rows under headings, columns aligned: the first to the left, the others to the right.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) {
-    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.chars().count()).collect();
+    let mut widths: Vec<usize> = headings
+        .iter()
+        .map(|heading| heading.chars().count())
+        .collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());

@@ -139,7 +139,9 @@ impl<A: Actor> Context<A> {
     /// # Errors
     /// The name is taken, or the node that keeps the names is out of reach.
     pub async fn register(&self, name: &str) -> Result<(), NameError> {
-        self.engine().register_name(name, self.cell.id, A::NAME).await
+        self.engine()
+            .register_name(name, self.cell.id, A::NAME)
+            .await
     }
 
     /// Finds an actor by its name in this job.
@@ -147,7 +149,10 @@ impl<A: Actor> Context<A> {
     /// # Errors
     /// Nobody has the name, or an actor of another type has it.
     pub async fn lookup<T: Actor>(&self, name: &str) -> Result<Ref<T>, NameError> {
-        self.engine().lookup_name(name, T::NAME).await.map(|id| Ref::from_id(id, 0))
+        self.engine()
+            .lookup_name(name, T::NAME)
+            .await
+            .map(|id| Ref::from_id(id, 0))
     }
 
     /// Makes blobs: bulk bytes in the shared memory of this process.

@@ -125,7 +125,10 @@ impl Blob {
     /// A handle that has come to this process.
     fn arrived(engine: &Arc<Engine>, handle: Handle) -> Self {
         let keep = if handle.owner == engine.process {
-            engine.blobs.came_home(handle).map_or(Keep::Adrift(handle), Keep::Own)
+            engine
+                .blobs
+                .came_home(handle)
+                .map_or(Keep::Adrift(handle), Keep::Own)
         } else {
             Keep::Foreign(Lease::take(engine, handle))
         };
@@ -133,7 +136,9 @@ impl Blob {
     }
 
     fn own(own: Arc<Own>) -> Self {
-        Self { keep: Keep::Own(own) }
+        Self {
+            keep: Keep::Own(own),
+        }
     }
 
     /// A handle that may leave this process now.
@@ -167,7 +172,9 @@ impl<'de> Deserialize<'de> for Blob {
         let handle = Handle::deserialize(deserializer)?;
         Ok(match current::engine_for(handle.owner) {
             Some(engine) => Self::arrived(&engine, handle),
-            None => Self { keep: Keep::Adrift(handle) },
+            None => Self {
+                keep: Keep::Adrift(handle),
+            },
         })
     }
 }
@@ -187,11 +194,18 @@ enum Source {
 
 impl BlobView {
     fn own(own: &Arc<Own>) -> Self {
-        Self { bytes: Source::Own(Arc::clone(own)) }
+        Self {
+            bytes: Source::Own(Arc::clone(own)),
+        }
     }
 
     fn mapped(mapped: Mapped, lease: &Arc<Lease>) -> Self {
-        Self { bytes: Source::Mapped { mapped, _lease: Arc::clone(lease) } }
+        Self {
+            bytes: Source::Mapped {
+                mapped,
+                _lease: Arc::clone(lease),
+            },
+        }
     }
 }
 
@@ -233,13 +247,17 @@ pub struct Blobs {
 
 impl fmt::Debug for Blobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blobs").field("process", &self.engine.process).finish_non_exhaustive()
+        f.debug_struct("Blobs")
+            .field("process", &self.engine.process)
+            .finish_non_exhaustive()
     }
 }
 
 impl Blobs {
     pub(crate) fn new(engine: &Arc<Engine>) -> Self {
-        Self { engine: Arc::clone(engine) }
+        Self {
+            engine: Arc::clone(engine),
+        }
     }
 
     /// Gives `len` bytes to write to; their content is unspecified until written.
@@ -367,7 +385,9 @@ impl DerefMut for BlobWriter {
 
 impl fmt::Debug for BlobWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlobWriter").field("len", &self.writer.len()).finish_non_exhaustive()
+        f.debug_struct("BlobWriter")
+            .field("len", &self.writer.len())
+            .finish_non_exhaustive()
     }
 }
 

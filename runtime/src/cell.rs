@@ -21,9 +21,16 @@ pub(crate) enum Control {
     /// Begin this life.
     Start(Incarnation),
     /// End this life and no later one: a child failed beyond mending, or what the actor wraps ended.
-    End { incarnation: Incarnation, reason: Reason },
+    End {
+        incarnation: Incarnation,
+        reason: Reason,
+    },
     /// End the present life. With `keep_mail` the mailbox waits for another; else the actor is over.
-    Halt { reason: Reason, keep_mail: bool, done: Option<oneshot::Sender<()>> },
+    Halt {
+        reason: Reason,
+        keep_mail: bool,
+        done: Option<oneshot::Sender<()>>,
+    },
 }
 
 /// What an actor does at the moment.
@@ -107,7 +114,10 @@ impl Cell {
     }
 
     pub(crate) fn set_mailbox(&self, mailbox: Box<dyn Any + Send + Sync>) {
-        assert!(self.mailbox.set(mailbox).is_ok(), "a cell gets its mailbox once");
+        assert!(
+            self.mailbox.set(mailbox).is_ok(),
+            "a cell gets its mailbox once"
+        );
     }
 
     pub(crate) fn mailbox<T: Any>(&self) -> Option<&T> {
@@ -182,13 +192,27 @@ impl Cell {
         *owed.entry(process).or_default() += 1;
         if idle {
             for (to, messages) in owed.drain() {
-                self.engine.send_to(to, &Frame::Credit { actor: self.id, to, messages });
+                self.engine.send_to(
+                    to,
+                    &Frame::Credit {
+                        actor: self.id,
+                        to,
+                        messages,
+                    },
+                );
             }
         } else if let Some(count) = owed.get_mut(&process)
             && *count >= batch
         {
             let messages = std::mem::take(count);
-            self.engine.send_to(process, &Frame::Credit { actor: self.id, to: process, messages });
+            self.engine.send_to(
+                process,
+                &Frame::Credit {
+                    actor: self.id,
+                    to: process,
+                    messages,
+                },
+            );
         }
     }
 
@@ -212,7 +236,8 @@ impl Cell {
         if self.queued() <= 1 {
             withdrawn.clear();
         }
-        self.any_withdrawn.store(!withdrawn.is_empty(), Ordering::Release);
+        self.any_withdrawn
+            .store(!withdrawn.is_empty(), Ordering::Release);
         found
     }
 
@@ -227,7 +252,10 @@ impl Cell {
 
     /// Whether the present life is ordered to end.
     pub(crate) fn halting(&self) -> bool {
-        self.control.lock().iter().any(|control| matches!(control, Control::Halt { .. }))
+        self.control
+            .lock()
+            .iter()
+            .any(|control| matches!(control, Control::Halt { .. }))
     }
 }
 

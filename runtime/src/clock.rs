@@ -36,7 +36,10 @@ pub struct Clock;
 impl Clock {
     /// Now.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads time"
+    )]
     pub fn now() -> Timestamp {
         static EPOCH: OnceLock<std::time::Instant> = OnceLock::new();
         // tokio's clock equals the system's, except inside a simulation, which pauses it.
@@ -57,7 +60,10 @@ impl Clock {
 
     /// Seconds since 1970, for file names and logs that people read.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads time"
+    )]
     pub fn unix_time() -> Duration {
         std::time::SystemTime::now()
             .duration_since(std::time::SystemTime::UNIX_EPOCH)

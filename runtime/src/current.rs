@@ -73,9 +73,11 @@ pub(crate) fn engine_for(home: ProcessId) -> Option<Arc<Engine>> {
         Some(Current::Scope(engine)) => Some(Arc::clone(engine)),
         None => None,
     });
-    inside.or_else(|| ENGINES.get(&home).map(|engine| Arc::clone(&engine))).or_else(|| {
-        let mut engines = ENGINES.iter();
-        let only = engines.next().map(|entry| Arc::clone(&entry));
-        if engines.next().is_some() { None } else { only }
-    })
+    inside
+        .or_else(|| ENGINES.get(&home).map(|engine| Arc::clone(&engine)))
+        .or_else(|| {
+            let mut engines = ENGINES.iter();
+            let only = engines.next().map(|entry| Arc::clone(&entry));
+            if engines.next().is_some() { None } else { only }
+        })
 }

@@ -138,7 +138,15 @@ pub(crate) struct EngineConfig {
 impl Engine {
     /// Starts an engine in the calling tokio runtime.
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
-        let EngineConfig { process, job, node, limits, types, workers, blob_share } = config;
+        let EngineConfig {
+            process,
+            job,
+            node,
+            limits,
+            types,
+            workers,
+            blob_share,
+        } = config;
         let engine = Arc::new(Self {
             process,
             job,
@@ -318,9 +326,11 @@ impl Engine {
             return self.settle(call, result);
         }
         if let Some(link) = self.next_link(to) {
-            let before = link.serving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-                Some(n.saturating_sub(1))
-            });
+            let before = link
+                .serving
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                    Some(n.saturating_sub(1))
+                });
             link.push(&Frame::Reply { call, to, result }, before.unwrap_or(0) <= 1);
         }
     }
@@ -347,7 +357,14 @@ impl Engine {
             family::PlaceOf::At(process) => process,
             _ => to.home,
         };
-        self.send_to(target, &Frame::Cancel { call, from: self.process, to });
+        self.send_to(
+            target,
+            &Frame::Cancel {
+                call,
+                from: self.process,
+                to,
+            },
+        );
     }
 
     // ---- credit ----
@@ -362,7 +379,9 @@ impl Engine {
 
     /// Takes credit of a remote actor if there is some, and room on the link to it.
     pub(crate) fn try_credit(&self, actor: ActorId) -> bool {
-        let room = self.next_link(actor.home).is_none_or(|link| link.has_room(&self.limits));
+        let room = self
+            .next_link(actor.home)
+            .is_none_or(|link| link.has_room(&self.limits));
         if !room {
             return false;
         }
@@ -378,7 +397,9 @@ impl Engine {
     /// Waits for credit of a remote actor and room on the link to it.
     pub(crate) async fn credit(&self, actor: ActorId) {
         loop {
-            let Some(link) = self.next_link(actor.home) else { break };
+            let Some(link) = self.next_link(actor.home) else {
+                break;
+            };
             link.wait_for_room(&self.limits).await;
             // Credit is closed when what was out on a link is lost: there may be another way now.
             if let Ok(permit) = self.credit_of(actor).acquire().await {
@@ -408,7 +429,9 @@ impl Engine {
     ) -> Option<Answer> {
         let (request, answered) = self.begin_request(to, body)?;
         let answer = match patience {
-            Some(patience) => Clock::timeout(patience, answered).await.and_then(Result::ok),
+            Some(patience) => Clock::timeout(patience, answered)
+                .await
+                .and_then(Result::ok),
             None => answered.await.ok(),
         };
         self.requests.remove(&request);
@@ -425,8 +448,15 @@ impl Engine {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.requests.insert(request, Requested { to, answer });
-        let frame = Frame::Request { request, from: self.process, to, body };
-        let sent = self.next_link(to).is_some_and(|link| link.push(&frame, true));
+        let frame = Frame::Request {
+            request,
+            from: self.process,
+            to,
+            body,
+        };
+        let sent = self
+            .next_link(to)
+            .is_some_and(|link| link.push(&frame, true));
         if !sent {
             self.requests.remove(&request);
             return None;
@@ -451,7 +481,11 @@ impl Engine {
 
     /// The actor is over in this process.
     pub(crate) fn remove_cell(&self, cell: &Cell, reason: Reason) {
-        let down = Down { id: cell.id, incarnation: cell.incarnation(), reason };
+        let down = Down {
+            id: cell.id,
+            incarnation: cell.incarnation(),
+            reason,
+        };
         self.note_down(down);
         self.cells.remove(&cell.id);
     }
@@ -477,7 +511,11 @@ impl Engine {
     /// Why an actor is dead, as far as this process knows.
     pub(crate) fn obituary(&self, id: ActorId) -> Down {
         let known = self.obituaries.lock().downs.get(&id).cloned();
-        known.unwrap_or(Down { id, incarnation: 0, reason: Reason::Unknown })
+        known.unwrap_or(Down {
+            id,
+            incarnation: 0,
+            reason: Reason::Unknown,
+        })
     }
 
     /// A tell that nobody will handle.
@@ -490,7 +528,10 @@ impl Engine {
 
     pub(crate) fn hello(&self) -> Hello {
         let near = self.links.iter().map(|link| (link.peer, 1));
-        let far = self.routes.iter().map(|route| (*route.key(), route.value().1.saturating_add(1)));
+        let far = self
+            .routes
+            .iter()
+            .map(|route| (*route.key(), route.value().1.saturating_add(1)));
         let carries = near.chain(far).collect();
         Hello {
             version: VERSION,
@@ -507,12 +548,22 @@ impl Engine {
         // What is still on the way over an older link would arrive after newer messages.
         if let Some((_, older)) = self.links.remove(&link.peer) {
             older.close("a newer link took its place");
-            let exit = ProcessExit { process: older.peer, status: older.why(), node: Some(older.node.clone()) };
+            let exit = ProcessExit {
+                process: older.peer,
+                status: older.why(),
+                node: Some(older.node.clone()),
+            };
             self.lost_with_link(&older, &exit);
         }
         self.routes.remove(&link.peer);
         self.links.insert(link.peer, Arc::clone(link));
-        self.tell_neighbours(&Fact::ProcessUp { process: link.peer, hops: 1 }, link.peer);
+        self.tell_neighbours(
+            &Fact::ProcessUp {
+                process: link.peer,
+                hops: 1,
+            },
+            link.peer,
+        );
         for (process, hops) in &hello.carries {
             self.learn_route(*process, link.peer, *hops);
         }
@@ -536,11 +587,18 @@ impl Engine {
         if process == self.process || self.links.contains_key(&process) {
             return;
         }
-        if self.routes.get(&process).is_some_and(|known| known.1 <= hops) {
+        if self
+            .routes
+            .get(&process)
+            .is_some_and(|known| known.1 <= hops)
+        {
             return;
         }
         self.routes.insert(process, (through, hops));
-        let fact = Fact::ProcessUp { process, hops: hops.saturating_add(1) };
+        let fact = Fact::ProcessUp {
+            process,
+            hops: hops.saturating_add(1),
+        };
         self.tell_neighbours(&fact, through);
     }
 
@@ -576,7 +634,14 @@ impl Engine {
         for process in behind {
             let status = format!("{} on the way to it is gone: {}", link.peer, exit.status);
             let node = Some(link.node.clone());
-            self.process_down(ProcessExit { process, status, node }, link.peer);
+            self.process_down(
+                ProcessExit {
+                    process,
+                    status,
+                    node,
+                },
+                link.peer,
+            );
         }
         if self.uplink.get() == Some(&link.peer) {
             self.close().await;
@@ -665,8 +730,15 @@ impl Engine {
 fn lost_call(actor: ActorId, link: &Link, exit: &ProcessExit) -> AskError {
     if link.is_worker {
         let reason = Reason::Failed(exit.clone().into());
-        AskError::Died(Down { id: actor, incarnation: 0, reason })
+        AskError::Died(Down {
+            id: actor,
+            incarnation: 0,
+            reason,
+        })
     } else {
-        AskError::LinkLost { actor, why: link.why() }
+        AskError::LinkLost {
+            actor,
+            why: link.why(),
+        }
     }
 }

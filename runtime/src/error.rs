@@ -137,7 +137,9 @@ pub struct TellError<M> {
 
 impl<M> std::fmt::Debug for TellError<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TellError").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("TellError")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

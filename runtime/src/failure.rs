@@ -44,7 +44,11 @@ pub struct Failure {
 impl Failure {
     /// A failure without a deeper cause.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), cause: None }
+        Self {
+            kind,
+            message: message.into(),
+            cause: None,
+        }
     }
 
     /// An error that `start` or a handler found.
@@ -101,7 +105,12 @@ impl From<Failure> for Chain {
     fn from(failure: Failure) -> Self {
         let mut links = vec![];
         let mut next = Some(failure);
-        while let Some(Failure { kind, message, cause }) = next {
+        while let Some(Failure {
+            kind,
+            message,
+            cause,
+        }) = next
+        {
             links.push((kind, message));
             next = cause.map(|cause| *cause);
         }
@@ -120,7 +129,11 @@ impl TryFrom<Chain> for Failure {
             .into_iter()
             .rev()
             .fold(None, |cause: Option<Self>, (kind, message)| {
-                Some(Self { kind, message, cause: cause.map(Box::new) })
+                Some(Self {
+                    kind,
+                    message,
+                    cause: cause.map(Box::new),
+                })
             })
             .ok_or("a failure without a kind")
     }
@@ -182,7 +195,11 @@ pub struct Down {
 
 impl fmt::Display for Down {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "actor {} (incarnation {}): {}", self.id, self.incarnation, self.reason)
+        write!(
+            f,
+            "actor {} (incarnation {}): {}",
+            self.id, self.incarnation, self.reason
+        )
     }
 }
 
@@ -203,7 +220,11 @@ pub struct ProcessExit {
 
 impl From<ProcessExit> for Failure {
     fn from(exit: ProcessExit) -> Self {
-        let ProcessExit { process, status, node } = exit;
+        let ProcessExit {
+            process,
+            status,
+            node,
+        } = exit;
         match node {
             None => Self::new(
                 FailureKind::ProcessLost,

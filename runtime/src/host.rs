@@ -180,7 +180,14 @@ pub(crate) fn host<A: Registered>(
     orphans: Orphans,
     on: Host,
 ) -> Arc<Cell> {
-    let cell = Cell::new(Arc::clone(engine), id, parent, incarnation, A::actor_type(), orphans);
+    let cell = Cell::new(
+        Arc::clone(engine),
+        id,
+        parent,
+        incarnation,
+        A::actor_type(),
+        orphans,
+    );
     engine.add_cell(&cell);
     let life = Life::<A>::new(Arc::clone(&cell), args);
     match on {
@@ -206,7 +213,12 @@ impl<A: Actor> Life<A> {
             end: None,
             _actor: std::marker::PhantomData,
         };
-        Self { cell, args, state: None, cx }
+        Self {
+            cell,
+            args,
+            state: None,
+            cx,
+        }
     }
 
     pub(crate) fn cell(&self) -> &Arc<Cell> {
@@ -237,15 +249,26 @@ impl<A: Actor> Life<A> {
                     self.cell.begin(incarnation);
                 }
             }
-            Control::End { incarnation, reason } => {
+            Control::End {
+                incarnation,
+                reason,
+            } => {
                 let present = self.cx.incarnation == incarnation;
                 if present && self.cell.phase() == Phase::Running {
                     Box::pin(self.end(reason)).await;
                 }
             }
-            Control::Halt { reason, keep_mail, done } => {
+            Control::Halt {
+                reason,
+                keep_mail,
+                done,
+            } => {
                 self.end_state(&reason).await;
-                self.cell.enter(if keep_mail { Phase::Waiting } else { Phase::Over });
+                self.cell.enter(if keep_mail {
+                    Phase::Waiting
+                } else {
+                    Phase::Over
+                });
                 if !keep_mail {
                     self.cell.engine.remove_cell(&self.cell, reason);
                 }
@@ -257,9 +280,17 @@ impl<A: Actor> Life<A> {
     /// Makes the state for this life.
     async fn start(&mut self) {
         let args = self.args.clone();
-        let surroundings =
-            Current::Actor { cell: Arc::clone(&self.cell), span: SpanContext::default() };
-        let started = guarded(&self.cell, surroundings, "start", A::start(args, &mut self.cx)).await;
+        let surroundings = Current::Actor {
+            cell: Arc::clone(&self.cell),
+            span: SpanContext::default(),
+        };
+        let started = guarded(
+            &self.cell,
+            surroundings,
+            "start",
+            A::start(args, &mut self.cx),
+        )
+        .await;
         match started.and_then(std::convert::identity) {
             Ok(state) => {
                 self.state = Some(state);
@@ -287,9 +318,13 @@ impl<A: Actor> Life<A> {
 
     async fn end_state(&mut self, reason: &Reason) {
         self.cell.engine.end_children(self.cell.id).await;
-        let Some(state) = self.state.take() else { return };
-        let surroundings =
-            Current::Actor { cell: Arc::clone(&self.cell), span: SpanContext::default() };
+        let Some(state) = self.state.take() else {
+            return;
+        };
+        let surroundings = Current::Actor {
+            cell: Arc::clone(&self.cell),
+            span: SpanContext::default(),
+        };
         let stopping = surrounded(surroundings, caught("stop", state.stop(reason)));
         match Clock::timeout(self.cell.engine.limits.stop_grace, stopping).await {
             Some(Ok(())) => {}
@@ -312,7 +347,9 @@ impl<A: Actor> Life<A> {
         let Some(state) = &mut self.state else { return };
         let withdrawn = envelope.is_withdrawn(&self.cell);
         envelope.leave();
-        let Some(message) = envelope.message.take() else { return };
+        let Some(message) = envelope.message.take() else {
+            return;
+        };
         let started = Clock::now();
         let late = started > envelope.deadline && !matches!(envelope.reply, ReplyTo::Nobody);
         if withdrawn || late {
@@ -323,7 +360,10 @@ impl<A: Actor> Life<A> {
             }));
         }
         let context = envelope.trace.child();
-        let surroundings = Current::Actor { cell: Arc::clone(&self.cell), span: context };
+        let surroundings = Current::Actor {
+            cell: Arc::clone(&self.cell),
+            span: context,
+        };
         let handler = state.handle(message, &mut self.cx);
         let result = guarded(&self.cell, surroundings, M::NAME, handler).await;
         self.cell.engine.tracer.record(Span {
@@ -335,7 +375,11 @@ impl<A: Actor> Life<A> {
             queued: envelope.queued,
             started,
             ended: Clock::now(),
-            outcome: if result.is_ok() { Outcome::Ok } else { Outcome::Failed },
+            outcome: if result.is_ok() {
+                Outcome::Ok
+            } else {
+                Outcome::Failed
+            },
         });
         match result {
             Ok(reply) => {
@@ -398,7 +442,9 @@ async fn guarded<T>(
     Clock::timeout(grace, future).await.unwrap_or_else(|| {
         Err(Failure::new(
             FailureKind::Hang,
-            format!("{place} did not finish within {grace:?} of the order to stop, and was dropped"),
+            format!(
+                "{place} did not finish within {grace:?} of the order to stop, and was dropped"
+            ),
         ))
     })
 }

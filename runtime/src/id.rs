@@ -81,7 +81,11 @@ pub struct Ref<A: ?Sized> {
 
 impl<A: ?Sized> Ref<A> {
     pub(crate) const fn from_id(id: ActorId, fence: Incarnation) -> Self {
-        Self { id, fence, _actor: PhantomData }
+        Self {
+            id,
+            fence,
+            _actor: PhantomData,
+        }
     }
 
     /// The identity behind the reference.
@@ -119,7 +123,12 @@ impl<A: ?Sized> std::hash::Hash for Ref<A> {
 impl<A: ?Sized> fmt::Debug for Ref<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = std::any::type_name::<A>();
-        write!(f, "Ref<{}>({})", name.rsplit("::").next().unwrap_or(name), self.id)
+        write!(
+            f,
+            "Ref<{}>({})",
+            name.rsplit("::").next().unwrap_or(name),
+            self.id
+        )
     }
 }
 impl<A: ?Sized> Serialize for Ref<A> {

@@ -74,7 +74,10 @@ pub(crate) struct Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("peer", &self.peer).field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("peer", &self.peer)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
     }
 }
 
@@ -130,7 +133,11 @@ impl Outgoing {
                 }
             }
             let head = !self.writing.is_empty();
-            let next = if head { &self.writing[..] } else { &self.chunk[..] };
+            let next = if head {
+                &self.writing[..]
+            } else {
+                &self.chunk[..]
+            };
             let n = ready!(Pin::new(&mut self.writer).poll_write(cx, next))?;
             if n == 0 {
                 return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
@@ -181,7 +188,11 @@ impl Pipe {
             written: 0,
             marked: 0,
         };
-        Self { out: Mutex::new(out), wake: Notify::new(), queued_bytes: AtomicU64::new(0) }
+        Self {
+            out: Mutex::new(out),
+            wake: Notify::new(),
+            queued_bytes: AtomicU64::new(0),
+        }
     }
 
     /// Queues what `put` appends; with `alone` it is written at once if the stream is idle.
@@ -231,7 +242,11 @@ impl Link {
                 });
             }
             _ => self.control.push(alone, |out| {
-                let lane = if frame.is_control() { &mut out.control } else { &mut out.calls };
+                let lane = if frame.is_control() {
+                    &mut out.control
+                } else {
+                    &mut out.calls
+                };
                 frame.encode(lane);
                 if frame.binds_calls() {
                     self.told.fetch_add(1, Ordering::Release);
@@ -242,7 +257,9 @@ impl Link {
     }
 
     fn pipes(&self) -> impl Iterator<Item = &Pipe> {
-        std::iter::once(&self.control).chain(&self.calls).chain(&self.bulk)
+        std::iter::once(&self.control)
+            .chain(&self.calls)
+            .chain(&self.bulk)
     }
 
     /// The stream that carries calls.
@@ -298,7 +315,10 @@ impl Link {
 
     /// Why it was closed.
     pub(crate) fn why(&self) -> String {
-        self.why.lock().clone().unwrap_or_else(|| "closed".to_owned())
+        self.why
+            .lock()
+            .clone()
+            .unwrap_or_else(|| "closed".to_owned())
     }
 
     /// How long ago anything came from the other side.
@@ -411,23 +431,38 @@ pub(crate) async fn greet(
     ours: Hello,
     limits: &Limits,
 ) -> Result<Greeted, SystemError> {
-    let io = |doing: &'static str| move |source| SystemError::Io { doing: doing.to_owned(), source };
+    let io = |doing: &'static str| {
+        move |source| SystemError::Io {
+            doing: doing.to_owned(),
+            source,
+        }
+    };
     let mut buffer = BytesMut::with_capacity(READ_BYTES);
     Frame::Hello(ours.clone()).encode(&mut buffer);
     let exchange = async {
-        writer.write_all_buf(&mut buffer).await.map_err(io("saying hello to a peer"))?;
+        writer
+            .write_all_buf(&mut buffer)
+            .await
+            .map_err(io("saying hello to a peer"))?;
         writer.flush().await.map_err(io("saying hello to a peer"))?;
         buffer.clear();
         loop {
             match Frame::decode(&mut buffer, limits.message_bytes_max) {
                 Ok(Some(Frame::Hello(hello))) => break Ok(hello),
                 Ok(Some(_)) => {
-                    break Err(SystemError::Refused("it did not begin with hello".to_owned()));
+                    break Err(SystemError::Refused(
+                        "it did not begin with hello".to_owned(),
+                    ));
                 }
                 Ok(None) => {}
                 Err(error) => break Err(SystemError::Refused(error.to_string())),
             }
-            if reader.read_buf(&mut buffer).await.map_err(io("hearing a peer's hello"))? == 0 {
+            if reader
+                .read_buf(&mut buffer)
+                .await
+                .map_err(io("hearing a peer's hello"))?
+                == 0
+            {
                 break Err(SystemError::Refused("it hung up".to_owned()));
             }
         }
@@ -447,12 +482,28 @@ pub(crate) async fn greet(
             hello.job, ours.job
         )));
     }
-    Ok(Greeted { hello, ours, reader, writer, buffer, calls: None, bulk: None })
+    Ok(Greeted {
+        hello,
+        ours,
+        reader,
+        writer,
+        buffer,
+        calls: None,
+        bulk: None,
+    })
 }
 
 /// Makes the streams a link of `engine` and serves it until it ends.
 pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) -> Arc<Link> {
-    let Greeted { hello, ours, reader, writer, buffer, calls, bulk } = greeted;
+    let Greeted {
+        hello,
+        ours,
+        reader,
+        writer,
+        buffer,
+        calls,
+        bulk,
+    } = greeted;
     let (calls_reader, calls_writer) = calls.unzip();
     let (bulk_reader, bulk_writer) = bulk.unzip();
     let readers: Vec<_> = std::iter::once((reader, buffer))
@@ -550,7 +601,9 @@ async fn read_loop(
 
 /// How much of the frame at the front is not here yet.
 fn missing(buffer: &BytesMut) -> usize {
-    let length = buffer.first_chunk::<4>().map_or(0, |head| u32::from_le_bytes(*head) as usize);
+    let length = buffer
+        .first_chunk::<4>()
+        .map_or(0, |head| u32::from_le_bytes(*head) as usize);
     (4 + length).saturating_sub(buffer.len())
 }
 

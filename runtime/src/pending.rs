@@ -34,7 +34,10 @@ enum SlotState<R> {
 
 impl<R> Slot<R> {
     pub(crate) fn new(actor: ActorId) -> Arc<Self> {
-        Arc::new(Self { actor, state: Mutex::new(SlotState::Empty(None)) })
+        Arc::new(Self {
+            actor,
+            state: Mutex::new(SlotState::Empty(None)),
+        })
     }
 
     /// Settles the slot; the first outcome wins.
@@ -142,7 +145,10 @@ impl Pending {
                 index
             }
             None => {
-                shard.entries.push(Entry { generation: 1, waiting: Some(waiting) });
+                shard.entries.push(Entry {
+                    generation: 1,
+                    waiting: Some(waiting),
+                });
                 (shard.entries.len() - 1) as u32
             }
         };
@@ -188,9 +194,10 @@ impl Pending {
     pub(crate) fn sweep(&self, now: Timestamp) -> Vec<(u64, Waiting)> {
         let expired = self.drain(|waiting| waiting.deadline <= now);
         for (_, waiting) in &expired {
-            waiting
-                .slot
-                .fail(AskError::Timeout { actor: waiting.actor, waited: waiting.patience });
+            waiting.slot.fail(AskError::Timeout {
+                actor: waiting.actor,
+                waited: waiting.patience,
+            });
         }
         expired
     }
@@ -210,7 +217,10 @@ impl Pending {
                     .map(|(index, entry)| key(shard_index, index, entry.generation))
                     .collect()
             };
-            ended.extend(keys.into_iter().filter_map(|key| Some((key, self.take(key)?))));
+            ended.extend(
+                keys.into_iter()
+                    .filter_map(|key| Some((key, self.take(key)?))),
+            );
         }
         ended
     }
@@ -269,7 +279,10 @@ mod tests {
         pending.insert(waits);
         assert_eq!(pending.sweep(Timestamp(10)).len(), 1);
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(matches!(early.poll(&mut cx), Poll::Ready(Err(AskError::Timeout { .. }))));
+        assert!(matches!(
+            early.poll(&mut cx),
+            Poll::Ready(Err(AskError::Timeout { .. }))
+        ));
         assert!(late.poll(&mut cx).is_pending());
         assert_eq!(pending.len(), 1);
     }

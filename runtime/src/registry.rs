@@ -37,7 +37,11 @@ impl ActorType {
     /// The row of `A`.
     #[must_use]
     pub const fn of<A: Registered>(methods: &'static [Method]) -> Self {
-        Self { name: A::NAME, methods, host: host_order::<A> }
+        Self {
+            name: A::NAME,
+            methods,
+            host: host_order::<A>,
+        }
     }
 
     /// The stable name of the actor type.
@@ -95,7 +99,15 @@ fn host_order<A: Registered>(
             format!("the arguments of {} cannot be read: {error}", A::NAME),
         )
     })?;
-    Ok(host::host::<A>(engine, order.id, order.parent, order.incarnation, args, order.orphans, order.on))
+    Ok(host::host::<A>(
+        engine,
+        order.id,
+        order.parent,
+        order.incarnation,
+        args,
+        order.orphans,
+        order.on,
+    ))
 }
 
 /// The actor types of a binary.

@@ -41,12 +41,16 @@ impl Back {
 
     pub(crate) fn send<R: Wire>(self, outcome: Result<R, AskError>) {
         let limit = self.engine.limits.message_bytes_max;
-        let lost = |why| AskError::BadReply { actor: self.actor, why };
+        let lost = |why| AskError::BadReply {
+            actor: self.actor,
+            why,
+        };
         let result = outcome.and_then(|reply| match blob::arriving(1, || codec::encode(&reply)) {
             Ok(bytes) if bytes.len() <= limit => Ok(Bytes::from(bytes)),
-            Ok(bytes) => {
-                Err(lost(format!("it has {} bytes, the limit is {limit}", bytes.len())))
-            }
+            Ok(bytes) => Err(lost(format!(
+                "it has {} bytes, the limit is {limit}",
+                bytes.len()
+            ))),
             Err(error) => Err(lost(error.to_string())),
         });
         self.engine.send_reply(self.call, self.to, result);
@@ -72,7 +76,10 @@ pub(crate) fn receive(engine: &Arc<Engine>, cell: &Arc<Cell>, call: Call) {
     // Credit bounds what honest peers send; this bounds all others.
     let limits = &engine.limits;
     if cell.queued() as usize > limits.mailbox_messages_max + 64 * limits.credit_messages as usize {
-        return refuse(AskError::Full { actor: cell.id, waited: Duration::ZERO });
+        return refuse(AskError::Full {
+            actor: cell.id,
+            waited: Duration::ZERO,
+        });
     }
     let back = (call.call != 0).then(|| Back {
         engine: Arc::clone(engine),
@@ -80,13 +87,34 @@ pub(crate) fn receive(engine: &Arc<Engine>, cell: &Arc<Cell>, call: Call) {
         call: call.call,
         to: call.from,
     });
-    let Call { payload, budget, trace, from, .. } = call;
-    (method.remote)(cell, Inbound { payload, budget, trace, from, back });
+    let Call {
+        payload,
+        budget,
+        trace,
+        from,
+        ..
+    } = call;
+    (method.remote)(
+        cell,
+        Inbound {
+            payload,
+            budget,
+            trace,
+            from,
+            back,
+        },
+    );
 }
 
 /// Decodes a call for `A` and puts it into its mailbox.
 pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, inbound: Inbound) {
-    let Inbound { payload, budget, trace, from, back } = inbound;
+    let Inbound {
+        payload,
+        budget,
+        trace,
+        from,
+        back,
+    } = inbound;
     let now = Clock::now();
     let (reply, sender) = match back {
         Some(back) => (ReplyTo::Remote(back), Sender::RemoteAsk),
@@ -96,13 +124,23 @@ pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, inbound: Inbo
         Ok(message) => (Some(message), None),
         Err(error) => (None, Some(error)),
     };
-    let envelope =
-        Envelope { message, reply, deadline: now.after(budget), queued: now, trace, sender, cell: None };
+    let envelope = Envelope {
+        message,
+        reply,
+        deadline: now.after(budget),
+        queued: now,
+        trace,
+        sender,
+        cell: None,
+    };
     match error {
         None => host::deliver::<A, M>(cell, envelope),
         Some(error) => {
             tracing::warn!(actor = %cell.id, message = M::NAME, %error, "unreadable message");
-            envelope.refuse(AskError::BadMessage { actor: cell.id, why: error.to_string() });
+            envelope.refuse(AskError::BadMessage {
+                actor: cell.id,
+                why: error.to_string(),
+            });
         }
     }
 }
@@ -113,8 +151,16 @@ impl Engine {
     pub(crate) fn refuse_call(&self, call: &Call, error: AskError) {
         if call.call == 0 {
             tracing::warn!(actor = %call.to, from = %call.from, %error, "dead letter");
-            self.dead_letters.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            self.send_to(call.from, &Frame::Credit { actor: call.to, to: call.from, messages: 1 });
+            self.dead_letters
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.send_to(
+                call.from,
+                &Frame::Credit {
+                    actor: call.to,
+                    to: call.from,
+                    messages: 1,
+                },
+            );
         } else {
             self.send_reply(call.call, call.from, Err(error));
         }

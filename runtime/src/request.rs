@@ -55,7 +55,11 @@ impl<M> Serialize for Recipient<M> {
 impl<'de, M> Deserialize<'de> for Recipient<M> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (id, fence) = Deserialize::deserialize(deserializer)?;
-        Ok(Self { id, fence, _message: std::marker::PhantomData })
+        Ok(Self {
+            id,
+            fence,
+            _message: std::marker::PhantomData,
+        })
     }
 }
 impl<M: Message> Shape for Recipient<M> {
@@ -111,7 +115,11 @@ impl<A: 'static> Ref<A> {
     where
         A: Handler<M>,
     {
-        Recipient { id: self.id, fence: self.fence, _message: std::marker::PhantomData }
+        Recipient {
+            id: self.id,
+            fence: self.fence,
+            _message: std::marker::PhantomData,
+        }
     }
 
     /// Ends the actor in order, after the message that it handles now, and waits until it is gone.
@@ -128,7 +136,11 @@ impl<A: 'static> Ref<A> {
     pub async fn down(&self) -> Down {
         match current::engine_for(self.id.home) {
             Some(engine) => engine.watch(self.id).await,
-            None => Down { id: self.id, incarnation: 0, reason: crate::Reason::Unknown },
+            None => Down {
+                id: self.id,
+                incarnation: 0,
+                reason: crate::Reason::Unknown,
+            },
         }
     }
 }
@@ -162,18 +174,33 @@ impl<M: Message> Request<M> {
         if self.fence == 0 || self.fence == current {
             Ok(())
         } else {
-            Err(AskError::Stale { actor: self.to, fence: self.fence, current })
+            Err(AskError::Stale {
+                actor: self.to,
+                fence: self.fence,
+                current,
+            })
         }
     }
 
-    fn call(&self, engine: &Engine, call: u64, patience: Duration, trace: SpanContext)
-    -> Result<Call, AskError> {
+    fn call(
+        &self,
+        engine: &Engine,
+        call: u64,
+        patience: Duration,
+        trace: SpanContext,
+    ) -> Result<Call, AskError> {
         let message = self.message.as_ref().expect("a request is sent once");
-        let bytes = blob::arriving(1, || codec::encode(message))
-            .map_err(|error| AskError::BadMessage { actor: self.to, why: error.to_string() })?;
+        let bytes =
+            blob::arriving(1, || codec::encode(message)).map_err(|error| AskError::BadMessage {
+                actor: self.to,
+                why: error.to_string(),
+            })?;
         let limit = engine.limits.message_bytes_max;
         if bytes.len() > limit {
-            return Err(AskError::TooLarge { bytes: bytes.len(), limit });
+            return Err(AskError::TooLarge {
+                bytes: bytes.len(),
+                limit,
+            });
         }
         Ok(Call {
             call,
@@ -198,7 +225,10 @@ fn local_room(cell: &Arc<Cell>, patience: Duration) -> BoxFuture<'static, Result
                 permit.forget();
                 Ok(())
             }
-            _ => Err(AskError::Full { actor: cell.id, waited: patience }),
+            _ => Err(AskError::Full {
+                actor: cell.id,
+                waited: patience,
+            }),
         }
     })
 }
@@ -213,7 +243,10 @@ fn remote_room(
     Box::pin(async move {
         Clock::timeout(patience, engine.credit(to))
             .await
-            .ok_or(AskError::Full { actor: to, waited: patience })
+            .ok_or(AskError::Full {
+                actor: to,
+                waited: patience,
+            })
     })
 }
 
@@ -227,8 +260,15 @@ pub struct Ask<M: Message> {
 enum Stage<M: Message> {
     New,
     /// Waiting for room.
-    Near { engine: Arc<Engine>, cell: Arc<Cell>, room: BoxFuture<'static, Result<(), AskError>> },
-    Far { engine: Arc<Engine>, room: BoxFuture<'static, Result<(), AskError>> },
+    Near {
+        engine: Arc<Engine>,
+        cell: Arc<Cell>,
+        room: BoxFuture<'static, Result<(), AskError>>,
+    },
+    Far {
+        engine: Arc<Engine>,
+        room: BoxFuture<'static, Result<(), AskError>>,
+    },
     /// Waiting for the answer.
     Sent(Sent<M>),
     Over,
@@ -253,8 +293,17 @@ impl<M: Message> fmt::Debug for Ask<M> {
 
 impl<M: Message> Ask<M> {
     fn new(to: ActorId, fence: Incarnation, message: M, deliver: Deliver<M>) -> Self {
-        let request = Request { to, fence, message: Some(message), timeout: None, deliver };
-        Self { request, stage: Stage::New }
+        let request = Request {
+            to,
+            fence,
+            message: Some(message),
+            timeout: None,
+            deliver,
+        };
+        Self {
+            request,
+            stage: Stage::New,
+        }
     }
 
     /// Waits at most this long.
@@ -308,7 +357,15 @@ impl<M: Message> Ask<M> {
             via: None,
         });
         let parent = SpanContext::current();
-        Sent { engine, slot, key, far, span: parent.child(), parent: parent.span_id, sent }
+        Sent {
+            engine,
+            slot,
+            key,
+            far,
+            span: parent.child(),
+            parent: parent.span_id,
+            sent,
+        }
     }
 
     fn send_near(&mut self, engine: Arc<Engine>, cell: &Arc<Cell>) {
@@ -331,7 +388,9 @@ impl<M: Message> Ask<M> {
         let sent = self.open(engine, true);
         let patience = self.request.patience(&sent.engine);
         // From here on the drop of `sent` gives back key and credit.
-        let call = self.request.call(&sent.engine, sent.key, patience, sent.span)?;
+        let call = self
+            .request
+            .call(&sent.engine, sent.key, patience, sent.span)?;
         sent.engine.send_call(call);
         self.request.message = None;
         self.stage = Stage::Sent(sent);
@@ -434,7 +493,15 @@ impl<M: Message> fmt::Debug for Tell<M> {
 
 impl<M: Message> Tell<M> {
     fn new(to: ActorId, fence: Incarnation, message: M, deliver: Deliver<M>) -> Self {
-        Self { request: Request { to, fence, message: Some(message), timeout: None, deliver } }
+        Self {
+            request: Request {
+                to,
+                fence,
+                message: Some(message),
+                timeout: None,
+                deliver,
+            },
+        }
     }
 
     /// Waits at most this long for room.
@@ -451,15 +518,26 @@ impl<M: Message> Tell<M> {
         match self.attempt() {
             Ok(None) => Ok(()),
             Ok(Some(_room)) => {
-                let error = AskError::Full { actor: self.request.to, waited: Duration::ZERO };
-                Err(TellError { message: self.request.message, error })
+                let error = AskError::Full {
+                    actor: self.request.to,
+                    waited: Duration::ZERO,
+                };
+                Err(TellError {
+                    message: self.request.message,
+                    error,
+                })
             }
-            Err(error) => Err(TellError { message: self.request.message, error }),
+            Err(error) => Err(TellError {
+                message: self.request.message,
+                error,
+            }),
         }
     }
 
     /// Sends when there is room; else the wait for it.
-    fn attempt(&mut self) -> Result<Option<(Room, BoxFuture<'static, Result<(), AskError>>)>, AskError> {
+    fn attempt(
+        &mut self,
+    ) -> Result<Option<(Room, BoxFuture<'static, Result<(), AskError>>)>, AskError> {
         let to = self.request.to;
         let engine = current::engine_for(to.home).ok_or(AskError::NoSystem)?;
         let patience = self.request.patience(&engine);
@@ -472,7 +550,10 @@ impl<M: Message> Tell<M> {
                     self.send_near(&engine, &cell)?;
                     Ok(None)
                 } else if own {
-                    Err(AskError::Full { actor: to, waited: Duration::ZERO })
+                    Err(AskError::Full {
+                        actor: to,
+                        waited: Duration::ZERO,
+                    })
                 } else {
                     let room = local_room(&cell, patience);
                     Ok(Some((Room::Near(engine, cell), room)))
@@ -557,7 +638,10 @@ impl<M: Message> Tell<M> {
             },
             Err(error) => Err(error),
         };
-        outcome.map_err(|error| TellError { message: self.request.message.take(), error })
+        outcome.map_err(|error| TellError {
+            message: self.request.message.take(),
+            error,
+        })
     }
 }
 

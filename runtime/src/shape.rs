@@ -52,8 +52,26 @@ macro_rules! plain {
     ($($t:ty),* $(,)?) => { $(impl Shape for $t { const SHAPE: u64 = name(stringify!($t)); })* };
 }
 plain!(
-    (), bool, char, u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, String, Bytes,
-    Duration, ProcessId, ActorId
+    (),
+    bool,
+    char,
+    u8,
+    u16,
+    u32,
+    u64,
+    u128,
+    i8,
+    i16,
+    i32,
+    i64,
+    i128,
+    f32,
+    f64,
+    String,
+    Bytes,
+    Duration,
+    ProcessId,
+    ActorId
 );
 // A `usize` travels as a `u64`.
 impl Shape for usize {

@@ -109,7 +109,9 @@ impl Simulation {
             .expect("a runtime of one thread starts");
         let _seeded = random::seed_thread(self.seed);
         runtime.block_on(async {
-            let world = World::start(&self.spec).await.expect("memory links do not fail to greet");
+            let world = World::start(&self.spec)
+                .await
+                .expect("memory links do not fail to greet");
             let result = story(world.clone()).await;
             for node in &world.nodes {
                 node.clone().shutdown().await;
@@ -169,7 +171,9 @@ impl World {
         let (b_read, b_write) = tokio::io::split(b_wire);
         for (from, to) in [(a_read, b_write), (b_read, a_write)] {
             let network = self.network.clone();
-            drop(tokio::spawn(async move { network.carry(pair(a, b), from, to).await }));
+            drop(tokio::spawn(async move {
+                network.carry(pair(a, b), from, to).await
+            }));
         }
         let (a_read, a_write) = tokio::io::split(a_end);
         let (b_read, b_write) = tokio::io::split(b_end);

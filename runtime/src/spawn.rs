@@ -33,7 +33,9 @@ pub struct Spawn<A: Actor> {
 
 impl<A: Actor> fmt::Debug for Spawn<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spawn").field("actor", &A::NAME).finish_non_exhaustive()
+        f.debug_struct("Spawn")
+            .field("actor", &A::NAME)
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,19 +107,33 @@ impl<A: Registered> Spawn<A> {
         if self.engine.is_closing() {
             return Err(SpawnError::ShuttingDown);
         }
-        let new =
-            NewRow { parent: self.parent, restart: self.restart, supervision: self.supervision };
+        let new = NewRow {
+            parent: self.parent,
+            restart: self.restart,
+            supervision: self.supervision,
+        };
         let Some(launch) = self.away else {
             let _runtime = self.engine.enter();
             let id = self.engine.new_member(new);
-            host::host::<A>(&self.engine, id, self.parent, 1, self.args, self.orphans, self.on);
+            host::host::<A>(
+                &self.engine,
+                id,
+                self.parent,
+                1,
+                self.args,
+                self.orphans,
+                self.on,
+            );
             return Ok(Ref::from_id(id, 0));
         };
         let args =
             codec::encode(&self.args).map_err(|error| SpawnError::BadArgs(error.to_string()))?;
         let limit = self.engine.limits.message_bytes_max;
         if args.len() > limit {
-            return Err(SpawnError::TooLarge { bytes: args.len(), limit });
+            return Err(SpawnError::TooLarge {
+                bytes: args.len(),
+                limit,
+            });
         }
         let id = self.engine.new_member(new);
         let host = HostOrder {
@@ -129,7 +145,8 @@ impl<A: Registered> Spawn<A> {
             orphans: self.orphans,
             on: self.on,
         };
-        self.engine.place(id, crate::engine::Placing { host, launch });
+        self.engine
+            .place(id, crate::engine::Placing { host, launch });
         Ok(Ref::from_id(id, 0))
     }
 
@@ -148,7 +165,10 @@ impl<A: Registered> Spawn<A> {
 pub(crate) async fn started(engine: &Engine, id: ActorId) -> Result<(), SpawnError> {
     match engine.when_started(id).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(Down { reason: Reason::Failed(failure), .. })) => match failure.kind {
+        Ok(Err(Down {
+            reason: Reason::Failed(failure),
+            ..
+        })) => match failure.kind {
             FailureKind::NotPlaced => Err(SpawnError::NotPlaced(failure.message)),
             _ => Err(SpawnError::Failed(failure)),
         },

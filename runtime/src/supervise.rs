@@ -49,7 +49,10 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { restarts: 5, window: Duration::from_secs(30) }
+        Self {
+            restarts: 5,
+            window: Duration::from_secs(30),
+        }
     }
 }
 
@@ -67,7 +70,11 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { first: Duration::from_millis(10), max: Duration::from_secs(5), jitter: 0.2 }
+        Self {
+            first: Duration::from_millis(10),
+            max: Duration::from_secs(5),
+            jitter: 0.2,
+        }
     }
 }
 
@@ -75,10 +82,14 @@ impl Backoff {
     /// The wait before restart number `nth` (from 0), with `random` drawn from 0..1.
     #[must_use]
     pub fn wait(&self, nth: u32, random: f32) -> Duration {
-        let doubled = self.first.saturating_mul(1u32.checked_shl(nth.min(20)).unwrap_or(u32::MAX));
+        let doubled = self
+            .first
+            .saturating_mul(1u32.checked_shl(nth.min(20)).unwrap_or(u32::MAX));
         let capped = doubled.min(self.max.max(self.first));
         // Rounding must not lift it above the cap.
-        capped.mul_f32(1.0 - self.jitter.clamp(0.0, 1.0) * random.clamp(0.0, 1.0)).min(capped)
+        capped
+            .mul_f32(1.0 - self.jitter.clamp(0.0, 1.0) * random.clamp(0.0, 1.0))
+            .min(capped)
     }
 }
 
@@ -103,13 +114,19 @@ impl Supervision {
     /// All children restart together.
     #[must_use]
     pub fn one_for_all() -> Self {
-        Self { strategy: Strategy::OneForAll, ..Self::default() }
+        Self {
+            strategy: Strategy::OneForAll,
+            ..Self::default()
+        }
     }
 
     /// The failed child and all that were started after it restart.
     #[must_use]
     pub fn rest_for_one() -> Self {
-        Self { strategy: Strategy::RestForOne, ..Self::default() }
+        Self {
+            strategy: Strategy::RestForOne,
+            ..Self::default()
+        }
     }
 
     /// Sets the most restarts within a window.
@@ -159,7 +176,10 @@ impl Family {
     /// A family without children.
     #[must_use]
     pub fn new(supervision: Supervision) -> Self {
-        Self { supervision, ..Self::default() }
+        Self {
+            supervision,
+            ..Self::default()
+        }
     }
 
     /// Adds the youngest child.
@@ -187,7 +207,9 @@ impl Family {
         now: Timestamp,
         random: f32,
     ) -> Verdict {
-        let Some(restart) = self.children.get(&child) else { return Verdict::Forget };
+        let Some(restart) = self.children.get(&child) else {
+            return Verdict::Forget;
+        };
         let again = match (restart, reason) {
             (_, Reason::Sibling | Reason::Unknown) | (Restart::Temporary, _) => false,
             (Restart::Permanent, _) => true,
@@ -198,7 +220,11 @@ impl Family {
             return Verdict::Forget;
         }
         let Budget { restarts, window } = self.supervision.budget;
-        while self.restarts.front().is_some_and(|at| now.since(*at) >= window) {
+        while self
+            .restarts
+            .front()
+            .is_some_and(|at| now.since(*at) >= window)
+        {
             self.restarts.pop_front();
         }
         if self.restarts.len() >= restarts as usize {
@@ -211,7 +237,10 @@ impl Family {
                 _ => failure,
             });
         }
-        let wait = self.supervision.backoff.wait(self.restarts.len() as u32, random);
+        let wait = self
+            .supervision
+            .backoff
+            .wait(self.restarts.len() as u32, random);
         self.restarts.push_back(now);
         self.share_fate(child, wait)
     }
@@ -222,13 +251,21 @@ impl Family {
         let fate: Vec<(ActorId, Restart)> = match self.supervision.strategy {
             Strategy::OneForOne => vec![(child, self.children[&child])],
             Strategy::OneForAll => self.children.iter().map(|(id, r)| (*id, *r)).collect(),
-            Strategy::RestForOne => {
-                self.children.range(child..).map(|(id, r)| (*id, *r)).collect()
-            }
+            Strategy::RestForOne => self
+                .children
+                .range(child..)
+                .map(|(id, r)| (*id, *r))
+                .collect(),
         };
-        let halt = fate.iter().rev().map(|(id, _)| *id).filter(|id| *id != child).collect();
-        let (gone, kept): (Vec<_>, Vec<_>) =
-            fate.into_iter().partition(|(_, restart)| *restart == Restart::Temporary);
+        let halt = fate
+            .iter()
+            .rev()
+            .map(|(id, _)| *id)
+            .filter(|id| *id != child)
+            .collect();
+        let (gone, kept): (Vec<_>, Vec<_>) = fate
+            .into_iter()
+            .partition(|(_, restart)| *restart == Restart::Temporary);
         for (id, _) in gone {
             self.children.remove(&id);
         }
@@ -246,7 +283,10 @@ mod tests {
     use crate::id::ProcessId;
 
     fn id(serial: u64) -> ActorId {
-        ActorId { home: ProcessId(1), serial }
+        ActorId {
+            home: ProcessId(1),
+            serial,
+        }
     }
 
     fn failed() -> Reason {
@@ -254,7 +294,10 @@ mod tests {
     }
 
     fn family(strategy: Strategy, restarts: &[Restart]) -> Family {
-        let mut family = Family::new(Supervision { strategy, ..Supervision::default() });
+        let mut family = Family::new(Supervision {
+            strategy,
+            ..Supervision::default()
+        });
         for (i, restart) in restarts.iter().enumerate() {
             family.adopt(id(i as u64 + 1), *restart);
         }
@@ -262,7 +305,11 @@ mod tests {
     }
 
     fn any_restart() -> impl proptest::strategy::Strategy<Value = Restart> {
-        prop_oneof![Just(Restart::Permanent), Just(Restart::Transient), Just(Restart::Temporary)]
+        prop_oneof![
+            Just(Restart::Permanent),
+            Just(Restart::Transient),
+            Just(Restart::Temporary)
+        ]
     }
 
     fn any_strategy() -> impl proptest::strategy::Strategy<Value = Strategy> {
@@ -360,12 +407,18 @@ mod tests {
 
     #[test]
     fn an_orderly_end_restarts_only_permanent_children() {
-        for (restart, expected) in
-            [(Restart::Permanent, true), (Restart::Transient, false), (Restart::Temporary, false)]
-        {
+        for (restart, expected) in [
+            (Restart::Permanent, true),
+            (Restart::Transient, false),
+            (Restart::Temporary, false),
+        ] {
             let mut family = family(Strategy::OneForOne, &[restart]);
             let verdict = family.judge(id(1), &Reason::Stopped, Timestamp(0), 0.0);
-            assert_eq!(matches!(verdict, Verdict::Restart { .. }), expected, "{restart:?}");
+            assert_eq!(
+                matches!(verdict, Verdict::Restart { .. }),
+                expected,
+                "{restart:?}"
+            );
         }
     }
 }

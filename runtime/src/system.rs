@@ -57,14 +57,23 @@ impl System {
 
     /// Spawns an actor at the top of the tree.
     pub fn spawn<A: Registered>(&self, args: A::Args) -> Spawn<A> {
-        Spawn::new(&self.engine, ActorId::root(self.engine.process), self.supervision, args)
+        Spawn::new(
+            &self.engine,
+            ActorId::root(self.engine.process),
+            self.supervision,
+            args,
+        )
     }
 
     /// Gives an actor a name in this job.
     ///
     /// # Errors
     /// The name is taken, or the node that keeps the names is out of reach.
-    pub async fn register<A: Registered>(&self, name: &str, actor: Ref<A>) -> Result<(), NameError> {
+    pub async fn register<A: Registered>(
+        &self,
+        name: &str,
+        actor: Ref<A>,
+    ) -> Result<(), NameError> {
         self.engine.register_name(name, actor.id, A::NAME).await
     }
 
@@ -73,7 +82,10 @@ impl System {
     /// # Errors
     /// Nobody has the name, or an actor of another type has it.
     pub async fn lookup<A: Registered>(&self, name: &str) -> Result<Ref<A>, NameError> {
-        self.engine.lookup_name(name, A::NAME).await.map(|id| Ref::from_id(id, 0))
+        self.engine
+            .lookup_name(name, A::NAME)
+            .await
+            .map(|id| Ref::from_id(id, 0))
     }
 
     /// Runs `future` so that references used in it send from this system. Needed only where one
@@ -109,8 +121,10 @@ impl System {
             .collect();
         for worker in workers {
             let patience = Some(self.engine.limits.stop_grace);
-            if let Some(Answer::Inspected(more)) =
-                self.engine.request(worker, Request::Inspect, patience).await
+            if let Some(Answer::Inspected(more)) = self
+                .engine
+                .request(worker, Request::Inspect, patience)
+                .await
             {
                 views.extend(more);
             }
@@ -133,7 +147,9 @@ impl System {
     /// Messages without an answer that nobody handled.
     #[must_use]
     pub fn dead_letters(&self) -> u64 {
-        self.engine.dead_letters.load(std::sync::atomic::Ordering::Relaxed)
+        self.engine
+            .dead_letters
+            .load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// The worker processes of this node: their ids and the operating system's ids.
@@ -145,7 +161,12 @@ impl System {
     /// Which process hosts an actor that this process spawned; `None` while it is placed again.
     #[must_use]
     pub fn process_of<A>(&self, actor: Ref<A>) -> Option<ProcessId> {
-        self.engine.members.list().into_iter().find(|row| row.0 == actor.id).and_then(|row| row.3)
+        self.engine
+            .members
+            .list()
+            .into_iter()
+            .find(|row| row.0 == actor.id)
+            .and_then(|row| row.3)
     }
 
     /// Kills a worker process with SIGKILL, as a crash would. Its actors restart by their policies.
@@ -266,9 +287,15 @@ impl SystemBuilder {
             Some(mode) => mode,
             None => WorkerMode::Processes(WorkerCommand::current_exe()?),
         };
-        let issued = self.listen.as_ref().map(|(_, identity)| identity.node().to_owned());
+        let issued = self
+            .listen
+            .as_ref()
+            .map(|(_, identity)| identity.node().to_owned());
         let node = self.node.or_else(|| issued.clone()).unwrap_or_else(|| {
-            rustix::system::uname().nodename().to_string_lossy().into_owned()
+            rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned()
         });
         if let Some(issued) = issued.filter(|issued| *issued != node) {
             let why = format!("the identity was issued to node `{issued}`, this is `{node}`");
@@ -290,7 +317,11 @@ impl SystemBuilder {
         if let Some(quic) = &quic {
             quic.serve(&engine);
         }
-        Ok(System { engine, supervision: self.supervision, quic })
+        Ok(System {
+            engine,
+            supervision: self.supervision,
+            quic,
+        })
     }
 }
 
@@ -344,7 +375,10 @@ impl Job {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
-            .map_err(|source| SystemError::Io { doing: "starting tokio".to_owned(), source })?;
+            .map_err(|source| SystemError::Io {
+                doing: "starting tokio".to_owned(),
+                source,
+            })?;
         runtime.block_on(async {
             let system = options(System::builder().job(self)).start().await?;
             let outcome = main(system.clone()).await;
@@ -356,16 +390,24 @@ impl Job {
     /// In a process that was started as a worker: serves, and exits when its node releases it or is
     /// gone. Elsewhere: returns at once.
     pub fn serve_if_worker(self) {
-        let Some(process) = worker::worker_id() else { return };
+        let Some(process) = worker::worker_id() else {
+            return;
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4))
+            .worker_threads(
+                std::thread::available_parallelism()
+                    .map_or(2, usize::from)
+                    .min(4),
+            )
             .enable_all()
             .build();
         let served = runtime
-            .map_err(|source| SystemError::Io { doing: "starting tokio".to_owned(), source })
+            .map_err(|source| SystemError::Io {
+                doing: "starting tokio".to_owned(),
+                source,
+            })
             .and_then(|runtime| {
-                let served =
-                    runtime.block_on(worker::serve(process, self.types));
+                let served = runtime.block_on(worker::serve(process, self.types));
                 // A handler that blocks its thread must not keep the process.
                 runtime.shutdown_background();
                 served

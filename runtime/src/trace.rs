@@ -30,13 +30,24 @@ impl SpanContext {
     #[must_use]
     pub fn root() -> Self {
         let trace_id = (u128::from(next_random()) << 64) | u128::from(next_random());
-        Self { trace_id, span_id: next_random() | 1, flags: 1 }
+        Self {
+            trace_id,
+            span_id: next_random() | 1,
+            flags: 1,
+        }
     }
 
     /// A new span caused by this one; a root when this one is empty.
     #[must_use]
     pub fn child(self) -> Self {
-        if self.trace_id == 0 { Self::root() } else { Self { span_id: next_random() | 1, ..self } }
+        if self.trace_id == 0 {
+            Self::root()
+        } else {
+            Self {
+                span_id: next_random() | 1,
+                ..self
+            }
+        }
     }
 
     /// The span that the calling task handles now; empty outside of handlers.
@@ -48,7 +59,10 @@ impl SpanContext {
     /// The header form: `00-<trace>-<span>-<flags>`.
     #[must_use]
     pub fn traceparent(self) -> String {
-        format!("00-{:032x}-{:016x}-{:02x}", self.trace_id, self.span_id, self.flags)
+        format!(
+            "00-{:032x}-{:016x}-{:02x}",
+            self.trace_id, self.span_id, self.flags
+        )
     }
 
     /// Reads the header form.
@@ -165,8 +179,11 @@ impl Tracer {
     /// The spans in the ring, oldest first.
     #[must_use]
     pub fn spans(&self) -> Vec<Span> {
-        let mut spans: Vec<Span> =
-            self.shards.iter().flat_map(|shard| shard.lock().iter().cloned().collect::<Vec<_>>()).collect();
+        let mut spans: Vec<Span> = self
+            .shards
+            .iter()
+            .flat_map(|shard| shard.lock().iter().cloned().collect::<Vec<_>>())
+            .collect();
         spans.sort_by_key(|span| (span.started, span.ended));
         spans
     }
@@ -174,7 +191,10 @@ impl Tracer {
     /// How many spans were recorded, and how many of them have been overwritten.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
-        (self.recorded.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
+        (
+            self.recorded.load(Ordering::Relaxed),
+            self.dropped.load(Ordering::Relaxed),
+        )
     }
 }
 
@@ -200,8 +220,15 @@ mod tests {
     #[test]
     fn a_traceparent_survives_the_round_trip() {
         let context = SpanContext::root();
-        assert_eq!(SpanContext::from_traceparent(&context.traceparent()), Some(context));
-        for bad in ["", "00-0-0-0", "00-00000000000000000000000000000000-0000000000000000-01"] {
+        assert_eq!(
+            SpanContext::from_traceparent(&context.traceparent()),
+            Some(context)
+        );
+        for bad in [
+            "",
+            "00-0-0-0",
+            "00-00000000000000000000000000000000-0000000000000000-01",
+        ] {
             assert_eq!(SpanContext::from_traceparent(bad), None, "{bad}");
         }
     }
@@ -223,6 +250,13 @@ mod tests {
             });
         }
         assert_eq!(tracer.counts(), (5, 3));
-        assert_eq!(tracer.spans().iter().map(|s| s.started.0).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(
+            tracer
+                .spans()
+                .iter()
+                .map(|s| s.started.0)
+                .collect::<Vec<_>>(),
+            [3, 4]
+        );
     }
 }

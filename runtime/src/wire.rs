@@ -32,15 +32,36 @@ pub(crate) enum Frame {
     /// A message for an actor.
     Call(Call),
     /// The answer to a call.
-    Reply { call: u64, to: ProcessId, result: Result<Bytes, AskError> },
+    Reply {
+        call: u64,
+        to: ProcessId,
+        result: Result<Bytes, AskError>,
+    },
     /// The caller gave up: do not start the handler.
-    Cancel { call: u64, from: ProcessId, to: ActorId },
+    Cancel {
+        call: u64,
+        from: ProcessId,
+        to: ActorId,
+    },
     /// The actor has taken this many messages of this sender out of its mailbox.
-    Credit { actor: ActorId, to: ProcessId, messages: u32 },
+    Credit {
+        actor: ActorId,
+        to: ProcessId,
+        messages: u32,
+    },
     /// A question between engines.
-    Request { request: u64, from: ProcessId, to: ProcessId, body: Request },
+    Request {
+        request: u64,
+        from: ProcessId,
+        to: ProcessId,
+        body: Request,
+    },
     /// Its answer.
-    Answer { request: u64, to: ProcessId, body: Answer },
+    Answer {
+        request: u64,
+        to: ProcessId,
+        body: Answer,
+    },
     /// News for everybody.
     Fact(Fact),
     /// A piece of a blob; travels behind everything else.
@@ -100,11 +121,22 @@ pub(crate) enum Request {
     /// Host this actor.
     Host(HostOrder),
     /// End the present life of an actor; with `keep_mail` another will follow.
-    Halt { id: ActorId, reason: Reason, keep_mail: bool },
+    Halt {
+        id: ActorId,
+        reason: Reason,
+        keep_mail: bool,
+    },
     /// Begin the next life of an actor that waits in place.
-    Start { id: ActorId, incarnation: Incarnation },
+    Start {
+        id: ActorId,
+        incarnation: Incarnation,
+    },
     /// An actor that you keep the row of has ended a life.
-    Ended { id: ActorId, incarnation: Incarnation, reason: Reason },
+    Ended {
+        id: ActorId,
+        incarnation: Incarnation,
+        reason: Reason,
+    },
     /// Tell me when this actor ends.
     Watch(ActorId),
     /// Stop an actor that you keep the row of.
@@ -115,7 +147,10 @@ pub(crate) enum Request {
     Release(ProcessId),
     /// Keep, find or forget a name.
     Register(NameRow),
-    Lookup { job: String, name: String },
+    Lookup {
+        job: String,
+        name: String,
+    },
     /// What is alive where you are.
     Inspect,
     /// About a blob of yours.
@@ -182,16 +217,17 @@ pub(crate) enum Answer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Fact {
     /// A process has joined; it is reached through whoever says so, over so many links.
-    ProcessUp {
-        process: ProcessId,
-        hops: u8,
-    },
+    ProcessUp { process: ProcessId, hops: u8 },
     /// A process is gone.
     ProcessDown(ProcessExit),
     /// A name was given.
     Named(NameRow),
     /// A name is free again.
-    Unnamed { job: String, name: String, id: ActorId },
+    Unnamed {
+        job: String,
+        name: String,
+        id: ActorId,
+    },
     /// The speaker is leaving in order.
     Leaving,
 }
@@ -287,13 +323,22 @@ impl Frame {
                 out.put_u64_le(from.0);
                 put_actor(out, *to);
             }
-            Self::Credit { actor, to, messages } => {
+            Self::Credit {
+                actor,
+                to,
+                messages,
+            } => {
                 out.put_u8(kind::CREDIT);
                 put_actor(out, *actor);
                 out.put_u64_le(to.0);
                 out.put_u32_le(*messages);
             }
-            Self::Request { request, from, to, body } => {
+            Self::Request {
+                request,
+                from,
+                to,
+                body,
+            } => {
                 out.put_u8(kind::REQUEST);
                 out.put_u64_le(*request);
                 out.put_u64_le(from.0);
@@ -336,11 +381,16 @@ impl Frame {
         input: &mut BytesMut,
         message_bytes_max: usize,
     ) -> Result<Option<Self>, FrameError> {
-        let Some(head) = input.first_chunk::<4>() else { return Ok(None) };
+        let Some(head) = input.first_chunk::<4>() else {
+            return Ok(None);
+        };
         let length = u32::from_le_bytes(*head) as usize;
         let limit = message_bytes_max.saturating_add(HEAD_BYTES_MAX);
         if length > limit {
-            return Err(FrameError::TooLarge { bytes: length, limit });
+            return Err(FrameError::TooLarge {
+                bytes: length,
+                limit,
+            });
         }
         if input.len() < 4 + length {
             return Ok(None);
@@ -352,9 +402,11 @@ impl Frame {
 
     fn decode_body(mut body: Bytes) -> Result<Self, FrameError> {
         let malformed = |kind| move |why: String| FrameError::Malformed { kind, why };
-        let short = |kind| move |_: bytes::TryGetError| FrameError::Malformed {
-            kind,
-            why: "it ends too early".to_owned(),
+        let short = |kind| {
+            move |_: bytes::TryGetError| FrameError::Malformed {
+                kind,
+                why: "it ends too early".to_owned(),
+            }
         };
         let kind = body.try_get_u8().map_err(short("empty"))?;
         match kind {
@@ -384,7 +436,12 @@ impl Frame {
                 let from = ProcessId(body.try_get_u64_le().map_err(short)?);
                 let to = ProcessId(body.try_get_u64_le().map_err(short)?);
                 let body = codec::decode(&body).map_err(|e| malformed("request")(e.0))?;
-                Ok(Self::Request { request, from, to, body })
+                Ok(Self::Request {
+                    request,
+                    from,
+                    to,
+                    body,
+                })
             }
             kind::ANSWER => {
                 let short = short("answer");
@@ -396,9 +453,9 @@ impl Frame {
             kind::HELLO => codec::decode(&body)
                 .map(Self::Hello)
                 .map_err(|e| malformed("hello")(e.0)),
-            kind::FACT => {
-                codec::decode(&body).map(Self::Fact).map_err(|e| malformed("fact")(e.0))
-            }
+            kind::FACT => codec::decode(&body)
+                .map(Self::Fact)
+                .map_err(|e| malformed("fact")(e.0)),
             kind::CHUNK => Self::decode_chunk(body).map_err(short("chunk")),
             kind::BEAT => ended(Self::Beat, &body, "beat"),
             kind::AFTER => {
@@ -426,7 +483,11 @@ impl Frame {
     fn decode_cancel(body: &mut Bytes) -> Result<Self, bytes::TryGetError> {
         let call = body.try_get_u64_le()?;
         let from = ProcessId(body.try_get_u64_le()?);
-        Ok(Self::Cancel { call, from, to: get_actor(body)? })
+        Ok(Self::Cancel {
+            call,
+            from,
+            to: get_actor(body)?,
+        })
     }
 
     fn decode_chunk(mut body: Bytes) -> Result<Self, bytes::TryGetError> {
@@ -442,7 +503,11 @@ impl Frame {
     fn decode_credit(body: &mut Bytes) -> Result<Self, bytes::TryGetError> {
         let actor = get_actor(body)?;
         let to = ProcessId(body.try_get_u64_le()?);
-        Ok(Self::Credit { actor, to, messages: body.try_get_u32_le()? })
+        Ok(Self::Credit {
+            actor,
+            to,
+            messages: body.try_get_u32_le()?,
+        })
     }
 }
 
@@ -471,7 +536,10 @@ fn ended(frame: Frame, rest: &Bytes, kind: &'static str) -> Result<Frame, FrameE
     if rest.is_empty() {
         Ok(frame)
     } else {
-        Err(FrameError::Malformed { kind, why: format!("it goes on for {} bytes", rest.len()) })
+        Err(FrameError::Malformed {
+            kind,
+            why: format!("it goes on for {} bytes", rest.len()),
+        })
     }
 }
 
@@ -481,7 +549,10 @@ fn put_actor(out: &mut BytesMut, id: ActorId) {
 }
 
 fn get_actor(body: &mut Bytes) -> Result<ActorId, bytes::TryGetError> {
-    Ok(ActorId { home: ProcessId(body.try_get_u64_le()?), serial: body.try_get_u64_le()? })
+    Ok(ActorId {
+        home: ProcessId(body.try_get_u64_le()?),
+        serial: body.try_get_u64_le()?,
+    })
 }
 
 fn put_coded<T: Serialize>(out: &mut BytesMut, value: &T) {

@@ -57,7 +57,11 @@ impl WorkerCommand {
 
     /// Another executable; it must run the same [`Job`](crate::Job).
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), args: vec![], env: vec![] }
+        Self {
+            program: program.into(),
+            args: vec![],
+            env: vec![],
+        }
     }
 
     /// Adds an argument.
@@ -103,7 +107,11 @@ struct Worker {
 
 impl Workers {
     pub(crate) fn new(mode: WorkerMode) -> Self {
-        Self { mode, table: Mutex::default(), shared: tokio::sync::Mutex::default() }
+        Self {
+            mode,
+            table: Mutex::default(),
+            shared: tokio::sync::Mutex::default(),
+        }
     }
 
     /// The process ids of the workers that run as processes.
@@ -123,11 +131,25 @@ impl Workers {
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
         if worker.inside.is_some() {
-            return Some(ProcessExit { process, status: "killed".to_owned(), node: None });
+            return Some(ProcessExit {
+                process,
+                status: "killed".to_owned(),
+                node: None,
+            });
         }
         let mut exit = worker.exit;
-        let status = exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
-        status.or_else(|| Some(ProcessExit { process, status: "ended".to_owned(), node: None }))
+        let status = exit
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|exit| exit.clone());
+        status.or_else(|| {
+            Some(ProcessExit {
+                process,
+                status: "ended".to_owned(),
+                node: None,
+            })
+        })
     }
 
     /// Ends a worker in order: it may finish what its actors do, then it is killed.
@@ -148,7 +170,9 @@ impl Workers {
             return;
         }
         let over = exit.wait_for(Option::is_some);
-        if Clock::timeout(engine.limits.stop_grace, over).await.is_none()
+        if Clock::timeout(engine.limits.stop_grace, over)
+            .await
+            .is_none()
             && let Some(pid) = pid
         {
             tracing::warn!(worker = %process, "a worker did not end in time and was killed");
@@ -163,8 +187,11 @@ impl Workers {
 
     /// Kills a worker as a crash would: for tests of what follows.
     pub(crate) fn kill(&self, process: ProcessId) -> bool {
-        let Some((pid, inside)) =
-            self.table.lock().get(&process).map(|worker| (worker.pid, worker.inside.clone()))
+        let Some((pid, inside)) = self
+            .table
+            .lock()
+            .get(&process)
+            .map(|worker| (worker.pid, worker.inside.clone()))
         else {
             return false;
         };
@@ -186,9 +213,13 @@ impl Engine {
         {
             return self.launch_there(node.clone(), order).await;
         }
-        let Some(name) = order.shared else { return self.launch_new().await };
+        let Some(name) = order.shared else {
+            return self.launch_new().await;
+        };
         let mut shared = self.workers.shared.lock().await;
-        if let Some(process) = shared.get(&name).filter(|process| self.links.contains_key(process))
+        if let Some(process) = shared
+            .get(&name)
+            .filter(|process| self.links.contains_key(process))
         {
             return Ok(*process);
         }
@@ -230,7 +261,9 @@ impl Engine {
         }
         if let Some(link) = self.next_link(process).filter(|link| link.peer != process) {
             // No answer means that the node is gone, and its workers with it.
-            let _ = self.request(link.peer, Request::Release(process), None).await;
+            let _ = self
+                .request(link.peer, Request::Release(process), None)
+                .await;
         }
     }
 
@@ -253,7 +286,9 @@ impl Engine {
         };
         if let Err(error) = started {
             self.blobs.unshare(process);
-            return Err(not_placed(format!("a worker process did not start: {error}")));
+            return Err(not_placed(format!(
+                "a worker process did not start: {error}"
+            )));
         }
         Ok(process)
     }
@@ -274,22 +309,39 @@ impl Engine {
             .envs(command.env.iter().map(|(name, value)| (name, value)))
             .env(WORKER_ENV, process.0.to_string())
             .env(JOB_ENV, &self.job)
-            .envs(self.blobs.share(process).map(|share| (BLOBS_ENV, share.to_string())))
+            .envs(
+                self.blobs
+                    .share(process)
+                    .map(|share| (BLOBS_ENV, share.to_string())),
+            )
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(io(&format!("starting {}", command.program.display())))?;
-        ours.set_nonblocking(true).map_err(io("preparing a socket"))?;
+        ours.set_nonblocking(true)
+            .map_err(io("preparing a socket"))?;
         let stream = UnixStream::from_std(ours).map_err(io("preparing a socket"))?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let (tell, exit) = watch::channel(None);
-        self.workers.table.lock().insert(process, Worker { pid, exit, inside: None });
+        self.workers.table.lock().insert(
+            process,
+            Worker {
+                pid,
+                exit,
+                inside: None,
+            },
+        );
         let engine = Arc::clone(self);
         self.spawn_task(async move { engine.reap(process, child, tell).await });
         let (reader, writer) = stream.into_split();
-        let greeting =
-            link::greet(Box::new(reader), Box::new(writer), self.hello(), &self.limits).await;
+        let greeting = link::greet(
+            Box::new(reader),
+            Box::new(writer),
+            self.hello(),
+            &self.limits,
+        )
+        .await;
         match greeting {
             Ok(greeted) if greeted.hello.process == process => {
                 link::attach(self, greeted, true);
@@ -322,7 +374,11 @@ impl Engine {
             },
             Err(error) => format!("its end could not be observed: {error}"),
         };
-        tell.send_replace(Some(ProcessExit { process, status, node: None }));
+        tell.send_replace(Some(ProcessExit {
+            process,
+            status,
+            node: None,
+        }));
         // The link usually ends by itself; a grandchild that holds the socket must not keep it open.
         if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
             link.close("the worker process has ended");
@@ -342,14 +398,28 @@ impl Engine {
             blob_share: self.blobs.share(process),
         });
         let (_tell, exit) = watch::channel(None);
-        let row = Worker { pid: None, exit, inside: Some(Arc::clone(&worker)) };
+        let row = Worker {
+            pid: None,
+            exit,
+            inside: Some(Arc::clone(&worker)),
+        };
         self.workers.table.lock().insert(process, row);
         worker.uplink.get_or_init(|| self.process);
         let (theirs_read, theirs_write) = tokio::io::split(theirs);
         let (ours_read, ours_write) = tokio::io::split(ours);
         let (up, down) = tokio::join!(
-            link::greet(Box::new(theirs_read), Box::new(theirs_write), worker.hello(), &self.limits),
-            link::greet(Box::new(ours_read), Box::new(ours_write), self.hello(), &self.limits),
+            link::greet(
+                Box::new(theirs_read),
+                Box::new(theirs_write),
+                worker.hello(),
+                &self.limits
+            ),
+            link::greet(
+                Box::new(ours_read),
+                Box::new(ours_write),
+                self.hello(),
+                &self.limits
+            ),
         );
         link::attach(&worker, up?, false);
         link::attach(self, down?, true);
@@ -387,11 +457,13 @@ pub(crate) fn worker_id() -> Option<ProcessId> {
 }
 
 /// Serves as a worker until the node releases it or is gone.
-pub(crate) async fn serve(
-    process: ProcessId,
-    types: ActorTypes,
-) -> Result<(), SystemError> {
-    let io = |doing: &'static str| move |source| SystemError::Io { doing: doing.to_owned(), source };
+pub(crate) async fn serve(process: ProcessId, types: ActorTypes) -> Result<(), SystemError> {
+    let io = |doing: &'static str| {
+        move |source| SystemError::Io {
+            doing: doing.to_owned(),
+            source,
+        }
+    };
     // A worker must not outlive its node, even one that is killed.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| io("asking to end with the node")(errno.into()))?;
@@ -402,7 +474,9 @@ pub(crate) async fn serve(
     let null = std::fs::File::open("/dev/null").map_err(io("opening /dev/null"))?;
     rustix::stdio::dup2_stdin(&null).map_err(|errno| io("closing standard input")(errno.into()))?;
     let socket = std::os::unix::net::UnixStream::from(socket);
-    socket.set_nonblocking(true).map_err(io("preparing the socket"))?;
+    socket
+        .set_nonblocking(true)
+        .map_err(io("preparing the socket"))?;
     let stream = UnixStream::from_std(socket).map_err(io("preparing the socket"))?;
     let limits = Limits::default();
     let engine = Engine::start(EngineConfig {
@@ -412,11 +486,12 @@ pub(crate) async fn serve(
         limits: limits.clone(),
         types,
         workers: Workers::new(WorkerMode::InProcess),
-        blob_share: std::env::var(BLOBS_ENV).ok().and_then(|share| share.parse().ok()),
+        blob_share: std::env::var(BLOBS_ENV)
+            .ok()
+            .and_then(|share| share.parse().ok()),
     });
     let (reader, writer) = stream.into_split();
-    let greeted =
-        link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;
+    let greeted = link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;
     engine.uplink.get_or_init(|| greeted.hello.process);
     let link = link::attach(&engine, greeted, false);
     while !link.is_closed() {

@@ -73,13 +73,22 @@ fn worker_entry() {
 }
 
 async fn system() -> System {
-    let worker = WorkerCommand::current_exe().unwrap().arg("worker_entry").arg("--exact");
-    System::builder().workers(WorkerMode::Processes(worker)).start().await.unwrap()
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
+    System::builder()
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap()
 }
 
 async fn counter(system: &System, isolated: bool, start: u64) -> Ref<Counter> {
     let spawn = system.spawn::<Counter>(start).restart(Restart::Permanent);
-    if isolated { spawn.isolated() } else { spawn }.await.unwrap()
+    if isolated { spawn.isolated() } else { spawn }
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,11 +97,18 @@ async fn an_actor_counts_panics_and_starts_again() {
         let system = system().await;
         let actor = counter(&system, isolated, 5).await;
         assert_eq!(actor.ask(Add(2)).await, Ok(7));
-        assert_eq!(actor.ask(Pid).await.unwrap() != std::process::id(), isolated);
+        assert_eq!(
+            actor.ask(Pid).await.unwrap() != std::process::id(),
+            isolated
+        );
         let error = actor.ask(Boom).await.unwrap_err();
         assert_eq!(error.effect(), Effect::Unknown);
-        let AskError::Died(down) = error else { panic!("{error}") };
-        let Reason::Failed(failure) = down.reason else { panic!("{down}") };
+        let AskError::Died(down) = error else {
+            panic!("{error}")
+        };
+        let Reason::Failed(failure) = down.reason else {
+            panic!("{down}")
+        };
         assert_eq!(failure.kind, FailureKind::Panic);
         // Messages queue behind the restart.
         assert_eq!(actor.ask(Add(1)).await, Ok(6));
@@ -108,7 +124,9 @@ async fn a_failing_start_says_why() {
     for isolated in [false, true] {
         let system = system().await;
         let spawn = system.spawn::<Counter>(13).restart(Restart::Temporary);
-        let error = if isolated { spawn.isolated() } else { spawn }.await.unwrap_err();
+        let error = if isolated { spawn.isolated() } else { spawn }
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("13 brings bad luck"), "{error}");
         system.shutdown().await;
     }
@@ -121,10 +139,15 @@ async fn a_killed_worker_process_comes_back() {
     let before = actor.ask(Pid).await.unwrap();
     assert!(system.kill_worker(system.process_of(actor).unwrap()));
     let down = actor.down().await;
-    let Reason::Failed(failure) = &down.reason else { panic!("{down}") };
+    let Reason::Failed(failure) = &down.reason else {
+        panic!("{down}")
+    };
     assert_eq!(failure.kind, FailureKind::ProcessLost);
     assert!(failure.message.contains("SIGKILL"), "{failure}");
-    assert_eq!(actor.ask(Add(1)).timeout(Duration::from_secs(20)).await, Ok(6));
+    assert_eq!(
+        actor.ask(Add(1)).timeout(Duration::from_secs(20)).await,
+        Ok(6)
+    );
     assert_ne!(actor.ask(Pid).await.unwrap(), before);
     system.shutdown().await;
 }

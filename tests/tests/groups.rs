@@ -67,7 +67,10 @@ impl Member {
         if unlucky == Some(rank.index()) {
             return Err(Failure::error("this rank brings bad luck"));
         }
-        Ok(Self { rank, notes: vec![] })
+        Ok(Self {
+            rank,
+            notes: vec![],
+        })
     }
 
     #[handler(message = Note)]
@@ -129,7 +132,10 @@ struct Head {
 impl Head {
     async fn start(_args: (), cx: &mut Context<Self>) -> Result<Self, Failure> {
         let mesh = mesh! { dp: 2 };
-        let mine = cx.spawn_group(mesh, |rank| (rank, None)).await.map_err(Failure::error)?;
+        let mine = cx
+            .spawn_group(mesh, |rank| (rank, None))
+            .await
+            .map_err(Failure::error)?;
         Ok(Self { mine })
     }
 
@@ -151,8 +157,15 @@ fn worker_entry() {
 }
 
 async fn system() -> System {
-    let worker = WorkerCommand::current_exe().unwrap().arg("worker_entry").arg("--exact");
-    System::builder().workers(WorkerMode::Processes(worker)).start().await.unwrap()
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
+    System::builder()
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -185,8 +198,14 @@ async fn answers_come_in_rank_order() {
         let mut pids = group.gather(Pid).await.unwrap();
         pids.sort_unstable();
         pids.dedup();
-        assert_eq!(pids.len(), if matches!(home, Home::Isolated) { 4 } else { 1 });
-        assert_eq!(pids.contains(&std::process::id()), matches!(home, Home::Here));
+        assert_eq!(
+            pids.len(),
+            if matches!(home, Home::Isolated) { 4 } else { 1 }
+        );
+        assert_eq!(
+            pids.contains(&std::process::id()),
+            matches!(home, Home::Here)
+        );
         system.shutdown().await;
     }
 }
@@ -226,12 +245,19 @@ async fn answers_become_one() {
         assert_eq!(group.reduce(Value, Max).await.unwrap(), 3.0);
         assert_eq!(group.reduce(Value, Min).await.unwrap(), 0.0);
         // Not commutative: shows the order of the tree.
-        let text = group.reduce(Where, |a, b| format!("({a}, {b})")).await.unwrap();
+        let text = group
+            .reduce(Where, |a, b| format!("({a}, {b})"))
+            .await
+            .unwrap();
         assert_eq!(
             text,
             "((rank 0 (dp=0, tp=0), rank 1 (dp=0, tp=1)), (rank 2 (dp=1, tp=0), rank 3 (dp=1, tp=1)))"
         );
-        let doubled = group.scatter([1, 2, 3, 4].map(Double).to_vec()).reduce(Sum).await.unwrap();
+        let doubled = group
+            .scatter([1, 2, 3, 4].map(Double).to_vec())
+            .reduce(Sum)
+            .await
+            .unwrap();
         assert_eq!(doubled, 20);
         system.shutdown().await;
     }
@@ -243,25 +269,46 @@ async fn messages_are_scattered_and_answers_collected_as_data_says() {
     let group = group(&system, Home::Shared).await;
     let messages = |count: u32| (1..=count).map(Double).collect::<Vec<_>>();
     assert_eq!(group.scatter(messages(4)).await.unwrap(), [2, 4, 6, 8]);
-    assert_eq!(group.scatter(messages(2)).along("dp").await.unwrap(), [2, 2, 4, 4]);
-    assert_eq!(group.scatter(messages(2)).along("tp").await.unwrap(), [2, 4, 2, 4]);
+    assert_eq!(
+        group.scatter(messages(2)).along("dp").await.unwrap(),
+        [2, 2, 4, 4]
+    );
+    assert_eq!(
+        group.scatter(messages(2)).along("tp").await.unwrap(),
+        [2, 4, 2, 4]
+    );
     let one_each = Collect::FirstOf("dp".to_owned());
     let split = group.scatter(messages(2)).along("dp").collect(one_each);
     assert_eq!(split.await.unwrap(), [2, 4]);
     let last = group.gather(Where).collect(Collect::At(at!(tp = -1)));
-    assert_eq!(last.await.unwrap(), ["rank 1 (dp=0, tp=1)", "rank 3 (dp=1, tp=1)"]);
+    assert_eq!(
+        last.await.unwrap(),
+        ["rank 1 (dp=0, tp=1)", "rank 3 (dp=1, tp=1)"]
+    );
     let one = group.gather(Double(21)).dispatch(Dispatch::One(2));
     assert_eq!(one.await.unwrap(), [42]);
 
     let error = group.scatter(messages(3)).along("dp").await.unwrap_err();
-    assert_eq!(error, GroupError::Misfit(MeshError::Messages { messages: 3, needed: 2 }));
+    assert_eq!(
+        error,
+        GroupError::Misfit(MeshError::Messages {
+            messages: 3,
+            needed: 2
+        })
+    );
     let error = group.scatter(messages(3)).along("pp").await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "the call does not fit the group: no dimension `pp`; the mesh is {dp: 2, tp: 2}"
     );
-    let other = group.gather(Value).dispatch(Dispatch::One(0)).collect(Collect::One(1));
-    assert_eq!(other.await.unwrap_err(), GroupError::Misfit(MeshError::NothingCollected));
+    let other = group
+        .gather(Value)
+        .dispatch(Dispatch::One(0))
+        .collect(Collect::One(1));
+    assert_eq!(
+        other.await.unwrap_err(),
+        GroupError::Misfit(MeshError::NothingCollected)
+    );
     system.shutdown().await;
 }
 
@@ -273,7 +320,10 @@ async fn a_slice_is_a_group_of_the_same_members() {
     assert_eq!(row.members(), &group.members()[2..]);
     row.cast(Note(1)).await.unwrap();
     group.slice(at!(tp = 0)).cast(Note(2)).await.unwrap();
-    assert_eq!(group.gather(Notes).await.unwrap(), [vec![2], vec![], vec![1, 2], vec![1]]);
+    assert_eq!(
+        group.gather(Notes).await.unwrap(),
+        [vec![2], vec![], vec![1, 2], vec![1]]
+    );
     let corner = group.slice(at!(dp = 1, tp = -1));
     assert_eq!(corner.gather(Where).await.unwrap(), ["rank 3 (dp=1, tp=1)"]);
     assert_eq!(group.along("dp").unwrap()[1], row);
@@ -289,9 +339,19 @@ async fn every_missing_rank_is_named() {
         group.members()[1].stop().await.unwrap();
         group.members()[3].stop().await.unwrap();
         let error = group.gather(Value).await.unwrap_err();
-        let named: Vec<_> = error.failed().iter().map(|(rank, _)| rank.index()).collect();
+        let named: Vec<_> = error
+            .failed()
+            .iter()
+            .map(|(rank, _)| rank.index())
+            .collect();
         assert_eq!(named, [1, 3], "{error}");
-        assert!(error.failed().iter().all(|(_, why)| matches!(why, AskError::Dead(_))), "{error}");
+        assert!(
+            error
+                .failed()
+                .iter()
+                .all(|(_, why)| matches!(why, AskError::Dead(_))),
+            "{error}"
+        );
         assert!(error.to_string().contains("rank 3 (dp=1, tp=1)"), "{error}");
         // In a slice, the coordinates still say who it was.
         let error = group.slice(at!(dp = 1)).gather(Value).await.unwrap_err();
@@ -299,7 +359,13 @@ async fn every_missing_rank_is_named() {
 
         let error = group.slice(at!(tp = 0)).gather(Boom).await.unwrap_err();
         assert_eq!(error.failed().len(), 2, "{error}");
-        assert!(error.failed().iter().all(|(_, why)| matches!(why, AskError::Died(_))), "{error}");
+        assert!(
+            error
+                .failed()
+                .iter()
+                .all(|(_, why)| matches!(why, AskError::Died(_))),
+            "{error}"
+        );
 
         let error = group.cast(Note(1)).await.unwrap_err();
         assert_eq!(error.failed().len(), 2, "{error}");
@@ -312,24 +378,43 @@ async fn a_quorum_does_not_wait_for_the_slow_and_bears_the_dead() {
     let system = system().await;
     let group = group(&system, Home::Here).await;
     let ranks = |answers: Vec<(Rank, usize)>| {
-        answers.iter().map(|(rank, answer)| (rank.index(), *answer)).collect::<Vec<_>>()
+        answers
+            .iter()
+            .map(|(rank, answer)| (rank.index(), *answer))
+            .collect::<Vec<_>>()
     };
     // The last rank answers only after this.
     let answers = group.gather(Hesitate).quorum(3).await.unwrap();
     assert_eq!(ranks(answers), [(0, 0), (1, 1), (2, 2)]);
     HESITATION.notify_one();
 
-    let error = group.gather(Hesitate).timeout(Duration::from_millis(20)).await.unwrap_err();
+    let error = group
+        .gather(Hesitate)
+        .timeout(Duration::from_millis(20))
+        .await
+        .unwrap_err();
     assert!(matches!(error.failed(), [(rank, AskError::Timeout { .. })] if rank.index() == 3));
     HESITATION.notify_one();
 
     group.members()[0].stop().await.unwrap();
     let answers = group.gather(Value).quorum(3).await.unwrap();
-    assert_eq!(answers.iter().map(|(rank, _)| rank.index()).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(
+        answers
+            .iter()
+            .map(|(rank, _)| rank.index())
+            .collect::<Vec<_>>(),
+        [1, 2, 3]
+    );
     let error = group.gather(Value).quorum(4).await.unwrap_err();
     assert!(matches!(error.failed(), [(rank, AskError::Dead(_))] if rank.index() == 0));
     let error = group.gather(Value).quorum(5).await.unwrap_err();
-    assert_eq!(error, GroupError::Misfit(MeshError::Quorum { quorum: 5, asked: 4 }));
+    assert_eq!(
+        error,
+        GroupError::Misfit(MeshError::Quorum {
+            quorum: 5,
+            asked: 4
+        })
+    );
     system.shutdown().await;
 }
 
@@ -377,8 +462,14 @@ async fn a_group_travels_and_is_used_from_another_process() {
 async fn a_group_of_many_answers() {
     let system = system().await;
     let mesh = mesh! { node: 16, gpu: 32 };
-    let group = system.spawn_group::<Member>(mesh, |rank| (rank, None)).await.unwrap();
-    assert_eq!(group.reduce(Value, Sum).await.unwrap(), (512 * 511 / 2) as f64);
+    let group = system
+        .spawn_group::<Member>(mesh, |rank| (rank, None))
+        .await
+        .unwrap();
+    assert_eq!(
+        group.reduce(Value, Sum).await.unwrap(),
+        (512 * 511 / 2) as f64
+    );
     group.stop().await.unwrap();
     assert_eq!(group.gather(Value).await.unwrap_err().failed().len(), 512);
     system.shutdown().await;

@@ -33,7 +33,10 @@ struct Counter {
 impl Counter {
     async fn start(first: u64, cx: &mut Context<Self>) -> Result<Self, Failure> {
         // Mail to oneself waits for the end of the start.
-        cx.me().tell(Add { n: first }).now().map_err(Failure::error)?;
+        cx.me()
+            .tell(Add { n: first })
+            .now()
+            .map_err(Failure::error)?;
         Ok(Self { sum: 0 })
     }
 
@@ -90,7 +93,11 @@ impl Parent {
     }
 
     async fn start(on: Host, cx: &mut Context<Self>) -> Result<Self, Failure> {
-        let child = cx.spawn::<Counter>(1).host(on).await.map_err(Failure::error)?;
+        let child = cx
+            .spawn::<Counter>(1)
+            .host(on)
+            .await
+            .map_err(Failure::error)?;
         cx.watch(child);
         Ok(Self { child, downs: 0 })
     }
@@ -135,7 +142,11 @@ impl kameo::Actor for KameoAccount {
     type Args = u64;
     type Error = String;
     async fn on_start(args: u64, _: kameo::actor::ActorRef<Self>) -> Result<Self, String> {
-        if args == 13 { Err("13 brings bad luck".to_owned()) } else { Ok(Self(args)) }
+        if args == 13 {
+            Err("13 brings bad luck".to_owned())
+        } else {
+            Ok(Self(args))
+        }
     }
 }
 impl kameo::message::Message<Deposit> for KameoAccount {
@@ -146,7 +157,11 @@ impl kameo::message::Message<Deposit> for KameoAccount {
         _: &mut kameo::message::Context<Self, Self::Reply>,
     ) -> Self::Reply {
         self.0 += n;
-        if n == 0 { Err("nothing to deposit".to_owned()) } else { Ok(self.0) }
+        if n == 0 {
+            Err("nothing to deposit".to_owned())
+        } else {
+            Ok(self.0)
+        }
     }
 }
 impl kameo::message::Message<Balance> for KameoAccount {
@@ -180,14 +195,22 @@ impl actix::Actor for ActixAccount {
 impl odeon::foreign::ActixActor for ActixAccount {
     type Args = u64;
     fn make(args: u64, _: &mut actix::Context<Self>) -> Result<Self, Failure> {
-        if args == 13 { Err(Failure::error("13 brings bad luck")) } else { Ok(Self(args)) }
+        if args == 13 {
+            Err(Failure::error("13 brings bad luck"))
+        } else {
+            Ok(Self(args))
+        }
     }
 }
 impl actix::Handler<Deposit> for ActixAccount {
     type Result = Result<u64, String>;
     fn handle(&mut self, Deposit(n): Deposit, _: &mut actix::Context<Self>) -> Self::Result {
         self.0 += n;
-        if n == 0 { Err("nothing to deposit".to_owned()) } else { Ok(self.0) }
+        if n == 0 {
+            Err("nothing to deposit".to_owned())
+        } else {
+            Ok(self.0)
+        }
     }
 }
 impl actix::Handler<Balance> for ActixAccount {
@@ -216,10 +239,15 @@ fn worker_entry() {
 }
 
 async fn system() -> System {
-    let worker = WorkerCommand::current_exe().unwrap().arg("worker_entry").arg("--exact");
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
     let mut limits = Limits::default();
     limits.stop_grace = Duration::from_millis(300);
-    let builder = System::builder().limits(limits).workers(WorkerMode::Processes(worker));
+    let builder = System::builder()
+        .limits(limits)
+        .workers(WorkerMode::Processes(worker));
     builder.start().await.unwrap()
 }
 
@@ -228,7 +256,9 @@ async fn system() -> System {
 async fn handled(system: &System, actor: Ref<Counter>, messages: u64) {
     let seen = async || {
         let views = system.actors().await;
-        views.iter().any(|view| view.id == actor.id() && view.handled == messages)
+        views
+            .iter()
+            .any(|view| view.id == actor.id() && view.handled == messages)
     };
     while !seen().await {
         tokio::task::yield_now().await;
@@ -238,8 +268,13 @@ async fn handled(system: &System, actor: Ref<Counter>, messages: u64) {
 const HOSTS: [Host; 2] = [Host::Kameo, Host::Actix];
 
 async fn counter(system: &System, on: Host, isolated: bool) -> Ref<Counter> {
-    let spawn = system.spawn::<Counter>(5).host(on).restart(Restart::Permanent);
-    if isolated { spawn.isolated() } else { spawn }.await.unwrap()
+    let spawn = system
+        .spawn::<Counter>(5)
+        .host(on)
+        .restart(Restart::Permanent);
+    if isolated { spawn.isolated() } else { spawn }
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,14 +289,24 @@ async fn a_panic_is_caught_and_a_restart_keeps_the_mail() {
             assert_eq!(first, Ok(6));
             let error = boom.unwrap_err();
             assert_eq!(error.effect(), Effect::Unknown);
-            let AskError::Died(Down { reason: Reason::Failed(failure), .. }) = error else {
+            let AskError::Died(Down {
+                reason: Reason::Failed(failure),
+                ..
+            }) = error
+            else {
                 panic!("{error}")
             };
             assert_eq!(failure.kind, FailureKind::Panic);
             // The mail behind the panic met the next life, before or behind what its start sent.
             let (second, third) = (second.unwrap(), third.unwrap());
-            assert!([10, 15].contains(&second), "{on:?} isolated: {isolated}: {second}");
-            assert!([110, 115].contains(&third), "{on:?} isolated: {isolated}: {third}");
+            assert!(
+                [10, 15].contains(&second),
+                "{on:?} isolated: {isolated}: {second}"
+            );
+            assert!(
+                [110, 115].contains(&third),
+                "{on:?} isolated: {isolated}: {third}"
+            );
             assert_eq!(add(1).await, Ok(116));
             system.shutdown().await;
         }
@@ -315,16 +360,32 @@ async fn a_stop_lets_the_message_end_and_answers_the_mail() {
         let mut second = Box::pin(actor.ask(Pass(0)));
         let mut stop = Box::pin(actor.stop());
         // The first poll of each sends it.
-        assert!(tokio::time::timeout(Duration::ZERO, &mut first).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::ZERO, &mut first)
+                .await
+                .is_err()
+        );
         handled(&system, actor, 2).await;
-        assert!(tokio::time::timeout(Duration::ZERO, &mut second).await.is_err());
-        assert!(tokio::time::timeout(Duration::ZERO, &mut stop).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::ZERO, &mut second)
+                .await
+                .is_err()
+        );
+        assert!(
+            tokio::time::timeout(Duration::ZERO, &mut stop)
+                .await
+                .is_err()
+        );
         GATES[0].add_permits(1);
         assert_eq!(first.await, Ok(6), "{on:?}");
         let error = second.await.unwrap_err();
         assert!(matches!(error, AskError::Died(_)), "{on:?}: {error}");
         stop.await.unwrap();
-        assert_eq!(GATES[0].available_permits(), 0, "the second message was not handled");
+        assert_eq!(
+            GATES[0].available_permits(),
+            0,
+            "the second message was not handled"
+        );
         let error = actor.ask(Add { n: 1 }).await.unwrap_err();
         assert!(matches!(error, AskError::Dead(_)), "{on:?}: {error}");
         system.shutdown().await;
@@ -338,14 +399,21 @@ async fn an_order_reaches_an_idle_actor_and_a_hanging_one() {
             let system = system().await;
             let idle = counter(&system, on, isolated).await;
             idle.stop().await.unwrap();
-            assert!(matches!(idle.ask(Add { n: 1 }).await, Err(AskError::Dead(_))), "{on:?}");
+            assert!(
+                matches!(idle.ask(Add { n: 1 }).await, Err(AskError::Dead(_))),
+                "{on:?}"
+            );
 
             let hangs = counter(&system, on, isolated).await;
             let hanging = tokio::spawn(hangs.ask(Hang));
             handled(&system, hangs, 2).await;
             hangs.stop().await.unwrap();
             let error = hanging.await.unwrap().unwrap_err();
-            let AskError::Died(Down { reason: Reason::Failed(failure), .. }) = error else {
+            let AskError::Died(Down {
+                reason: Reason::Failed(failure),
+                ..
+            }) = error
+            else {
                 panic!("{on:?}: {error}")
             };
             assert_eq!(failure.kind, FailureKind::Hang);
@@ -358,13 +426,20 @@ async fn an_order_reaches_an_idle_actor_and_a_hanging_one() {
 async fn failing_and_stopping_oneself_go_to_the_supervisor() {
     for on in HOSTS {
         let system = system().await;
-        let spawn = system.spawn::<Counter>(5).host(on).restart(Restart::Transient);
+        let spawn = system
+            .spawn::<Counter>(5)
+            .host(on)
+            .restart(Restart::Transient);
         let actor = spawn.await.unwrap();
         assert_eq!(actor.ask(Fail).await, Ok(()));
         assert_eq!(actor.ask(Add { n: 0 }).await.map(|sum| sum % 5), Ok(0));
         assert_eq!(actor.ask(Quit).await, Ok(()));
         let down = actor.down().await;
-        assert_eq!((down.reason, down.incarnation), (Reason::Stopped, 2), "{on:?}");
+        assert_eq!(
+            (down.reason, down.incarnation),
+            (Reason::Stopped, 2),
+            "{on:?}"
+        );
         system.shutdown().await;
     }
 }
@@ -373,13 +448,23 @@ async fn failing_and_stopping_oneself_go_to_the_supervisor() {
 async fn a_failure_beyond_the_budget_ends_parent_and_child() {
     for on in HOSTS {
         let system = system().await;
-        let parent = system.spawn::<Parent>(on).host(on).restart(Restart::Temporary).await.unwrap();
+        let parent = system
+            .spawn::<Parent>(on)
+            .host(on)
+            .restart(Restart::Temporary)
+            .await
+            .unwrap();
         let child = parent.ask(Child).await.unwrap();
         child.ask(Boom).await.unwrap_err();
-        let Reason::Failed(failure) = parent.down().await.reason else { panic!("{on:?}") };
+        let Reason::Failed(failure) = parent.down().await.reason else {
+            panic!("{on:?}")
+        };
         assert_eq!(failure.kind, FailureKind::Escalated);
         assert_eq!(failure.root_cause().kind, FailureKind::Panic);
-        assert!(matches!(child.ask(Add { n: 1 }).await, Err(AskError::Dead(_))), "{on:?}");
+        assert!(
+            matches!(child.ask(Add { n: 1 }).await, Err(AskError::Dead(_))),
+            "{on:?}"
+        );
         system.shutdown().await;
     }
 }
@@ -388,7 +473,9 @@ async fn a_failure_beyond_the_budget_ends_parent_and_child() {
 async fn an_actix_host_keeps_its_thread_and_shares_it() {
     let system = system().await;
     let actors: Vec<_> = futures_join(
-        (0..8).map(|_| system.spawn::<Counter>(1).host(Host::Actix).into_future()).collect(),
+        (0..8)
+            .map(|_| system.spawn::<Counter>(1).host(Host::Actix).into_future())
+            .collect(),
     )
     .await
     .into_iter()
@@ -426,12 +513,20 @@ macro_rules! wrapped {
                 assert_eq!(account.ask(Balance).await, Ok(7));
 
                 let error = account.ask(Boom).await.unwrap_err();
-                let AskError::Died(Down { reason: Reason::Failed(failure), .. }) = error else {
+                let AskError::Died(Down {
+                    reason: Reason::Failed(failure),
+                    ..
+                }) = error
+                else {
                     panic!("{error}")
                 };
                 assert_eq!(failure.kind, FailureKind::Panic, "{failure}");
                 assert!(failure.message.contains("boom"), "{failure}");
-                assert_eq!(account.ask(Balance).await, Ok(5), "made again from its arguments");
+                assert_eq!(
+                    account.ask(Balance).await,
+                    Ok(5),
+                    "made again from its arguments"
+                );
 
                 // Its own end is an orderly one.
                 let down = account.down();
@@ -452,8 +547,14 @@ macro_rules! wrapped {
         }
     };
 }
-wrapped!(a_kameo_actor_is_reached_supervised_and_made_again, Kameo<KameoAccount>);
-wrapped!(an_actix_actor_is_reached_supervised_and_made_again, Actix<ActixAccount>);
+wrapped!(
+    a_kameo_actor_is_reached_supervised_and_made_again,
+    Kameo<KameoAccount>
+);
+wrapped!(
+    an_actix_actor_is_reached_supervised_and_made_again,
+    Actix<ActixAccount>
+);
 
 /// Counts how many are alive.
 struct Alive(Arc<AtomicU32>);

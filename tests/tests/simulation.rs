@@ -66,7 +66,10 @@ odeon::register!(Recorder: Note);
 struct Dice(u64);
 impl Dice {
     fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
@@ -85,7 +88,11 @@ async fn sender(world: World, node: usize, who: u64, actor: Ref<Recorder>, seed:
             let mut dice = Dice(seed ^ who.wrapping_mul(0x9e37_79b9));
             let mut tally = Tally::default();
             for number in 0..60 {
-                let note = Note { sender: who, number, panic: dice.roll(40) == 0 };
+                let note = Note {
+                    sender: who,
+                    number,
+                    panic: dice.roll(40) == 0,
+                };
                 if dice.roll(3) == 0 {
                     if let Err(error) = actor.tell(note).timeout(Duration::from_secs(2)).await
                         && error.error.effect() == Effect::No
@@ -147,7 +154,9 @@ fn story(seed: u64) -> (Vec<(u64, u32, u64)>, usize) {
         let home = &world.nodes[0];
         let spawn = home.spawn::<Recorder>(()).restart(Restart::Permanent);
         let isolated = seed % 2 == 0;
-        let actor = if isolated { spawn.isolated() } else { spawn }.await.expect("it starts");
+        let actor = if isolated { spawn.isolated() } else { spawn }
+            .await
+            .expect("it starts");
         let senders = [(0, 1), (0, 2), (1, 3), (1, 4)]
             .map(|(node, who)| tokio::spawn(sender(world.clone(), node, who, actor, seed)));
         faults(world.clone(), actor, seed).await;
@@ -161,7 +170,11 @@ fn story(seed: u64) -> (Vec<(u64, u32, u64)>, usize) {
         }
         // Liveness: once the faults are over, both nodes are answered.
         for node in &world.nodes {
-            let note = Note { sender: 9, number: 1000, panic: false };
+            let note = Note {
+                sender: 9,
+                number: 1000,
+                panic: false,
+            };
             let answer = node.scope(async { actor.ask(note).await }).await;
             assert_eq!(answer, Ok(1000), "seed {seed}");
         }
@@ -175,16 +188,28 @@ fn check(seed: u64, seen: &[(u64, u32, u64)], tally: &Tally) {
     let mut handled = HashSet::new();
     let mut last: HashMap<u64, u64> = HashMap::new();
     for (sender, _, number) in seen.iter().filter(|(sender, ..)| *sender != 9) {
-        assert!(handled.insert((*sender, *number)), "seed {seed}: {sender}/{number} handled twice");
+        assert!(
+            handled.insert((*sender, *number)),
+            "seed {seed}: {sender}/{number} handled twice"
+        );
         if let Some(before) = last.insert(*sender, *number) {
-            assert!(before < *number, "seed {seed}: {sender} {number} after {before}");
+            assert!(
+                before < *number,
+                "seed {seed}: {sender} {number} after {before}"
+            );
         }
     }
     for message in &tally.answered {
-        assert!(handled.contains(message), "seed {seed}: {message:?} answered, not handled");
+        assert!(
+            handled.contains(message),
+            "seed {seed}: {message:?} answered, not handled"
+        );
     }
     for message in &tally.surely_not {
-        assert!(!handled.contains(message), "seed {seed}: {message:?} handled, called not done");
+        assert!(
+            !handled.contains(message),
+            "seed {seed}: {message:?} handled, called not done"
+        );
     }
 }
 
@@ -223,11 +248,18 @@ fn a_system_may_supervise_with_its_own_budget() {
             .scope(async {
                 let actor = system.spawn::<Recorder>(()).await.expect("it starts");
                 for _ in 0..2 {
-                    let note = Note { sender: 9, number: 0, panic: true };
+                    let note = Note {
+                        sender: 9,
+                        number: 0,
+                        panic: true,
+                    };
                     assert!(actor.ask(note).await.is_err());
                 }
                 let failure = system.failed().await;
-                assert!(failure.root_cause().message.contains("as ordered"), "{failure}");
+                assert!(
+                    failure.root_cause().message.contains("as ordered"),
+                    "{failure}"
+                );
             })
             .await;
         system.clone().shutdown().await;

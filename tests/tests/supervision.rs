@@ -54,11 +54,20 @@ struct Boom;
 #[odeon::actor(name = "sup.Kid")]
 impl Kid {
     async fn start(args: KidArgs) -> Result<Self, Failure> {
-        let KidArgs { name, book, clumsy, stillborn } = args;
+        let KidArgs {
+            name,
+            book,
+            clumsy,
+            stillborn,
+        } = args;
         if stillborn {
             return Err(Failure::error("stillborn"));
         }
-        book.ask(Write { line: format!("start {name}") }).await.map_err(Failure::error)?;
+        book.ask(Write {
+            line: format!("start {name}"),
+        })
+        .await
+        .map_err(Failure::error)?;
         Ok(Self { name, book, clumsy })
     }
 
@@ -124,7 +133,11 @@ macro_rules! supervisor {
                 let book = args.kids[0].0.book;
                 for (kid, restart) in args.kids {
                     let spawn = cx.spawn::<Kid>(kid).restart(restart);
-                    let spawn = if args.away { spawn.in_worker("kids") } else { spawn };
+                    let spawn = if args.away {
+                        spawn.in_worker("kids")
+                    } else {
+                        spawn
+                    };
                     kids.push(spawn.await.map_err(Failure::error)?);
                 }
                 Ok(Self { kids, book })
@@ -132,7 +145,12 @@ macro_rules! supervisor {
 
             async fn stop(self) {
                 // The book may be out of reach already.
-                let _ = self.book.ask(Write { line: "stop sup".to_owned() }).await;
+                let _ = self
+                    .book
+                    .ask(Write {
+                        line: "stop sup".to_owned(),
+                    })
+                    .await;
             }
 
             #[handler(message = Kids)]
@@ -151,7 +169,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 supervisor!(OneForOne, "sup.OneForOne", Supervision::one_for_one());
 supervisor!(OneForAll, "sup.OneForAll", Supervision::one_for_all());
 supervisor!(RestForOne, "sup.RestForOne", Supervision::rest_for_one());
-supervisor!(Strict, "sup.Strict", Supervision::one_for_one().budget(2, MINUTE));
+supervisor!(
+    Strict,
+    "sup.Strict",
+    Supervision::one_for_one().budget(2, MINUTE)
+);
 supervisor!(
     Slow,
     "sup.Slow",
@@ -195,7 +217,10 @@ struct Doomed;
 #[odeon::actor(name = "sup.Doomed")]
 impl Doomed {
     async fn start(args: (KidArgs, KidArgs), cx: &mut Context<Self>) -> Result<Self, Failure> {
-        cx.spawn::<Kid>(args.0).isolated().await.map_err(Failure::error)?;
+        cx.spawn::<Kid>(args.0)
+            .isolated()
+            .await
+            .map_err(Failure::error)?;
         let keep = cx.spawn::<Kid>(args.1).isolated().orphans(Orphans::Keep);
         keep.await.map_err(Failure::error)?;
         Ok(Self)
@@ -219,9 +244,17 @@ fn worker_entry() {
 }
 
 async fn system_with(supervision: Supervision) -> System {
-    let worker = WorkerCommand::current_exe().unwrap().arg("worker_entry").arg("--exact");
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
     let builder = System::builder().supervision(supervision);
-    builder.workers(WorkerMode::Processes(worker)).limits(Limits::default()).start().await.unwrap()
+    builder
+        .workers(WorkerMode::Processes(worker))
+        .limits(Limits::default())
+        .start()
+        .await
+        .unwrap()
 }
 
 async fn system() -> System {
@@ -229,11 +262,18 @@ async fn system() -> System {
 }
 
 fn kid(name: &str, book: Ref<Recorder>) -> KidArgs {
-    KidArgs { name: name.to_owned(), book, clumsy: false, stillborn: false }
+    KidArgs {
+        name: name.to_owned(),
+        book,
+        clumsy: false,
+        stillborn: false,
+    }
 }
 
 fn family(book: Ref<Recorder>, away: bool) -> SupArgs {
-    let kids = ["a", "b", "c"].map(|name| (kid(name, book), Restart::Permanent)).to_vec();
+    let kids = ["a", "b", "c"]
+        .map(|name| (kid(name, book), Restart::Permanent))
+        .to_vec();
     SupArgs { kids, away }
 }
 
@@ -245,7 +285,10 @@ async fn expect(book: Ref<Recorder>, lines: &[&str]) {
         if read == lines {
             return;
         }
-        assert!(read.len() <= lines.len() && Instant::now() < deadline, "{read:?} not {lines:?}");
+        assert!(
+            read.len() <= lines.len() && Instant::now() < deadline,
+            "{read:?} not {lines:?}"
+        );
         tokio::task::yield_now().await;
     }
 }
@@ -301,8 +344,13 @@ async fn permanent_transient_and_temporary_differ() {
             ("t", Restart::Transient),
             ("x", Restart::Temporary),
         ];
-        let kids = kids.map(|(name, restart)| (kid(name, book), restart)).to_vec();
-        let sup = system.spawn::<OneForOne>(SupArgs { kids, away }).await.unwrap();
+        let kids = kids
+            .map(|(name, restart)| (kid(name, book), restart))
+            .to_vec();
+        let sup = system
+            .spawn::<OneForOne>(SupArgs { kids, away })
+            .await
+            .unwrap();
         let [p, t, x] = sup.ask(Kids).await.unwrap().try_into().unwrap();
         let mut story = vec!["start p", "start t", "start x"];
 
@@ -395,7 +443,10 @@ async fn restarts_back_off() {
         kids[0].ask(Boom).await.unwrap_err();
         assert_eq!(kids[0].ask(Life).await, Ok(life));
         let waited = failed.elapsed();
-        assert!(waited >= Duration::from_millis(least_ms), "life {life} after {waited:?}");
+        assert!(
+            waited >= Duration::from_millis(least_ms),
+            "life {life} after {waited:?}"
+        );
     }
     system.shutdown().await;
 }
@@ -414,8 +465,11 @@ async fn watchers_hear_of_failures_and_of_what_siblings_bring() {
         kids[1].ask(Boom).await.unwrap_err();
         let mut downs = told(watcher, 2).await;
         downs.sort();
-        let expected =
-            [(first, 1, "Sibling".to_owned()), (second, 1, "Panic".to_owned())].to_vec();
+        let expected = [
+            (first, 1, "Sibling".to_owned()),
+            (second, 1, "Panic".to_owned()),
+        ]
+        .to_vec();
         assert_eq!(downs, expected, "away: {away}");
         // The notice is for one life. The next one wants another watch.
         kids[0].ask(Life).await.unwrap();
@@ -434,12 +488,18 @@ async fn a_watcher_in_another_process_hears_of_the_dead() {
     let system = system().await;
     let book = system.spawn::<Recorder>(()).await.unwrap();
     let watcher = system.spawn::<Watcher>(()).isolated().await.unwrap();
-    let spawn = system.spawn::<Kid>(kid("k", book)).isolated().restart(Restart::Temporary);
+    let spawn = system
+        .spawn::<Kid>(kid("k", book))
+        .isolated()
+        .restart(Restart::Temporary);
     let actor = spawn.await.unwrap();
     actor.ask(Boom).await.unwrap_err();
     actor.down().await;
     watcher.ask(Watch { kid: actor }).await.unwrap();
-    assert_eq!(told(watcher, 1).await, [(actor.id().serial, 1, "Panic".to_owned())]);
+    assert_eq!(
+        told(watcher, 1).await,
+        [(actor.id().serial, 1, "Panic".to_owned())]
+    );
     system.shutdown().await;
 }
 
@@ -465,10 +525,17 @@ async fn a_start_that_always_fails_uses_up_the_budget() {
         )
         .await;
         let book = system.spawn::<Recorder>(()).await.unwrap();
-        let args = KidArgs { stillborn: true, ..kid("s", book) };
+        let args = KidArgs {
+            stillborn: true,
+            ..kid("s", book)
+        };
         let spawn = system.spawn::<Kid>(args);
-        let error = if away { spawn.isolated() } else { spawn }.await.unwrap_err();
-        let SpawnError::Failed(failure) = error else { panic!("{error}") };
+        let error = if away { spawn.isolated() } else { spawn }
+            .await
+            .unwrap_err();
+        let SpawnError::Failed(failure) = error else {
+            panic!("{error}")
+        };
         assert!(failure.to_string().contains("stillborn"), "{failure}");
         let failure = system.failed().await;
         assert_eq!(failure.root_cause().message, "stillborn", "{failure}");
@@ -503,17 +570,32 @@ async fn orphans_do_as_they_were_told() {
     let system = system().await;
     let book = system.spawn::<Recorder>(()).await.unwrap();
     let args = (kid("stops", book), kid("keeps", book));
-    let doomed = system.spawn::<Doomed>(args).isolated().restart(Restart::Temporary).await.unwrap();
+    let doomed = system
+        .spawn::<Doomed>(args)
+        .isolated()
+        .restart(Restart::Temporary)
+        .await
+        .unwrap();
     expect(book, &["start stops", "start keeps"]).await;
     let pid = doomed.ask(Pid).await.unwrap();
-    let process = system.workers().iter().find(|worker| worker.1 == pid).unwrap().0;
+    let process = system
+        .workers()
+        .iter()
+        .find(|worker| worker.1 == pid)
+        .unwrap()
+        .0;
     assert!(system.kill_worker(process));
-    let Reason::Failed(failure) = doomed.down().await.reason else { panic!("it was killed") };
+    let Reason::Failed(failure) = doomed.down().await.reason else {
+        panic!("it was killed")
+    };
     assert_eq!(failure.kind, FailureKind::ProcessLost);
     expect(book, &["start stops", "start keeps", "stop stops"]).await;
     let orphans = async || {
         let views = system.actors().await;
-        views.into_iter().filter(|view| view.actor == "sup.Kid").count()
+        views
+            .into_iter()
+            .filter(|view| view.actor == "sup.Kid")
+            .count()
     };
     // The one that stopped leaves; the other runs on.
     while orphans().await != 1 {
@@ -526,12 +608,16 @@ async fn orphans_do_as_they_were_told() {
 async fn every_ask_is_answered_while_its_process_is_killed_again_and_again() {
     let system = system_with(Supervision::one_for_one().budget(100, MINUTE)).await;
     let book = system.spawn::<Recorder>(()).await.unwrap();
-    let spawn = system.spawn::<Kid>(kid("k", book)).isolated().restart(Restart::Permanent);
+    let spawn = system
+        .spawn::<Kid>(kid("k", book))
+        .isolated()
+        .restart(Restart::Permanent);
     let actor = spawn.await.unwrap();
     let mut outcomes = (0, 0);
     for round in 0..5 {
-        let asks: Vec<_> =
-            (0..400).map(|n| (n, tokio::spawn(actor.ask(Work { n })))).collect();
+        let asks: Vec<_> = (0..400)
+            .map(|n| (n, tokio::spawn(actor.ask(Work { n }))))
+            .collect();
         // Some are handled, some in the mailbox, some on the link, some not sent yet.
         actor.ask(Work { n: 0 }).await.unwrap();
         let process = system.process_of(actor).unwrap();
@@ -542,7 +628,10 @@ async fn every_ask_is_answered_while_its_process_is_killed_again_and_again() {
                     assert_eq!(answer, n);
                     outcomes.0 += 1;
                 }
-                Err(AskError::Died(Down { reason: Reason::Failed(failure), .. })) => {
+                Err(AskError::Died(Down {
+                    reason: Reason::Failed(failure),
+                    ..
+                })) => {
                     assert_eq!(failure.kind, FailureKind::ProcessLost, "{failure}");
                     outcomes.1 += 1;
                 }

@@ -92,7 +92,10 @@ impl ComputeSpec {
         let cpu = Cpu::new(self.threads);
         match source {
             ModelSource::Fresh(config) => {
-                let config = ModelConfig { value_head, ..config.clone() };
+                let config = ModelConfig {
+                    value_head,
+                    ..config.clone()
+                };
                 Model::init(cpu, config, self.seed).map_err(Failure::error)
             }
             ModelSource::Load(path) => build(&read_model(path)?, cpu, value_head),
@@ -104,7 +107,10 @@ impl ComputeSpec {
     }
 
     fn adapters(&self) -> Option<LoraConfig> {
-        (self.lora_rank > 0).then(|| LoraConfig { rank: self.lora_rank, ..LoraConfig::default() })
+        (self.lora_rank > 0).then(|| LoraConfig {
+            rank: self.lora_rank,
+            ..LoraConfig::default()
+        })
     }
 
     /// Tokens of a prompt as the model sees it.
@@ -118,7 +124,10 @@ impl ComputeSpec {
 /// # Errors
 /// It is not there, or broken.
 pub fn read_model(path: &Path) -> Result<LoadedModel, Failure> {
-    if path.extension().is_some_and(|extension| extension == "gguf") {
+    if path
+        .extension()
+        .is_some_and(|extension| extension == "gguf")
+    {
         let gguf = Gguf::open(path).map_err(Failure::error)?;
         weights::load_gguf(&gguf).map_err(Failure::error)
     } else {
@@ -131,7 +140,10 @@ pub fn read_model(path: &Path) -> Result<LoadedModel, Failure> {
 /// # Errors
 /// It is not there, or of an unknown kind.
 pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Failure> {
-    if path.extension().is_some_and(|extension| extension == "gguf") {
+    if path
+        .extension()
+        .is_some_and(|extension| extension == "gguf")
+    {
         let gguf = Gguf::open(path).map_err(Failure::error)?;
         Tokenizer::from_gguf(&gguf).map_err(Failure::error)
     } else {
@@ -162,7 +174,9 @@ pub fn build(loaded: &LoadedModel, cpu: Cpu, value_head: bool) -> Result<Model, 
     };
     let mut model = Model::zeros(cpu, config).map_err(Failure::error)?;
     for (name, tensor) in &loaded.tensors {
-        model.load_tensor(name, &tensor.values).map_err(Failure::error)?;
+        model
+            .load_tensor(name, &tensor.values)
+            .map_err(Failure::error)?;
     }
     Ok(model)
 }
@@ -171,7 +185,11 @@ pub fn build(loaded: &LoadedModel, cpu: Cpu, value_head: bool) -> Result<Model, 
 fn export(model: &Model, flat: &[f32], context: usize) -> LoadedModel {
     let config = model.config();
     let fields = ModelFields {
-        family: if config.qkv_bias { Family::Qwen2 } else { Family::Llama },
+        family: if config.qkv_bias {
+            Family::Qwen2
+        } else {
+            Family::Llama
+        },
         vocabulary: config.vocab,
         hidden: config.dim,
         layers: config.layers,
@@ -191,7 +209,13 @@ fn export(model: &Model, flat: &[f32], context: usize) -> LoadedModel {
         .iter()
         .map(|entry| {
             let values = flat[entry.range.clone()].to_vec();
-            (entry.name.clone(), LoadedTensor { shape: entry.shape.clone(), values })
+            (
+                entry.name.clone(),
+                LoadedTensor {
+                    shape: entry.shape.clone(),
+                    values,
+                },
+            )
         })
         .collect();
     LoadedModel { fields, tensors }
@@ -221,8 +245,13 @@ fn micro_batches(lengths: &[usize]) -> Vec<std::ops::Range<usize>> {
 
 /// Packs rows of (tokens, length of the prompt).
 fn pack(rows: &[(Vec<u32>, usize)]) -> Result<odeon_algorithms::model::Batch, Failure> {
-    let sequences: Vec<Sequence<'_>> =
-        rows.iter().map(|(tokens, prompt)| Sequence { tokens, prompt: *prompt }).collect();
+    let sequences: Vec<Sequence<'_>> = rows
+        .iter()
+        .map(|(tokens, prompt)| Sequence {
+            tokens,
+            prompt: *prompt,
+        })
+        .collect();
     odeon_algorithms::model::Batch::pack(&sequences).map_err(Failure::error)
 }
 

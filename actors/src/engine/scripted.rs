@@ -38,7 +38,10 @@ impl ScriptedTrainer {
     /// A trainer before its first step.
     #[must_use]
     pub fn new(script: &Script) -> Self {
-        Self { script: script.clone(), steps: 0 }
+        Self {
+            script: script.clone(),
+            steps: 0,
+        }
     }
 }
 
@@ -58,13 +61,23 @@ impl TrainEngine for ScriptedTrainer {
     fn train(&mut self, batch: &Batch, _signals: &Signals) -> Result<StepStats, Failure> {
         spend(self.script.train);
         self.steps += 1;
-        let tokens = batch.trajectories.iter().map(|t| t.response.len() as u64).sum();
-        Ok(StepStats { tokens, ..StepStats::default() })
+        let tokens = batch
+            .trajectories
+            .iter()
+            .map(|t| t.response.len() as u64)
+            .sum();
+        Ok(StepStats {
+            tokens,
+            ..StepStats::default()
+        })
     }
 
     fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure> {
         let correct = self.steps.min(problems as u64);
-        Ok(EvalStats { problems: problems as u64, correct })
+        Ok(EvalStats {
+            problems: problems as u64,
+            correct,
+        })
     }
 
     fn weight_bytes(&self) -> usize {
@@ -85,10 +98,15 @@ impl TrainEngine for ScriptedTrainer {
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure> {
-        let Ok(text) = std::fs::read_to_string(folder.join("progress")) else { return Ok(None) };
+        let Ok(text) = std::fs::read_to_string(folder.join("progress")) else {
+            return Ok(None);
+        };
         let mut numbers = text.split(' ').map(str::parse);
         let (Some(Ok(warmup)), Some(Ok(version))) = (numbers.next(), numbers.next()) else {
-            return Err(Failure::error(format!("{}: not two numbers", folder.display())));
+            return Err(Failure::error(format!(
+                "{}: not two numbers",
+                folder.display()
+            )));
         };
         self.steps = version;
         Ok(Some(Progress { warmup, version }))
@@ -107,7 +125,11 @@ impl ScriptedRollout {
     /// A rollout without weights.
     #[must_use]
     pub fn new(script: &Script) -> Self {
-        Self { script: script.clone(), weights: 0, active: VecDeque::new() }
+        Self {
+            script: script.clone(),
+            weights: 0,
+            active: VecDeque::new(),
+        }
     }
 }
 
@@ -157,7 +179,11 @@ pub struct ScriptedScores;
 
 impl ScoreEngine for ScriptedScores {
     fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
-        Ok(batch.trajectories.iter().map(|t| vec![0.0; t.response.len()]).collect())
+        Ok(batch
+            .trajectories
+            .iter()
+            .map(|t| vec![0.0; t.response.len()])
+            .collect())
     }
 
     fn learn(&mut self, _batch: &Batch, _returns: &[Vec<f32>]) -> Result<f64, Failure> {

@@ -46,7 +46,9 @@ pub struct Critic {
 
 impl std::fmt::Debug for Critic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Critic").field("checkpoint", &self.checkpoint).finish_non_exhaustive()
+        f.debug_struct("Critic")
+            .field("checkpoint", &self.checkpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -58,7 +60,10 @@ impl Critic {
             engine.restore(&args.checkpoint)?;
             Ok::<_, Failure>(engine)
         })?;
-        Ok(Self { engine, checkpoint: args.checkpoint })
+        Ok(Self {
+            engine,
+            checkpoint: args.checkpoint,
+        })
     }
 
     #[handler(message = Values)]

@@ -91,7 +91,9 @@ impl Ledger {
             if self.open.is_empty() && !self.begin_group(version) {
                 break;
             }
-            let Some(id) = self.open.pop_front() else { break };
+            let Some(id) = self.open.pop_front() else {
+                break;
+            };
             self.working.insert(id, rollout);
             given.push(id);
         }
@@ -100,7 +102,12 @@ impl Ledger {
 
     fn begin_group(&mut self, version: Version) -> bool {
         // The batch in the trainer's hands is counted as trained: its successor is the next.
-        let taken = self.batches.keys().next_back().copied().unwrap_or(self.trained);
+        let taken = self
+            .batches
+            .keys()
+            .next_back()
+            .copied()
+            .unwrap_or(self.trained);
         let batches_ahead = (self.groups_in_flight() / self.config.groups_per_batch) as u64;
         let trains_at = taken.max(self.trained) + batches_ahead;
         if trains_at.saturating_sub(version) > self.config.staleness_max {
@@ -109,14 +116,20 @@ impl Ledger {
         let group = self.next_group;
         self.next_group += 1;
         self.groups.insert(group, vec![]);
-        self.open.extend((0..self.config.group_size).map(|sample| SampleId { group, sample }));
+        self.open
+            .extend((0..self.config.group_size).map(|sample| SampleId { group, sample }));
         true
     }
 
     /// A rollout reports a finished trajectory.
     pub fn report(&mut self, trajectory: Trajectory) -> Admission {
         let id = trajectory.id;
-        let next = self.batches.keys().next_back().copied().unwrap_or(self.trained);
+        let next = self
+            .batches
+            .keys()
+            .next_back()
+            .copied()
+            .unwrap_or(self.trained);
         let Some(group) = self.groups.get_mut(&id.group) else {
             self.refused += 1;
             return Admission::Duplicate;
@@ -153,7 +166,12 @@ impl Ledger {
         if let Some(batch) = self.batches.get(&step) {
             return Some(batch.clone());
         }
-        let last = self.batches.keys().next_back().copied().unwrap_or(self.trained);
+        let last = self
+            .batches
+            .keys()
+            .next_back()
+            .copied()
+            .unwrap_or(self.trained);
         if step != last + 1 {
             return None;
         }
@@ -165,7 +183,11 @@ impl Ledger {
         for group in self.complete.drain(..self.config.groups_per_batch) {
             trajectories.extend(self.groups.remove(&group).unwrap_or_default());
         }
-        let batch = Batch { step, trajectories, group_size: self.config.group_size };
+        let batch = Batch {
+            step,
+            trajectories,
+            group_size: self.config.group_size,
+        };
         self.batches.insert(step, batch.clone());
         Some(batch)
     }
@@ -207,8 +229,12 @@ impl Ledger {
 
     /// A rollout is gone: its orders are open again. Returns how many.
     pub fn rollout_lost(&mut self, rollout: u64) -> usize {
-        let mut lost: Vec<_> =
-            self.working.iter().filter(|(_, who)| **who == rollout).map(|(id, _)| *id).collect();
+        let mut lost: Vec<_> = self
+            .working
+            .iter()
+            .filter(|(_, who)| **who == rollout)
+            .map(|(id, _)| *id)
+            .collect();
         lost.sort_unstable();
         for id in lost.iter().rev() {
             self.working.remove(id);
@@ -251,19 +277,31 @@ mod tests {
         }
     }
 
-    const CONFIG: LedgerConfig =
-        LedgerConfig { group_size: 3, groups_per_batch: 2, staleness_max: 1 };
+    const CONFIG: LedgerConfig = LedgerConfig {
+        group_size: 3,
+        groups_per_batch: 2,
+        staleness_max: 1,
+    };
 
     #[test]
     fn with_bound_zero_orders_stop_at_one_batch() {
-        let mut ledger = Ledger::new(LedgerConfig { staleness_max: 0, ..CONFIG }, 0);
+        let mut ledger = Ledger::new(
+            LedgerConfig {
+                staleness_max: 0,
+                ..CONFIG
+            },
+            0,
+        );
         let orders = ledger.order(1, 0, 100);
         assert_eq!(orders.len(), 6);
         for id in orders {
             assert_eq!(ledger.report(trajectory(id, 0)), Admission::Accepted);
         }
         assert_eq!(ledger.take(1).unwrap().trajectories.len(), 6);
-        assert!(ledger.order(1, 0, 100).is_empty(), "the old weights may not begin the next batch");
+        assert!(
+            ledger.order(1, 0, 100).is_empty(),
+            "the old weights may not begin the next batch"
+        );
         ledger.trained(1);
         assert_eq!(ledger.order(1, 1, 100).len(), 6);
     }

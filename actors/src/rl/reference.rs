@@ -35,7 +35,10 @@ impl std::fmt::Debug for Reference {
 #[actor(name = "rl.Reference")]
 impl Reference {
     async fn start(args: ReferenceArgs) -> Result<Self, Failure> {
-        Ok(Self { spec: args.engine, engine: None })
+        Ok(Self {
+            spec: args.engine,
+            engine: None,
+        })
     }
 
     #[handler(message = LogProbs)]

@@ -57,7 +57,10 @@ impl Relay {
             // A trainer that is gone publishes by itself when it comes back.
             let _ = trainer.tell(Republish).await;
         }
-        Ok(Self { latest: None, subscribers: vec![] })
+        Ok(Self {
+            latest: None,
+            subscribers: vec![],
+        })
     }
 
     #[handler(message = Publish)]
@@ -67,7 +70,10 @@ impl Relay {
         let copy = match weights.blob.open().await {
             Ok(view) if crc32fast::hash(&view) == weights.checksum => cx.blobs().copy_in(&view),
             Ok(_) => {
-                tracing::error!(version = weights.version, "weights arrived broken; kept the old");
+                tracing::error!(
+                    version = weights.version,
+                    "weights arrived broken; kept the old"
+                );
                 return;
             }
             Err(error) => Err(error),
@@ -97,7 +103,8 @@ impl Relay {
     #[handler(message = Subscribe)]
     async fn subscribe(&mut self, subscribe: Subscribe) {
         let Subscribe(subscriber) = subscribe;
-        self.subscribers.retain(|known| known.id() != subscriber.id());
+        self.subscribers
+            .retain(|known| known.id() != subscriber.id());
         if let Some(weights) = &self.latest
             && subscriber.tell(Fresh(weights.version)).await.is_err()
         {

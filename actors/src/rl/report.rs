@@ -107,7 +107,10 @@ static DESKS: LazyLock<Mutex<HashMap<u64, mpsc::UnboundedSender<Report>>>> =
 #[must_use]
 pub fn open_desk(number: u64) -> mpsc::UnboundedReceiver<Report> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    DESKS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, sender);
+    DESKS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(number, sender);
     receiver
 }
 

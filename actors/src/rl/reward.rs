@@ -33,7 +33,9 @@ pub struct Reward {
 
 impl std::fmt::Debug for Reward {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reward").field("task", &self.task.name()).finish_non_exhaustive()
+        f.debug_struct("Reward")
+            .field("task", &self.task.name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -41,16 +43,25 @@ impl std::fmt::Debug for Reward {
 impl Reward {
     async fn start(args: RewardArgs) -> Result<Self, Failure> {
         let task = args.task.build().map_err(Failure::error)?;
-        Ok(Self { task, seed: args.seed, tokenizer: args.tokenizer })
+        Ok(Self {
+            task,
+            seed: args.seed,
+            tokenizer: args.tokenizer,
+        })
     }
 
     #[handler(message = Judge)]
     fn judge(&mut self, judge: Judge) -> Vec<Trajectory> {
         let Judge(mut trajectories) = judge;
         for trajectory in &mut trajectories {
-            let problem = self.task.problem(self.seed, Split::Train, trajectory.problem);
+            let problem = self
+                .task
+                .problem(self.seed, Split::Train, trajectory.problem);
             // Tokens outside the vocabulary are no answer.
-            let text = self.tokenizer.decode(&trajectory.response).unwrap_or_default();
+            let text = self
+                .tokenizer
+                .decode(&trajectory.response)
+                .unwrap_or_default();
             let verdict = self.task.reward(&problem, &text);
             trajectory.reward = verdict.reward as f32;
             trajectory.correct = verdict.correct;

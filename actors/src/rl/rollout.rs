@@ -78,7 +78,9 @@ pub struct Rollout {
 
 impl std::fmt::Debug for Rollout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rollout").field("counts", &self.counts).finish_non_exhaustive()
+        f.debug_struct("Rollout")
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -87,7 +89,10 @@ impl Rollout {
     async fn start(args: RolloutArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         let engine = tokio::task::block_in_place(|| args.engine.rollout())?;
         let me = cx.me();
-        args.relay.ask(Subscribe(me.narrow())).await.map_err(Failure::error)?;
+        args.relay
+            .ask(Subscribe(me.narrow()))
+            .await
+            .map_err(Failure::error)?;
         cx.watch(args.relay);
         Ok(Self {
             engine,
@@ -122,13 +127,18 @@ impl Rollout {
         // The ask queues behind the restart of the relay.
         match self.args.relay.ask(Subscribe(cx.me().narrow())).await {
             Ok(()) => cx.watch(self.args.relay),
-            Err(error) => cx.fail(Failure::error(format!("the relay did not come back: {error}"))),
+            Err(error) => cx.fail(Failure::error(format!(
+                "the relay did not come back: {error}"
+            ))),
         }
     }
 
     #[handler(message = CountTokens)]
     fn count(&mut self, _count: CountTokens) -> RolloutCounts {
-        RolloutCounts { version: self.version, ..self.counts }
+        RolloutCounts {
+            version: self.version,
+            ..self.counts
+        }
     }
 
     #[handler(message = Pump)]
@@ -154,12 +164,15 @@ impl Rollout {
         if drained && self.announced.is_some() && self.announced != self.version {
             self.pull().await?;
         }
-        let Some(version) = self.version else { return Ok(()) };
+        let Some(version) = self.version else {
+            return Ok(());
+        };
         let current = self.announced == self.version;
         let room = self.engine.free_slots().saturating_sub(self.waiting.len());
         // While newer weights wait, nothing new is begun with the old.
         if !self.finished.is_empty() || (current && room > 0) {
-            self.exchange(me, version, if current { room } else { 0 }).await?;
+            self.exchange(me, version, if current { room } else { 0 })
+                .await?;
         }
         if current {
             while self.engine.free_slots() > 0
@@ -210,17 +223,38 @@ impl Rollout {
         let finished = if finished.is_empty() {
             finished
         } else {
-            self.args.reward.ask(Judge(finished)).await.map_err(Failure::error)?
+            self.args
+                .reward
+                .ask(Judge(finished))
+                .await
+                .map_err(Failure::error)?
         };
-        let exchange = Exchange { rollout, version, finished, room };
-        let orders = self.args.store.ask(exchange).await.map_err(Failure::error)?;
+        let exchange = Exchange {
+            rollout,
+            version,
+            finished,
+            room,
+        };
+        let orders = self
+            .args
+            .store
+            .ask(exchange)
+            .await
+            .map_err(Failure::error)?;
         self.waiting.extend(orders);
         Ok(())
     }
 
     fn collect(&mut self, version: Version, responses: Vec<Response>) {
-        for Response { id, tokens, log_probs } in responses {
-            let Some(order) = self.under_way.remove(&id) else { continue };
+        for Response {
+            id,
+            tokens,
+            log_probs,
+        } in responses
+        {
+            let Some(order) = self.under_way.remove(&id) else {
+                continue;
+            };
             self.counts.tokens += tokens.len() as u64;
             self.counts.trajectories += 1;
             self.finished.push(Trajectory {

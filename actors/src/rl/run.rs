@@ -85,20 +85,44 @@ impl Run {
         let monitor = system.spawn::<Monitor>(desk).restart(always).await?;
         let task = plan.store.task.clone();
         let (seed, tokenizer) = (plan.store.seed, plan.store.tokenizer.clone());
-        let store = system.spawn::<SampleStore>(plan.store).restart(always).await?;
-        let reward = RewardArgs { task, seed, tokenizer };
+        let store = system
+            .spawn::<SampleStore>(plan.store)
+            .restart(always)
+            .await?;
+        let reward = RewardArgs {
+            task,
+            seed,
+            tokenizer,
+        };
         let reward = system.spawn::<Reward>(reward).restart(always).await?;
         let relay = system.spawn::<Relay>(()).restart(always).isolated().await?;
         let critic = if plan.critic {
             let checkpoint = plan.checkpoint.join("critic");
-            let args = CriticArgs { engine: plan.trainer_engine.clone(), checkpoint };
-            Some(system.spawn::<Critic>(args).restart(always).isolated().await?)
+            let args = CriticArgs {
+                engine: plan.trainer_engine.clone(),
+                checkpoint,
+            };
+            Some(
+                system
+                    .spawn::<Critic>(args)
+                    .restart(always)
+                    .isolated()
+                    .await?,
+            )
         } else {
             None
         };
         let reference = if plan.reference {
-            let args = ReferenceArgs { engine: plan.trainer_engine.clone() };
-            Some(system.spawn::<Reference>(args).restart(always).isolated().await?)
+            let args = ReferenceArgs {
+                engine: plan.trainer_engine.clone(),
+            };
+            Some(
+                system
+                    .spawn::<Reference>(args)
+                    .restart(always)
+                    .isolated()
+                    .await?,
+            )
         } else {
             None
         };
@@ -118,25 +142,60 @@ impl Run {
             gamma: plan.gamma,
             lambda: plan.lambda,
         };
-        let trainer = system.spawn::<Trainer>(args).restart(always).isolated().await?;
-        let args = RolloutArgs { engine: plan.rollout_engine, store, relay, reward };
+        let trainer = system
+            .spawn::<Trainer>(args)
+            .restart(always)
+            .isolated()
+            .await?;
+        let args = RolloutArgs {
+            engine: plan.rollout_engine,
+            store,
+            relay,
+            reward,
+        };
         let mut rollouts = vec![];
         for _ in 0..plan.rollouts {
-            let rollout = system.spawn::<Rollout>(args.clone()).restart(always).isolated();
+            let rollout = system
+                .spawn::<Rollout>(args.clone())
+                .restart(always)
+                .isolated();
             rollouts.push(rollout.await?);
         }
-        Ok(Self { reports, store, relay, trainer, rollouts, system: system.clone() })
+        Ok(Self {
+            reports,
+            store,
+            relay,
+            trainer,
+            rollouts,
+            system: system.clone(),
+        })
     }
 
     /// The actors that have a process of their own, by role.
     pub fn roles(&self) -> impl Iterator<Item = (String, ActorId, Option<ProcessId>)> {
         let fixed = [
-            ("relay".to_owned(), self.relay.id(), self.system.process_of(self.relay)),
-            ("trainer".to_owned(), self.trainer.id(), self.system.process_of(self.trainer)),
+            (
+                "relay".to_owned(),
+                self.relay.id(),
+                self.system.process_of(self.relay),
+            ),
+            (
+                "trainer".to_owned(),
+                self.trainer.id(),
+                self.system.process_of(self.trainer),
+            ),
         ];
         let rollouts = self.rollouts.iter().enumerate().map(|(index, rollout)| {
-            (format!("rollout-{index}"), rollout.id(), self.system.process_of(*rollout))
+            (
+                format!("rollout-{index}"),
+                rollout.id(),
+                self.system.process_of(*rollout),
+            )
         });
-        fixed.into_iter().chain(rollouts).collect::<Vec<_>>().into_iter()
+        fixed
+            .into_iter()
+            .chain(rollouts)
+            .collect::<Vec<_>>()
+            .into_iter()
     }
 }

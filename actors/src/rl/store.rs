@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{ActorId, Context, Down, Failure, Recipient, actor, message};
+use odeon::{ActorId, Context, Down, Failure, Reason, Recipient, actor, message};
 use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
 
@@ -108,7 +108,9 @@ pub struct SampleStore {
 
 impl std::fmt::Debug for SampleStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SampleStore").field("ledger", &self.ledger).finish_non_exhaustive()
+        f.debug_struct("SampleStore")
+            .field("ledger", &self.ledger)
+            .finish_non_exhaustive()
     }
 }
 
@@ -145,17 +147,26 @@ impl SampleStore {
             }
         }
         self.tell_consumer().await;
-        let samples = self.ledger.order(key(rollout.id()), exchange.version, exchange.room);
+        let samples = self
+            .ledger
+            .order(key(rollout.id()), exchange.version, exchange.room);
         if samples.is_empty() && exchange.room > 0 {
             self.idle.insert(rollout.id(), rollout);
         }
-        samples.into_iter().filter_map(|id| self.write_order(id)).collect()
+        samples
+            .into_iter()
+            .filter_map(|id| self.write_order(id))
+            .collect()
     }
 
     fn write_order(&self, id: crate::trajectory::SampleId) -> Option<Order> {
         let problem = self.task.problem(self.seed, Split::Train, id.group);
         match encode_prompt(&self.tokenizer, self.task.style(), &problem.prompt) {
-            Ok(prompt) => Some(Order { id, prompt, problem: id.group }),
+            Ok(prompt) => Some(Order {
+                id,
+                prompt,
+                problem: id.group,
+            }),
             Err(error) => {
                 tracing::error!(%error, prompt = problem.prompt, "a prompt cannot be encoded");
                 None
@@ -188,7 +199,12 @@ impl SampleStore {
     #[handler(message = Count)]
     fn count(&mut self, _count: Count) -> Counts {
         let (accepted, duplicates, stale) = self.ledger.counts();
-        Counts { accepted, duplicates, stale, reordered: self.reordered }
+        Counts {
+            accepted,
+            duplicates,
+            stale,
+            reordered: self.reordered,
+        }
     }
 
     /// A rollout is gone: others make its trajectories.
@@ -198,7 +214,7 @@ impl SampleStore {
         self.idle.remove(&down.id);
         let lost = self.ledger.rollout_lost(key(down.id));
         self.reordered += lost as u64;
-        if lost > 0 {
+        if lost > 0 && matches!(down.reason, Reason::Failed(_)) {
             tracing::warn!(rollout = %down.id, lost, why = %down.reason, "its trajectories are ordered again");
         }
         self.wake_idle().await;

@@ -78,7 +78,9 @@ pub struct Trainer {
 
 impl std::fmt::Debug for Trainer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trainer").field("progress", &self.progress).finish_non_exhaustive()
+        f.debug_struct("Trainer")
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
     }
 }
 
@@ -93,9 +95,19 @@ impl Trainer {
         cx.register(TRAINER).await.map_err(Failure::error)?;
         let progress = restored.unwrap_or_default();
         let blobs = cx.blobs();
-        let trainer = Self { engine, args, progress, evaluated: None, last: None, blobs };
+        let trainer = Self {
+            engine,
+            args,
+            progress,
+            evaluated: None,
+            last: None,
+            blobs,
+        };
         if restored.is_some() {
-            let resumed = Report::Resumed { incarnation: cx.incarnation(), progress };
+            let resumed = Report::Resumed {
+                incarnation: cx.incarnation(),
+                progress,
+            };
             trainer.report(resumed).await;
         }
         // The mailbox of a new life is served after `start`: this begins the work.
@@ -148,7 +160,10 @@ impl Trainer {
             return Ok(false);
         }
         let step = version + 1;
-        let take = Take { step, consumer: me.narrow() };
+        let take = Take {
+            step,
+            consumer: me.narrow(),
+        };
         let batch = self.args.store.ask(take).await.map_err(Failure::error)?;
         let Some(batch) = batch else { return Ok(false) };
         self.train(&batch).await?;
@@ -179,8 +194,19 @@ impl Trainer {
         self.progress.version += 1;
         let version = self.progress.version;
         self.publish().await?;
-        self.args.store.tell(Trained(version)).await.map_err(Failure::error)?;
-        self.report(Report::Step(StepReport::new(version, batch, stats, critic_loss, begun))).await;
+        self.args
+            .store
+            .tell(Trained(version))
+            .await
+            .map_err(Failure::error)?;
+        self.report(Report::Step(StepReport::new(
+            version,
+            batch,
+            stats,
+            critic_loss,
+            begun,
+        )))
+        .await;
         if version.is_multiple_of(self.args.checkpoint_every) || version == self.args.steps {
             self.save().await?;
         }
@@ -191,18 +217,30 @@ impl Trainer {
     async fn signals(&self, batch: &Batch) -> Result<(Signals, Option<f64>), Failure> {
         let reference = async {
             match self.args.reference {
-                Some(reference) => {
-                    reference.ask(LogProbs(batch.clone())).timeout(PATIENCE).await.map_err(Failure::error)?
-                }
+                Some(reference) => reference
+                    .ask(LogProbs(batch.clone()))
+                    .timeout(PATIENCE)
+                    .await
+                    .map_err(Failure::error)?,
                 None => Ok(vec![]),
             }
         };
         let Some(critic) = self.args.critic else {
             let advantages = group_advantages(batch)?;
-            return Ok((Signals { reference: reference.await?, advantages }, None));
+            return Ok((
+                Signals {
+                    reference: reference.await?,
+                    advantages,
+                },
+                None,
+            ));
         };
         let values = async {
-            critic.ask(Values(batch.clone())).timeout(PATIENCE).await.map_err(Failure::error)?
+            critic
+                .ask(Values(batch.clone()))
+                .timeout(PATIENCE)
+                .await
+                .map_err(Failure::error)?
         };
         let (reference, values) = tokio::try_join!(reference, values)?;
         let mut advantages = vec![];
@@ -218,18 +256,38 @@ impl Trainer {
             returns.push(estimates.returns);
         }
         normalise(&mut advantages);
-        let learn = Learn { batch: batch.clone(), returns };
-        let loss = critic.ask(learn).timeout(PATIENCE).await.map_err(Failure::error)??;
-        Ok((Signals { reference, advantages }, Some(loss)))
+        let learn = Learn {
+            batch: batch.clone(),
+            returns,
+        };
+        let loss = critic
+            .ask(learn)
+            .timeout(PATIENCE)
+            .await
+            .map_err(Failure::error)??;
+        Ok((
+            Signals {
+                reference,
+                advantages,
+            },
+            Some(loss),
+        ))
     }
 
     /// Hands the weights to the relay and does not wait for anybody to load them.
     async fn publish(&mut self) -> Result<(), Failure> {
-        let mut writer = self.blobs.writer(self.engine.weight_bytes()).map_err(Failure::error)?;
+        let mut writer = self
+            .blobs
+            .writer(self.engine.weight_bytes())
+            .map_err(Failure::error)?;
         tokio::task::block_in_place(|| self.engine.write_weights(&mut writer))?;
         let checksum = crc32fast::hash(&writer);
         let version = self.progress.version;
-        let weights = Weights { version, blob: writer.seal(), checksum };
+        let weights = Weights {
+            version,
+            blob: writer.seal(),
+            checksum,
+        };
         self.last = Some(weights.clone());
         if let Err(error) = self.args.relay.tell(Publish(weights)).await {
             tracing::warn!(version, %error, "the relay is away; it asks when it comes back");
@@ -241,9 +299,17 @@ impl Trainer {
         let (folder, progress) = (self.args.checkpoint.clone(), self.progress);
         tokio::task::block_in_place(|| self.engine.save(&folder, &progress))?;
         if let Some(critic) = self.args.critic {
-            critic.ask(SaveCritic).timeout(PATIENCE).await.map_err(Failure::error)??;
+            critic
+                .ask(SaveCritic)
+                .timeout(PATIENCE)
+                .await
+                .map_err(Failure::error)??;
         }
-        self.args.store.tell(Durable(progress.version)).await.map_err(Failure::error)?;
+        self.args
+            .store
+            .tell(Durable(progress.version))
+            .await
+            .map_err(Failure::error)?;
         self.report(Report::Saved(progress)).await;
         Ok(())
     }
@@ -276,7 +342,9 @@ fn group_advantages(batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
     let mut advantages = vec![];
     for group in batch.trajectories.chunks(batch.group_size as usize) {
         let rewards: Vec<f32> = group.iter().map(|trajectory| trajectory.reward).collect();
-        let each = GroupBaseline::default().advantages(&rewards).map_err(Failure::error)?;
+        let each = GroupBaseline::default()
+            .advantages(&rewards)
+            .map_err(Failure::error)?;
         let each = each.unwrap_or_else(|| vec![0.0; group.len()]);
         for (trajectory, advantage) in group.iter().zip(each) {
             let tokens = [trajectory.response.len()];
@@ -290,7 +358,12 @@ fn group_advantages(batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
 fn normalise(advantages: &mut [Vec<f32>]) {
     let count = advantages.iter().map(Vec::len).sum::<usize>().max(1) as f32;
     let mean = advantages.iter().flatten().sum::<f32>() / count;
-    let variance = advantages.iter().flatten().map(|a| (a - mean) * (a - mean)).sum::<f32>() / count;
+    let variance = advantages
+        .iter()
+        .flatten()
+        .map(|a| (a - mean) * (a - mean))
+        .sum::<f32>()
+        / count;
     let scale = 1.0 / (variance.sqrt() + 1e-6);
     for advantage in advantages.iter_mut().flatten() {
         *advantage = (*advantage - mean) * scale;

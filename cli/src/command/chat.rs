@@ -36,7 +36,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             tokens.extend(model.tokenizer.encode(&line)?);
             tokens
         };
-        let answers = model.sampler.answer(&[prompt]).map_err(|failure| anyhow!("{failure}"))?;
+        let answers = model
+            .sampler
+            .answer(&[prompt])
+            .map_err(|failure| anyhow!("{failure}"))?;
         let text = model.tokenizer.decode(&answers.concat())?;
         print::line(text.trim());
         turns.push(Message::assistant(text));

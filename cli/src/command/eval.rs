@@ -4,9 +4,7 @@ use anyhow::{Context, Result, bail};
 use odeon_actors::engine::compute::Sampling;
 use odeon_actors::rl::store::encode_prompt;
 use odeon_algorithms::fetch;
-use odeon_algorithms::task::{
-    CountdownConfig, Gsm8kConfig, Split, SumsConfig, SumsForm, TaskSpec,
-};
+use odeon_algorithms::task::{CountdownConfig, Gsm8kConfig, Split, SumsConfig, SumsForm, TaskSpec};
 
 use super::model;
 use crate::args::EvalArgs;
@@ -20,18 +18,26 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         (None, None) => bail!("say which task: --task {}", NAMES.join(", ")),
     };
     let task = spec.build()?;
-    let sampling = Sampling { temperature: 0.0, top_p: 1.0, response_max };
+    let sampling = Sampling {
+        temperature: 0.0,
+        top_p: 1.0,
+        response_max,
+    };
     let mut model = model::load(&args.model, sampling, args.threads)?;
     let most = task.problem_count(Split::HeldOut).unwrap_or(u64::MAX);
     let count = most.min(args.problems as u64);
-    let problems: Vec<_> =
-        (0..count).map(|index| task.problem(seed, Split::HeldOut, index)).collect();
+    let problems: Vec<_> = (0..count)
+        .map(|index| task.problem(seed, Split::HeldOut, index))
+        .collect();
     let prompts = problems
         .iter()
         .map(|problem| encode_prompt(&model.tokenizer, task.style(), &problem.prompt))
         .collect::<Result<Vec<_>, _>>()
         .with_context(|| format!("{} cannot read this task's prompts", args.model))?;
-    let answers = model.sampler.answer(&prompts).map_err(|failure| anyhow::anyhow!("{failure}"))?;
+    let answers = model
+        .sampler
+        .answer(&prompts)
+        .map_err(|failure| anyhow::anyhow!("{failure}"))?;
     let mut correct = 0u64;
     for (index, (problem, tokens)) in problems.iter().zip(&answers).enumerate() {
         let text = model.tokenizer.decode(tokens)?;
@@ -49,7 +55,10 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         }
     }
     let percent = 100.0 * correct as f64 / count.max(1) as f64;
-    print::line(format!("{}: {correct} of {count} right ({percent:.1} %)", task.name()));
+    print::line(format!(
+        "{}: {correct} of {count} right ({percent:.1} %)",
+        task.name()
+    ));
     Ok(())
 }
 
@@ -58,15 +67,19 @@ const NAMES: [&str; 4] = ["sums", "sums-spoken", "countdown", "gsm8k"];
 fn task(name: &str) -> Result<TaskSpec> {
     Ok(match name {
         "sums" => TaskSpec::Sums(SumsConfig::default()),
-        "sums-spoken" => {
-            TaskSpec::Sums(SumsConfig { form: SumsForm::Spoken, ..SumsConfig::default() })
-        }
+        "sums-spoken" => TaskSpec::Sums(SumsConfig {
+            form: SumsForm::Spoken,
+            ..SumsConfig::default()
+        }),
         "countdown" => TaskSpec::Countdown(CountdownConfig::default()),
         "gsm8k" => {
             let artefact = fetch::Artefact::named("gsm8k").context("gsm8k has no pinned source")?;
             let path = model::models().join(artefact.file);
             if !path.exists() {
-                bail!("{} is not here yet; run `odeon fetch gsm8k` first", path.display());
+                bail!(
+                    "{} is not here yet; run `odeon fetch gsm8k` first",
+                    path.display()
+                );
             }
             TaskSpec::Gsm8k(Gsm8kConfig::new(path))
         }

@@ -17,7 +17,10 @@ pub(crate) fn run(args: &FetchArgs) -> Result<()> {
         return Ok(());
     };
     let artefact = fetch::Artefact::named(name).with_context(|| {
-        let names: Vec<&str> = fetch::ARTEFACTS.iter().map(|artefact| artefact.name).collect();
+        let names: Vec<&str> = fetch::ARTEFACTS
+            .iter()
+            .map(|artefact| artefact.name)
+            .collect();
         format!("unknown name `{name}`; there are {}", names.join(", "))
     })?;
     let path = fetch::fetch(&artefact, &model::models())?;

@@ -20,7 +20,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         tokens.extend(model.tokenizer.encode(prompt)?);
         prompts.push(tokens);
     }
-    let answers = model.sampler.answer(&prompts).map_err(|failure| anyhow!("{failure}"))?;
+    let answers = model
+        .sampler
+        .answer(&prompts)
+        .map_err(|failure| anyhow!("{failure}"))?;
     for (prompt, tokens) in args.prompts.iter().zip(&answers) {
         print::line(format!("{prompt}{}", model.tokenizer.decode(tokens)?));
     }

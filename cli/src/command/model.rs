@@ -25,8 +25,8 @@ pub(crate) fn models() -> PathBuf {
 /// Everything that a run is made from.
 pub(crate) fn plan(recipe: &Recipe) -> Result<RunPlan> {
     let folder = recipe.folder();
-    let folder = std::path::absolute(&folder)
-        .with_context(|| format!("{} is no path", folder.display()))?;
+    let folder =
+        std::path::absolute(&folder).with_context(|| format!("{} is no path", folder.display()))?;
     let (source, tokenizer) = policy(recipe)?;
     let spec = ComputeSpec {
         source,
@@ -51,7 +51,10 @@ pub(crate) fn plan(recipe: &Recipe) -> Result<RunPlan> {
         slots: recipe.processes.slots,
         base: folder.join("base"),
     };
-    let rollout = ComputeSpec { threads: recipe.processes.rollout_threads, ..spec.clone() };
+    let rollout = ComputeSpec {
+        threads: recipe.processes.rollout_threads,
+        ..spec.clone()
+    };
     Ok(RunPlan {
         store: StoreArgs {
             task: recipe.task.clone(),
@@ -103,8 +106,10 @@ fn objective(recipe: &Recipe) -> PolicyObjective {
     PolicyObjective {
         clip_low: recipe.rl.clip_low,
         clip_high: recipe.rl.clip_high,
-        kl: (recipe.rl.kl > 0.0)
-            .then_some(KlPenalty { coefficient: recipe.rl.kl, estimator: KlEstimator::K3 }),
+        kl: (recipe.rl.kl > 0.0).then_some(KlPenalty {
+            coefficient: recipe.rl.kl,
+            estimator: KlEstimator::K3,
+        }),
         entropy_coefficient: recipe.rl.entropy,
         reduction: Reduction::TokenMean,
     }
@@ -115,7 +120,10 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
     if let Some(artefact) = fetch::Artefact::named(name) {
         let path = models().join(artefact.file);
         if !path.exists() {
-            bail!("{} is not here yet; run `odeon fetch {name}` first", path.display());
+            bail!(
+                "{} is not here yet; run `odeon fetch {name}` first",
+                path.display()
+            );
         }
         return Ok(path);
     }

@@ -20,8 +20,10 @@ pub(crate) fn read(run: &Path) -> Result<Vec<(String, i32)>> {
 }
 
 pub(crate) fn run(args: &PsArgs) -> Result<()> {
-    let rows: Vec<Vec<String>> =
-        read(&args.run)?.into_iter().map(|(role, pid)| vec![role, pid.to_string()]).collect();
+    let rows: Vec<Vec<String>> = read(&args.run)?
+        .into_iter()
+        .map(|(role, pid)| vec![role, pid.to_string()])
+        .collect();
     print::table(&["role", "pid"], &rows);
     Ok(())
 }

@@ -47,7 +47,9 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<()> {
     fs::copy(&args.recipe, folder.join(RECIPE))
         .with_context(|| format!("copying the recipe into {}", folder.display()))?;
     job.run(async |system| {
-        let run = Run::start(&system, plan).await.context("the run did not start")?;
+        let run = Run::start(&system, plan)
+            .await
+            .context("the run did not start")?;
         let mut following = Following::new(&system, run, &recipe, folder)?;
         let outcome = following.follow().await;
         // The processes end with the system; the list would name strangers.
@@ -74,7 +76,13 @@ impl Following {
             .open(&path)
             .with_context(|| format!("writing {}", path.display()))?;
         let display = Display::new(recipe);
-        Ok(Self { system: system.clone(), run, folder, metrics, display })
+        Ok(Self {
+            system: system.clone(),
+            run,
+            folder,
+            metrics,
+            display,
+        })
     }
 
     async fn follow(&mut self) -> Result<()> {
@@ -111,7 +119,9 @@ impl Following {
     fn write(&mut self, report: &Report) -> Result<()> {
         let mut line = serde_json::to_string(report)?;
         line.push('\n');
-        self.metrics.write_all(line.as_bytes()).context("writing the metrics")
+        self.metrics
+            .write_all(line.as_bytes())
+            .context("writing the metrics")
     }
 
     fn list_processes(&self) -> Result<()> {

@@ -58,8 +58,10 @@ fn take_frame(input: &mut BytesMut) -> Option<(u64, Bytes)> {
 pub(crate) fn serve() -> ! {
     let served = (|| -> anyhow::Result<()> {
         with_stdin_socket(|socket| {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?;
             runtime.block_on(async {
                 let (reader, writer) = UnixStream::from_std(socket)?.into_split();
                 tokio::spawn(echo(reader, writer)).await??;
@@ -116,7 +118,12 @@ pub(crate) struct Direct<R, W> {
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direct<R, W> {
     pub(crate) fn new(reader: R, writer: W) -> Self {
-        Self { reader, writer, input: BytesMut::new(), output: BytesMut::new() }
+        Self {
+            reader,
+            writer,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+        }
     }
 
     pub(crate) async fn exchange(&mut self, payload: &[u8]) -> anyhow::Result<Bytes> {
@@ -128,7 +135,10 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direct<R, W> {
                 return Ok(reply);
             }
             self.input.reserve(BUFFER);
-            anyhow::ensure!(self.reader.read_buf(&mut self.input).await? > 0, "the echo hung up");
+            anyhow::ensure!(
+                self.reader.read_buf(&mut self.input).await? > 0,
+                "the echo hung up"
+            );
         }
     }
 }
@@ -175,7 +185,11 @@ impl Mux {
                 input.reserve(BUFFER);
             }
         });
-        Self { waiting, queue, next: Arc::default() }
+        Self {
+            waiting,
+            queue,
+            next: Arc::default(),
+        }
     }
 
     pub(crate) async fn exchange(&self, payload: Bytes) -> anyhow::Result<Bytes> {

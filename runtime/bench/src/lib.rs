@@ -25,8 +25,10 @@ pub fn run(filter: &Filter) -> anyhow::Result<Vec<Row>> {
     let mut rows = vec![];
     for (group, measure) in GROUPS {
         if filter.wants(group) {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            rows.extend(runtime.block_on(measure(filter.rounds)) ?);
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .enable_all()
+                .build()?;
+            rows.extend(runtime.block_on(measure(filter.rounds))?);
             runtime.shutdown_background();
         }
     }

@@ -96,12 +96,27 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     }
     system.shutdown().await;
     let target = Target::RatioAtMost(1.3);
-    let [bare_ask, ask, bare_ask_send, bare_tell, tell, bare_tell_send] = &times;
+    let [
+        bare_ask,
+        ask,
+        bare_ask_send,
+        bare_tell,
+        tell,
+        bare_tell_send,
+    ] = &times;
     let row = |name, ours, floor| Row::against(name, "ns", ours, floor, target);
     Ok(vec![
         row("local ask", ask, ("kameo ask(m).await", bare_ask)),
-        row("local ask, boxless", ask, ("kameo ask(m).send().await", bare_ask_send)),
+        row(
+            "local ask, boxless",
+            ask,
+            ("kameo ask(m).send().await", bare_ask_send),
+        ),
         row("local tell", tell, ("kameo tell(m).await", bare_tell)),
-        row("local tell, boxless", tell, ("kameo tell(m).send().await", bare_tell_send)),
+        row(
+            "local tell, boxless",
+            tell,
+            ("kameo tell(m).send().await", bare_tell_send),
+        ),
     ])
 }

@@ -15,7 +15,10 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { groups: vec![], rounds: 9 }
+        Self {
+            groups: vec![],
+            rounds: 9,
+        }
     }
 }
 
@@ -96,7 +99,11 @@ impl Row {
         (against, floor): (&'static str, &[f64]),
         target: impl Into<Option<Target>>,
     ) -> Self {
-        let ratios: Vec<f64> = ours.iter().zip(floor).map(|(ours, floor)| ours / floor).collect();
+        let ratios: Vec<f64> = ours
+            .iter()
+            .zip(floor)
+            .map(|(ours, floor)| ours / floor)
+            .collect();
         let (value, ratio, target) = (median(ours), median(&ratios), target.into());
         Self {
             name: name.into(),
@@ -145,19 +152,39 @@ pub fn table(rows: &[Row]) -> String {
                 format!("{} {}", number(row.value), row.unit),
                 optional(row.floor),
                 optional(row.ratio),
-                row.target.map_or_else(|| "-".to_owned(), |target| match target {
-                    Target::AtMost(most) => format!("<= {}", number(most)),
-                    Target::RatioAtMost(most) => format!("ratio <= {most}"),
-                    Target::RatioAtLeast(least) => format!("ratio >= {least}"),
-                }),
-                row.pass.map_or("-", |pass| if pass { "met" } else { "MISSED" }).to_owned(),
+                row.target.map_or_else(
+                    || "-".to_owned(),
+                    |target| match target {
+                        Target::AtMost(most) => format!("<= {}", number(most)),
+                        Target::RatioAtMost(most) => format!("ratio <= {most}"),
+                        Target::RatioAtLeast(least) => format!("ratio >= {least}"),
+                    },
+                ),
+                row.pass
+                    .map_or("-", |pass| if pass { "met" } else { "MISSED" })
+                    .to_owned(),
                 row.against.to_owned(),
             ]
         })
         .collect();
-    let heads = ["measurement", "value", "floor", "ratio", "target", "", "floor is"];
+    let heads = [
+        "measurement",
+        "value",
+        "floor",
+        "ratio",
+        "target",
+        "",
+        "floor is",
+    ];
     let widths: Vec<usize> = (0..heads.len())
-        .map(|i| cells.iter().map(|row| row[i].len()).chain([heads[i].len()]).max().unwrap_or(0))
+        .map(|i| {
+            cells
+                .iter()
+                .map(|row| row[i].len())
+                .chain([heads[i].len()])
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
     let heads = heads.map(str::to_owned);
     for row in std::iter::once(&heads).chain(&cells) {

@@ -72,7 +72,13 @@ async fn isolated() -> anyhow::Result<(f64, f64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let resident = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok())
+        .find_map(|line| {
+            line.strip_prefix("VmRSS:")?
+                .split_whitespace()
+                .next()?
+                .parse::<f64>()
+                .ok()
+        })
         .context("the kernel does not tell the resident size")?;
     system.shutdown().await;
     Ok((ready, resident / 1024.0))
@@ -91,11 +97,18 @@ async fn fifty_isolated() -> anyhow::Result<f64> {
 /// From the kill of a worker to the answer of the ask that follows.
 async fn killed() -> anyhow::Result<f64> {
     let system = subject::system().await?;
-    let actor = system.spawn::<Subject>(()).isolated().restart(Restart::Permanent).await?;
+    let actor = system
+        .spawn::<Subject>(())
+        .isolated()
+        .restart(Restart::Permanent)
+        .await?;
     actor.ask(Add(1)).await?;
     let process = system.process_of(actor).context("the actor has no place")?;
     let begun = Clock::now();
-    anyhow::ensure!(system.kill_worker(process), "the worker was gone before it was killed");
+    anyhow::ensure!(
+        system.kill_worker(process),
+        "the worker was gone before it was killed"
+    );
     // An ask that reached the dying process ends with `Died`; the next one waits for the restart.
     while actor.ask(Add(1)).await.is_err() {}
     let time = ms(Clock::now().since(begun));
@@ -129,7 +142,17 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         Row::single("system to first answer", "ms", cold, Target::AtMost(50.0)),
         Row::single("isolated actor ready", "ms", ready, Target::AtMost(30.0)),
         Row::single("50 isolated actors ready", "s", fifty, Target::AtMost(2.0)),
-        Row::single("killed worker to next answer", "ms", killed, Target::AtMost(150.0)),
-        Row::single("idle worker resident", "MiB", resident, Target::AtMost(15.0)),
+        Row::single(
+            "killed worker to next answer",
+            "ms",
+            killed,
+            Target::AtMost(150.0),
+        ),
+        Row::single(
+            "idle worker resident",
+            "MiB",
+            resident,
+            Target::AtMost(15.0),
+        ),
     ])
 }

@@ -1,6 +1,8 @@
 //! The actor that is measured, and the systems it lives in.
 
-use odeon::{Actor, Context, Failure, Handler, Job, Message, Shape, System, WorkerCommand, WorkerMode};
+use odeon::{
+    Actor, Context, Failure, Handler, Job, Message, Shape, System, WorkerCommand, WorkerMode,
+};
 use serde::{Deserialize, Serialize};
 
 /// The variable that tells a process started by a measurement what it is.
@@ -70,5 +72,9 @@ pub fn job() -> Job {
 /// A system whose workers are processes of the running executable.
 pub(crate) async fn system() -> anyhow::Result<System> {
     let worker = WorkerCommand::current_exe()?.env(ROLE, "worker");
-    Ok(System::builder().job(job()).workers(WorkerMode::Processes(worker)).start().await?)
+    Ok(System::builder()
+        .job(job())
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await?)
 }

@@ -73,7 +73,10 @@ async fn tell_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
     tokio::spawn(async move {
         let begun = Clock::now();
         for _ in 1..PIPELINED {
-            actor.tell(Note([7; 8])).await.map_err(|error| error.error)?;
+            actor
+                .tell(Note([7; 8]))
+                .await
+                .map_err(|error| error.error)?;
         }
         actor.ask(Echo([7; 8])).await?;
         Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())

@@ -59,8 +59,15 @@ impl Ledger {
     pub fn create(quota_bytes: u64) -> io::Result<Self> {
         let (fd, mapping, name) = create_shared(LEDGER_BYTES)?;
         mapping.word(0).store(quota_bytes, Ordering::Release);
-        let page = Page { mapping, name: Some(name), _fd: Some(fd) };
-        Ok(Self { page: Arc::new(page), slot: 0 })
+        let page = Page {
+            mapping,
+            name: Some(name),
+            _fd: Some(fd),
+        };
+        Ok(Self {
+            page: Arc::new(page),
+            slot: 0,
+        })
     }
 
     /// Takes part in another process's ledger, with the slot that it gave to this one.
@@ -75,8 +82,15 @@ impl Ledger {
     pub fn open(name: &LedgerName, slot: usize) -> Result<Self, MapError> {
         assert!(slot < LEDGER_SLOTS, "slot {slot} of {LEDGER_SLOTS}");
         let mapping = open_shared(name, LEDGER_BYTES)?;
-        let page = Page { mapping, name: None, _fd: None };
-        Ok(Self { page: Arc::new(page), slot })
+        let page = Page {
+            mapping,
+            name: None,
+            _fd: None,
+        };
+        Ok(Self {
+            page: Arc::new(page),
+            slot,
+        })
     }
 
     /// What others open it by; `None` where it was itself opened.
@@ -107,7 +121,10 @@ impl Ledger {
     pub fn take(&self, bytes: u64) -> Result<(), u64> {
         let mine = self.word(self.slot);
         let add = |held: u64| held.checked_add(bytes);
-        if mine.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_err() {
+        if mine
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, add)
+            .is_err()
+        {
             return Err(self.used_bytes());
         }
         let used = self.used_bytes();
@@ -121,7 +138,9 @@ impl Ledger {
     /// Gives back what [`Self::take`] gave.
     pub fn give(&self, bytes: u64) {
         let less = |held: u64| Some(held.saturating_sub(bytes));
-        let outcome = self.word(self.slot).fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        let outcome = self
+            .word(self.slot)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
         debug_assert!(outcome.is_ok(), "a subtraction that saturates");
     }
 
@@ -192,7 +211,11 @@ mod tests {
         node.clear(7);
         assert_eq!(node.used_bytes(), 60);
         worker.give(40);
-        assert_eq!(node.used_bytes(), 60, "what was cleared is not given back again");
+        assert_eq!(
+            node.used_bytes(),
+            60,
+            "what was cleared is not given back again"
+        );
         node.give(60);
         assert_eq!(node.used_bytes(), 0);
     }

@@ -138,7 +138,11 @@ pub(crate) fn create_shared(len: usize) -> Result<(OwnedFd, Mapping, LedgerName)
     ftruncate(&fd, len as u64)?;
     fcntl_add_seals(&fd, SHARED_SEALS)?;
     let mapping = Mapping::new(fd.as_fd(), len, Access::Write)?;
-    let name = LedgerName { owner_pid: std::process::id(), ledger, fd: fd.as_raw_fd() };
+    let name = LedgerName {
+        owner_pid: std::process::id(),
+        ledger,
+        fd: fd.as_raw_fd(),
+    };
     Ok((fd, mapping, name))
 }
 

@@ -50,21 +50,40 @@ impl<P> Default for Book<P> {
 impl<P> Book<P> {
     /// The owner sends a handle on its way.
     pub(super) fn depart(&mut self, serial: u64, pin: Arc<P>, journey: Journey) {
-        self.known.entry(serial).or_insert_with(|| Arc::downgrade(&pin));
+        self.known
+            .entry(serial)
+            .or_insert_with(|| Arc::downgrade(&pin));
         self.enter(pin, journey);
     }
 
     /// Another process sends a handle on its way. `false` when the blob is gone.
     #[must_use]
     pub(super) fn pin(&mut self, serial: u64, journey: Journey) -> bool {
-        let Some(pin) = self.find(serial) else { return false };
+        let Some(pin) = self.find(serial) else {
+            return false;
+        };
         self.enter(pin, journey);
         true
     }
 
-    fn enter(&mut self, pin: Arc<P>, Journey { ticket, arrivals, until }: Journey) {
+    fn enter(
+        &mut self,
+        pin: Arc<P>,
+        Journey {
+            ticket,
+            arrivals,
+            until,
+        }: Journey,
+    ) {
         self.due.insert((until, ticket));
-        self.tickets.insert(ticket, Ticket { pin, until, left: arrivals });
+        self.tickets.insert(
+            ticket,
+            Ticket {
+                pin,
+                until,
+                left: arrivals,
+            },
+        );
     }
 
     /// A blob that is alive for any reason.
@@ -75,7 +94,9 @@ impl<P> Book<P> {
     /// Gives `holder` a lease. `false` when the blob is gone.
     #[must_use]
     pub(super) fn hold(&mut self, serial: u64, holder: ProcessId) -> bool {
-        let Some(pin) = self.find(serial) else { return false };
+        let Some(pin) = self.find(serial) else {
+            return false;
+        };
         self.leases.grant(serial, holder.0, || pin);
         true
     }
@@ -102,7 +123,11 @@ impl<P> Book<P> {
     /// Takes everything back that a dead process held.
     #[must_use]
     pub(super) fn died(&mut self, holder: ProcessId) -> Vec<Arc<P>> {
-        self.leases.holder_died(holder.0).into_iter().map(|(_, pin)| pin).collect()
+        self.leases
+            .holder_died(holder.0)
+            .into_iter()
+            .map(|(_, pin)| pin)
+            .collect()
     }
 
     /// Ends the journeys that took too long.

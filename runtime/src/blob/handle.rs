@@ -39,11 +39,22 @@ pub(crate) enum BlobRequest {
     /// I have let go of it. Not answered.
     Release { serial: u64 },
     /// I am passing the handle on: pin it for the journey.
-    Pin { serial: u64, ticket: u64, arrivals: u32, lasts: Duration },
+    Pin {
+        serial: u64,
+        ticket: u64,
+        arrivals: u32,
+        lasts: Duration,
+    },
     /// To my own node: make a copy of this blob of another node, for me to map.
     Bring { origin: Handle },
     /// To the owner's node: send me these chunks.
-    Read { origin: Handle, transfer: u64, first: u64, count: u64, chunk_bytes: u64 },
+    Read {
+        origin: Handle,
+        transfer: u64,
+        first: u64,
+        count: u64,
+        chunk_bytes: u64,
+    },
     /// I need no more of it. Not answered.
     Fetched { transfer: u64 },
 }

@@ -30,7 +30,9 @@ pub(crate) struct Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("handle", &self.handle).finish_non_exhaustive()
+        f.debug_struct("Lease")
+            .field("handle", &self.handle)
+            .finish_non_exhaustive()
     }
 }
 
@@ -43,13 +45,23 @@ impl Lease {
         if let Some(lease) = known.as_ref().filter(|lease| !lease.is_refused()) {
             drop(leases);
             if handle.ticket != 0 {
-                engine.tell_owner(handle.owner, BlobRequest::Arrived { ticket: handle.ticket });
+                engine.tell_owner(
+                    handle.owner,
+                    BlobRequest::Arrived {
+                        ticket: handle.ticket,
+                    },
+                );
             }
             return Arc::clone(lease);
         }
         // Asked under the lock, so that no other handle can be shared before its lease is asked for.
-        let hold = Request::Blob(BlobRequest::Hold { serial, ticket: handle.ticket });
-        let granted = engine.begin_request(handle.owner, hold).map(|(_, granted)| granted.shared());
+        let hold = Request::Blob(BlobRequest::Hold {
+            serial,
+            ticket: handle.ticket,
+        });
+        let granted = engine
+            .begin_request(handle.owner, hold)
+            .map(|(_, granted)| granted.shared());
         let lease = Arc::new(Self {
             handle,
             engine: Arc::downgrade(engine),
@@ -135,16 +147,28 @@ impl Lease {
 
     async fn map(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<Mapped, BlobError> {
         let name = self.handle.region;
-        let warm = engine.blobs.mapper.map_if_warm(&name).map_err(|error| self.explain(&error))?;
+        let warm = engine
+            .blobs
+            .mapper
+            .map_if_warm(&name)
+            .map_err(|error| self.explain(&error))?;
         if let Some(mapped) = warm {
             return Ok(mapped);
         }
         if name.len <= SMALL_BYTES {
-            return engine.blobs.mapper.map(&name).map_err(|error| self.explain(&error));
+            return engine
+                .blobs
+                .mapper
+                .map(&name)
+                .map_err(|error| self.explain(&error));
         }
         let (mapping, lease) = (Arc::clone(engine), Arc::clone(self));
         let mapped = tokio::task::spawn_blocking(move || {
-            mapping.blobs.mapper.map(&name).map_err(|error| lease.explain(&error))
+            mapping
+                .blobs
+                .mapper
+                .map(&name)
+                .map_err(|error| lease.explain(&error))
         });
         mapped.await.unwrap_or(Err(BlobError::NoSystem))
     }
@@ -156,7 +180,10 @@ impl Lease {
             other => {
                 let source = std::error::Error::source(other);
                 let why = source.map_or_else(String::new, |source| format!(": {source}"));
-                BlobError::Unreadable { owner: self.handle.owner, why: format!("{other}{why}") }
+                BlobError::Unreadable {
+                    owner: self.handle.owner,
+                    why: format!("{other}{why}"),
+                }
             }
         }
     }
@@ -166,7 +193,10 @@ impl Lease {
             Some(status) => format!("its process ended: {status}"),
             None => why.to_owned(),
         };
-        BlobError::Gone { owner: self.handle.owner, why }
+        BlobError::Gone {
+            owner: self.handle.owner,
+            why,
+        }
     }
 
     /// A handle that may leave this process now. The owner is asked to pin it for the journey; until
@@ -176,8 +206,14 @@ impl Lease {
         if let Some(copy) = self.copy.get() {
             return copy.depart();
         }
-        let adrift = Handle { ticket: 0, pinned_until: 0, ..self.handle };
-        let Some(engine) = self.engine.upgrade() else { return adrift };
+        let adrift = Handle {
+            ticket: 0,
+            pinned_until: 0,
+            ..self.handle
+        };
+        let Some(engine) = self.engine.upgrade() else {
+            return adrift;
+        };
         let ticket = crate::random::number() | 1;
         let lasts = engine.limits.blob_transit;
         let pin = Request::Blob(BlobRequest::Pin {
@@ -186,7 +222,9 @@ impl Lease {
             arrivals: handle::arrivals(),
             lasts,
         });
-        let Some((_, pinned)) = engine.begin_request(self.handle.owner, pin) else { return adrift };
+        let Some((_, pinned)) = engine.begin_request(self.handle.owner, pin) else {
+            return adrift;
+        };
         let (keep, patience) = (Arc::clone(self), engine.limits.ask_timeout);
         engine.spawn_task(async move {
             // However it ends, the lease has done what it could.
@@ -194,23 +232,34 @@ impl Lease {
             drop(keep);
         });
         let pinned_until = (Clock::unix_time() + lasts).as_micros() as u64;
-        Handle { ticket, pinned_until, ..self.handle }
+        Handle {
+            ticket,
+            pinned_until,
+            ..self.handle
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Some(engine) = self.engine.upgrade() else { return };
+        let Some(engine) = self.engine.upgrade() else {
+            return;
+        };
         let key = (self.handle.owner, self.handle.serial());
         {
             let mut leases = engine.blobs.leases.lock();
             // A new lease may have taken the place.
-            if leases.get(&key).is_some_and(|lease| lease.strong_count() == 0) {
+            if leases
+                .get(&key)
+                .is_some_and(|lease| lease.strong_count() == 0)
+            {
                 leases.remove(&key);
             }
         }
         if !self.is_refused() {
-            let release = BlobRequest::Release { serial: self.handle.serial() };
+            let release = BlobRequest::Release {
+                serial: self.handle.serial(),
+            };
             engine.tell_owner(self.handle.owner, release);
         }
         engine.blobs.note_change();
@@ -221,7 +270,15 @@ impl Engine {
     /// Tells the owner of a blob, or its node, something that needs no answer.
     pub(super) fn tell_owner(&self, to: ProcessId, news: BlobRequest) {
         let from = self.process;
-        self.send_to(to, &Frame::Request { request: 0, from, to, body: Request::Blob(news) });
+        self.send_to(
+            to,
+            &Frame::Request {
+                request: 0,
+                from,
+                to,
+                body: Request::Blob(news),
+            },
+        );
     }
 }
 

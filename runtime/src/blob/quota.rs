@@ -22,7 +22,10 @@ pub(crate) struct Account {
 enum Book {
     Shared(Ledger, Mutex<Slots>),
     /// Where no memory can be shared, each process counts for itself.
-    Alone { used: AtomicU64, quota: u64 },
+    Alone {
+        used: AtomicU64,
+        quota: u64,
+    },
 }
 
 /// Which process has which slot, as the node knows it.
@@ -51,7 +54,10 @@ impl std::str::FromStr for Share {
         let (name, slot) = text.rsplit_once('-').ok_or("it has no slot")?;
         let name = name.parse().map_err(|_| "it names no ledger")?;
         let slot = slot.parse().ok().filter(|slot| *slot < LEDGER_SLOTS);
-        Ok(Self { name, slot: slot.ok_or("it has no such slot")? })
+        Ok(Self {
+            name,
+            slot: slot.ok_or("it has no such slot")?,
+        })
     }
 }
 
@@ -82,21 +88,33 @@ impl Account {
             Ok(ledger) => Book::Shared(ledger, Mutex::default()),
             Err(why) => {
                 tracing::warn!(why, "this process counts its blobs apart from its node's");
-                Book::Alone { used: AtomicU64::new(0), quota }
+                Book::Alone {
+                    used: AtomicU64::new(0),
+                    quota,
+                }
             }
         };
-        Self { book: Arc::new(book), changed }
+        Self {
+            book: Arc::new(book),
+            changed,
+        }
     }
 
     /// A part of this account for a new worker.
     pub(super) fn share(&self, worker: ProcessId) -> Option<Share> {
-        let Book::Shared(ledger, slots) = &*self.book else { return None };
+        let Book::Shared(ledger, slots) = &*self.book else {
+            return None;
+        };
         let name = ledger.name()?;
         let mut slots = slots.lock();
-        let free = slots.of.iter().position(Option::is_none).unwrap_or_else(|| {
-            slots.of.push(None);
-            slots.of.len() - 1
-        });
+        let free = slots
+            .of
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                slots.of.push(None);
+                slots.of.len() - 1
+            });
         // The first slot is the node's own.
         let slot = free + 1;
         (slot < LEDGER_SLOTS).then(|| {
@@ -107,7 +125,9 @@ impl Account {
 
     /// A worker has died: its part comes back.
     pub(super) fn process_down(&self, worker: ProcessId) {
-        let Book::Shared(ledger, slots) = &*self.book else { return };
+        let Book::Shared(ledger, slots) = &*self.book else {
+            return;
+        };
         let mut slots = slots.lock();
         if let Some(place) = slots.of.iter().position(|of| *of == Some(worker)) {
             ledger.clear(place + 1);
@@ -122,12 +142,20 @@ impl Account {
             Book::Shared(ledger, _) => ledger.take(bytes),
             Book::Alone { used, quota } => {
                 let fits = |used: u64| used.checked_add(bytes).filter(|sum| sum <= quota);
-                used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).map(drop)
+                used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+                    .map(drop)
             }
         };
         match taken {
-            Ok(()) => Ok(Charge { account: self.clone(), bytes }),
-            Err(used) => Err(BlobError::Quota { asked, used, quota: self.quota() }),
+            Ok(()) => Ok(Charge {
+                account: self.clone(),
+                bytes,
+            }),
+            Err(used) => Err(BlobError::Quota {
+                asked,
+                used,
+                quota: self.quota(),
+            }),
         }
     }
 

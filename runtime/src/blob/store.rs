@@ -41,7 +41,9 @@ pub(crate) struct Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 
@@ -49,7 +51,10 @@ impl Store {
     pub(crate) fn new(process: ProcessId, limits: &Limits, share: Option<Share>) -> Arc<Self> {
         // The quota is the node's, so the account keeps it and not the arena.
         let changed = Arc::new(Notify::new());
-        let options = ArenaOptions { quota_bytes: u64::MAX, ..ArenaOptions::default() };
+        let options = ArenaOptions {
+            quota_bytes: u64::MAX,
+            ..ArenaOptions::default()
+        };
         Arc::new(Self {
             process,
             transit: limits.blob_transit,
@@ -86,16 +91,27 @@ impl Store {
                 ArenaError::Os { source, .. } => source.to_string(),
                 other => other.to_string(),
             };
-            BlobError::Memory { asked: len as u64, why }
+            BlobError::Memory {
+                asked: len as u64,
+                why,
+            }
         })?;
-        Ok(BlobWriter { writer, charge, store: Arc::clone(self) })
+        Ok(BlobWriter {
+            writer,
+            charge,
+            store: Arc::clone(self),
+        })
     }
 
     pub(super) fn stats(&self) -> BlobStats {
         let arena = self.arena.stats();
         let (leased, in_transit) = self.book.lock().counts();
-        let foreign =
-            self.leases.lock().values().filter(|lease| lease.strong_count() > 0).count();
+        let foreign = self
+            .leases
+            .lock()
+            .values()
+            .filter(|lease| lease.strong_count() > 0)
+            .count();
         BlobStats {
             blobs: arena.regions,
             bytes: arena.used_bytes,
@@ -146,9 +162,21 @@ impl Store {
                 }
                 BlobRequest::Arrived { ticket } => (None, book.arrived(ticket)),
                 BlobRequest::Release { serial } => (None, book.release(serial, from)),
-                BlobRequest::Pin { serial, ticket, arrivals, lasts } => {
+                BlobRequest::Pin {
+                    serial,
+                    ticket,
+                    arrivals,
+                    lasts,
+                } => {
                     let until = Clock::now().after(lasts.min(self.transit));
-                    let alive = book.pin(serial, Journey { ticket, arrivals, until });
+                    let alive = book.pin(
+                        serial,
+                        Journey {
+                            ticket,
+                            arrivals,
+                            until,
+                        },
+                    );
                     self.note_due(&book);
                     (Some(alive), None)
                 }
@@ -169,7 +197,10 @@ impl Store {
              {:?} or was read twice",
             self.transit
         );
-        BlobError::Gone { owner: self.process, why }
+        BlobError::Gone {
+            owner: self.process,
+            why,
+        }
     }
 
     fn note_due(&self, book: &Book<Own>) {
@@ -200,7 +231,9 @@ impl Store {
         self.account.process_down(exit.process);
         let lost: Vec<_> = {
             let leases = self.leases.lock();
-            let of_it = leases.iter().filter(|((owner, _), _)| *owner == exit.process);
+            let of_it = leases
+                .iter()
+                .filter(|((owner, _), _)| *owner == exit.process);
             of_it.filter_map(|(_, lease)| lease.upgrade()).collect()
         };
         for lease in lost {
@@ -251,8 +284,15 @@ pub(crate) struct Own {
 
 impl Own {
     pub(super) fn new(region: Region, charge: Charge, store: &Arc<Store>) -> Arc<Self> {
-        let farewell = Farewell { serial: region.name().region, store: Arc::downgrade(store) };
-        Arc::new(Self { region, _charge: charge, farewell })
+        let farewell = Farewell {
+            serial: region.name().region,
+            store: Arc::downgrade(store),
+        };
+        Arc::new(Self {
+            region,
+            _charge: charge,
+            farewell,
+        })
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -260,27 +300,54 @@ impl Own {
     }
 
     pub(super) fn owner(&self) -> ProcessId {
-        self.farewell.store.upgrade().map_or(ProcessId(0), |store| store.process)
+        self.farewell
+            .store
+            .upgrade()
+            .map_or(ProcessId(0), |store| store.process)
     }
 
     /// A handle that may leave the process now, with a pin for its journey.
     pub(super) fn depart(self: &Arc<Self>) -> Handle {
         let region = self.region.name();
-        let engine = self.farewell.store.upgrade().and_then(|store| store.engine.get()?.upgrade());
+        let engine = self
+            .farewell
+            .store
+            .upgrade()
+            .and_then(|store| store.engine.get()?.upgrade());
         let Some(engine) = engine else {
             // Its system is over; whoever gets this will hear that the owner is gone.
             let owner = self.owner();
-            return Handle { owner, domain: owner, region, ticket: 0, pinned_until: 0 };
+            return Handle {
+                owner,
+                domain: owner,
+                region,
+                ticket: 0,
+                pinned_until: 0,
+            };
         };
         let store = &engine.blobs;
         let (ticket, arrivals) = (crate::random::number() | 1, handle::arrivals());
         let until = Clock::now().after(store.transit);
         let pinned_until = (Clock::unix_time() + store.transit).as_micros() as u64;
         let mut book = store.book.lock();
-        book.depart(region.region, Arc::clone(self), Journey { ticket, arrivals, until });
+        book.depart(
+            region.region,
+            Arc::clone(self),
+            Journey {
+                ticket,
+                arrivals,
+                until,
+            },
+        );
         store.note_due(&book);
         drop(book);
-        Handle { owner: engine.process, domain: engine.domain(), region, ticket, pinned_until }
+        Handle {
+            owner: engine.process,
+            domain: engine.domain(),
+            region,
+            ticket,
+            pinned_until,
+        }
     }
 }
 

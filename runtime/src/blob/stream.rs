@@ -65,7 +65,9 @@ impl Streams {
     }
 
     pub(super) fn process_down(&self, process: ProcessId) {
-        self.served.lock().retain(|(reader, _), _| *reader != process);
+        self.served
+            .lock()
+            .retain(|(reader, _), _| *reader != process);
         // The end of its channel ends a fetch; chunks that were on their way are lost.
         self.fetches.lock().retain(|_, (node, _)| *node != process);
     }
@@ -76,7 +78,10 @@ impl Streams {
     }
 
     fn copy_of(&self, handle: &Handle) -> Option<Arc<Own>> {
-        self.copies.lock().get(&(handle.owner, handle.serial()))?.upgrade()
+        self.copies
+            .lock()
+            .get(&(handle.owner, handle.serial()))?
+            .upgrade()
     }
 
     fn keep_copy(&self, handle: &Handle, copy: &Arc<Own>) {
@@ -93,18 +98,25 @@ pub(super) async fn bring(engine: &Arc<Engine>, origin: Handle) -> Result<Blob, 
         return fetch(engine, origin).await.map(Blob::own);
     }
     // As long as the node lives it will answer: its own waits are bounded.
-    match engine.request(node, Request::Blob(BlobRequest::Bring { origin }), None).await {
+    match engine
+        .request(node, Request::Blob(BlobRequest::Bring { origin }), None)
+        .await
+    {
         Some(Answer::Brought(outcome)) => outcome.map(|copy| Blob::arrived(engine, copy)),
-        _ => Err(BlobError::Gone { owner: origin.owner, why: "this node is gone".to_owned() }),
+        _ => Err(BlobError::Gone {
+            owner: origin.owner,
+            why: "this node is gone".to_owned(),
+        }),
     }
 }
 
 /// The node's side of [`bring`] for one of its workers.
-pub(super) async fn bring_for(
-    engine: &Arc<Engine>,
-    origin: Handle,
-) -> Result<Handle, BlobError> {
-    let adrift = Handle { ticket: 0, pinned_until: 0, ..origin };
+pub(super) async fn bring_for(engine: &Arc<Engine>, origin: Handle) -> Result<Handle, BlobError> {
+    let adrift = Handle {
+        ticket: 0,
+        pinned_until: 0,
+        ..origin
+    };
     let blob = Blob::arrived(engine, adrift);
     let copy = match &blob.keep {
         super::Keep::Own(own) => Arc::clone(own),
@@ -148,9 +160,17 @@ async fn fetch(engine: &Arc<Engine>, origin: Handle) -> Result<Arc<Own>, BlobErr
             Some(Some(Err(Ok(Answer::Blob(outcome))))) => outcome?,
             Some(Some(Err(_)) | None) => {
                 let why = "the way to its node was lost".to_owned();
-                return Err(BlobError::Gone { owner: origin.owner, why });
+                return Err(BlobError::Gone {
+                    owner: origin.owner,
+                    why,
+                });
             }
-            None => return Err(BlobError::Timeout { owner: origin.owner, waited }),
+            None => {
+                return Err(BlobError::Timeout {
+                    owner: origin.owner,
+                    waited,
+                });
+            }
         }
     }
     let own = writer.seal_own();
@@ -173,9 +193,21 @@ impl<'a> Fetch<'a> {
         let transfer = crate::random::number();
         let chunk_bytes = CHUNK_BYTES.min(engine.limits.message_bytes_max).max(1);
         let (sender, chunks) = mpsc::channel(2 * WINDOW_CHUNKS as usize);
-        engine.blobs.streams.fetches.lock().insert(transfer, (origin.domain, sender));
+        engine
+            .blobs
+            .streams
+            .fetches
+            .lock()
+            .insert(transfer, (origin.domain, sender));
         let plan = Plan::new(origin.region.len.div_ceil(chunk_bytes as u64));
-        Self { engine, origin, transfer, chunk_bytes, chunks, plan }
+        Self {
+            engine,
+            origin,
+            transfer,
+            chunk_bytes,
+            chunks,
+            plan,
+        }
     }
 
     /// Asks for chunks. The answer says why they will not come.
@@ -191,18 +223,26 @@ impl<'a> Fetch<'a> {
             count,
             chunk_bytes: self.chunk_bytes as u64,
         };
-        let asked = self.engine.begin_request(self.origin.domain, Request::Blob(read));
-        asked.map(|(_, answer)| answer).ok_or_else(|| BlobError::Gone {
-            owner: self.origin.owner,
-            why: "no way leads to its node".to_owned(),
-        })
+        let asked = self
+            .engine
+            .begin_request(self.origin.domain, Request::Blob(read));
+        asked
+            .map(|(_, answer)| answer)
+            .ok_or_else(|| BlobError::Gone {
+                owner: self.origin.owner,
+                why: "no way leads to its node".to_owned(),
+            })
     }
 
     /// Writes a good chunk to its place; gives the index of a bad one that shall be sent again.
     fn write(&mut self, chunk: &Chunk, to: &mut [u8]) -> Result<Option<u64>, BlobError> {
-        let start = usize::try_from(chunk.index).unwrap_or(usize::MAX).saturating_mul(self.chunk_bytes);
+        let start = usize::try_from(chunk.index)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(self.chunk_bytes);
         let end = start.saturating_add(self.chunk_bytes).min(to.len());
-        let place = to.get_mut(start..end).filter(|place| place.len() == chunk.bytes.len());
+        let place = to
+            .get_mut(start..end)
+            .filter(|place| place.len() == chunk.bytes.len());
         let good = place.is_some() && crc32fast::hash(&chunk.bytes) == chunk.checksum;
         match self.plan.take(chunk.index, good) {
             Taken::New => {
@@ -227,8 +267,15 @@ impl<'a> Fetch<'a> {
 
 impl Drop for Fetch<'_> {
     fn drop(&mut self) {
-        self.engine.blobs.streams.fetches.lock().remove(&self.transfer);
-        let done = BlobRequest::Fetched { transfer: self.transfer };
+        self.engine
+            .blobs
+            .streams
+            .fetches
+            .lock()
+            .remove(&self.transfer);
+        let done = BlobRequest::Fetched {
+            transfer: self.transfer,
+        };
         self.engine.tell_owner(self.origin.domain, done);
     }
 }
@@ -236,15 +283,33 @@ impl Drop for Fetch<'_> {
 impl Engine {
     /// Sends chunks of a blob of this node to another node.
     pub(super) fn serve_read(self: &Arc<Self>, request: u64, reader: ProcessId, read: BlobRequest) {
-        let BlobRequest::Read { origin, transfer, first, count, chunk_bytes } = read else { return };
+        let BlobRequest::Read {
+            origin,
+            transfer,
+            first,
+            count,
+            chunk_bytes,
+        } = read
+        else {
+            return;
+        };
         // Entered at once, so that the end of the transfer, which may come soon, finds it.
         let served = Arc::clone(
-            self.blobs.streams.served.lock().entry((reader, transfer)).or_default(),
+            self.blobs
+                .streams
+                .served
+                .lock()
+                .entry((reader, transfer))
+                .or_default(),
         );
         let engine = Arc::clone(self);
         self.spawn_task(async move {
             let opening = || async {
-                let adrift = Handle { ticket: 0, pinned_until: 0, ..origin };
+                let adrift = Handle {
+                    ticket: 0,
+                    pinned_until: 0,
+                    ..origin
+                };
                 Blob::arrived(&engine, adrift).open().await.map(Bytes::from)
             };
             match served.get_or_try_init(opening).await {
@@ -275,7 +340,16 @@ impl Engine {
             let end = (start + chunk_bytes).min(len);
             let bytes = bytes.slice(start as usize..end as usize);
             let checksum = crc32fast::hash(&bytes);
-            self.send_to(to, &Frame::Chunk(Chunk { transfer, to, index, checksum, bytes }));
+            self.send_to(
+                to,
+                &Frame::Chunk(Chunk {
+                    transfer,
+                    to,
+                    index,
+                    checksum,
+                    bytes,
+                }),
+            );
         }
     }
 }

@@ -120,7 +120,8 @@ impl Members {
     /// Withdraws a held call.
     pub(super) fn drop_held(&self, to: ActorId, from: ProcessId, call: u64) {
         if let Some(mut row) = self.rows.get_mut(&to) {
-            row.backlog.retain(|held| held.call != call || held.from != from);
+            row.backlog
+                .retain(|held| held.call != call || held.from != from);
         }
     }
 
@@ -165,7 +166,12 @@ impl Members {
         if let Some(kin) = self.families.get(&parent) {
             return Arc::clone(&kin);
         }
-        let new = || Arc::new(Kin { family: Mutex::new(Family::new(supervision)), ..Kin::default() });
+        let new = || {
+            Arc::new(Kin {
+                family: Mutex::new(Family::new(supervision)),
+                ..Kin::default()
+            })
+        };
         Arc::clone(&self.families.entry(parent).or_insert_with(new))
     }
 }
@@ -176,7 +182,10 @@ impl Engine {
     /// Writes the row of a new actor; the caller then hosts it here, or calls [`Engine::place`].
     pub(crate) fn new_member(&self, new: NewRow) -> ActorId {
         let serial = self.members.serial.fetch_add(1, Ordering::Relaxed) + 1;
-        let id = ActorId { home: self.process, serial };
+        let id = ActorId {
+            home: self.process,
+            serial,
+        };
         let row = Row {
             parent: new.parent,
             incarnation: 1,
@@ -188,7 +197,11 @@ impl Engine {
             backlog: VecDeque::new(),
         };
         self.members.rows.insert(id, row);
-        self.members.kin(new.parent, new.supervision).family.lock().adopt(id, new.restart);
+        self.members
+            .kin(new.parent, new.supervision)
+            .family
+            .lock()
+            .adopt(id, new.restart);
         id
     }
 
@@ -219,7 +232,11 @@ impl Engine {
             }
         }
         // It may have started between the look and the entry.
-        if self.cells.get(&id).is_some_and(|cell| cell.phase() == Phase::Running) {
+        if self
+            .cells
+            .get(&id)
+            .is_some_and(|cell| cell.phase() == Phase::Running)
+        {
             self.note_started(id);
         }
         told
@@ -238,7 +255,11 @@ impl Engine {
             Err(failure) if incarnation == 1 && failure.kind == FailureKind::NotPlaced => {
                 // It never lived: whoever spawned it hears why, and there is nothing to restart.
                 if let Some(parent) = self.members.rows.get(&id).map(|row| row.parent)
-                    && let Some(kin) = self.members.families.get(&parent).map(|kin| Arc::clone(&kin))
+                    && let Some(kin) = self
+                        .members
+                        .families
+                        .get(&parent)
+                        .map(|kin| Arc::clone(&kin))
                 {
                     kin.family.lock().remove(id);
                 }
@@ -246,7 +267,10 @@ impl Engine {
             }
             Err(failure) => return self.ended(id, Some(incarnation), Reason::Failed(failure)),
         };
-        let host = HostOrder { incarnation, ..placing.host };
+        let host = HostOrder {
+            incarnation,
+            ..placing.host
+        };
         let Some(hosted) = self.host_at(id, process, host) else {
             return self.release(process).await;
         };
@@ -271,9 +295,23 @@ impl Engine {
         let link = self.next_link(process)?;
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        self.requests.insert(request, super::Requested { to: process, answer });
+        self.requests.insert(
+            request,
+            super::Requested {
+                to: process,
+                answer,
+            },
+        );
         let body = Request::Host(host);
-        link.push(&Frame::Request { request, from: self.process, to: process, body }, false);
+        link.push(
+            &Frame::Request {
+                request,
+                from: self.process,
+                to: process,
+                body,
+            },
+            false,
+        );
         row.place = Place::At(process);
         row.ended = false;
         for mut call in row.backlog.drain(..) {
@@ -282,7 +320,8 @@ impl Engine {
                 if call.from == self.process {
                     self.pending.sent_via(call.call, link.peer);
                 } else {
-                    self.forwards.insert((call.from, call.call), (link.peer, call.to));
+                    self.forwards
+                        .insert((call.from, call.call), (link.peer, call.to));
                 }
             }
             link.push(&Frame::Call(call), false);
@@ -292,11 +331,16 @@ impl Engine {
 
     /// Has the node start a worker, or starts one when this is the node.
     async fn launch(self: &Arc<Self>, order: LaunchOrder) -> Result<ProcessId, Failure> {
-        let Some(node) = self.uplink.get() else { return self.launch_here(order).await };
+        let Some(node) = self.uplink.get() else {
+            return self.launch_here(order).await;
+        };
         match self.request(*node, Request::Launch(order), None).await {
             Some(Answer::Launched(process)) => Ok(process),
             Some(Answer::Failed(failure)) => Err(failure),
-            _ => Err(Failure::new(FailureKind::NodeLost, "the node did not answer")),
+            _ => Err(Failure::new(
+                FailureKind::NodeLost,
+                "the node did not answer",
+            )),
         }
     }
 
@@ -342,8 +386,9 @@ impl Engine {
                 self.settled(id, incarnation, started).await;
             }
             Place::At(process) => {
-                let answer =
-                    self.request(process, Request::Start { id, incarnation }, None).await;
+                let answer = self
+                    .request(process, Request::Start { id, incarnation }, None)
+                    .await;
                 if matches!(answer, Some(Answer::Done)) {
                     self.note_started(id);
                 }
@@ -383,7 +428,11 @@ impl Engine {
     /// A hosted actor's life ended: tell its home.
     pub(crate) fn life_ended(self: &Arc<Self>, cell: &Cell, reason: Reason) {
         let (id, incarnation) = (cell.id, cell.incarnation());
-        self.note_down(Down { id, incarnation, reason: reason.clone() });
+        self.note_down(Down {
+            id,
+            incarnation,
+            reason: reason.clone(),
+        });
         if id.home == self.process {
             return self.ended(id, Some(incarnation), reason);
         }
@@ -394,7 +443,11 @@ impl Engine {
             request: 0,
             from: self.process,
             to: id.home,
-            body: Request::Ended { id, incarnation, reason },
+            body: Request::Ended {
+                id,
+                incarnation,
+                reason,
+            },
         };
         self.send_to(id.home, &frame);
     }
@@ -408,12 +461,18 @@ impl Engine {
         reason: Reason,
     ) {
         let (parent, down, watchers) = {
-            let Some(mut row) = self.members.rows.get_mut(&id) else { return };
+            let Some(mut row) = self.members.rows.get_mut(&id) else {
+                return;
+            };
             if row.ended || incarnation.is_some_and(|incarnation| incarnation != row.incarnation) {
                 return;
             }
             row.ended = true;
-            let down = Down { id, incarnation: row.incarnation, reason };
+            let down = Down {
+                id,
+                incarnation: row.incarnation,
+                reason,
+            };
             // Whoever looks at the row from now on finds out why.
             self.note_down(down.clone());
             (row.parent, down, std::mem::take(&mut row.watchers))
@@ -428,7 +487,12 @@ impl Engine {
     }
 
     async fn judge(self: Arc<Self>, parent: ActorId, down: Down) {
-        let Some(kin) = self.members.families.get(&parent).map(|kin| Arc::clone(&kin)) else {
+        let Some(kin) = self
+            .members
+            .families
+            .get(&parent)
+            .map(|kin| Arc::clone(&kin))
+        else {
             // The family ended with its parent's life, and so does the child.
             return self.dispose(down.id, down.reason).await;
         };
@@ -442,8 +506,12 @@ impl Engine {
         if !current {
             return;
         }
-        let verdict =
-            kin.family.lock().judge(down.id, &down.reason, Clock::now(), crate::random::fraction());
+        let verdict = kin.family.lock().judge(
+            down.id,
+            &down.reason,
+            Clock::now(),
+            crate::random::fraction(),
+        );
         match verdict {
             Verdict::Forget => self.dispose(down.id, down.reason).await,
             Verdict::Restart { halt, start, wait } => {
@@ -470,9 +538,15 @@ impl Engine {
 
     /// The children are more than this supervisor can mend: they end, and so does it.
     async fn escalate(self: &Arc<Self>, parent: ActorId, kin: &Arc<Kin>, failure: Failure) {
-        let supervisor = self.cells.get(&parent).map(|cell| (Arc::clone(&cell), cell.incarnation()));
-        let present =
-            self.members.families.get(&parent).is_some_and(|family| Arc::ptr_eq(&family, kin));
+        let supervisor = self
+            .cells
+            .get(&parent)
+            .map(|cell| (Arc::clone(&cell), cell.incarnation()));
+        let present = self
+            .members
+            .families
+            .get(&parent)
+            .is_some_and(|family| Arc::ptr_eq(&family, kin));
         if !present {
             // That life of the supervisor is over, and another must not pay for it.
             return;
@@ -482,13 +556,18 @@ impl Engine {
             return self.fail(failure);
         }
         if let Some((cell, incarnation)) = supervisor {
-            cell.order(Control::End { incarnation, reason: Reason::Failed(failure) });
+            cell.order(Control::End {
+                incarnation,
+                reason: Reason::Failed(failure),
+            });
         }
     }
 
     /// Ends all children of an actor, the youngest first.
     pub(crate) async fn end_children(self: &Arc<Self>, parent: ActorId) {
-        let Some((_, kin)) = self.members.families.remove(&parent) else { return };
+        let Some((_, kin)) = self.members.families.remove(&parent) else {
+            return;
+        };
         let children: Vec<_> = kin.family.lock().children().rev().collect();
         for child in children {
             self.dispose(child, Reason::Sibling).await;
@@ -503,8 +582,15 @@ impl Engine {
                 None => Err(AskError::Unreachable(id)),
             };
         }
-        let Some(parent) = self.members.rows.get(&id).map(|row| row.parent) else { return Ok(()) };
-        if let Some(kin) = self.members.families.get(&parent).map(|kin| Arc::clone(&kin)) {
+        let Some(parent) = self.members.rows.get(&id).map(|row| row.parent) else {
+            return Ok(());
+        };
+        if let Some(kin) = self
+            .members
+            .families
+            .get(&parent)
+            .map(|kin| Arc::clone(&kin))
+        {
             kin.family.lock().remove(id);
         }
         self.dispose(id, Reason::Stopped).await;
@@ -515,9 +601,17 @@ impl Engine {
     async fn halt(&self, id: ActorId, reason: Reason, keep_mail: bool) {
         let Some((place, down, watchers)) = self.members.rows.get_mut(&id).map(|mut row| {
             row.ended = true;
-            let down = Down { id, incarnation: row.incarnation, reason: reason.clone() };
+            let down = Down {
+                id,
+                incarnation: row.incarnation,
+                reason: reason.clone(),
+            };
             // Of an actor that ends for good, watchers hear when its row goes.
-            let watchers = if keep_mail { std::mem::take(&mut row.watchers) } else { vec![] };
+            let watchers = if keep_mail {
+                std::mem::take(&mut row.watchers)
+            } else {
+                vec![]
+            };
             (row.place, down, watchers)
         }) else {
             return;
@@ -525,17 +619,30 @@ impl Engine {
         let patience = self.limits.stop_grace * 3;
         match place {
             Place::Here => {
-                let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else { return };
+                let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else {
+                    return;
+                };
                 let (done, ended) = oneshot::channel();
-                cell.order(Control::Halt { reason, keep_mail, done: Some(done) });
+                cell.order(Control::Halt {
+                    reason,
+                    keep_mail,
+                    done: Some(done),
+                });
                 if Clock::timeout(patience, ended).await.is_none() {
                     tracing::error!(actor = %id, "it blocks its thread and cannot be ended");
                     self.cells.remove(&id);
                 }
             }
             Place::At(process) => {
-                let halted =
-                    self.request(process, Request::Halt { id, reason, keep_mail }, Some(patience));
+                let halted = self.request(
+                    process,
+                    Request::Halt {
+                        id,
+                        reason,
+                        keep_mail,
+                    },
+                    Some(patience),
+                );
                 // No answer means that the process is gone, which ends the life as well.
                 let _ = halted.await;
             }
@@ -556,8 +663,14 @@ impl Engine {
     /// Ends an actor for good: its life, its row, its names; whoever waits for it hears why.
     pub(super) async fn dispose(self: &Arc<Self>, id: ActorId, reason: Reason) {
         self.halt(id, reason.clone(), false).await;
-        let Some((_, row)) = self.members.rows.remove(&id) else { return };
-        self.note_down(Down { id, incarnation: row.incarnation, reason });
+        let Some((_, row)) = self.members.rows.remove(&id) else {
+            return;
+        };
+        self.note_down(Down {
+            id,
+            incarnation: row.incarnation,
+            reason,
+        });
         let down = self.obituary(id);
         self.free_names_of(id);
         self.credits.remove(&id);
@@ -618,7 +731,11 @@ impl Engine {
                 _ => {
                     let failure =
                         Failure::new(FailureKind::NodeLost, "its home process is out of reach");
-                    Down { id, incarnation: 0, reason: Reason::Failed(failure) }
+                    Down {
+                        id,
+                        incarnation: 0,
+                        reason: Reason::Failed(failure),
+                    }
                 }
             }
         }

@@ -36,18 +36,45 @@ impl Engine {
                 }
             }
             Frame::Cancel { call, from, to } => self.receive_cancel(call, from, to),
-            Frame::Credit { actor, to, messages } => {
+            Frame::Credit {
+                actor,
+                to,
+                messages,
+            } => {
                 if to == self.process {
                     self.return_credit(actor, messages);
                 } else {
-                    self.send_to(to, &Frame::Credit { actor, to, messages });
+                    self.send_to(
+                        to,
+                        &Frame::Credit {
+                            actor,
+                            to,
+                            messages,
+                        },
+                    );
                 }
             }
-            Frame::Request { request, from, to, body } => {
+            Frame::Request {
+                request,
+                from,
+                to,
+                body,
+            } => {
                 if to == self.process {
                     self.serve(request, from, body);
-                } else if self.next_link(to).is_some_and(|next| next.peer != link.peer) {
-                    self.send_to(to, &Frame::Request { request, from, to, body });
+                } else if self
+                    .next_link(to)
+                    .is_some_and(|next| next.peer != link.peer)
+                {
+                    self.send_to(
+                        to,
+                        &Frame::Request {
+                            request,
+                            from,
+                            to,
+                            body,
+                        },
+                    );
                 } else if request != 0 {
                     let failure =
                         Failure::new(FailureKind::NodeLost, format!("no way to process {to}"));
@@ -127,7 +154,8 @@ impl Engine {
             return self.refuse_call(&call, AskError::Unreachable(to));
         };
         if call.call != 0 {
-            self.forwards.insert((call.from, call.call), (link.peer, to));
+            self.forwards
+                .insert((call.from, call.call), (link.peer, to));
         }
         let (key, from) = (call.call, call.from);
         if !link.push(&Frame::Call(call), true) && self.forwards.remove(&(from, key)).is_some() {
@@ -158,19 +186,31 @@ impl Engine {
                 }
                 None => self.answer(request, from, no_such_actor()),
             },
-            Request::Halt { id, reason, keep_mail } => {
+            Request::Halt {
+                id,
+                reason,
+                keep_mail,
+            } => {
                 let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else {
                     return self.answer(request, from, Answer::Done);
                 };
                 self.spawn_task(async move {
                     let (done, ended) = tokio::sync::oneshot::channel();
-                    cell.order(Control::Halt { reason, keep_mail, done: Some(done) });
+                    cell.order(Control::Halt {
+                        reason,
+                        keep_mail,
+                        done: Some(done),
+                    });
                     // An actor that went down by itself in the meantime has ended as well.
                     let _ = Clock::timeout(engine.limits.stop_grace * 3, ended).await;
                     engine.answer(request, from, Answer::Done);
                 });
             }
-            Request::Ended { id, incarnation, reason } => self.ended(id, Some(incarnation), reason),
+            Request::Ended {
+                id,
+                incarnation,
+                reason,
+            } => self.ended(id, Some(incarnation), reason),
             Request::Watch(id) => {
                 let down = self.watch(id);
                 self.spawn_task(async move {
@@ -210,17 +250,28 @@ impl Engine {
             }
             Request::Blob(ask) => self.serve_blob(request, from, ask),
             Request::Inspect => {
-                self.answer(request, from, Answer::Inspected(crate::inspect::actors(self)));
+                self.answer(
+                    request,
+                    from,
+                    Answer::Inspected(crate::inspect::actors(self)),
+                );
             }
         }
     }
 
     fn serve_host(self: &Arc<Self>, request: u64, from: ProcessId, order: &HostOrder) {
-        let found = self.types.iter().map(|row| row()).find(|row| row.name == order.actor);
+        let found = self
+            .types
+            .iter()
+            .map(|row| row())
+            .find(|row| row.name == order.actor);
         let Some(actor) = found else {
             let failure = Failure::new(
                 FailureKind::UnknownActor,
-                format!("the worker's binary has no actor `{}`: list it in `job!`", order.actor),
+                format!(
+                    "the worker's binary has no actor `{}`: list it in `job!`",
+                    order.actor
+                ),
             );
             return self.answer(request, from, Answer::Failed(failure));
         };
@@ -236,7 +287,11 @@ impl Engine {
             Fact::ProcessUp { process, hops } => self.learn_route(process, link.peer, hops),
             Fact::ProcessDown(exit) => {
                 // Only the neighbour on the way to a process can know that it is gone.
-                if self.routes.get(&exit.process).is_some_and(|route| route.0 == link.peer) {
+                if self
+                    .routes
+                    .get(&exit.process)
+                    .is_some_and(|route| route.0 == link.peer)
+                {
                     self.process_down(exit, link.peer);
                 }
             }

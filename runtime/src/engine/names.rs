@@ -21,20 +21,29 @@ impl Engine {
             id,
             actor: actor.to_owned(),
         };
-        self.ask_for_name(|| self.register_here(row.clone()), Request::Register(row.clone()))
-            .await
-            .map(|_row| ())
+        self.ask_for_name(
+            || self.register_here(row.clone()),
+            Request::Register(row.clone()),
+        )
+        .await
+        .map(|_row| ())
     }
 
     /// Finds an actor by its name in this job.
     pub(crate) async fn lookup_name(&self, name: &str, actor: &str) -> Result<ActorId, NameError> {
         let (job, wanted) = (self.job.clone(), name.to_owned());
         let lookup = Request::Lookup { job, name: wanted };
-        let row = self.ask_for_name(|| self.lookup_here(&self.job, name), lookup).await?;
+        let row = self
+            .ask_for_name(|| self.lookup_here(&self.job, name), lookup)
+            .await?;
         if row.actor == actor {
             Ok(row.id)
         } else {
-            Err(NameError::WrongType { name: row.name, found: row.actor, wanted: actor.to_owned() })
+            Err(NameError::WrongType {
+                name: row.name,
+                found: row.actor,
+                wanted: actor.to_owned(),
+            })
         }
     }
 
@@ -43,8 +52,13 @@ impl Engine {
         here: impl FnOnce() -> Result<NameRow, NameError>,
         request: Request,
     ) -> Result<NameRow, NameError> {
-        let Some(node) = self.uplink.get() else { return here() };
-        match self.request(*node, request, Some(self.limits.ask_timeout)).await {
+        let Some(node) = self.uplink.get() else {
+            return here();
+        };
+        match self
+            .request(*node, request, Some(self.limits.ask_timeout))
+            .await
+        {
             Some(Answer::Name(outcome)) => outcome,
             _ => Err(NameError::Unreachable(format!("process {node}"))),
         }
@@ -54,7 +68,10 @@ impl Engine {
         let key = (row.job.clone(), row.name.clone());
         let mut names = self.names.lock();
         if let Some(owner) = names.get(&key).filter(|owner| owner.id != row.id) {
-            return Err(NameError::Taken { name: row.name, owner: owner.id });
+            return Err(NameError::Taken {
+                name: row.name,
+                owner: owner.id,
+            });
         }
         names.insert(key, row.clone());
         drop(names);
@@ -64,7 +81,11 @@ impl Engine {
 
     pub(super) fn lookup_here(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
         let key = (job.to_owned(), name.to_owned());
-        self.names.lock().get(&key).cloned().ok_or_else(|| NameError::NotFound(name.to_owned()))
+        self.names
+            .lock()
+            .get(&key)
+            .cloned()
+            .ok_or_else(|| NameError::NotFound(name.to_owned()))
     }
 
     /// Names that another node keeps. A name that is taken here stays with its owner.

@@ -42,7 +42,9 @@ pub(super) fn start<A: Actor>(life: Life<A>) {
     let cell = std::sync::Arc::clone(life.cell());
     let prepared = Host::prepare_with_mailbox(mailbox::unbounded());
     // Before it starts: `start` may send to itself.
-    cell.set_mailbox(Box::new(Mailbox::Kameo(KameoMailbox(prepared.actor_ref().clone()))));
+    cell.set_mailbox(Box::new(Mailbox::Kameo(KameoMailbox(
+        prepared.actor_ref().clone(),
+    ))));
     drop(prepared.spawn(life));
 }
 

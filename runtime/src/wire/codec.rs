@@ -44,8 +44,8 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
 /// # Errors
 /// Bytes that are not an encoding of `T`, or that go on after it.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-    let (value, read) = bincode::serde::decode_from_slice(bytes, LAYOUT)
-        .map_err(|e| CodecError(e.to_string()))?;
+    let (value, read) =
+        bincode::serde::decode_from_slice(bytes, LAYOUT).map_err(|e| CodecError(e.to_string()))?;
     if read == bytes.len() {
         Ok(value)
     } else {
@@ -67,7 +67,16 @@ mod tests {
 
     #[test]
     fn the_layout_is_pinned_by_golden_bytes() {
-        let value = (1u32, -2i64, true, Kind::With { a: 3, b: Some("hi".into()) }, vec![7u8, 8]);
+        let value = (
+            1u32,
+            -2i64,
+            true,
+            Kind::With {
+                a: 3,
+                b: Some("hi".into()),
+            },
+            vec![7u8, 8],
+        );
         let golden = [
             1, 0, 0, 0, // u32
             0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, // i64
@@ -76,7 +85,10 @@ mod tests {
             2, 0, 0, 0, 0, 0, 0, 0, 7, 8, // sequence
         ];
         assert_eq!(encode(&value).unwrap(), golden);
-        assert_eq!(decode::<(u32, i64, bool, Kind, Vec<u8>)>(&golden).unwrap(), value);
+        assert_eq!(
+            decode::<(u32, i64, bool, Kind, Vec<u8>)>(&golden).unwrap(),
+            value
+        );
         assert_eq!(encode(&Kind::Plain).unwrap(), [0; 4]);
     }
 
@@ -89,6 +101,9 @@ mod tests {
 
     #[test]
     fn trailing_bytes_are_an_error() {
-        assert_eq!(decode::<u8>(&[1, 2]), Err(CodecError("1 bytes too many".into())));
+        assert_eq!(
+            decode::<u8>(&[1, 2]),
+            Err(CodecError("1 bytes too many".into()))
+        );
     }
 }

@@ -46,7 +46,9 @@ pub(super) fn write(
         bytes.extend(moment.iter().flat_map(|value| value.to_le_bytes()));
     }
     bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(io("writing", &path))?;
+    file.write_all(&bytes)
+        .and_then(|()| file.sync_all())
+        .map_err(io("writing", &path))?;
     let fresh = folder.join("latest.new");
     let line = format!("{} {} {name}\n", progress.warmup, progress.version);
     fs::write(&fresh, line).map_err(io("writing", &fresh))?;
@@ -57,7 +59,9 @@ pub(super) fn write(
 
 /// Older checkpoints are of no use to the run; one that cannot be removed does no harm.
 fn remove_others(folder: &Path, keep: &str) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
@@ -77,8 +81,16 @@ pub(super) fn latest(folder: &Path) -> Result<Option<(Progress, PathBuf)>, Failu
     };
     let mut words = text.split_whitespace();
     let broken = || Failure::error(format!("{} is broken; remove the folder", path.display()));
-    let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or_else(broken);
-    let progress = Progress { warmup: number()?, version: number()? };
+    let mut number = || {
+        words
+            .next()
+            .and_then(|word| word.parse().ok())
+            .ok_or_else(broken)
+    };
+    let progress = Progress {
+        warmup: number()?,
+        version: number()?,
+    };
     let name = words.next().ok_or_else(broken)?;
     Ok(Some((progress, folder.join(name))))
 }
@@ -87,8 +99,8 @@ pub(super) fn latest(folder: &Path) -> Result<Option<(Progress, PathBuf)>, Failu
 pub(super) fn read(target: &Path) -> Result<(LoadedModel, OptimizerState), Failure> {
     let model = load_directory(&target.join(MODEL)).map_err(Failure::error)?;
     let path = target.join(OPTIMIZER);
-    let bytes = fs::read(&path)
-        .map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
+    let bytes =
+        fs::read(&path).map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
     let broken = || Failure::error(format!("{} is truncated or corrupt", path.display()));
     let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(broken)?;
     if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
@@ -96,7 +108,12 @@ pub(super) fn read(target: &Path) -> Result<(LoadedModel, OptimizerState), Failu
     }
     let (step, body) = body.split_first_chunk::<8>().ok_or_else(broken)?;
     let (count, body) = body.split_first_chunk::<8>().ok_or_else(broken)?;
-    let values: Vec<f32> = body.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
+    let values: Vec<f32> = body
+        .as_chunks()
+        .0
+        .iter()
+        .map(|four| f32::from_le_bytes(*four))
+        .collect();
     let count = usize::try_from(u64::from_le_bytes(*count)).map_err(Failure::error)?;
     if values.len() != count * 2 {
         return Err(broken());

@@ -27,7 +27,8 @@ impl ComputeSpec {
             max_tokens: self.context,
             ..GeneratorConfig::default()
         };
-        Generator::new(Cpu::new(self.threads), self.architecture()?, options).map_err(Failure::error)
+        Generator::new(Cpu::new(self.threads), self.architecture()?, options)
+            .map_err(Failure::error)
     }
 }
 
@@ -65,9 +66,14 @@ impl RolloutEngine for Rollout {
     fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
         let (values, rest) = weights.as_chunks::<4>();
         if !rest.is_empty() {
-            return Err(Failure::error("the weights are not whole numbers of 4 bytes"));
+            return Err(Failure::error(
+                "the weights are not whole numbers of 4 bytes",
+            ));
         }
-        let flat: Vec<f32> = values.iter().map(|four| f32::from_le_bytes(*four)).collect();
+        let flat: Vec<f32> = values
+            .iter()
+            .map(|four| f32::from_le_bytes(*four))
+            .collect();
         self.generator.load_flat(&flat).map_err(Failure::error)
     }
 
@@ -128,7 +134,11 @@ impl Sampler {
     /// # Errors
     /// The model's description is wrong.
     pub fn greedy(spec: &ComputeSpec) -> Result<Self, Failure> {
-        let sampling = Sampling { temperature: 0.0, top_p: 1.0, ..spec.sampling };
+        let sampling = Sampling {
+            temperature: 0.0,
+            top_p: 1.0,
+            ..spec.sampling
+        };
         Self::new(spec, sampling)
     }
 
@@ -137,7 +147,11 @@ impl Sampler {
     /// # Errors
     /// The model's description is wrong.
     pub fn new(spec: &ComputeSpec, sampling: Sampling) -> Result<Self, Failure> {
-        Ok(Self { generator: spec.generator()?, sampling, stop: spec.tokenizer.eos() })
+        Ok(Self {
+            generator: spec.generator()?,
+            sampling,
+            stop: spec.tokenizer.eos(),
+        })
     }
 
     /// A sampler of a model that is described by hand.
@@ -152,9 +166,17 @@ impl Sampler {
         slots: usize,
         context: usize,
     ) -> Result<Self, Failure> {
-        let options = GeneratorConfig { slots, max_tokens: context, ..GeneratorConfig::default() };
+        let options = GeneratorConfig {
+            slots,
+            max_tokens: context,
+            ..GeneratorConfig::default()
+        };
         let generator = Generator::new(cpu, config, options).map_err(Failure::error)?;
-        Ok(Self { generator, sampling, stop })
+        Ok(Self {
+            generator,
+            sampling,
+            stop,
+        })
     }
 
     /// Takes weights in the order of the model's layout.

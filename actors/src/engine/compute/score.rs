@@ -25,18 +25,32 @@ impl Reference {
     /// The model cannot be made or loaded.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
         let saved = ModelSource::Load(spec.base.clone());
-        let source = if spec.base.exists() { &saved } else { &spec.source };
-        Ok(Self { scorer: Scorer::new(spec.model(source, false)?) })
+        let source = if spec.base.exists() {
+            &saved
+        } else {
+            &spec.source
+        };
+        Ok(Self {
+            scorer: Scorer::new(spec.model(source, false)?),
+        })
     }
 }
 
 /// The rows of a batch: tokens and length of the prompt.
 fn rows(batch: &Batch) -> Vec<(Vec<u32>, usize)> {
-    batch.trajectories.iter().map(|t| (tokens_of(t), t.prompt.len())).collect()
+    batch
+        .trajectories
+        .iter()
+        .map(|t| (tokens_of(t), t.prompt.len()))
+        .collect()
 }
 
 fn response_lengths(batch: &Batch) -> Vec<usize> {
-    batch.trajectories.iter().map(|t| t.response.len()).collect()
+    batch
+        .trajectories
+        .iter()
+        .map(|t| t.response.len())
+        .collect()
 }
 
 /// Cuts numbers per token into sequences.
@@ -90,8 +104,15 @@ impl Critic {
     /// The model cannot be made or loaded.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
         let model = spec.model(&spec.source, true)?;
-        let config = TrainConfig { lr: spec.critic_lr, weight_decay: 0.0, ..TrainConfig::default() };
-        Ok(Self { optimizer: Optimizer::new(model, config), context: spec.context })
+        let config = TrainConfig {
+            lr: spec.critic_lr,
+            weight_decay: 0.0,
+            ..TrainConfig::default()
+        };
+        Ok(Self {
+            optimizer: Optimizer::new(model, config),
+            context: spec.context,
+        })
     }
 }
 
@@ -109,7 +130,10 @@ impl ScoreEngine for Critic {
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
         let (rows, lengths) = (rows(batch), response_lengths(batch));
         let totals = Totals::of(&lengths);
-        let objective = ValueObjective { clip: None, ..ValueObjective::default() };
+        let objective = ValueObjective {
+            clip: None,
+            ..ValueObjective::default()
+        };
         let mut total = 0.0;
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let micro = pack(&rows[range.clone()])?;
@@ -146,17 +170,26 @@ impl ScoreEngine for Critic {
         let model = self.optimizer.model();
         let loaded = export(model, model.flat(), self.context);
         let state = self.optimizer.optimizer_state();
-        let progress = Progress { warmup: 0, version: state.step };
+        let progress = Progress {
+            warmup: 0,
+            version: state.step,
+        };
         checkpoint::write(folder, &progress, &loaded, None, &state)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<(), Failure> {
-        let Some((_, target)) = checkpoint::latest(folder)? else { return Ok(()) };
+        let Some((_, target)) = checkpoint::latest(folder)? else {
+            return Ok(());
+        };
         let (loaded, state) = checkpoint::read(&target)?;
         for (name, tensor) in &loaded.tensors {
             let model = self.optimizer.model_mut();
-            model.load_tensor(name, &tensor.values).map_err(Failure::error)?;
+            model
+                .load_tensor(name, &tensor.values)
+                .map_err(Failure::error)?;
         }
-        self.optimizer.load_optimizer_state(&state).map_err(Failure::error)
+        self.optimizer
+            .load_optimizer_state(&state)
+            .map_err(Failure::error)
     }
 }

@@ -28,7 +28,9 @@ pub struct Trainer {
 
 impl std::fmt::Debug for Trainer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trainer").field("reinforcing", &self.reinforcing).finish_non_exhaustive()
+        f.debug_struct("Trainer")
+            .field("reinforcing", &self.reinforcing)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,14 +77,26 @@ impl Trainer {
         }
         let model = self.optimizer.model();
         let loaded = export(model, &model.to_flat(), self.spec.context);
-        save(&self.spec.base, &loaded, StoredType::F32, Some(&self.spec.tokenizer))
-            .map_err(Failure::error)
+        save(
+            &self.spec.base,
+            &loaded,
+            StoredType::F32,
+            Some(&self.spec.tokenizer),
+        )
+        .map_err(Failure::error)
     }
 
     fn pass(&mut self, batch: &Batch, signals: &Signals) -> Result<(f64, PolicyMetrics), Failure> {
-        let rows: Vec<(Vec<u32>, usize)> =
-            batch.trajectories.iter().map(|t| (tokens_of(t), t.prompt.len())).collect();
-        let lengths: Vec<usize> = batch.trajectories.iter().map(|t| t.response.len()).collect();
+        let rows: Vec<(Vec<u32>, usize)> = batch
+            .trajectories
+            .iter()
+            .map(|t| (tokens_of(t), t.prompt.len()))
+            .collect();
+        let lengths: Vec<usize> = batch
+            .trajectories
+            .iter()
+            .map(|t| t.response.len())
+            .collect();
         let totals = Totals::of(&lengths);
         let objective = self.spec.objective;
         let (mut loss, mut metrics) = (0.0, PolicyMetrics::default());
@@ -97,8 +111,8 @@ impl Trainer {
                 .flat_map(|t| t.log_probs.iter().copied())
                 .collect();
             let advantages = signals.advantages[range.clone()].concat();
-            let reference = (!signals.reference.is_empty())
-                .then(|| signals.reference[range.clone()].concat());
+            let reference =
+                (!signals.reference.is_empty()).then(|| signals.reference[range.clone()].concat());
             let mut problem = None;
             let mut evaluate = |scores: &TokenScores, gradients: &mut TokenGradients| {
                 let inputs = PolicyBatch {
@@ -142,7 +156,15 @@ fn warmup_config(spec: &ComputeSpec) -> TrainConfig {
 }
 
 fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
-    TrainConfig { lr: spec.lr, weight_decay: 0.0, ..TrainConfig::default() }
+    // Adam's first steps, with moments of hardly any samples, move as far as later ones with good
+    // ones: the rate grows over them, or they undo what the supervised steps have learnt.
+    TrainConfig {
+        lr: spec.lr,
+        warmup: 10,
+        beta2: 0.99,
+        weight_decay: 0.0,
+        ..TrainConfig::default()
+    }
 }
 
 impl TrainEngine for Trainer {
@@ -159,7 +181,10 @@ impl TrainEngine for Trainer {
             tokens.push(self.spec.tokenizer.eos());
             rows.push((tokens, prompt));
         }
-        let predicted: usize = rows.iter().map(|(tokens, prompt)| tokens.len() - prompt).sum();
+        let predicted: usize = rows
+            .iter()
+            .map(|(tokens, prompt)| tokens.len() - prompt)
+            .sum();
         let mut loss = 0.0;
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let micro = pack(&rows[range])?;
@@ -169,7 +194,12 @@ impl TrainEngine for Trainer {
         let update = self.optimizer.apply(1.0);
         let tokens = rows.iter().map(|row| row.0.len() as u64).sum();
         let grad_norm = f64::from(update.grad_norm);
-        Ok(StepStats { loss, grad_norm, tokens, ..StepStats::default() })
+        Ok(StepStats {
+            loss,
+            grad_norm,
+            tokens,
+            ..StepStats::default()
+        })
     }
 
     fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure> {
@@ -185,7 +215,11 @@ impl TrainEngine for Trainer {
                 loss,
                 grad_norm: f64::from(update.grad_norm),
                 tokens: stats.tokens
-                    + batch.trajectories.iter().map(|t| tokens_of(t).len() as u64).sum::<u64>(),
+                    + batch
+                        .trajectories
+                        .iter()
+                        .map(|t| tokens_of(t).len() as u64)
+                        .sum::<u64>(),
                 entropy: metrics.entropy,
                 approximate_kl: metrics.approximate_kl,
                 clip_fraction: metrics.clip_fraction(),
@@ -233,22 +267,34 @@ impl TrainEngine for Trainer {
         let model = self.optimizer.model();
         let loaded = export(model, &model.to_flat(), self.spec.context);
         let state = self.optimizer.optimizer_state();
-        checkpoint::write(folder, progress, &loaded, Some(&self.spec.tokenizer), &state)
+        checkpoint::write(
+            folder,
+            progress,
+            &loaded,
+            Some(&self.spec.tokenizer),
+            &state,
+        )
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure> {
-        let Some((progress, target)) = checkpoint::latest(folder)? else { return Ok(None) };
+        let Some((progress, target)) = checkpoint::latest(folder)? else {
+            return Ok(None);
+        };
         let (loaded, state) = checkpoint::read(&target)?;
         if progress.version > 0 {
             self.begin_reinforcement()?;
         }
         for (name, tensor) in &loaded.tensors {
             let model = self.optimizer.model_mut();
-            model.load_tensor(name, &tensor.values).map_err(Failure::error)?;
+            model
+                .load_tensor(name, &tensor.values)
+                .map_err(Failure::error)?;
         }
         // The step that begins the reinforcement starts with fresh moments anyway.
         if progress.version > 0 || progress.warmup < self.spec.warmup_steps {
-            self.optimizer.load_optimizer_state(&state).map_err(Failure::error)?;
+            self.optimizer
+                .load_optimizer_state(&state)
+                .map_err(Failure::error)?;
         }
         Ok(Some(progress))
     }
@@ -264,11 +310,12 @@ pub(super) fn evaluate(
     task: &dyn Task,
     problems: usize,
 ) -> Result<EvalStats, Failure> {
-    let count = task.problem_count(Split::HeldOut).map_or(problems as u64, |most| {
-        most.min(problems as u64)
-    });
-    let problems: Vec<_> =
-        (0..count).map(|index| task.problem(spec.seed, Split::HeldOut, index)).collect();
+    let count = task
+        .problem_count(Split::HeldOut)
+        .map_or(problems as u64, |most| most.min(problems as u64));
+    let problems: Vec<_> = (0..count)
+        .map(|index| task.problem(spec.seed, Split::HeldOut, index))
+        .collect();
     let prompts = problems
         .iter()
         .map(|problem| spec.prompt(task.style(), &problem.prompt))
@@ -279,5 +326,8 @@ pub(super) fn evaluate(
         let text = spec.tokenizer.decode(tokens).map_err(Failure::error)?;
         correct += u64::from(task.reward(problem, &text).correct);
     }
-    Ok(EvalStats { problems: count, correct })
+    Ok(EvalStats {
+        problems: count,
+        correct,
+    })
 }

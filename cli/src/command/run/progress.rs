@@ -63,7 +63,10 @@ impl Display {
                     100.0 * stats.accuracy()
                 ));
             }
-            Report::Resumed { incarnation, progress } => {
+            Report::Resumed {
+                incarnation,
+                progress,
+            } => {
                 self.resumed += u32::from(*incarnation > 1);
                 self.note(&format!(
                     "the trainer goes on from its checkpoint: supervised step {}, step {} (life {incarnation})",
@@ -114,9 +117,16 @@ impl Display {
     }
 
     fn tokens_per_second(&self) -> f64 {
-        let Some(begun) = self.reinforcing else { return 0.0 };
+        let Some(begun) = self.reinforcing else {
+            return 0.0;
+        };
         // The first step's tokens were made before its report.
-        let tokens: u64 = self.reports.iter().skip(1).map(|step| step.response_tokens).sum();
+        let tokens: u64 = self
+            .reports
+            .iter()
+            .skip(1)
+            .map(|step| step.response_tokens)
+            .sum();
         tokens as f64 / Clock::now().since(begun).as_secs_f64().max(1e-3)
     }
 
@@ -139,26 +149,55 @@ impl Display {
         if let (Some((_, first)), Some((_, last))) =
             (self.evaluations.first(), self.evaluations.last())
         {
-            rows.push(vec!["held-out right, before".to_owned(), percent(first.accuracy())]);
-            rows.push(vec!["held-out right, after".to_owned(), percent(last.accuracy())]);
+            rows.push(vec![
+                "held-out right, before".to_owned(),
+                percent(first.accuracy()),
+            ]);
+            rows.push(vec![
+                "held-out right, after".to_owned(),
+                percent(last.accuracy()),
+            ]);
         }
         let window = |reports: &[StepReport]| {
             let sum: f64 = reports.iter().map(|step| step.reward).sum();
             format!("{:.3}", sum / reports.len().max(1) as f64)
         };
         let count = self.reports.len();
-        let stale = self.reports.iter().map(|step| step.staleness_max).max().unwrap_or(0);
-        rows.push(vec!["reward, first steps".to_owned(), window(&self.reports[..count.min(WINDOW)])]);
+        let stale = self
+            .reports
+            .iter()
+            .map(|step| step.staleness_max)
+            .max()
+            .unwrap_or(0);
+        rows.push(vec![
+            "reward, first steps".to_owned(),
+            window(&self.reports[..count.min(WINDOW)]),
+        ]);
         rows.push(vec![
             "reward, last steps".to_owned(),
             window(&self.reports[count.saturating_sub(WINDOW)..]),
         ]);
-        rows.push(vec!["response tokens/s".to_owned(), format!("{:.0}", self.tokens_per_second())]);
-        rows.push(vec!["largest staleness, steps".to_owned(), stale.to_string()]);
+        rows.push(vec![
+            "response tokens/s".to_owned(),
+            format!("{:.0}", self.tokens_per_second()),
+        ]);
+        rows.push(vec![
+            "largest staleness, steps".to_owned(),
+            stale.to_string(),
+        ]);
         rows.push(vec!["trajectories".to_owned(), counts.accepted.to_string()]);
-        rows.push(vec!["ordered again after a loss".to_owned(), counts.reordered.to_string()]);
-        rows.push(vec!["refused as duplicates".to_owned(), counts.duplicates.to_string()]);
-        rows.push(vec!["trainer lives lost".to_owned(), self.resumed.to_string()]);
+        rows.push(vec![
+            "ordered again after a loss".to_owned(),
+            counts.reordered.to_string(),
+        ]);
+        rows.push(vec![
+            "refused as duplicates".to_owned(),
+            counts.duplicates.to_string(),
+        ]);
+        rows.push(vec![
+            "trainer lives lost".to_owned(),
+            self.resumed.to_string(),
+        ]);
         let seconds = Clock::now().since(self.begun).as_secs_f64();
         rows.push(vec!["seconds".to_owned(), format!("{seconds:.0}")]);
         print::table(&["", "value"], &rows);

@@ -30,7 +30,13 @@ pub(super) enum Taken {
 
 impl Plan {
     pub(super) fn new(chunks: u64) -> Self {
-        Self { chunks, next: 0, left: chunks, flying: HashSet::new(), tries: HashMap::new() }
+        Self {
+            chunks,
+            next: 0,
+            left: chunks,
+            flying: HashSet::new(),
+            tries: HashMap::new(),
+        }
     }
 
     pub(super) const fn is_complete(&self) -> bool {
@@ -61,7 +67,11 @@ impl Plan {
         }
         let tries = self.tries.entry(index).or_default();
         *tries += 1;
-        if *tries < TRIES_MAX { Taken::Again } else { Taken::TooBad }
+        if *tries < TRIES_MAX {
+            Taken::Again
+        } else {
+            Taken::TooBad
+        }
     }
 }
 
@@ -113,7 +123,10 @@ mod tests {
         let mut plan = Plan::new(1);
         plan.ask();
         let outcomes: Vec<_> = (0..TRIES_MAX).map(|_| plan.take(0, false)).collect();
-        assert_eq!(outcomes[..outcomes.len() - 1], [Taken::Again; TRIES_MAX as usize - 1]);
+        assert_eq!(
+            outcomes[..outcomes.len() - 1],
+            [Taken::Again; TRIES_MAX as usize - 1]
+        );
         assert_eq!(outcomes.last(), Some(&Taken::TooBad));
     }
 }

@@ -1,0 +1,109 @@
+//! Reinforcement learning in a few seconds: a tiny transformer, two rollout processes, a trainer, a
+//! relay. Supervised steps teach it the form of sums, reward alone makes it better.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use odeon_actors::engine::EngineSpec;
+use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling};
+use odeon_actors::rl::critic::Critic;
+use odeon_actors::rl::reference::Reference;
+use odeon_actors::rl::relay::Relay;
+use odeon_actors::rl::report::{Monitor, Report};
+use odeon_actors::rl::reward::Reward;
+use odeon_actors::rl::rollout::Rollout;
+use odeon_actors::rl::run::{Run, RunPlan};
+use odeon_actors::rl::store::{SampleStore, StoreArgs};
+use odeon_actors::rl::trainer::Trainer;
+use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::objective::PolicyObjective;
+use odeon_algorithms::task::{SumsConfig, TaskSpec};
+use odeon_algorithms::tokenizer::Tokenizer;
+
+fn plan(folder: &Path) -> RunPlan {
+    let tokenizer = Tokenizer::arithmetic();
+    let task = TaskSpec::Sums(SumsConfig {
+        operands_min: 2,
+        operands_max: 3,
+        digits_max: 1,
+        ..SumsConfig::default()
+    });
+    let model = ModelConfig {
+        vocab: tokenizer.vocabulary(),
+        dim: 64,
+        layers: 2,
+        head_dim: 16,
+        ffn: 172,
+        ..ModelConfig::default()
+    };
+    let spec = ComputeSpec {
+        source: ModelSource::Fresh(model),
+        tokenizer: tokenizer.clone(),
+        task: task.clone(),
+        seed: 3,
+        threads: 1,
+        context: 24,
+        lora_rank: 0,
+        warmup_batch: 64,
+        warmup_steps: 100,
+        warmup_lr: 3e-3,
+        lr: 1e-3,
+        critic_lr: 1e-3,
+        epochs: 1,
+        objective: PolicyObjective::default(),
+        sampling: Sampling { temperature: 1.0, top_p: 1.0, response_max: 4 },
+        slots: 64,
+        base: folder.join("base"),
+    };
+    let engine = EngineSpec::Compute(Box::new(spec));
+    RunPlan {
+        store: StoreArgs {
+            task,
+            seed: 3,
+            tokenizer,
+            group_size: 8,
+            groups_per_batch: 16,
+            staleness_max: 1,
+            trained: 0,
+        },
+        rollout_engine: engine.clone(),
+        trainer_engine: engine,
+        rollouts: 2,
+        critic: false,
+        reference: false,
+        warmup: 100,
+        steps: 60,
+        checkpoint_every: 60,
+        checkpoint: folder.join("checkpoint"),
+        eval_problems: 100,
+        eval_every: 0,
+        gamma: 1.0,
+        lambda: 0.95,
+    }
+}
+
+fn main() -> Result<()> {
+    let job =
+        odeon::job![Critic, Monitor, Reference, Relay, Reward, Rollout, SampleStore, Trainer];
+    job.run(async |system| {
+        let folder = std::env::temp_dir().join(format!("odeon-rl-tiny-{}", std::process::id()));
+        let mut run = Run::start(&system, plan(&folder)).await?;
+        let mut rewards = vec![];
+        loop {
+            match run.reports.recv().await.context("the run has lost its monitor")? {
+                Report::Step(step) => rewards.push(step.reward),
+                Report::Evaluated { version, stats } => {
+                    println!("step {version}: {:.0} % right", 100.0 * stats.accuracy());
+                }
+                Report::Finished(_) => break,
+                _ => {}
+            }
+        }
+        std::fs::remove_dir_all(&folder)?;
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        let (first, last) = (mean(&rewards[..10]), mean(&rewards[rewards.len() - 10..]));
+        println!("reward of sampled answers: {first:.2} at first, {last:.2} at last");
+        ensure!(last > first, "the reward did not rise");
+        Ok(())
+    })
+}

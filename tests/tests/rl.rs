@@ -1,0 +1,174 @@
+//! The reinforcement-learning graph with scripted engines: kills in the middle of a run change
+//! nothing about what is counted.
+
+use std::time::Duration;
+
+use odeon::{Clock, System, WorkerCommand, WorkerMode};
+use odeon_actors::engine::EngineSpec;
+use odeon_actors::engine::scripted::Script;
+use odeon_actors::rl::critic::Critic;
+use odeon_actors::rl::reference::Reference;
+use odeon_actors::rl::relay::Relay;
+use odeon_actors::rl::report::{Monitor, Report, StepReport};
+use odeon_actors::rl::reward::Reward;
+use odeon_actors::rl::rollout::Rollout;
+use odeon_actors::rl::run::{Run, RunPlan};
+use odeon_actors::rl::store::{Count, SampleStore, StoreArgs};
+use odeon_actors::rl::trainer::Trainer;
+use odeon_algorithms::task::{SumsConfig, TaskSpec};
+use odeon_algorithms::tokenizer::Tokenizer;
+
+#[test]
+fn worker_entry() {
+    odeon::job![
+        Critic,
+        Monitor,
+        Reference,
+        Relay,
+        Reward,
+        Rollout,
+        SampleStore,
+        Trainer
+    ]
+    .serve_if_worker();
+}
+
+const STEPS: u64 = 24;
+const GROUPS: usize = 4;
+const GROUP_SIZE: u32 = 4;
+
+fn plan(checkpoint: &std::path::Path, staleness_max: u64, critic: bool) -> RunPlan {
+    let script = Script {
+        train: Duration::from_millis(3),
+        token: Duration::from_micros(200),
+        response: 3,
+        slots: 8,
+    };
+    let engine = EngineSpec::Scripted(script);
+    RunPlan {
+        store: StoreArgs {
+            task: TaskSpec::Sums(SumsConfig::default()),
+            seed: 1,
+            tokenizer: Tokenizer::arithmetic(),
+            group_size: GROUP_SIZE,
+            groups_per_batch: GROUPS,
+            staleness_max,
+            trained: 0,
+        },
+        rollout_engine: engine.clone(),
+        trainer_engine: engine,
+        rollouts: 2,
+        critic,
+        reference: critic,
+        warmup: 20,
+        steps: STEPS,
+        checkpoint_every: 4,
+        checkpoint: checkpoint.to_owned(),
+        eval_problems: 10,
+        eval_every: 0,
+        gamma: 1.0,
+        lambda: 0.95,
+    }
+}
+
+/// Runs to the end; after the step `at`, `disturb` may do harm once.
+async fn run(
+    name: &str,
+    staleness_max: u64,
+    critic: bool,
+    at: u64,
+    role: Option<&str>,
+) -> Vec<StepReport> {
+    let folder = std::env::temp_dir().join(format!("odeon-rl-{}-{name}", std::process::id()));
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
+    let system = System::builder()
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap();
+    let mut run = Run::start(&system, plan(&folder, staleness_max, critic))
+        .await
+        .unwrap();
+    let mut steps = vec![];
+    let mut harmed = false;
+    let following = async {
+        loop {
+            let report = run.reports.recv().await.expect("the monitor lives");
+            match report {
+                Report::Step(step) => {
+                    if step.version >= at
+                        && !harmed
+                        && let Some(role) = role
+                    {
+                        harmed = true;
+                        let (_, _, process) = run
+                            .roles()
+                            .find(|(known, ..)| known == role)
+                            .expect("a role");
+                        assert!(system.kill_worker(process.expect("it runs")));
+                    }
+                    steps.push(step);
+                }
+                Report::Finished(progress) => {
+                    assert_eq!(progress.version, STEPS);
+                    break;
+                }
+                _ => {}
+            }
+        }
+    };
+    Clock::timeout(Duration::from_secs(120), following)
+        .await
+        .expect("the run ends");
+    let counts = run.store.ask(Count).await.unwrap();
+    let needed = STEPS * GROUPS as u64 * u64::from(GROUP_SIZE);
+    assert!(counts.accepted >= needed, "{counts:?}");
+    system.shutdown().await;
+    std::fs::remove_dir_all(&folder).unwrap();
+    steps
+}
+
+/// Each version is made once, or made again from the same batch after a checkpoint.
+fn check(steps: &[StepReport], staleness_max: u64) {
+    let versions: std::collections::BTreeSet<u64> = steps.iter().map(|s| s.version).collect();
+    assert_eq!(versions.len() as u64, STEPS);
+    for step in steps {
+        assert!(step.staleness_max <= staleness_max, "{step:?}");
+        let same = steps.iter().filter(|other| other.version == step.version);
+        for other in same {
+            assert_eq!(
+                other.response_tokens, step.response_tokens,
+                "another batch for a step"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_synchronous_run_has_no_staleness() {
+    check(&run("sync", 0, false, 0, None).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ppo_runs_with_critic_and_reference() {
+    check(&run("ppo", 2, true, 0, None).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_rollout_does_not_stop_the_run() {
+    check(&run("rollout", 2, false, 6, Some("rollout-0")).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_relay_does_not_stop_the_run() {
+    check(&run("relay", 2, false, 6, Some("relay")).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_trainer_goes_on_from_its_checkpoint() {
+    let steps = run("trainer", 2, false, 6, Some("trainer")).await;
+    check(&steps, 2);
+}
