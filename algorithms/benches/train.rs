@@ -1,6 +1,7 @@
 //! Training and sampling speed of two small models, beside PyTorch where it is installed.
 //!
-//! `cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--only tiny:train] [--no-peer]`
+//! `cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--only
+//! tiny:train] [--no-peer]`
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its numbers")]
 
@@ -59,21 +60,23 @@ fn main() {
     };
     let threads = number("--threads", 2.0) as usize;
     let budget = Duration::from_secs_f64(number("--seconds", 5.0));
+    let only = args
+        .iter()
+        .position(|a| a == "--only")
+        .and_then(|i| args.get(i + 1));
+    let measures: [(&str, Measure); 2] = [("train", train), ("sample", sample)];
     for case in cases() {
-        report(
-            "odeon",
-            case.name,
-            "train",
-            threads,
-            &train(&case, threads, budget),
-        );
-        report(
-            "odeon",
-            case.name,
-            "sample",
-            threads,
-            &sample(&case, threads, budget),
-        );
+        for (what, measure) in measures {
+            if only.is_none_or(|only| *only == format!("{}:{what}", case.name)) {
+                report(
+                    "odeon",
+                    case.name,
+                    what,
+                    threads,
+                    &measure(&case, threads, budget),
+                );
+            }
+        }
     }
     if args.iter().any(|a| a == "--no-peer") {
         return;

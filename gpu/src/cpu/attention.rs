@@ -172,7 +172,8 @@ fn backward_head(
                     };
                     product(Parallelism::None, call, dscores, k, dq);
                     for i in 0..rows {
-                        // SAFETY: these elements belong to this row and query head, so to this task.
+                        // SAFETY: these elements belong to this row and query head, so to this
+                        // task.
                         let row = unsafe { dqkv.slice((first + i) * width + head * dim, dim) };
                         row.copy_from_slice(&dq[i * dim..][..dim]);
                     }
