@@ -85,7 +85,8 @@ async fn story(system: System) -> anyhow::Result<()> {
         workers.slice(at!(dp = 1)).gather(Name).await?
     );
 
-    // The line y = 3x - 1, sixteen points. Each data-parallel rank gets a quarter, its peers the same.
+    // The line y = 3x - 1, sixteen points. Each data-parallel rank gets a quarter, its peers the
+    // same.
     let line = |i: i32| (f64::from(i) / 8.0, 3.0 * f64::from(i) / 8.0 - 1.0);
     let quarters = (0..4).map(|q| Load {
         rows: (0..4).map(|i| line(4 * q + i)).collect(),

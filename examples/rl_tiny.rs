@@ -51,7 +51,11 @@ fn plan(folder: &Path) -> RunPlan {
         critic_lr: 1e-3,
         epochs: 1,
         objective: PolicyObjective::default(),
-        sampling: Sampling { temperature: 1.0, top_p: 1.0, response_max: 4 },
+        sampling: Sampling {
+            temperature: 1.0,
+            top_p: 1.0,
+            response_max: 4,
+        },
         slots: 64,
         base: folder.join("base"),
     };
@@ -83,14 +87,27 @@ fn plan(folder: &Path) -> RunPlan {
 }
 
 fn main() -> Result<()> {
-    let job =
-        odeon::job![Critic, Monitor, Reference, Relay, Reward, Rollout, SampleStore, Trainer];
+    let job = odeon::job![
+        Critic,
+        Monitor,
+        Reference,
+        Relay,
+        Reward,
+        Rollout,
+        SampleStore,
+        Trainer
+    ];
     job.run(async |system| {
         let folder = std::env::temp_dir().join(format!("odeon-rl-tiny-{}", std::process::id()));
         let mut run = Run::start(&system, plan(&folder)).await?;
         let mut rewards = vec![];
         loop {
-            match run.reports.recv().await.context("the run has lost its monitor")? {
+            match run
+                .reports
+                .recv()
+                .await
+                .context("the run has lost its monitor")?
+            {
                 Report::Step(step) => rewards.push(step.reward),
                 Report::Evaluated { version, stats } => {
                     println!("step {version}: {:.0} % right", 100.0 * stats.accuracy());

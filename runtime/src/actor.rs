@@ -121,7 +121,8 @@ impl<A: Actor> Context<A> {
         Spawn::new(self.engine(), self.cell.id, A::supervision(), args)
     }
 
-    /// Tells this actor a [`Down`] when the target's present incarnation ends, at once if it is gone.
+    /// Tells this actor a [`Down`] when the target's present incarnation ends, at once if it is
+    /// gone.
     pub fn watch<T: ?Sized>(&self, target: Ref<T>)
     where
         A: Handler<Down>,

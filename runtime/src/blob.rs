@@ -9,9 +9,10 @@
 //!                             region in shared memory <──────────────────────────┘
 //! ```
 //!
-//! A [`Blob`] is a small handle that travels as a field of messages; the bytes never visit a mailbox.
-//! Opening it gives a [`BlobView`]: in the owner's process the bytes themselves, in other processes of
-//! its node a mapping of the same memory, on other nodes a copy that is fetched once per node.
+//! A [`Blob`] is a small handle that travels as a field of messages; the bytes never visit a
+//! mailbox. Opening it gives a [`BlobView`]: in the owner's process the bytes themselves, in other
+//! processes of its node a mapping of the same memory, on other nodes a copy that is fetched once
+//! per node.
 //!
 //! # How long a blob lives
 //!
@@ -262,8 +263,8 @@ impl Blobs {
 
     /// Gives `len` bytes to write to; their content is unspecified until written.
     ///
-    /// Takes microseconds in memory that earlier blobs have left behind. Fresh memory is faulted in on
-    /// the calling thread at some GB/s; [`Blobs::warm_up`] does it ahead and elsewhere.
+    /// Takes microseconds in memory that earlier blobs have left behind. Fresh memory is faulted in
+    /// on the calling thread at some GB/s; [`Blobs::warm_up`] does it ahead and elsewhere.
     ///
     /// # Errors
     /// [`BlobError::Quota`] or [`BlobError::Memory`]; nothing was taken.
@@ -297,8 +298,8 @@ impl Blobs {
         self.engine.blobs.stats()
     }
 
-    /// Waits until `fact` is true of the [`stats`](Self::stats): room for the next blob, or the end of
-    /// a lease.
+    /// Waits until `fact` is true of the [`stats`](Self::stats): room for the next blob, or the end
+    /// of a lease.
     pub async fn when(&self, mut fact: impl FnMut(&BlobStats) -> bool + Send) -> BlobStats {
         loop {
             let changed = self.engine.blobs.changed();
@@ -341,8 +342,8 @@ impl Shape for BlobStats {
     const SHAPE: u64 = shape::name("odeon.BlobStats");
 }
 
-/// Bytes being written: invisible to others until [`BlobWriter::seal`]. Dropped without sealing, the
-/// memory goes back.
+/// Bytes being written: invisible to others until [`BlobWriter::seal`]. Dropped without sealing,
+/// the memory goes back.
 pub struct BlobWriter {
     writer: odeon_shm::BlobWriter,
     charge: quota::Charge,

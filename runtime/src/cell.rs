@@ -20,12 +20,14 @@ use crate::wire::{Frame, Orphans};
 pub(crate) enum Control {
     /// Begin this life.
     Start(Incarnation),
-    /// End this life and no later one: a child failed beyond mending, or what the actor wraps ended.
+    /// End this life and no later one: a child failed beyond mending, or what the actor wraps
+    /// ended.
     End {
         incarnation: Incarnation,
         reason: Reason,
     },
-    /// End the present life. With `keep_mail` the mailbox waits for another; else the actor is over.
+    /// End the present life. With `keep_mail` the mailbox waits for another; else the actor is
+    /// over.
     Halt {
         reason: Reason,
         keep_mail: bool,
@@ -216,7 +218,8 @@ impl Cell {
         }
     }
 
-    /// A remote caller has given up. If its message still lies in the mailbox, it will not be handled.
+    /// A remote caller has given up. If its message still lies in the mailbox, it will not be
+    /// handled.
     pub(crate) fn withdraw(&self, from: ProcessId, call: u64) {
         let mut withdrawn = self.withdrawn.lock();
         // What is not in the mailbox any more is forgotten when that runs empty.

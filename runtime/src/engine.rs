@@ -673,8 +673,8 @@ impl Engine {
         self.requests.retain(|_, requested| requested.to != process);
         self.blobs.process_down(&exit);
         self.forget_names_of(process);
-        // Messages that were lost on the way never come back as credit. Whoever waits for some looks
-        // again.
+        // Messages that were lost on the way never come back as credit. Whoever waits for some
+        // looks again.
         self.credits.retain(|_, credit| {
             credit.close();
             false

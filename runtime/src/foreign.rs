@@ -10,8 +10,8 @@
 //! | stops itself | stops in order |
 //!
 //! A failure goes to the wrapper's supervisor, which makes both again from the arguments. A message
-//! that meets an inner actor which is gone answers [`AskError::Died`](crate::AskError::Died) with the
-//! failure.
+//! that meets an inner actor which is gone answers [`AskError::Died`](crate::AskError::Died) with
+//! the failure.
 //!
 //! The wrapper passes one message on at a time, so the order is kept, and a kameo actor that
 //! delegates its replies does not run several at once.

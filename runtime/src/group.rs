@@ -8,8 +8,8 @@
 //!    dp 1    [ 4   5   6   7 ]
 //! ```
 //!
-//! A request goes to all members before the first answer is awaited, and keeps the caller's order at
-//! each of them. An answer that is missing is an error that names its rank, unless a
+//! A request goes to all members before the first answer is awaited, and keeps the caller's order
+//! at each of them. An answer that is missing is an error that names its rank, unless a
 //! [`quorum`](Gather::quorum) is enough.
 
 mod call;
@@ -34,8 +34,8 @@ pub use mesh::{At, Coordinate, Dim, Mesh, MeshError, Rank};
 pub use reduce::{Concat, Max, Mean, Min, Reduction, Scale, Sum, Summand};
 pub use spawn::{GroupSpawnError, SpawnGroup};
 
-/// Ranked references to actors of one type. Cheap to clone, and serialisable: a group can be sent to
-/// another actor, which then addresses the same members under the same ranks.
+/// Ranked references to actors of one type. Cheap to clone, and serialisable: a group can be sent
+/// to another actor, which then addresses the same members under the same ranks.
 pub struct Group<A> {
     mesh: Mesh,
     members: Arc<[Ref<A>]>,

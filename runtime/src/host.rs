@@ -1,9 +1,9 @@
 //! Runs an actor in this process.
 //!
-//! [`Life`] is the state machine of one actor: it makes the state from the arguments, runs handlers,
-//! catches panics, obeys its supervisor, and reports how each life ended. It does not know what
-//! drives it; [`kameo_host`] puts it behind a kameo mailbox, and [`actix_host`] behind the mailbox of
-//! an actix arbiter's thread. The mailbox outlives a restart, so mail is kept.
+//! [`Life`] is the state machine of one actor: it makes the state from the arguments, runs
+//! handlers, catches panics, obeys its supervisor, and reports how each life ended. It does not
+//! know what drives it; [`kameo_host`] puts it behind a kameo mailbox, and [`actix_host`] behind
+//! the mailbox of an actix arbiter's thread. The mailbox outlives a restart, so mail is kept.
 
 mod actix_host;
 mod kameo_host;
@@ -48,7 +48,8 @@ pub enum Host {
     Actix,
 }
 
-/// A message in a mailbox. Dropping one unhandled answers its caller, so nothing is lost in silence.
+/// A message in a mailbox. Dropping one unhandled answers its caller, so nothing is lost in
+/// silence.
 pub(crate) struct Envelope<M: Message> {
     pub(crate) message: Option<M>,
     pub(crate) reply: ReplyTo<M::Reply>,
@@ -411,8 +412,8 @@ fn acknowledge(done: Option<oneshot::Sender<()>>) {
     }
 }
 
-/// Runs user code: with its surroundings, panics caught, and dropped when the supervisor ordered the
-/// end of this life and the grace is over.
+/// Runs user code: with its surroundings, panics caught, and dropped when the supervisor ordered
+/// the end of this life and the grace is over.
 async fn guarded<T>(
     cell: &Arc<Cell>,
     surroundings: Current,

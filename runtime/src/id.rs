@@ -95,8 +95,8 @@ impl<A: ?Sized> Ref<A> {
     }
 
     /// A reference that only reaches this incarnation: after a restart it answers
-    /// [`AskError::Stale`](crate::AskError::Stale). Gangs use fenced references, so that a member of
-    /// an old generation cannot talk into the new one.
+    /// [`AskError::Stale`](crate::AskError::Stale). Gangs use fenced references, so that a member
+    /// of an old generation cannot talk into the new one.
     #[must_use]
     pub const fn fenced(self, incarnation: Incarnation) -> Self {
         Self::from_id(self.id, incarnation)

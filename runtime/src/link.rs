@@ -1,14 +1,16 @@
 //! A link: frames over ordered byte streams, in both directions.
 //!
-//! A link has one byte stream, or several: for control frames, for calls and replies, for bulk. Control
-//! frames overtake waiting calls either way; calls never overtake the questions and facts that were
-//! sent before them, since those say where calls go. Over one stream that follows from its order;
-//! over two, the sender marks among the calls how much control came before ([`Frame::After`]).
+//! A link has one byte stream, or several: for control frames, for calls and replies, for bulk.
+//! Control frames overtake waiting calls either way; calls never overtake the questions and facts
+//! that were sent before them, since those say where calls go. Over one stream that follows from
+//! its order; over two, the sender marks among the calls how much control came before
+//! ([`Frame::After`]).
 //!
 //! Chunks of blobs leave when nothing else waits, from the memory they lie in.
 //!
 //! The writer batches: whatever gathers while one write is under way leaves with the next. A lone
-//! frame is written at once from the sender's own thread, which saves two thread hops of its latency.
+//! frame is written at once from the sender's own thread, which saves two thread hops of its
+//! latency.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -219,8 +221,8 @@ impl Pipe {
 }
 
 impl Link {
-    /// Queues a frame. With `alone` it is written at once if the link is idle. `false` when the link
-    /// is closed.
+    /// Queues a frame. With `alone` it is written at once if the link is idle. `false` when the
+    /// link is closed.
     pub(crate) fn push(&self, frame: &Frame, alone: bool) -> bool {
         if self.is_closed() {
             return false;

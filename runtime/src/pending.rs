@@ -1,5 +1,5 @@
-//! Requests that wait for an answer. Answers, deadlines, cancellation and the loss of a link all end
-//! at the pending entry, whichever comes first.
+//! Requests that wait for an answer. Answers, deadlines, cancellation and the loss of a link all
+//! end at the pending entry, whichever comes first.
 //!
 //! The key of an entry is the call's id on the wire. One sweep looks at all deadlines; a timer for
 //! each ask would cost more than the ask.

@@ -2,8 +2,8 @@
 //! stream each for control frames, for calls and replies, and for bulk.
 //!
 //! Both sides may dial, also at the same time. The one with the smaller process id leads: it opens
-//! the streams for calls and bulk, whose first frame says that this connection is the link; an empty stream says
-//! that the connection is one too many. Unreliable datagrams are never used.
+//! the streams for calls and bulk, whose first frame says that this connection is the link; an
+//! empty stream says that the connection is one too many. Unreliable datagrams are never used.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -32,8 +32,9 @@ use crate::link::{self, Greeted, Link};
 use crate::security::{self, CLUSTER_NAME, NodeIdentity};
 use crate::wire::Frame;
 
-/// The largest UDP payload. With segmentation offload ten packets leave in one call, and ten of them
-/// must stay under 65,535 bytes: above, the kernel refuses and the connection hangs in silence.
+/// The largest UDP payload. With segmentation offload ten packets leave in one call, and ten of
+/// them must stay under 65,535 bytes: above, the kernel refuses and the connection hangs in
+/// silence.
 const PAYLOAD_BYTES_MAX: u16 = 6500;
 
 /// The socket's buffers. With the usual 208 KiB a receiver overflows even on the loopback device.

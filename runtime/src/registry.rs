@@ -1,7 +1,7 @@
 //! The table of actor types and their remotely callable methods.
 //!
-//! [`register!`](crate::register) lists an actor's messages; [`job!`](crate::job) lists the actors of
-//! a binary, so that none silently vanishes from it and a worker can host every one.
+//! [`register!`](crate::register) lists an actor's messages; [`job!`](crate::job) lists the actors
+//! of a binary, so that none silently vanishes from it and a worker can host every one.
 
 use std::any::Any;
 use std::fmt;
@@ -15,7 +15,8 @@ use crate::host;
 use crate::remote::Inbound;
 use crate::wire::{HostOrder, codec};
 
-/// That an actor's messages are listed. Implemented by [`register!`](crate::register) and `#[actor]`.
+/// That an actor's messages are listed. Implemented by [`register!`](crate::register) and
+/// `#[actor]`.
 #[diagnostic::on_unimplemented(
     message = "the messages of `{Self}` are not registered",
     label = "`{Self}` cannot be spawned yet",

@@ -28,8 +28,8 @@ use crate::shape::{self, Shape};
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
 use crate::wire::{Call, codec};
 
-/// A reference to any actor that handles `M`: what [`Ref::narrow`] gives. It hides the actor's type,
-/// so that a consumer depends on the message and on nothing else.
+/// A reference to any actor that handles `M`: what [`Ref::narrow`] gives. It hides the actor's
+/// type, so that a consumer depends on the message and on nothing else.
 pub struct Recipient<M> {
     id: ActorId,
     fence: Incarnation,

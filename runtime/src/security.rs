@@ -1,10 +1,10 @@
 //! Who belongs to a cluster: a certificate authority of its own, and a certificate for every node.
 //!
-//! [`ClusterIdentity::generate`] makes the authority, [`ClusterIdentity::issue`] a node's certificate.
-//! Both sides of a link present one and check the other's: an unknown authority, a certificate that
-//! has expired, none at all, or a node under another's name end the handshake. All traffic is
-//! encrypted (TLS 1.3). Whoever holds the authority's key can make members, so it stays where the
-//! cluster was made; a node needs only its own [`NodeIdentity`].
+//! [`ClusterIdentity::generate`] makes the authority, [`ClusterIdentity::issue`] a node's
+//! certificate. Both sides of a link present one and check the other's: an unknown authority, a
+//! certificate that has expired, none at all, or a node under another's name end the handshake. All
+//! traffic is encrypted (TLS 1.3). Whoever holds the authority's key can make members, so it stays
+//! where the cluster was made; a node needs only its own [`NodeIdentity`].
 //!
 //! Nothing is revoked: a lost node key is answered by a new authority.
 

@@ -1,7 +1,7 @@
 //! The shape of a type on the wire, folded into a number at compile time.
 //!
-//! A method's id mixes its message's name, shape and reply shape. Two builds that disagree about any
-//! of them have different ids, so the receiver answers `NoSuchMethod` and never misreads bytes.
+//! A method's id mixes its message's name, shape and reply shape. Two builds that disagree about
+//! any of them have different ids, so the receiver answers `NoSuchMethod` and never misreads bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;

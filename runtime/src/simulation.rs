@@ -1,10 +1,10 @@
 //! Deterministic simulation: several nodes in one thread, virtual time, and a network with faults,
 //! all driven by one seed.
 //!
-//! The engines are the real ones. Time jumps ahead when nothing can run; links are streams through a
-//! [`Network`] that delays their bytes, holds them back while a partition lasts, and breaks; workers
-//! are engines of their own that can be killed. The same seed gives the same run, so a failure
-//! replays.
+//! The engines are the real ones. Time jumps ahead when nothing can run; links are streams through
+//! a [`Network`] that delays their bytes, holds them back while a partition lasts, and breaks;
+//! workers are engines of their own that can be killed. The same seed gives the same run, so a
+//! failure replays.
 //!
 //! Known sources of chance and how they are closed: time (virtual), ids and jitter (seeded), task
 //! order (one thread, first in first out), hash maps (hashed by id, ids are seeded). What user code
@@ -202,7 +202,8 @@ struct Shared {
 }
 
 impl Network {
-    /// Breaks the link between two nodes: what is on the way is lost. [`World::join`] makes another.
+    /// Breaks the link between two nodes: what is on the way is lost. [`World::join`] makes
+    /// another.
     pub fn cut(&self, a: usize, b: usize) {
         self.shared.cut.lock().insert(pair(a, b));
         self.shared.changed.notify_waiters();

@@ -245,8 +245,8 @@ impl Family {
         self.share_fate(child, wait)
     }
 
-    /// Halts and starts the children that share the fate of `child`. Temporary siblings go down with
-    /// the others and do not come back.
+    /// Halts and starts the children that share the fate of `child`. Temporary siblings go down
+    /// with the others and do not come back.
     fn share_fate(&mut self, child: ActorId, wait: Duration) -> Verdict {
         let fate: Vec<(ActorId, Restart)> = match self.supervision.strategy {
             Strategy::OneForOne => vec![(child, self.children[&child])],

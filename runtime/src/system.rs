@@ -195,8 +195,9 @@ impl System {
         Box::pin(quic.join(&self.engine, address)).await
     }
 
-    /// Links this system to another node over a byte stream that the caller has made and trusts; the
-    /// other side does the same with its end. For tests, simulation and transports of one's own.
+    /// Links this system to another node over a byte stream that the caller has made and trusts;
+    /// the other side does the same with its end. For tests, simulation and transports of one's
+    /// own.
     ///
     /// # Errors
     /// The other side is no node of the same job and version, or does not answer.
@@ -325,8 +326,8 @@ impl SystemBuilder {
     }
 }
 
-/// A binary's actors: made by [`job!`](crate::job), run in `main`. The same binary is the driver and
-/// the worker, so their type tables match by construction.
+/// A binary's actors: made by [`job!`](crate::job), run in `main`. The same binary is the driver
+/// and the worker, so their type tables match by construction.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     name: &'static str,
@@ -345,8 +346,8 @@ impl Job {
         self.types.iter().map(|row| row().name())
     }
 
-    /// Runs `main` with a system; in a process that was started as a worker, serves instead and never
-    /// returns to the caller's program.
+    /// Runs `main` with a system; in a process that was started as a worker, serves instead and
+    /// never returns to the caller's program.
     ///
     /// # Errors
     /// What `main` returns, or a system that could not start.

@@ -1,8 +1,8 @@
 //! Frames: everything that one process can say to another.
 //!
-//! A frame is a `u32` length of what follows, one byte of kind, and a body, all little-endian. Calls,
-//! replies, credit and cancellation have a fixed layout, since they are frequent; the rest is rare
-//! and goes through the codec.
+//! A frame is a `u32` length of what follows, one byte of kind, and a body, all little-endian.
+//! Calls, replies, credit and cancellation have a fixed layout, since they are frequent; the rest
+//! is rare and goes through the codec.
 
 pub mod codec;
 
@@ -18,7 +18,8 @@ use crate::failure::{Down, Failure, ProcessExit, Reason};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::trace::SpanContext;
 
-/// Raised when a frame's layout or meaning changes. Peers with different versions refuse each other.
+/// Raised when a frame's layout or meaning changes. Peers with different versions refuse each
+/// other.
 pub(crate) const VERSION: u32 = 1;
 
 /// Room for a frame's own fields beside the message it carries.

@@ -1,5 +1,5 @@
-//! Worker processes of a node: started from the node's own executable, linked over a unix socket that
-//! is the worker's standard input, reaped and reported when they end.
+//! Worker processes of a node: started from the node's own executable, linked over a unix socket
+//! that is the worker's standard input, reaped and reported when they end.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -85,8 +85,8 @@ impl WorkerCommand {
 pub enum WorkerMode {
     /// Each is an operating system process.
     Processes(WorkerCommand),
-    /// Each is a second engine inside this process, over a memory link: no isolation from crashes, no
-    /// start-up cost. For simulation and for places that may not start processes.
+    /// Each is a second engine inside this process, over a memory link: no isolation from crashes,
+    /// no start-up cost. For simulation and for places that may not start processes.
     InProcess,
 }
 
@@ -379,7 +379,8 @@ impl Engine {
             status,
             node: None,
         }));
-        // The link usually ends by itself; a grandchild that holds the socket must not keep it open.
+        // The link usually ends by itself; a grandchild that holds the socket must not keep it
+        // open.
         if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
             link.close("the worker process has ended");
         }

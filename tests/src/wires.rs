@@ -1,5 +1,5 @@
-//! Two systems in one process with a wire of some kind between them, which can be slowed down, held,
-//! damaged and cut.
+//! Two systems in one process with a wire of some kind between them, which can be slowed down,
+//! held, damaged and cut.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

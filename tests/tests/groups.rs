@@ -1,5 +1,5 @@
-//! Groups: ranks, dispatch, collection, quorum, reductions, and what happens when ranks are missing.
-//! Where it matters, the same text runs near and in worker processes.
+//! Groups: ranks, dispatch, collection, quorum, reductions, and what happens when ranks are
+//! missing. Where it matters, the same text runs near and in worker processes.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -450,10 +450,17 @@ async fn a_group_travels_and_is_used_from_another_process() {
     assert_eq!(head.ask(Visit { group: far }).await, Ok(vec![7; 4]));
 
     // A group of the head's own children, who live where the head does, and end with it.
+    // Their home is the worker, so the sender has to be named where one process runs many systems.
     let children = head.ask(HandOut).await.unwrap();
-    assert_eq!(children.reduce(Value, Sum).await.unwrap(), 1.0);
+    let sum = system
+        .scope(async { children.reduce(Value, Sum).await })
+        .await;
+    assert_eq!(sum.unwrap(), 1.0);
     head.stop().await.unwrap();
-    let error = children.gather(Value).await.unwrap_err();
+    let error = system
+        .scope(async { children.gather(Value).await })
+        .await
+        .unwrap_err();
     assert_eq!(error.failed().len(), 2, "{error}");
     system.shutdown().await;
 }

@@ -645,8 +645,8 @@ async fn garbage_on_the_wire_reaches_no_actor(pair: &Pair) {
     actor.ask(Note(1)).await.unwrap();
     let near = pair.a.spawn::<Probe>(1).await.unwrap();
     pair.set(Flow::Damaged);
-    // Over QUIC, packets that fail their check are lost, and the silence is noticed in time. Elsewhere
-    // the side that reads garbage hangs up.
+    // Over QUIC, packets that fail their check are lost, and the silence is noticed in time.
+    // Elsewhere the side that reads garbage hangs up.
     let outcome = actor.ask(Note(2)).timeout(Duration::from_secs(20)).await;
     assert!(
         matches!(outcome, Err(AskError::LinkLost { .. })),

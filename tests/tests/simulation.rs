@@ -213,8 +213,8 @@ fn check(seed: u64, seen: &[(u64, u32, u64)], tally: &Tally) {
     }
 }
 
-/// SEMANTICS 1, 2, 3, 6: order, at most once, no lost reply, restart. A failing seed is in the panic
-/// message; `ODEON_SEED=n` replays it alone.
+/// SEMANTICS 1, 2, 3, 6: order, at most once, no lost reply, restart. A failing seed is in the
+/// panic message; `ODEON_SEED=n` replays it alone.
 #[test]
 fn promises_hold_under_faults() {
     if let Ok(seed) = std::env::var("ODEON_SEED") {

@@ -1,5 +1,5 @@
-//! Supervision trees, near and in worker processes: who restarts in which order, what climbs up, what
-//! ends with what, and that no ask stays without an answer.
+//! Supervision trees, near and in worker processes: who restarts in which order, what climbs up,
+//! what ends with what, and that no ask stays without an answer.
 
 use std::time::{Duration, Instant};
 

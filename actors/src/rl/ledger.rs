@@ -1,9 +1,9 @@
 //! The book of a run's trajectories: which are ordered, finished, waiting and consumed. Pure.
 //!
 //! - A trajectory is counted once: a second report of the same sample is refused.
-//! - A batch belongs to its step. Taking the same step again gives the same batch, so a trainer that
-//!   comes back from a checkpoint replays exactly what it had lost. Batches are kept until the step
-//!   is durable.
+//! - A batch belongs to its step. Taking the same step again gives the same batch, so a trainer
+//!   that comes back from a checkpoint replays exactly what it had lost. Batches are kept until the
+//!   step is durable.
 //! - Orders of a rollout that is gone are given out again.
 //! - Orders are given out only while their trajectories can still be trained within the staleness
 //!   bound; with bound 0 this is synchronous training.
@@ -216,8 +216,12 @@ impl Ledger {
         self.open.extend(again);
     }
 
-    /// The trainer has finished a step.
+    /// The trainer has finished a step, or goes on after an earlier run's.
     pub fn trained(&mut self, version: Version) {
+        // An earlier run has used the first prompts.
+        if self.next_group == 0 {
+            self.next_group = version * self.config.groups_per_batch as u64;
+        }
         self.trained = self.trained.max(version);
     }
 

@@ -1,8 +1,8 @@
 //! The sample store: prompt pool and experience buffer of a run, around a [`Ledger`].
 //!
 //! A rollout exchanges finished trajectories for new orders in one ask. When there is nothing to
-//! order, the store wakes it later; when a batch is not complete, the store tells the trainer once it
-//! is. So nobody polls.
+//! order, the store wakes it later; when a batch is not complete, the store tells the trainer once
+//! it is. So nobody polls.
 
 use std::collections::HashMap;
 

@@ -104,6 +104,13 @@ impl Trainer {
             blobs,
         };
         if restored.is_some() {
+            let trained = Trained(progress.version);
+            trainer
+                .args
+                .store
+                .ask(trained)
+                .await
+                .map_err(Failure::error)?;
             let resumed = Report::Resumed {
                 incarnation: cx.incarnation(),
                 progress,

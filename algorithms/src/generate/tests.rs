@@ -1,3 +1,5 @@
+//! Tests of generation.
+
 use super::*;
 use crate::model::{Batch, Model, Scorer, Sequence};
 

@@ -1,3 +1,5 @@
+//! Tests of the objectives.
+
 use proptest::prelude::*;
 
 use super::*;

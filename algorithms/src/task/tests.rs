@@ -1,3 +1,5 @@
+//! Tests of the tasks.
+
 use std::{collections::HashSet, io::Write};
 
 use proptest::prelude::*;

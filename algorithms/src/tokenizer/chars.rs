@@ -13,7 +13,8 @@ pub struct CharTokenizer {
 }
 
 impl CharTokenizer {
-    /// Digits, operators and separators: what the plain forms of the generated tasks are written in.
+    /// Digits, operators and separators: what the plain forms of the generated tasks are written
+    /// in.
     pub const ARITHMETIC: &str = "0123456789+-*/=():,.#?<>;|' \n";
 
     /// The id that pads.

@@ -1,3 +1,5 @@
+//! Tests of the tokenizers.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of training.
+
 use super::*;
 use crate::model::{LoraConfig, ModelConfig, Sequence};
 

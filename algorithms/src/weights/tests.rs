@@ -1,3 +1,5 @@
+//! Tests of the file formats.
+
 use std::{fs, io::Write, path::Path};
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Tests of the solver.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -143,8 +143,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direct<R, W> {
     }
 }
 
-/// Many exchanges at once: a writer task, a reader task and a table of who waits, which is the least
-/// that a runtime needs.
+/// Many exchanges at once: a writer task, a reader task and a table of who waits, which is the
+/// least that a runtime needs.
 #[derive(Clone)]
 pub(crate) struct Mux {
     waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Bytes>>>>,

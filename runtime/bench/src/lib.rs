@@ -1,11 +1,12 @@
-//! What the runtime costs, measured in the same run as a floor: the bare part that does the same work
-//! without the runtime (kameo for local messages, a framed echo over the same socket for remote ones).
+//! What the runtime costs, measured in the same run as a floor: the bare part that does the same
+//! work without the runtime (kameo for local messages, a framed echo over the same socket for
+//! remote ones).
 //!
 //! Floor and runtime take turns, round by round, so that a noisy machine disturbs both; a row shows
 //! their medians and the median of the rounds' ratios.
 //!
-//! A program that calls [`run`] must call [`serve_if_child`] first in `main`: workers and the floor's
-//! echo server are further processes of its executable.
+//! A program that calls [`run`] must call [`serve_if_child`] first in `main`: workers and the
+//! floor's echo server are further processes of its executable.
 
 mod floor;
 mod local;

@@ -216,8 +216,8 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
     Ok(Handler { message, items })
 }
 
-/// `impl Handler` by a call of the method. It points at the method's name in diagnostics, such as of
-/// a future that is not `Send`.
+/// `impl Handler` by a call of the method. It points at the method's name in diagnostics, such as
+/// of a future that is not `Send`.
 fn delegate(
     signature: &Signature,
     message: &TokenStream,

@@ -13,8 +13,8 @@ mod shape;
 
 use proc_macro::TokenStream;
 
-/// Implements `odeon::Shape`: a hash of the type's name, its fields' or variants' names, their order
-/// and their shapes.
+/// Implements `odeon::Shape`: a hash of the type's name, its fields' or variants' names, their
+/// order and their shapes.
 ///
 /// Type parameters must have a shape. A field under `#[serde(skip)]` does not travel and does not
 /// count. A type that contains itself has no finite shape; implement the trait by hand.

@@ -1,9 +1,9 @@
 //! One quota for several processes: a page of counters that all of them map.
 //!
 //! Each process counts in a slot of its own, so that its death costs one slot, which the creator of
-//! the ledger clears. A process adds what it wants to its slot first and then looks at the sum; over
-//! the quota it takes it back. Two that ask at the same moment may thus both be refused what one of
-//! them could have had, but together they never get more than there is.
+//! the ledger clears. A process adds what it wants to its slot first and then looks at the sum;
+//! over the quota it takes it back. Two that ask at the same moment may thus both be refused what
+//! one of them could have had, but together they never get more than there is.
 
 use std::{
     fmt, io,

@@ -24,10 +24,10 @@
 //! # Trust
 //!
 //! A reader never faults on bytes that a peer took away: it maps a slab only when size and content
-//! are sealed (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_FUTURE_WRITE`, `F_SEAL_SEAL`) and a name lies
-//! inside. Readers can't write at all. What no seal can give is that the *owner* leaves a region
-//! alone after sealing it; [`Arena`] guarantees this for its own process, and processes that run
-//! other code under the same user are trusted in this one point.
+//! are sealed (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_FUTURE_WRITE`, `F_SEAL_SEAL`) and a name
+//! lies inside. Readers can't write at all. What no seal can give is that the *owner* leaves a
+//! region alone after sealing it; [`Arena`] guarantees this for its own process, and processes that
+//! run other code under the same user are trusted in this one point.
 //!
 //! # Example
 //!

@@ -61,8 +61,8 @@ pub(crate) enum BlobRequest {
 
 thread_local!(static ARRIVALS: Cell<u32> = const { Cell::new(0) });
 
-/// Encodes something that will be decoded `arrivals` times, so that the pins of the handles in it end
-/// with the last arrival. Outside of this, or with 0, they end by time only.
+/// Encodes something that will be decoded `arrivals` times, so that the pins of the handles in it
+/// end with the last arrival. Outside of this, or with 0, they end by time only.
 pub(crate) fn arriving<T>(arrivals: u32, encode: impl FnOnce() -> T) -> T {
     struct Restore(u32);
     impl Drop for Restore {

@@ -54,7 +54,8 @@ impl Lease {
             }
             return Arc::clone(lease);
         }
-        // Asked under the lock, so that no other handle can be shared before its lease is asked for.
+        // Asked under the lock, so that no other handle can be shared before its lease is asked
+        // for.
         let hold = Request::Blob(BlobRequest::Hold {
             serial,
             ticket: handle.ticket,
@@ -199,8 +200,8 @@ impl Lease {
         }
     }
 
-    /// A handle that may leave this process now. The owner is asked to pin it for the journey; until
-    /// it has confirmed, this process keeps its own lease.
+    /// A handle that may leave this process now. The owner is asked to pin it for the journey;
+    /// until it has confirmed, this process keeps its own lease.
     pub(super) fn depart(self: &Arc<Self>) -> Handle {
         // A copy is nearer to whoever is near to us.
         if let Some(copy) = self.copy.get() {

@@ -1,5 +1,6 @@
-//! The rows of the actors that this process is home of, and what becomes of them: spawning, starting
-//! again, stopping, watching. Verdicts come from [`crate::supervise`]; here they are carried out.
+//! The rows of the actors that this process is home of, and what becomes of them: spawning,
+//! starting again, stopping, watching. Verdicts come from [`crate::supervise`]; here they are
+//! carried out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

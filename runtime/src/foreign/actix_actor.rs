@@ -19,9 +19,9 @@ use crate::registry::{ActorType, Registered};
 
 /// An actix actor as an odeon actor: `system.spawn::<Actix<Ledger>>(args).await?`.
 ///
-/// `X` runs in an ordinary `actix::Context` on an arbiter of this process, says in [`ActixActor`] how
-/// it is made, and has one line of [`register_actix!`](crate::register_actix). Its messages are odeon
-/// messages as well, with the same reply: `#[rtype(result = "T")]` beside
+/// `X` runs in an ordinary `actix::Context` on an arbiter of this process, says in [`ActixActor`]
+/// how it is made, and has one line of [`register_actix!`](crate::register_actix). Its messages are
+/// odeon messages as well, with the same reply: `#[rtype(result = "T")]` beside
 /// `#[odeon::message(reply = T)]`.
 ///
 /// actix does not catch panics; here a panic ends the inner actor and is the wrapper's failure.

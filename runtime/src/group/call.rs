@@ -57,7 +57,8 @@ pub enum Collect {
 }
 
 impl Dispatch {
-    /// For each rank, the index of its message among `messages`; `None` for a rank that is not asked.
+    /// For each rank, the index of its message among `messages`; `None` for a rank that is not
+    /// asked.
     fn plan<A>(&self, group: &Group<A>, messages: usize) -> Result<Vec<Option<usize>>, MeshError> {
         let mesh = group.mesh();
         let (needed, plan) = match self {
@@ -182,8 +183,8 @@ impl<A: Handler<M>, M: Message + Clone> Gather<A, M> {
         self
     }
 
-    /// Ends as soon as this many of the collected answers have come, and gives them with their ranks.
-    /// Who is slower is told that nobody waits any more.
+    /// Ends as soon as this many of the collected answers have come, and gives them with their
+    /// ranks. Who is slower is told that nobody waits any more.
     pub const fn quorum(self, answers: usize) -> Quorum<A, M> {
         Quorum {
             gather: self,
@@ -290,8 +291,8 @@ where
     }
 }
 
-/// A [`Gather`] that some of the answers are enough for. Await it for them, with their ranks, in rank
-/// order.
+/// A [`Gather`] that some of the answers are enough for. Await it for them, with their ranks, in
+/// rank order.
 #[must_use = "a gather is sent when it is awaited"]
 pub struct Quorum<A: Actor, M: Message> {
     gather: Gather<A, M>,

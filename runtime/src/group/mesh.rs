@@ -437,8 +437,8 @@ impl From<usize> for Coordinate {
     }
 }
 
-/// A [`Mesh`]: `mesh! { dp: 2, tp: 4 }`. Panics when a size is 0 or a name comes twice; sizes that a
-/// user gives go through [`Mesh::new`].
+/// A [`Mesh`]: `mesh! { dp: 2, tp: 4 }`. Panics when a size is 0 or a name comes twice; sizes that
+/// a user gives go through [`Mesh::new`].
 #[macro_export]
 macro_rules! mesh {
     ($($name:ident : $size:expr),* $(,)?) => {{

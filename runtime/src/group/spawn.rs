@@ -36,8 +36,8 @@ impl System {
 }
 
 impl<P: Actor> Context<P> {
-    /// Spawns a group of children: one actor for each rank, made from the arguments that `args` gives
-    /// for it.
+    /// Spawns a group of children: one actor for each rank, made from the arguments that `args`
+    /// gives for it.
     pub fn spawn_group<A: Actor>(
         &self,
         mesh: Mesh,

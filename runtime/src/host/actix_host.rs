@@ -1,8 +1,8 @@
 //! The other host: an actix actor around a [`Life`], on the thread of an arbiter.
 //!
 //! actix gives the mailbox and the thread. While a handler runs, the life is away in a future that
-//! the context waits for, so that nothing else of the actor runs; between messages [`Orders`] listens
-//! for the supervisor, and every message obeys waiting orders first.
+//! the context waits for, so that nothing else of the actor runs; between messages [`Orders`]
+//! listens for the supervisor, and every message obeys waiting orders first.
 
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};

@@ -1,10 +1,10 @@
 //! The byte format of messages: bincode's fixed-width little-endian layout, always with a limit.
 //!
-//! The layout is written down here because the library behind it gets no more releases: integers are
-//! fixed-width little-endian, `usize` is 8 bytes, an enum is a `u32` index and its fields, a sequence
-//! or string is a `u64` length and its items, an option is one byte and its value, structs and tuples
-//! are their fields in order. Golden bytes in the tests pin it; any encoder that produces them can
-//! take its place.
+//! The layout is written down here because the library behind it gets no more releases: integers
+//! are fixed-width little-endian, `usize` is 8 bytes, an enum is a `u32` index and its fields, a
+//! sequence or string is a `u64` length and its items, an option is one byte and its value, structs
+//! and tuples are their fields in order. Golden bytes in the tests pin it; any encoder that
+//! produces them can take its place.
 
 use bincode::config::{self, Configuration, Fixint, Limit, LittleEndian};
 use serde::Serialize;

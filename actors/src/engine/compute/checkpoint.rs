@@ -1,6 +1,6 @@
-//! Checkpoints of a trainer: a model folder that other tools read, the optimiser's moments beside it,
-//! and a file `latest` that names the newest complete one. A crash at any moment leaves the last
-//! complete checkpoint in force.
+//! Checkpoints of a trainer: a model folder that other tools read, the optimiser's moments beside
+//! it, and a file `latest` that names the newest complete one. A crash at any moment leaves the
+//! last complete checkpoint in force.
 
 use std::fs;
 use std::io::Write;

@@ -18,8 +18,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Loads the policy that the trainer saved after its supervised steps, or the first weights when
-    /// there were none.
+    /// Loads the policy that the trainer saved after its supervised steps, or the first weights
+    /// when there were none.
     ///
     /// # Errors
     /// The model cannot be made or loaded.

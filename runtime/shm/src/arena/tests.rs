@@ -1,3 +1,5 @@
+//! Tests of the arena.
+
 use proptest::prelude::*;
 
 use super::*;
