@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use odeon::{Clock, Ref};
+use odeon::{Clock, Ref, Timestamp};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::floor::{Direct, EchoProcess, Mux};
 use crate::row::{Row, Target, median};
@@ -15,17 +16,35 @@ const PIPELINED: usize = 100_000;
 /// Asks under way at once.
 pub(crate) const OUTSTANDING: usize = 1_000;
 
-/// The median time of `SEQUENTIAL` exchanges one after the other, in microseconds.
-pub(crate) async fn round_trip(
-    mut exchange: impl AsyncFnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<f64> {
-    let mut times = Vec::with_capacity(SEQUENTIAL);
-    for _ in 0..SEQUENTIAL {
-        let begun = Clock::now();
-        exchange().await?;
-        times.push(Clock::now().since(begun).as_nanos() as f64 / 1e3);
+/// The times of single exchanges, in microseconds.
+#[derive(Default)]
+struct Laps(Vec<f64>);
+
+impl Laps {
+    fn add(&mut self, begun: Timestamp) {
+        self.0
+            .push(Clock::now().since(begun).as_nanos() as f64 / 1e3);
     }
-    Ok(median(&times))
+}
+
+/// The median time of an exchange, written and read by one task.
+pub(crate) async fn direct_round_trip<R, W>(
+    mut direct: Direct<R, W>,
+) -> anyhow::Result<(f64, Direct<R, W>)>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    tokio::spawn(async move {
+        let mut laps = Laps::default();
+        for _ in 0..SEQUENTIAL {
+            let begun = Clock::now();
+            direct.exchange(&[7; 64]).await?;
+            laps.add(begun);
+        }
+        Ok((median(&laps.0), direct))
+    })
+    .await?
 }
 
 /// Exchanges per second, `OUTSTANDING` at a time from one task. It runs without tokio's cooperative
@@ -49,16 +68,18 @@ pub(crate) async fn rate<F: Future<Output = anyhow::Result<()>>>(
     .await
 }
 
-/// Round trips and rates of asks to a remote actor.
+/// The median time of an ask.
 pub(crate) async fn ask_round_trip(actor: Ref<Subject>) -> anyhow::Result<f64> {
-    let client = async move |actor: Ref<Subject>| {
-        round_trip(async || {
+    tokio::spawn(async move {
+        let mut laps = Laps::default();
+        for _ in 0..SEQUENTIAL {
+            let begun = Clock::now();
             actor.ask(Echo([7; 8])).await?;
-            Ok(())
-        })
-        .await
-    };
-    tokio::spawn(async move { client(actor).await }).await?
+            laps.add(begun);
+        }
+        Ok(median(&laps.0))
+    })
+    .await?
 }
 
 pub(crate) async fn ask_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
@@ -104,13 +125,9 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let mux = Mux::new(reader, writer);
     let mut times: [Vec<f64>; 5] = Default::default();
     for _ in 0..rounds {
-        let floor = tokio::spawn(async move {
-            let time = round_trip(async || direct.exchange(&[7; 64]).await.map(drop)).await;
-            (time, direct)
-        });
-        let (time, back) = floor.await?;
+        let (time, back) = direct_round_trip(direct).await?;
         direct = back;
-        times[0].push(time?);
+        times[0].push(time);
         times[1].push(ask_round_trip(actor).await?);
         times[2].push(mux_rate(mux.clone()).await?);
         times[3].push(ask_rate(actor).await?);
