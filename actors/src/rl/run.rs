@@ -10,6 +10,7 @@
 //! ```
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use odeon::{ActorId, ProcessId, Ref, Restart, SpawnError, System};
 use tokio::sync::mpsc;
@@ -79,7 +80,7 @@ impl Run {
     /// # Errors
     /// An actor did not start.
     pub async fn start(system: &System, plan: RunPlan) -> Result<Self, SpawnError> {
-        let desk = std::process::id().into();
+        let desk = NEXT_DESK.fetch_add(1, Ordering::Relaxed);
         let reports = open_desk(desk);
         let always = Restart::Permanent;
         let monitor = system.spawn::<Monitor>(desk).restart(always).await?;
@@ -199,3 +200,6 @@ impl Run {
             .into_iter()
     }
 }
+
+/// Each run of a process listens at a desk of its own.
+static NEXT_DESK: AtomicU64 = AtomicU64::new(0);
