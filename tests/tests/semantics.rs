@@ -258,6 +258,14 @@ async fn mail_of_the_dead_is_answered_or_counted() {
     let error = queued.await.unwrap_err();
     assert!(matches!(error, AskError::Died(_)), "{error}");
     stop.await.unwrap();
+    // The mailbox goes after the actor: the count follows its end.
+    let counted = async {
+        while system.dead_letters() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let counted = odeon::Clock::timeout(Duration::from_secs(10), counted).await;
+    assert!(counted.is_some(), "the tell was lost in silence");
     assert_eq!(system.dead_letters(), 1);
     assert_eq!(NOTED[5].load(Ordering::SeqCst), 0);
     // Whoever tells the dead gets the message back.
