@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<()> {
         println!("40 + 2 = {}", counter.ask(Add { n: 2 }).await?);
 
         let process = system.process_of(counter).expect("it runs");
-        system.kill_worker(process);
+        assert!(system.kill_worker(process));
         println!("lost: {}", counter.down().await.reason);
 
         println!("made again: 40 + 1 = {}", counter.ask(Add { n: 1 }).await?);

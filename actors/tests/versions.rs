@@ -67,7 +67,7 @@ async fn batch_of(run: &Run, step: u64) -> Option<Batch> {
         step,
         consumer: run.trainer.narrow(),
     };
-    run.store.ask(take).await.unwrap()
+    run.store.ask(take).await.expect("the store answers")
 }
 
 /// A scripted rollout writes the number of its weights as every token, so a trajectory shows which
@@ -98,7 +98,9 @@ async fn a_trajectory_comes_from_one_version_and_trains_while_it_is_fresh() {
                     continue;
                 };
                 assert_eq!(
-                    batch_of(&run, step.version).await.unwrap_or(batch.clone()),
+                    batch_of(&run, step.version)
+                        .await
+                        .unwrap_or_else(|| batch.clone()),
                     batch
                 );
                 for trajectory in &batch.trajectories {

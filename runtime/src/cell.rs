@@ -5,10 +5,10 @@ use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use crate::engine::Engine;
 use crate::failure::Reason;
@@ -59,20 +59,93 @@ pub(crate) struct Cell {
     incarnation: AtomicU32,
     phase: AtomicU8,
     /// Room in the mailbox for senders of this process.
-    pub(crate) admission: Semaphore,
-    /// Messages in the mailbox, of all senders.
-    queued: AtomicU32,
+    pub(crate) admission: Admission,
+    /// Messages of other processes in the mailbox.
+    queued_remote: AtomicU32,
     handled: AtomicU64,
     /// Asks of remote callers that gave up while the message lay in the mailbox.
     withdrawn: Mutex<HashSet<(ProcessId, u64)>>,
     any_withdrawn: AtomicBool,
     control: Mutex<VecDeque<Control>>,
-    /// Wakes the actor's loop when an order arrives.
+    /// How many orders wait, so that the loop can look before every message without the lock.
+    orders: AtomicUsize,
+    /// Wakes a handler that runs, or an actor that waits for its supervisor, when an order arrives.
     pub(crate) ordered: Notify,
     /// Tells taken out of the mailbox that remote senders have not been credited for.
     owed: Mutex<HashMap<ProcessId, u32>>,
     /// The typed sending end, set once by the host.
-    mailbox: std::sync::OnceLock<Box<dyn Any + Send + Sync>>,
+    mailbox: std::sync::OnceLock<Box<dyn AnyMailbox>>,
+}
+
+/// The sending end of a mailbox, whatever its actor's type is.
+pub(crate) trait AnyMailbox: Any + Send + Sync {
+    /// Wakes an idle actor, so that it looks for orders.
+    fn ring(&self);
+}
+
+/// Room in a mailbox: a counter, and a queue of those who wait while it is full.
+pub(crate) struct Admission {
+    most: u32,
+    taken: AtomicU32,
+    waiting: AtomicU32,
+    room: Notify,
+}
+
+impl Admission {
+    fn new(most: usize) -> Self {
+        let most = u32::try_from(most).unwrap_or(u32::MAX / 2);
+        Self {
+            most,
+            taken: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+            room: Notify::new(),
+        }
+    }
+
+    fn take(&self) -> bool {
+        let more = |taken| (taken < self.most).then_some(taken + 1);
+        self.taken
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .is_ok()
+    }
+
+    /// Takes room if there is some and nobody was there before.
+    pub(crate) fn try_take(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0 && self.take()
+    }
+
+    pub(crate) fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::SeqCst);
+        // Whoever waits counts itself before its last look at `taken`, so one of us sees the other.
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.room.notify_one();
+        }
+    }
+
+    /// Waits for room, in the order of arrival, and takes it.
+    pub(crate) async fn wait(&self) {
+        struct Waiting<'a>(&'a Admission);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        let first = self.waiting.fetch_add(1, Ordering::SeqCst) == 0;
+        let _waiting = Waiting(self);
+        // Nobody overtakes those who wait already, also when room has just come.
+        if !(first && self.take()) {
+            loop {
+                self.room.notified().await;
+                if self.take() {
+                    break;
+                }
+            }
+        }
+        // Two messages that left at once may have woken only one of us.
+        if self.taken.load(Ordering::SeqCst) < self.most {
+            self.room.notify_one();
+        }
+    }
 }
 
 impl fmt::Debug for Cell {
@@ -103,19 +176,20 @@ impl Cell {
             orphans,
             incarnation: AtomicU32::new(incarnation),
             phase: AtomicU8::new(Phase::Starting as u8),
-            admission: Semaphore::new(mailbox_messages_max),
-            queued: AtomicU32::new(0),
+            admission: Admission::new(mailbox_messages_max),
+            queued_remote: AtomicU32::new(0),
             handled: AtomicU64::new(0),
             withdrawn: Mutex::default(),
             any_withdrawn: AtomicBool::new(false),
             control: Mutex::default(),
+            orders: AtomicUsize::new(0),
             ordered: Notify::new(),
             owed: Mutex::default(),
             mailbox: std::sync::OnceLock::new(),
         })
     }
 
-    pub(crate) fn set_mailbox(&self, mailbox: Box<dyn Any + Send + Sync>) {
+    pub(crate) fn set_mailbox(&self, mailbox: Box<dyn AnyMailbox>) {
         assert!(
             self.mailbox.set(mailbox).is_ok(),
             "a cell gets its mailbox once"
@@ -123,7 +197,8 @@ impl Cell {
     }
 
     pub(crate) fn mailbox<T: Any>(&self) -> Option<&T> {
-        self.mailbox.get()?.downcast_ref()
+        let mailbox: &dyn Any = &**self.mailbox.get()?;
+        mailbox.downcast_ref()
     }
 
     pub(crate) fn method(&self, id: u64) -> Option<&'static Method> {
@@ -153,37 +228,30 @@ impl Cell {
     }
 
     pub(crate) fn queued(&self) -> u32 {
-        self.queued.load(Ordering::Relaxed)
+        self.admission.taken.load(Ordering::Relaxed) + self.queued_remote.load(Ordering::Relaxed)
     }
 
     pub(crate) fn handled(&self) -> u64 {
         self.handled.load(Ordering::Relaxed)
     }
 
-    /// Takes room in the mailbox for a sender of this process, if there is some.
-    pub(crate) fn try_admit(&self) -> bool {
-        match self.admission.try_acquire() {
-            Ok(permit) => {
-                permit.forget();
-                true
-            }
-            Err(_) => false,
+    /// A message went into the mailbox. A sender of this process has taken its room before.
+    pub(crate) fn message_in(&self, sender: Sender) {
+        if !matches!(sender, Sender::Local) {
+            self.queued_remote.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// A message went into the mailbox.
-    pub(crate) fn message_in(&self) {
-        self.queued.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A message came out of the mailbox: gives its sender the room back.
     pub(crate) fn message_out(&self, sender: Sender) {
-        let left = self.queued.fetch_sub(1, Ordering::Relaxed) - 1;
-        self.handled.fetch_add(1, Ordering::Relaxed);
-        match sender {
-            Sender::Local => self.admission.add_permits(1),
-            Sender::RemoteAsk => {}
-            Sender::RemoteTell(process) => self.owe(process, left == 0),
+        // The actor's own loop counts; that a message lost elsewhere may be missed harms nobody.
+        self.handled.store(self.handled() + 1, Ordering::Relaxed);
+        if let Sender::Local = sender {
+            return self.admission.give_back();
+        }
+        let left = self.queued_remote.fetch_sub(1, Ordering::Relaxed) - 1;
+        if let Sender::RemoteTell(process) = sender {
+            self.owe(process, left == 0);
         }
     }
 
@@ -222,8 +290,11 @@ impl Cell {
     /// handled.
     pub(crate) fn withdraw(&self, from: ProcessId, call: u64) {
         let mut withdrawn = self.withdrawn.lock();
-        // What is not in the mailbox any more is forgotten when that runs empty.
-        if withdrawn.len() < self.queued() as usize {
+        let queued = self.queued() as usize;
+        // It may have left the mailbox already. What has is forgotten when that runs empty, and
+        // there may be some until then.
+        let most = queued + self.engine.limits.credit_messages as usize;
+        if queued > 0 && withdrawn.len() < most {
             withdrawn.insert((from, call));
             self.any_withdrawn.store(true, Ordering::Release);
         }
@@ -245,12 +316,26 @@ impl Cell {
     }
 
     pub(crate) fn order(&self, control: Control) {
-        self.control.lock().push_back(control);
+        let mut orders = self.control.lock();
+        orders.push_back(control);
+        self.orders.store(orders.len(), Ordering::Release);
+        drop(orders);
         self.ordered.notify_one();
+        if let Some(mailbox) = self.mailbox.get() {
+            mailbox.ring();
+        }
     }
 
     pub(crate) fn next_order(&self) -> Option<Control> {
-        self.control.lock().pop_front()
+        let mut orders = self.control.lock();
+        let order = orders.pop_front();
+        self.orders.store(orders.len(), Ordering::Release);
+        order
+    }
+
+    /// Whether it runs and has no orders, so that it may handle the next message.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.orders.load(Ordering::Acquire) == 0 && self.phase() == Phase::Running
     }
 
     /// Whether the present life is ordered to end.

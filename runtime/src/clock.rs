@@ -36,10 +36,6 @@ pub struct Clock;
 impl Clock {
     /// Now.
     #[must_use]
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that reads time"
-    )]
     pub fn now() -> Timestamp {
         static EPOCH: OnceLock<std::time::Instant> = OnceLock::new();
         // tokio's clock equals the system's, except inside a simulation, which pauses it.
@@ -62,7 +58,7 @@ impl Clock {
     #[must_use]
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is the one place that reads time"
+        reason = "the one place that reads the date"
     )]
     pub fn unix_time() -> Duration {
         std::time::SystemTime::now()

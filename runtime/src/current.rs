@@ -1,7 +1,8 @@
 //! What the running task is doing: which actor's handler it polls, in which engine and span.
 
 use std::cell::RefCell;
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
 
 use dashmap::DashMap;
 
@@ -57,12 +58,17 @@ pub(crate) fn actor() -> Option<ActorId> {
 /// The engines that run in this process.
 static ENGINES: LazyLock<DashMap<ProcessId, Arc<Engine>>> = LazyLock::new(DashMap::new);
 
+/// Counts the changes of [`ENGINES`].
+static CHANGES: AtomicU64 = AtomicU64::new(1);
+
 pub(crate) fn add_engine(engine: &Arc<Engine>) {
     ENGINES.insert(engine.process, Arc::clone(engine));
+    CHANGES.fetch_add(1, Ordering::Release);
 }
 
 pub(crate) fn remove_engine(process: ProcessId) {
     ENGINES.remove(&process);
+    CHANGES.fetch_add(1, Ordering::Release);
 }
 
 /// The engine that sends for the caller: the one it runs in; else the home of the actor, when that
@@ -73,8 +79,42 @@ pub(crate) fn engine_for(home: ProcessId) -> Option<Arc<Engine>> {
         Some(Current::Scope(engine)) => Some(Arc::clone(engine)),
         None => None,
     });
-    inside
-        .or_else(|| ENGINES.get(&home).map(|engine| Arc::clone(&engine)))
+    inside.or_else(|| outside(home))
+}
+
+/// What this thread looked up last, and at which count of changes. Weak, so that a thread that sends
+/// no more does not keep an engine.
+struct Last {
+    changes: u64,
+    home: ProcessId,
+    engine: Weak<Engine>,
+}
+
+thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+
+fn outside(home: ProcessId) -> Option<Arc<Engine>> {
+    let changes = CHANGES.load(Ordering::Acquire);
+    LAST.with_borrow_mut(|last| {
+        if let Some(last) = last
+            && (last.changes, last.home) == (changes, home)
+            && let Some(engine) = last.engine.upgrade()
+        {
+            return Some(engine);
+        }
+        let engine = look_up(home)?;
+        *last = Some(Last {
+            changes,
+            home,
+            engine: Arc::downgrade(&engine),
+        });
+        Some(engine)
+    })
+}
+
+fn look_up(home: ProcessId) -> Option<Arc<Engine>> {
+    ENGINES
+        .get(&home)
+        .map(|engine| Arc::clone(&engine))
         .or_else(|| {
             let mut engines = ENGINES.iter();
             let only = engines.next().map(|entry| Arc::clone(&entry));

@@ -198,6 +198,7 @@ impl Engine {
                 if waiting.via.is_some() {
                     self.cancel(key, waiting.actor);
                 }
+                waiting.expire();
             }
         }
     }
@@ -286,7 +287,7 @@ impl Engine {
             family::PlaceOf::Nowhere => {
                 match self.members.hold(call, self.limits.backlog_messages_max) {
                     Ok(()) => {}
-                    Err(family::Unheld::Moved(call)) => self.send_call(call),
+                    Err(family::Unheld::Moved(call)) => self.send_call(*call),
                     Err(family::Unheld::Full(call)) => {
                         let waited = Duration::ZERO;
                         self.refuse_call(&call, AskError::Full { actor: to, waited });
@@ -304,13 +305,31 @@ impl Engine {
             return;
         };
         if key != 0 {
-            self.pending.sent_via(key, link.peer);
+            self.pending.sent_via(key, Some(link.peer));
         }
         let alone = self.pending.len() <= 1;
-        if !link.push(&Frame::Call(call), alone) && key != 0 {
-            let why = link.why();
-            self.fail_pending(key, AskError::LinkLost { actor: to, why });
+        let frame = Frame::Call(call);
+        if link.push(&frame, alone) {
+            return;
         }
+        let Frame::Call(call) = frame else { return };
+        // It did not leave. When the loss of the link has not ended it, it goes another way.
+        if key != 0 && !self.pending.sent_via(key, None) {
+            return;
+        }
+        if self.is_detour(to, target, &link) {
+            return self.send_call(call);
+        }
+        let why = link.why();
+        self.refuse_call(&call, AskError::LinkLost { actor: to, why });
+    }
+
+    /// Whether there is, or will be, another way to an actor than this link, which has closed.
+    fn is_detour(&self, actor: ActorId, target: ProcessId, closed: &Arc<Link>) -> bool {
+        let other = self
+            .next_link(target)
+            .is_some_and(|link| !Arc::ptr_eq(&link, closed));
+        other || self.members.lose(actor, target)
     }
 
     /// Sends a frame towards a process, or drops it when there is no way: its sender will hear of
@@ -345,12 +364,6 @@ impl Engine {
         }
     }
 
-    fn fail_pending(&self, call: u64, error: AskError) {
-        if let Some(waiting) = self.pending.take(call) {
-            waiting.slot.fail(error);
-        }
-    }
-
     /// Tells the receiver of a call that nobody waits for it any more.
     pub(crate) fn cancel(&self, call: u64, to: ActorId) {
         let target = match self.members.place_of(to, self.process) {
@@ -379,9 +392,11 @@ impl Engine {
 
     /// Takes credit of a remote actor if there is some, and room on the link to it.
     pub(crate) fn try_credit(&self, actor: ActorId) -> bool {
-        let room = self
-            .next_link(actor.home)
-            .is_none_or(|link| link.has_room(&self.limits));
+        // No link leads to the home of one's own actors; their credit bounds what is under way.
+        let room = actor.home == self.process
+            || self
+                .next_link(actor.home)
+                .is_none_or(|link| link.has_room(&self.limits));
         if !room {
             return false;
         }
@@ -630,12 +645,12 @@ impl Engine {
             .map(|route| *route.key())
             .collect();
         self.lost_with_link(link, &exit);
-        self.process_down(exit.clone(), link.peer);
+        self.process_down(&exit, link.peer);
         for process in behind {
             let status = format!("{} on the way to it is gone: {}", link.peer, exit.status);
             let node = Some(link.node.clone());
             self.process_down(
-                ProcessExit {
+                &ProcessExit {
                     process,
                     status,
                     node,
@@ -666,13 +681,13 @@ impl Engine {
     }
 
     /// A process is gone: its requests, actors, orphans and names.
-    pub(crate) fn process_down(self: &Arc<Self>, exit: ProcessExit, heard_from: ProcessId) {
+    pub(crate) fn process_down(self: &Arc<Self>, exit: &ProcessExit, heard_from: ProcessId) {
         let process = exit.process;
         self.routes.remove(&process);
-        // Dropping the sender ends the request.
-        self.requests.retain(|_, requested| requested.to != process);
-        self.blobs.process_down(&exit);
+        self.blobs.process_down(exit);
         self.forget_names_of(process);
+        // Dropping the sender ends the request; whoever made it finds the rest done.
+        self.requests.retain(|_, requested| requested.to != process);
         // Messages that were lost on the way never come back as credit. Whoever waits for some
         // looks again.
         self.credits.retain(|_, credit| {
@@ -685,7 +700,7 @@ impl Engine {
             self.members.displace(id);
             self.ended(id, None, reason);
         }
-        self.adopt_or_end_orphans(process, &exit);
+        self.adopt_or_end_orphans(process, exit);
     }
 
     fn adopt_or_end_orphans(self: &Arc<Self>, home: ProcessId, exit: &ProcessExit) {

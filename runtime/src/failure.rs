@@ -38,7 +38,7 @@ pub struct Failure {
     /// In words, for people.
     pub message: String,
     /// The failure that led to this one.
-    pub cause: Option<Box<Failure>>,
+    pub cause: Option<Box<Self>>,
 }
 
 impl Failure {

@@ -10,7 +10,7 @@ mod kameo_host;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::actor::{Actor, Context, Handler, Message};
-use crate::cell::{Cell, Control, Phase, Sender};
+use crate::cell::{AnyMailbox, Cell, Control, Phase, Sender};
 use crate::clock::{Clock, Timestamp};
 use crate::current::{Current, Entered};
 use crate::engine::Engine;
@@ -72,18 +72,20 @@ pub(crate) enum ReplyTo<R> {
 }
 
 impl<M: Message> Envelope<M> {
-    fn settle(&mut self, outcome: Result<M::Reply, AskError>) {
+    fn settle(&mut self, outcome: Result<M::Reply, AskError>, at: Timestamp) {
         match std::mem::replace(&mut self.reply, ReplyTo::Nobody) {
             ReplyTo::Nobody => {}
-            ReplyTo::Local(slot) => slot.set(outcome),
+            ReplyTo::Local(slot) => slot.set(outcome, at),
             ReplyTo::Remote(back) => back.send(outcome),
         }
     }
 
     /// Refuses the message before it got into a mailbox.
-    pub(crate) fn refuse(mut self, error: AskError) {
+    pub(crate) fn refuse(mut self, cell: &Cell, error: AskError) {
+        cell.message_in(self.sender);
+        cell.message_out(self.sender);
         self.message = None;
-        self.settle(Err(error));
+        self.settle(Err(error), Clock::now());
     }
 
     /// Whether nobody waits for the answer any more.
@@ -113,7 +115,7 @@ impl<M: Message> Drop for Envelope<M> {
         if matches!(self.reply, ReplyTo::Nobody) {
             cell.engine.dead_letter(cell.id, M::NAME, &down);
         } else {
-            self.settle(Err(AskError::Died(down)));
+            self.settle(Err(AskError::Died(down)), Clock::now());
         }
     }
 }
@@ -127,7 +129,7 @@ pub(crate) enum Mailbox<A: Actor> {
 }
 
 impl<A: Actor> Mailbox<A> {
-    fn push<M: Message>(&self, envelope: Envelope<M>) -> Result<(), Envelope<M>>
+    fn push<M: Message>(&self, envelope: Box<Envelope<M>>) -> Result<(), Box<Envelope<M>>>
     where
         A: Handler<M>,
     {
@@ -138,15 +140,30 @@ impl<A: Actor> Mailbox<A> {
     }
 }
 
-/// Puts an envelope into the mailbox of a cell that hosts an `A`.
-pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, mut envelope: Envelope<M>) {
+impl<A: Actor> AnyMailbox for Mailbox<A> {
+    fn ring(&self) {
+        match self {
+            Self::Kameo(mailbox) => mailbox.ring(),
+            // Its idle loop listens to `Cell::ordered`.
+            Self::Actix(_) => {}
+        }
+    }
+}
+
+/// Puts an envelope into the mailbox of a cell that hosts an `A`. A sender of this process has taken
+/// room there before.
+pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, mut envelope: Box<Envelope<M>>) {
     let Some(mailbox) = cell.mailbox::<Mailbox<A>>() else {
-        return envelope.refuse(AskError::NoSuchMethod {
-            actor: cell.id,
-            method: M::NAME.to_owned(),
-        });
+        let method = M::NAME.to_owned();
+        return envelope.refuse(
+            cell,
+            AskError::NoSuchMethod {
+                actor: cell.id,
+                method,
+            },
+        );
     };
-    cell.message_in();
+    cell.message_in(envelope.sender);
     envelope.cell = Some(Arc::clone(cell));
     if let Err(mut envelope) = mailbox.push(envelope) {
         envelope.leave();
@@ -155,7 +172,7 @@ pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, mut envelope:
         if matches!(envelope.reply, ReplyTo::Nobody) {
             cell.engine.dead_letter(cell.id, M::NAME, &down);
         }
-        envelope.settle(Err(AskError::Dead(down)));
+        envelope.settle(Err(AskError::Dead(down)), Clock::now());
     }
 }
 
@@ -165,7 +182,7 @@ pub(crate) fn deliver_narrowed<A: Handler<M>, M: Message>(
     envelope: &mut dyn Any,
 ) {
     let envelope = envelope
-        .downcast_mut::<Option<Envelope<M>>>()
+        .downcast_mut::<Option<Box<Envelope<M>>>>()
         .and_then(Option::take)
         .expect("the method id names the message type");
     deliver::<A, M>(cell, envelope);
@@ -204,6 +221,11 @@ pub(crate) struct Life<A: Actor> {
     args: A::Args,
     state: Option<A>,
     cx: Context<A>,
+    /// Put in place while user code runs.
+    surroundings: Option<Current>,
+    /// When the last message was done, while the loop has not rested since: the next one starts then,
+    /// which saves a look at the clock.
+    busy_since: Option<Timestamp>,
 }
 
 impl<A: Actor> Life<A> {
@@ -219,6 +241,8 @@ impl<A: Actor> Life<A> {
             args,
             state: None,
             cx,
+            surroundings: None,
+            busy_since: None,
         }
     }
 
@@ -226,8 +250,14 @@ impl<A: Actor> Life<A> {
         &self.cell
     }
 
+    /// The loop has waited for mail.
+    pub(crate) fn rested(&mut self) {
+        self.busy_since = None;
+    }
+
     /// Obeys orders and starts until the actor runs or is over. Whether it runs.
     pub(crate) async fn settle(&mut self) -> bool {
+        self.rested();
         loop {
             while let Some(order) = self.cell.next_order() {
                 self.obey(order).await;
@@ -281,17 +311,9 @@ impl<A: Actor> Life<A> {
     /// Makes the state for this life.
     async fn start(&mut self) {
         let args = self.args.clone();
-        let surroundings = Current::Actor {
-            cell: Arc::clone(&self.cell),
-            span: SpanContext::default(),
-        };
-        let started = guarded(
-            &self.cell,
-            surroundings,
-            "start",
-            A::start(args, &mut self.cx),
-        )
-        .await;
+        surround(&mut self.surroundings, &self.cell, SpanContext::default());
+        let starting = A::start(args, &mut self.cx);
+        let started = guarded(&self.cell, &mut self.surroundings, "start", starting).await;
         match started.and_then(std::convert::identity) {
             Ok(state) => {
                 self.state = Some(state);
@@ -322,11 +344,8 @@ impl<A: Actor> Life<A> {
         let Some(state) = self.state.take() else {
             return;
         };
-        let surroundings = Current::Actor {
-            cell: Arc::clone(&self.cell),
-            span: SpanContext::default(),
-        };
-        let stopping = surrounded(surroundings, caught("stop", state.stop(reason)));
+        surround(&mut self.surroundings, &self.cell, SpanContext::default());
+        let stopping = surrounded(&mut self.surroundings, caught("stop", state.stop(reason)));
         match Clock::timeout(self.cell.engine.limits.stop_grace, stopping).await {
             Some(Ok(())) => {}
             Some(Err(failure)) => {
@@ -337,12 +356,13 @@ impl<A: Actor> Life<A> {
     }
 
     /// Handles one message that came out of the mailbox.
-    pub(crate) async fn handle<M: Message>(&mut self, mut envelope: Envelope<M>)
+    pub(crate) async fn handle<M: Message>(&mut self, mut envelope: Box<Envelope<M>>)
     where
         A: Handler<M>,
     {
         // An actor that is over drops the envelope, which answers its caller.
-        if !self.settle().await {
+        // What is rare is boxed, so that the future of every message stays small.
+        if !self.cell.is_settled() && !Box::pin(self.settle()).await {
             return;
         }
         let Some(state) = &mut self.state else { return };
@@ -351,31 +371,37 @@ impl<A: Actor> Life<A> {
         let Some(message) = envelope.message.take() else {
             return;
         };
-        let started = Clock::now();
+        let queued = envelope.queued;
+        let started = self
+            .busy_since
+            .take()
+            .unwrap_or_else(Clock::now)
+            .max(queued);
         let late = started > envelope.deadline && !matches!(envelope.reply, ReplyTo::Nobody);
         if withdrawn || late {
             // The caller has given up already; running the handler would only surprise it.
-            return envelope.settle(Err(AskError::Timeout {
+            let waited = started.since(queued);
+            let error = AskError::Timeout {
                 actor: self.cell.id,
-                waited: started.since(envelope.queued),
-            }));
+                waited,
+            };
+            return envelope.settle(Err(error), started);
         }
         let context = envelope.trace.child();
-        let surroundings = Current::Actor {
-            cell: Arc::clone(&self.cell),
-            span: context,
-        };
+        surround(&mut self.surroundings, &self.cell, context);
         let handler = state.handle(message, &mut self.cx);
-        let result = guarded(&self.cell, surroundings, M::NAME, handler).await;
+        let result = guarded(&self.cell, &mut self.surroundings, M::NAME, handler).await;
+        let ended = Clock::now();
+        self.busy_since = Some(ended);
         self.cell.engine.tracer.record(Span {
             context,
             parent: envelope.trace.span_id,
             kind: SpanKind::Handle,
             actor: self.cell.id,
             message: M::NAME,
-            queued: envelope.queued,
+            queued,
             started,
-            ended: Clock::now(),
+            ended,
             outcome: if result.is_ok() {
                 Outcome::Ok
             } else {
@@ -384,9 +410,9 @@ impl<A: Actor> Life<A> {
         });
         match result {
             Ok(reply) => {
-                envelope.settle(Ok(reply));
+                envelope.settle(Ok(reply), ended);
                 if let Some(reason) = self.cx.end.take() {
-                    self.end(reason).await;
+                    Box::pin(self.end(reason)).await;
                 }
             }
             Err(failure) => {
@@ -398,8 +424,8 @@ impl<A: Actor> Life<A> {
                 if matches!(envelope.reply, ReplyTo::Nobody) {
                     self.cell.engine.dead_letter(self.cell.id, M::NAME, &down);
                 }
-                envelope.settle(Err(AskError::Died(down)));
-                self.end(Reason::Failed(failure)).await;
+                envelope.settle(Err(AskError::Died(down)), ended);
+                Box::pin(self.end(Reason::Failed(failure))).await;
             }
         }
     }
@@ -416,7 +442,7 @@ fn acknowledge(done: Option<oneshot::Sender<()>>) {
 /// the end of this life and the grace is over.
 async fn guarded<T>(
     cell: &Arc<Cell>,
-    surroundings: Current,
+    surroundings: &mut Option<Current>,
     place: &str,
     future: impl Future<Output = T>,
 ) -> Result<T, Failure> {
@@ -426,6 +452,15 @@ async fn guarded<T>(
     if let Poll::Ready(result) = first {
         return result;
     }
+    Box::pin(heeding(cell, place, future)).await
+}
+
+/// The rest of a run that did not finish at once.
+async fn heeding<T>(
+    cell: &Arc<Cell>,
+    place: &str,
+    mut future: Pin<&mut impl Future<Output = Result<T, Failure>>>,
+) -> Result<T, Failure> {
     loop {
         let ordered = cell.ordered.notified();
         if cell.halting() {
@@ -457,11 +492,23 @@ async fn caught<T>(place: &str, future: impl Future<Output = T>) -> Result<T, Fa
         .map_err(|payload| Failure::from_panic(payload.as_ref(), place))
 }
 
-async fn surrounded<T>(surroundings: Current, future: impl Future<Output = T>) -> T {
-    let mut home = Some(surroundings);
+/// Prepares surroundings for user code of an actor.
+fn surround(surroundings: &mut Option<Current>, cell: &Arc<Cell>, context: SpanContext) {
+    match surroundings {
+        Some(Current::Actor { span, .. }) => *span = context,
+        other => {
+            *other = Some(Current::Actor {
+                cell: Arc::clone(cell),
+                span: context,
+            });
+        }
+    }
+}
+
+async fn surrounded<T>(home: &mut Option<Current>, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     std::future::poll_fn(|cx| {
-        let _entered = Entered::new(&mut home);
+        let _entered = Entered::new(home);
         future.as_mut().poll(cx)
     })
     .await

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The bounds an engine lives within. Build one with [`Limits::default`] and change what you need.
-#[derive(Clone, Debug)]
+/// The worker processes of a node live within its bounds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Limits {
     /// Messages that wait in one actor's mailbox before senders wait too. Enough to keep a fast

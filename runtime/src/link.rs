@@ -47,6 +47,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Room that is made at once for a long frame.
 const READ_BYTES_MAX: usize = 1 << 20;
 
+/// Why a link is closed whose other side ended the stream without a word.
+const HUNG_UP: &str = "the other side closed it";
+
 /// The sending side of a link; the receiving side are tasks that feed the engine.
 pub(crate) struct Link {
     pub(crate) peer: ProcessId,
@@ -210,7 +213,10 @@ impl Pipe {
         }
         self.queued_bytes.store(out.len(), Ordering::Release);
         drop(out);
-        self.wake.notify_one();
+        // What waited before has woken the writer, which goes on until nothing waits.
+        if idle {
+            self.wake.notify_one();
+        }
     }
 
     /// Bytes that the stream has taken, and whether nothing waits.
@@ -544,17 +550,24 @@ pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) ->
         });
     }
     let (serving, serving_engine) = (Arc::clone(&link), Arc::clone(engine));
-    let reading = readers.into_iter().map(|(reader, buffer)| {
-        let (engine, link) = (Arc::clone(engine), Arc::clone(&link));
-        let (done, over) = tokio::sync::oneshot::channel();
-        engine.clone().spawn_task(async move {
-            let why = read_loop(&engine, &link, reader, buffer).await;
-            link.close(why);
-            // Nobody may wait for it any more.
-            let _ = done.send(());
+    let reading = readers
+        .into_iter()
+        .enumerate()
+        .map(|(n, (reader, buffer))| {
+            let (engine, link) = (Arc::clone(engine), Arc::clone(&link));
+            let (done, over) = tokio::sync::oneshot::channel();
+            engine.clone().spawn_task(async move {
+                let why = read_loop(&engine, &link, reader, buffer).await;
+                if n > 0 && why == HUNG_UP {
+                    // The control stream says more, and may be a moment behind.
+                    let _ = Clock::timeout(engine.limits.heartbeat_interval, link.closed()).await;
+                }
+                link.close(why);
+                // Nobody may wait for it any more.
+                let _ = done.send(());
+            });
+            over
         });
-        over
-    });
     let reading = futures::future::join_all(reading);
     engine.spawn_task(async move {
         reading.await;
@@ -592,7 +605,7 @@ async fn read_loop(
         tokio::select! {
             biased;
             read = reader.read_buf(&mut buffer) => match read {
-                Ok(0) => return "the other side closed it".to_owned(),
+                Ok(0) => return HUNG_UP.to_owned(),
                 Ok(_) => link.heard(),
                 Err(error) => return error.to_string(),
             },

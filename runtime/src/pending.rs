@@ -5,7 +5,7 @@
 //! each ask would cost more than the ask.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::actor::Wire;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::AskError;
 use crate::id::{ActorId, ProcessId};
 use crate::wire::codec;
@@ -22,64 +22,69 @@ use crate::wire::codec;
 #[derive(Debug)]
 pub(crate) struct Slot<R> {
     actor: ActorId,
+    /// Beside the state, since every handler looks at it first: no lock.
+    abandoned: AtomicBool,
     state: Mutex<SlotState<R>>,
 }
 
 #[derive(Debug)]
 enum SlotState<R> {
-    Empty(Option<Waker>),
-    Done(Result<R, AskError>),
+    Empty(Waker),
+    /// The outcome and when it came.
+    Done(Result<R, AskError>, Timestamp),
     Taken,
 }
 
 impl<R> Slot<R> {
-    pub(crate) fn new(actor: ActorId) -> Arc<Self> {
+    /// A slot whose outcome wakes `waker`, without a first poll.
+    pub(crate) fn new(actor: ActorId, waker: Waker) -> Arc<Self> {
+        let state = Mutex::new(SlotState::Empty(waker));
         Arc::new(Self {
             actor,
-            state: Mutex::new(SlotState::Empty(None)),
+            abandoned: AtomicBool::new(false),
+            state,
         })
     }
 
     /// Settles the slot; the first outcome wins.
-    pub(crate) fn set(&self, outcome: Result<R, AskError>) {
+    pub(crate) fn set(&self, outcome: Result<R, AskError>, at: Timestamp) {
         let mut state = self.state.lock();
-        if let SlotState::Empty(waker) = &mut *state {
-            let waker = waker.take();
-            *state = SlotState::Done(outcome);
-            drop(state);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+        if !matches!(*state, SlotState::Empty(_)) {
+            return;
+        }
+        let before = std::mem::replace(&mut *state, SlotState::Done(outcome, at));
+        drop(state);
+        if let SlotState::Empty(waker) = before {
+            waker.wake();
         }
     }
 
     /// Nobody will look at the outcome.
     pub(crate) fn abandon(&self) {
-        *self.state.lock() = SlotState::Taken;
+        self.abandoned.store(true, Ordering::Release);
     }
 
     /// Whether nobody will look at the outcome.
     pub(crate) fn is_abandoned(&self) -> bool {
-        matches!(*self.state.lock(), SlotState::Taken)
+        self.abandoned.load(Ordering::Acquire)
     }
 
     pub(crate) const fn actor(&self) -> ActorId {
         self.actor
     }
 
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<R, AskError>> {
+    /// The outcome and when it came.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<(Result<R, AskError>, Timestamp)> {
         let mut state = self.state.lock();
+        if let SlotState::Empty(waker) = &mut *state {
+            waker.clone_from(cx.waker());
+            return Poll::Pending;
+        }
         match std::mem::replace(&mut *state, SlotState::Taken) {
-            SlotState::Done(outcome) => Poll::Ready(outcome),
-            SlotState::Empty(mut waker) => {
-                match &mut waker {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    none => *none = Some(cx.waker().clone()),
-                }
-                *state = SlotState::Empty(waker);
-                Poll::Pending
+            SlotState::Done(outcome, at) => Poll::Ready((outcome, at)),
+            SlotState::Empty(_) | SlotState::Taken => {
+                panic!("an ask was polled after it had finished")
             }
-            SlotState::Taken => panic!("an ask was polled after it had finished"),
         }
     }
 }
@@ -92,14 +97,15 @@ pub(crate) trait Waiter: Send + Sync {
 
 impl<R: Wire> Waiter for Slot<R> {
     fn reply(&self, payload: &Bytes) {
-        self.set(codec::decode(payload).map_err(|error| AskError::BadReply {
+        let outcome = codec::decode(payload).map_err(|error| AskError::BadReply {
             actor: self.actor,
             why: error.to_string(),
-        }));
+        });
+        self.set(outcome, Clock::now());
     }
 
     fn fail(&self, error: AskError) {
-        self.set(Err(error));
+        self.set(Err(error), Clock::now());
     }
 }
 
@@ -113,15 +119,46 @@ pub(crate) struct Waiting {
     pub(crate) via: Option<ProcessId>,
 }
 
+impl Waiting {
+    /// Its deadline has passed.
+    pub(crate) fn expire(&self) {
+        self.slot.fail(AskError::Timeout {
+            actor: self.actor,
+            waited: self.patience,
+        });
+    }
+}
+
 struct Entry {
     generation: u32,
     waiting: Option<Waiting>,
 }
 
+/// One thread's part of the table, on cache lines of its own.
 #[derive(Default)]
+#[repr(align(128))]
 struct Shard {
+    table: Mutex<Table>,
+    /// How many requests wait: written under the lock, read without.
+    live: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Table {
     entries: Vec<Entry>,
     free: Vec<u32>,
+}
+
+impl Shard {
+    fn len(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+}
+
+impl Table {
+    fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
 }
 
 const SHARDS: usize = 16;
@@ -129,90 +166,89 @@ const SHARDS: usize = 16;
 /// The table of waiting requests of an engine.
 #[derive(Default)]
 pub(crate) struct Pending {
-    shards: [Mutex<Shard>; SHARDS],
-    live: AtomicUsize,
+    shards: [Shard; SHARDS],
 }
 
 impl Pending {
     /// Adds a request and returns its key, which is never 0.
     pub(crate) fn insert(&self, waiting: Waiting) -> u64 {
         let shard_index = shard_of_thread();
-        let mut shard = self.shards[shard_index].lock();
-        self.live.fetch_add(1, Ordering::Relaxed);
-        let index = match shard.free.pop() {
+        let shard = &self.shards[shard_index];
+        let mut table = shard.table.lock();
+        let index = match table.free.pop() {
             Some(index) => {
-                shard.entries[index as usize].waiting = Some(waiting);
+                table.entries[index as usize].waiting = Some(waiting);
                 index
             }
             None => {
-                shard.entries.push(Entry {
+                table.entries.push(Entry {
                     generation: 1,
                     waiting: Some(waiting),
                 });
-                (shard.entries.len() - 1) as u32
+                (table.entries.len() - 1) as u32
             }
         };
-        let generation = shard.entries[index as usize].generation;
+        shard.live.store(table.len(), Ordering::Relaxed);
+        let generation = table.entries[index as usize].generation;
         key(shard_index, index, generation)
     }
 
     /// Takes a request out; `None` when something else has ended it already.
     pub(crate) fn take(&self, key: u64) -> Option<Waiting> {
         let (shard_index, index, generation) = parts(key);
-        let mut shard = self.shards.get(shard_index)?.lock();
-        let entry = shard.entries.get_mut(index as usize)?;
+        let shard = self.shards.get(shard_index)?;
+        let mut table = shard.table.lock();
+        let entry = table.entries.get_mut(index as usize)?;
         if entry.generation != generation {
             return None;
         }
         let waiting = entry.waiting.take()?;
         // 28 bits of generation travel in the key; 0 is left out so that no key is 0.
         entry.generation = (generation % 0x0fff_fffe) + 1;
-        shard.free.push(index);
-        self.live.fetch_sub(1, Ordering::Relaxed);
+        table.free.push(index);
+        shard.live.store(table.len(), Ordering::Relaxed);
         Some(waiting)
     }
 
-    /// Notes which neighbour the call was written to.
-    pub(crate) fn sent_via(&self, key: u64, via: ProcessId) {
+    /// Notes which neighbour the call was written to, or that it was not. Whether it still waits.
+    pub(crate) fn sent_via(&self, key: u64, via: Option<ProcessId>) -> bool {
         let (shard_index, index, generation) = parts(key);
-        let mut shard = self.shards[shard_index].lock();
-        if let Some(entry) = shard.entries.get_mut(index as usize)
-            && entry.generation == generation
-            && let Some(waiting) = &mut entry.waiting
-        {
-            waiting.via = Some(via);
+        let mut table = self.shards[shard_index].table.lock();
+        match table.entries.get_mut(index as usize) {
+            Some(Entry {
+                generation: present,
+                waiting: Some(waiting),
+            }) if *present == generation => {
+                waiting.via = via;
+                true
+            }
+            _ => false,
         }
     }
 
     /// How many requests wait.
     pub(crate) fn len(&self) -> usize {
-        self.live.load(Ordering::Relaxed)
+        self.shards.iter().map(Shard::len).sum()
     }
 
-    /// Ends every request past its deadline. Returns those that had left the process, so that their
-    /// receivers can be told to forget them.
+    /// Takes out every request past its deadline. Whoever sweeps first tells the receivers of those
+    /// that left the process to forget them, and then [`Waiting::expire`]s each: what its caller
+    /// does next comes after the cancellation.
     pub(crate) fn sweep(&self, now: Timestamp) -> Vec<(u64, Waiting)> {
-        let expired = self.drain(|waiting| waiting.deadline <= now);
-        for (_, waiting) in &expired {
-            waiting.slot.fail(AskError::Timeout {
-                actor: waiting.actor,
-                waited: waiting.patience,
-            });
-        }
-        expired
+        self.drain(|waiting| waiting.deadline <= now)
     }
 
     /// Takes out every request that `ends` is true for.
     pub(crate) fn drain(&self, ends: impl Fn(&Waiting) -> bool) -> Vec<(u64, Waiting)> {
         let mut ended = vec![];
-        if self.len() == 0 {
-            return ended;
-        }
         for (shard_index, shard) in self.shards.iter().enumerate() {
+            if shard.len() == 0 {
+                continue;
+            }
             let keys: Vec<u64> = {
-                let shard = shard.lock();
+                let table = shard.table.lock();
                 (0u32..)
-                    .zip(&shard.entries)
+                    .zip(&table.entries)
                     .filter(|(_, entry)| entry.waiting.as_ref().is_some_and(&ends))
                     .map(|(index, entry)| key(shard_index, index, entry.generation))
                     .collect()
@@ -246,7 +282,7 @@ mod tests {
 
     fn waiting(deadline: u64) -> (Arc<Slot<u32>>, Waiting) {
         let actor = ActorId::root(ProcessId(1));
-        let slot = Slot::<u32>::new(actor);
+        let slot = Slot::<u32>::new(actor, Waker::noop().clone());
         let waiting = Waiting {
             slot: Arc::clone(&slot) as Arc<dyn Waiter>,
             actor,
@@ -277,11 +313,13 @@ mod tests {
         pending.insert(waits);
         let (late, waits) = waiting(20);
         pending.insert(waits);
-        assert_eq!(pending.sweep(Timestamp(10)).len(), 1);
+        let due = pending.sweep(Timestamp(10));
+        assert_eq!(due.len(), 1);
+        due[0].1.expire();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(matches!(
             early.poll(&mut cx),
-            Poll::Ready(Err(AskError::Timeout { .. }))
+            Poll::Ready((Err(AskError::Timeout { .. }), _))
         ));
         assert!(late.poll(&mut cx).is_pending());
         assert_eq!(pending.len(), 1);
@@ -290,9 +328,12 @@ mod tests {
     #[test]
     fn the_first_outcome_wins() {
         let (slot, _) = waiting(1);
-        slot.set(Ok(1));
-        slot.set(Ok(2));
+        slot.set(Ok(1), Timestamp(1));
+        slot.set(Ok(2), Timestamp(2));
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(matches!(slot.poll(&mut cx), Poll::Ready(Ok(1))));
+        assert!(matches!(
+            slot.poll(&mut cx),
+            Poll::Ready((Ok(1), Timestamp(1)))
+        ));
     }
 }

@@ -67,7 +67,7 @@ pub struct Method {
     pub(crate) name: &'static str,
     /// Decodes a call and puts it into the mailbox.
     pub(crate) remote: fn(&Arc<Cell>, Inbound),
-    /// Puts an `Envelope<M>` (inside an option inside the `Any`) into the mailbox.
+    /// Puts a `Box<Envelope<M>>` (inside an option inside the `Any`) into the mailbox.
     pub(crate) local: fn(&Arc<Cell>, &mut dyn Any),
 }
 

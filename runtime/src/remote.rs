@@ -124,23 +124,28 @@ pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, inbound: Inbo
         Ok(message) => (Some(message), None),
         Err(error) => (None, Some(error)),
     };
-    let envelope = Envelope {
+    let deadline = now.after(budget);
+    let envelope = Box::new(Envelope {
         message,
         reply,
-        deadline: now.after(budget),
+        deadline,
         queued: now,
         trace,
         sender,
         cell: None,
-    };
+    });
     match error {
         None => host::deliver::<A, M>(cell, envelope),
         Some(error) => {
             tracing::warn!(actor = %cell.id, message = M::NAME, %error, "unreadable message");
-            envelope.refuse(AskError::BadMessage {
-                actor: cell.id,
-                why: error.to_string(),
-            });
+            let why = error.to_string();
+            envelope.refuse(
+                cell,
+                AskError::BadMessage {
+                    actor: cell.id,
+                    why,
+                },
+            );
         }
     }
 }

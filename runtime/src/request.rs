@@ -67,7 +67,7 @@ impl<M: Message> Shape for Recipient<M> {
 }
 
 /// How a message gets from the caller's hands into a local mailbox.
-type Deliver<M> = fn(&Arc<Cell>, Envelope<M>);
+type Deliver<M> = fn(&Arc<Cell>, Box<Envelope<M>>);
 
 impl<M: Message> Recipient<M> {
     /// The identity behind the reference.
@@ -132,26 +132,38 @@ impl<A: 'static> Ref<A> {
         engine.stop_actor(self.id).await
     }
 
-    /// Waits until the present incarnation ends, and tells why; at once when it is gone already.
-    pub async fn down(&self) -> Down {
-        match current::engine_for(self.id.home) {
-            Some(engine) => engine.watch(self.id).await,
-            None => Down {
-                id: self.id,
-                incarnation: 0,
-                reason: crate::Reason::Unknown,
-            },
+    /// Watches the incarnation that is present now: resolves when it ends and tells why, at once
+    /// when it is gone already. An actor whose home is another process is watched from the first
+    /// poll on.
+    pub fn down(&self) -> impl Future<Output = Down> + Send + use<A> {
+        let id = self.id;
+        let watch = current::engine_for(id.home).map(|engine| engine.watch(id));
+        async move {
+            match watch {
+                Some(watch) => watch.await,
+                None => Down {
+                    id,
+                    incarnation: 0,
+                    reason: crate::Reason::Unknown,
+                },
+            }
         }
     }
 }
 
-fn deliver_by_method<M: Message>(cell: &Arc<Cell>, envelope: Envelope<M>) {
+fn deliver_by_method<M: Message>(cell: &Arc<Cell>, envelope: Box<Envelope<M>>) {
     match cell.method(M::METHOD) {
         Some(method) => (method.local)(cell, &mut Some(envelope)),
-        None => envelope.refuse(AskError::NoSuchMethod {
-            actor: cell.id,
-            method: M::NAME.to_owned(),
-        }),
+        None => {
+            let method = M::NAME.to_owned();
+            envelope.refuse(
+                cell,
+                AskError::NoSuchMethod {
+                    actor: cell.id,
+                    method,
+                },
+            );
+        }
     }
 }
 
@@ -220,16 +232,12 @@ impl<M: Message> Request<M> {
 fn local_room(cell: &Arc<Cell>, patience: Duration) -> BoxFuture<'static, Result<(), AskError>> {
     let cell = Arc::clone(cell);
     Box::pin(async move {
-        match Clock::timeout(patience, cell.admission.acquire()).await {
-            Some(Ok(permit)) => {
-                permit.forget();
-                Ok(())
-            }
-            _ => Err(AskError::Full {
+        Clock::timeout(patience, cell.admission.wait())
+            .await
+            .ok_or(AskError::Full {
                 actor: cell.id,
                 waited: patience,
-            }),
-        }
+            })
     })
 }
 
@@ -261,7 +269,6 @@ enum Stage<M: Message> {
     New,
     /// Waiting for room.
     Near {
-        engine: Arc<Engine>,
         cell: Arc<Cell>,
         room: BoxFuture<'static, Result<(), AskError>>,
     },
@@ -275,14 +282,28 @@ enum Stage<M: Message> {
 }
 
 struct Sent<M: Message> {
-    engine: Arc<Engine>,
+    way: Way,
     slot: Arc<Slot<M::Reply>>,
     key: u64,
-    /// Whether it took a remote actor's credit.
-    far: bool,
     span: SpanContext,
     parent: u64,
     sent: Timestamp,
+}
+
+/// Where a request went.
+enum Way {
+    Near(Arc<Cell>),
+    /// Over a link, for a remote actor's credit.
+    Far(Arc<Engine>),
+}
+
+impl Way {
+    fn engine(&self) -> &Arc<Engine> {
+        match self {
+            Self::Near(cell) => &cell.engine,
+            Self::Far(engine) => engine,
+        }
+    }
 }
 
 impl<M: Message> fmt::Debug for Ask<M> {
@@ -313,7 +334,7 @@ impl<M: Message> Ask<M> {
     }
 
     /// Finds the actor and, when there is room, sends at once.
-    fn begin(&mut self) -> Result<(), AskError> {
+    fn begin(&mut self, cx: &Context<'_>) -> Result<(), AskError> {
         let to = self.request.to;
         let engine = current::engine_for(to.home).ok_or(AskError::NoSystem)?;
         if current::actor() == Some(to) {
@@ -323,17 +344,17 @@ impl<M: Message> Ask<M> {
         match engine.find(to) {
             Whereabouts::Here(cell) => {
                 self.request.check_fence(&cell)?;
-                if cell.try_admit() {
-                    self.send_near(engine, &cell);
+                if cell.admission.try_take() {
+                    self.send_near(cell, cx);
                 } else {
                     let room = local_room(&cell, patience);
-                    self.stage = Stage::Near { engine, cell, room };
+                    self.stage = Stage::Near { cell, room };
                 }
                 Ok(())
             }
             Whereabouts::There => {
                 if engine.try_credit(to) {
-                    self.send_far(engine)
+                    self.send_far(engine, cx)
                 } else {
                     let room = remote_room(&engine, to, patience);
                     self.stage = Stage::Far { engine, room };
@@ -345,10 +366,12 @@ impl<M: Message> Ask<M> {
         }
     }
 
-    fn open(&self, engine: Arc<Engine>, far: bool) -> Sent<M> {
-        let slot = Slot::new(self.request.to);
+    fn open(&self, way: Way, cx: &Context<'_>) -> Sent<M> {
+        // The waker is in place before anything is sent, so the slot needs no first poll.
+        let slot = Slot::new(self.request.to, cx.waker().clone());
         let sent = Clock::now();
-        let patience = self.request.patience(&engine);
+        let engine = way.engine();
+        let patience = self.request.patience(engine);
         let key = engine.pending.insert(Waiting {
             slot: Arc::clone(&slot) as Arc<dyn Waiter>,
             actor: self.request.to,
@@ -358,73 +381,74 @@ impl<M: Message> Ask<M> {
         });
         let parent = SpanContext::current();
         Sent {
-            engine,
+            way,
             slot,
             key,
-            far,
             span: parent.child(),
             parent: parent.span_id,
             sent,
         }
     }
 
-    fn send_near(&mut self, engine: Arc<Engine>, cell: &Arc<Cell>) {
-        let sent = self.open(engine, false);
-        let patience = self.request.patience(&sent.engine);
-        let envelope = Envelope {
+    fn send_near(&mut self, cell: Arc<Cell>, cx: &Context<'_>) {
+        let sent = self.open(Way::Near(cell), cx);
+        let envelope = Box::new(Envelope {
             message: self.request.message.take(),
             reply: ReplyTo::Local(Arc::clone(&sent.slot)),
-            deadline: sent.sent.after(patience),
+            deadline: sent.sent.after(self.request.patience(sent.way.engine())),
             queued: sent.sent,
             trace: sent.span,
             sender: Sender::Local,
             cell: None,
-        };
+        });
+        if let Way::Near(cell) = &sent.way {
+            (self.request.deliver)(cell, envelope);
+        }
         self.stage = Stage::Sent(sent);
-        (self.request.deliver)(cell, envelope);
     }
 
-    fn send_far(&mut self, engine: Arc<Engine>) -> Result<(), AskError> {
-        let sent = self.open(engine, true);
-        let patience = self.request.patience(&sent.engine);
+    fn send_far(&mut self, engine: Arc<Engine>, cx: &Context<'_>) -> Result<(), AskError> {
+        let sent = self.open(Way::Far(engine), cx);
+        let engine = sent.way.engine();
+        let patience = self.request.patience(engine);
         // From here on the drop of `sent` gives back key and credit.
-        let call = self
-            .request
-            .call(&sent.engine, sent.key, patience, sent.span)?;
-        sent.engine.send_call(call);
+        let call = self.request.call(engine, sent.key, patience, sent.span)?;
+        engine.send_call(call);
         self.request.message = None;
         self.stage = Stage::Sent(sent);
         Ok(())
     }
 }
 
-impl<M: Message + Unpin> Future for Ask<M>
-where
-    M::Reply: Unpin,
-{
+// Neither the message nor the reply is ever polled.
+impl<M: Message> Unpin for Ask<M> {}
+
+impl<M: Message> Future for Ask<M> {
     type Output = Result<M::Reply, AskError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let to = self.request.to;
         loop {
             match &mut self.stage {
                 Stage::New => {
-                    if let Err(error) = self.begin() {
+                    if let Err(error) = self.begin(cx) {
                         self.stage = Stage::Over;
                         return Poll::Ready(Err(error));
+                    }
+                    if let Stage::Sent(_) = self.stage {
+                        return Poll::Pending;
                     }
                 }
                 Stage::Near { room, .. } => {
                     let room = ready!(room.as_mut().poll(cx));
-                    let Stage::Near { engine, cell, .. } =
-                        std::mem::replace(&mut self.stage, Stage::Over)
+                    let Stage::Near { cell, .. } = std::mem::replace(&mut self.stage, Stage::Over)
                     else {
                         unreachable!("the stage was just seen");
                     };
                     if let Err(error) = room {
                         return Poll::Ready(Err(error));
                     }
-                    self.send_near(engine, &cell);
+                    self.send_near(cell, cx);
+                    return Poll::Pending;
                 }
                 Stage::Far { room, .. } => {
                     let room = ready!(room.as_mut().poll(cx));
@@ -432,13 +456,14 @@ where
                     else {
                         unreachable!("the stage was just seen");
                     };
-                    if let Err(error) = room.and_then(|()| self.send_far(engine)) {
+                    if let Err(error) = room.and_then(|()| self.send_far(engine, cx)) {
                         return Poll::Ready(Err(error));
                     }
+                    return Poll::Pending;
                 }
                 Stage::Sent(sent) => {
-                    let outcome = ready!(sent.slot.poll(cx));
-                    sent.record(to, outcome.is_ok());
+                    let (outcome, at) = ready!(sent.slot.poll(cx));
+                    sent.record(outcome.is_ok(), at);
                     self.stage = Stage::Over;
                     return Poll::Ready(outcome);
                 }
@@ -449,16 +474,16 @@ where
 }
 
 impl<M: Message> Sent<M> {
-    fn record(&self, actor: ActorId, ok: bool) {
-        self.engine.tracer.record(Span {
+    fn record(&self, ok: bool, ended: Timestamp) {
+        self.way.engine().tracer.record(Span {
             context: self.span,
             parent: self.parent,
             kind: SpanKind::Ask,
-            actor,
+            actor: self.slot.actor(),
             message: M::NAME,
             queued: self.sent,
             started: self.sent,
-            ended: Clock::now(),
+            ended,
             outcome: if ok { Outcome::Ok } else { Outcome::Failed },
         });
     }
@@ -467,14 +492,15 @@ impl<M: Message> Sent<M> {
 impl<M: Message> Drop for Sent<M> {
     fn drop(&mut self) {
         self.slot.abandon();
-        // Gone when the answer has come; still there when the caller gave up.
-        if let Some(waiting) = self.engine.pending.take(self.key)
+        // Gone when the answer came over a link or too late; else still there.
+        let engine = self.way.engine();
+        if let Some(waiting) = engine.pending.take(self.key)
             && waiting.via.is_some()
         {
-            self.engine.cancel(self.key, waiting.actor);
+            engine.cancel(self.key, waiting.actor);
         }
-        if self.far {
-            self.engine.return_credit(self.slot.actor(), 1);
+        if let Way::Far(engine) = &self.way {
+            engine.return_credit(self.slot.actor(), 1);
         }
     }
 }
@@ -515,48 +541,38 @@ impl<M: Message> Tell<M> {
     /// # Errors
     /// As for awaiting it, and [`AskError::Full`] at once. The message comes back.
     pub fn now(mut self) -> Result<(), TellError<M>> {
-        match self.attempt() {
-            Ok(None) => Ok(()),
-            Ok(Some(_room)) => {
-                let error = AskError::Full {
-                    actor: self.request.to,
-                    waited: Duration::ZERO,
-                };
-                Err(TellError {
-                    message: self.request.message,
-                    error,
-                })
-            }
-            Err(error) => Err(TellError {
-                message: self.request.message,
-                error,
-            }),
-        }
+        let error = match self.attempt() {
+            Ok(None) => return Ok(()),
+            Ok(Some(_way)) => AskError::Full {
+                actor: self.request.to,
+                waited: Duration::ZERO,
+            },
+            Err(error) => error,
+        };
+        Err(TellError {
+            message: self.request.message,
+            error,
+        })
     }
 
-    /// Sends when there is room; else the wait for it.
-    fn attempt(
-        &mut self,
-    ) -> Result<Option<(Room, BoxFuture<'static, Result<(), AskError>>)>, AskError> {
+    /// Sends when there is room; else says which way there is none.
+    fn attempt(&mut self) -> Result<Option<Way>, AskError> {
         let to = self.request.to;
         let engine = current::engine_for(to.home).ok_or(AskError::NoSystem)?;
-        let patience = self.request.patience(&engine);
         match engine.find(to) {
             Whereabouts::Here(cell) => {
                 self.request.check_fence(&cell)?;
-                // A wait for room in one's own mailbox would never end.
-                let own = current::actor() == Some(to);
-                if cell.try_admit() {
-                    self.send_near(&engine, &cell)?;
+                if cell.admission.try_take() {
+                    self.send_near(&cell)?;
                     Ok(None)
-                } else if own {
+                } else if current::actor() == Some(to) {
+                    // A wait for room in one's own mailbox would never end.
                     Err(AskError::Full {
                         actor: to,
                         waited: Duration::ZERO,
                     })
                 } else {
-                    let room = local_room(&cell, patience);
-                    Ok(Some((Room::Near(engine, cell), room)))
+                    Ok(Some(Way::Near(cell)))
                 }
             }
             Whereabouts::There => {
@@ -564,8 +580,7 @@ impl<M: Message> Tell<M> {
                     self.send_far(&engine)?;
                     Ok(None)
                 } else {
-                    let room = remote_room(&engine, to, patience);
-                    Ok(Some((Room::Far(engine), room)))
+                    Ok(Some(Way::Far(engine)))
                 }
             }
             Whereabouts::Dead(down) => Err(AskError::Dead(down)),
@@ -573,22 +588,37 @@ impl<M: Message> Tell<M> {
         }
     }
 
-    fn send_near(&mut self, engine: &Engine, cell: &Arc<Cell>) -> Result<(), AskError> {
+    fn room(&self, way: &Way) -> BoxFuture<'static, Result<(), AskError>> {
+        let patience = self.request.patience(way.engine());
+        match way {
+            Way::Near(cell) => local_room(cell, patience),
+            Way::Far(engine) => remote_room(engine, self.request.to, patience),
+        }
+    }
+
+    fn send(&mut self, way: &Way) -> Result<(), AskError> {
+        match way {
+            Way::Near(cell) => self.send_near(cell),
+            Way::Far(engine) => self.send_far(engine),
+        }
+    }
+
+    fn send_near(&mut self, cell: &Arc<Cell>) -> Result<(), AskError> {
+        let engine = &cell.engine;
         if cell.phase() == Phase::Over {
-            cell.admission.add_permits(1);
+            cell.admission.give_back();
             return Err(AskError::Dead(engine.obituary(cell.id)));
         }
         let now = Clock::now();
-        let trace = self.trace(engine, now);
-        let envelope = Envelope {
+        let envelope = Box::new(Envelope {
             message: self.request.message.take(),
             reply: ReplyTo::Nobody,
             deadline: now.after(self.request.patience(engine)),
             queued: now,
-            trace,
+            trace: self.trace(engine, now),
             sender: Sender::Local,
             cell: None,
-        };
+        });
         (self.request.deliver)(cell, envelope);
         Ok(())
     }
@@ -609,6 +639,13 @@ impl<M: Message> Tell<M> {
         }
     }
 
+    fn undelivered(&mut self, error: AskError) -> TellError<M> {
+        TellError {
+            message: self.request.message.take(),
+            error,
+        }
+    }
+
     fn trace(&self, engine: &Engine, now: Timestamp) -> SpanContext {
         let parent = SpanContext::current();
         let context = parent.child();
@@ -625,36 +662,55 @@ impl<M: Message> Tell<M> {
         });
         context
     }
-
-    async fn run(mut self) -> Result<(), TellError<M>> {
-        let outcome = match self.attempt() {
-            Ok(None) => Ok(()),
-            Ok(Some((room, wait))) => match wait.await {
-                Ok(()) => match room {
-                    Room::Near(engine, cell) => self.send_near(&engine, &cell),
-                    Room::Far(engine) => self.send_far(&engine),
-                },
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
-        };
-        outcome.map_err(|error| TellError {
-            message: self.request.message.take(),
-            error,
-        })
-    }
-}
-
-enum Room {
-    Near(Arc<Engine>, Arc<Cell>),
-    Far(Arc<Engine>),
 }
 
 impl<M: Message> IntoFuture for Tell<M> {
     type Output = Result<(), TellError<M>>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
+    type IntoFuture = Telling<M>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+    fn into_future(self) -> Telling<M> {
+        Telling {
+            tell: self,
+            room: None,
+        }
+    }
+}
+
+/// A [`Tell`] under way. Most find room at once and cost no allocation of their own.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Telling<M: Message> {
+    tell: Tell<M>,
+    room: Option<(Way, BoxFuture<'static, Result<(), AskError>>)>,
+}
+
+impl<M: Message> fmt::Debug for Telling<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tell.fmt(f)
+    }
+}
+
+// The message is never polled.
+impl<M: Message> Unpin for Telling<M> {}
+
+impl<M: Message> Future for Telling<M> {
+    type Output = Result<(), TellError<M>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.room.is_none() {
+            this.room = match this.tell.attempt() {
+                Ok(None) => return Poll::Ready(Ok(())),
+                Ok(Some(way)) => {
+                    let room = this.tell.room(&way);
+                    Some((way, room))
+                }
+                Err(error) => return Poll::Ready(Err(this.tell.undelivered(error))),
+            };
+        }
+        let Some((way, room)) = &mut this.room else {
+            unreachable!("it waits for room")
+        };
+        let outcome = ready!(room.as_mut().poll(cx)).and_then(|()| this.tell.send(way));
+        Poll::Ready(outcome.map_err(|error| this.tell.undelivered(error)))
     }
 }

@@ -172,7 +172,7 @@ impl World {
         for (from, to) in [(a_read, b_write), (b_read, a_write)] {
             let network = self.network.clone();
             drop(tokio::spawn(async move {
-                network.carry(pair(a, b), from, to).await
+                network.carry(pair(a, b), from, to).await;
             }));
         }
         let (a_read, a_write) = tokio::io::split(a_end);

@@ -114,7 +114,7 @@ impl<A: Registered> Spawn<A> {
         };
         let Some(launch) = self.away else {
             let _runtime = self.engine.enter();
-            let id = self.engine.new_member(new);
+            let id = self.engine.new_member(&new);
             host::host::<A>(
                 &self.engine,
                 id,
@@ -135,7 +135,7 @@ impl<A: Registered> Spawn<A> {
                 limit,
             });
         }
-        let id = self.engine.new_member(new);
+        let id = self.engine.new_member(&new);
         let host = HostOrder {
             id,
             parent: self.parent,

@@ -50,7 +50,6 @@ impl System {
     }
 
     /// Options first.
-    #[must_use]
     pub fn builder() -> SystemBuilder {
         SystemBuilder::default()
     }
@@ -391,7 +390,7 @@ impl Job {
     /// In a process that was started as a worker: serves, and exits when its node releases it or is
     /// gone. Elsewhere: returns at once.
     pub fn serve_if_worker(self) {
-        let Some(process) = worker::worker_id() else {
+        let Some(birth) = worker::birth() else {
             return;
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -408,7 +407,7 @@ impl Job {
                 source,
             })
             .and_then(|runtime| {
-                let served = runtime.block_on(worker::serve(process, self.types));
+                let served = runtime.block_on(worker::serve(birth?, self.types));
                 // A handler that blocks its thread must not keep the process.
                 runtime.shutdown_background();
                 served

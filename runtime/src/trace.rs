@@ -5,10 +5,9 @@
 //! span and counts it.
 
 use std::cell::Cell as ThreadCell;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 use parking_lot::Mutex;
 
 use crate::clock::Timestamp;
@@ -29,10 +28,11 @@ impl SpanContext {
     /// A new root span.
     #[must_use]
     pub fn root() -> Self {
-        let trace_id = (u128::from(next_random()) << 64) | u128::from(next_random());
+        let [high, low, span] = next_randoms();
+        let trace_id = (u128::from(high) << 64) | u128::from(low);
         Self {
             trace_id,
-            span_id: next_random() | 1,
+            span_id: span | 1,
             flags: 1,
         }
     }
@@ -43,8 +43,9 @@ impl SpanContext {
         if self.trace_id == 0 {
             Self::root()
         } else {
+            let [span] = next_randoms();
             Self {
-                span_id: next_random() | 1,
+                span_id: span | 1,
                 ..self
             }
         }
@@ -82,7 +83,7 @@ impl SpanContext {
         (version != "ff" && context.trace_id != 0 && context.span_id != 0).then_some(context)
     }
 
-    pub(crate) fn put(self, out: &mut BytesMut) {
+    pub(crate) fn put(self, out: &mut impl BufMut) {
         out.put_u128_le(self.trace_id);
         out.put_u64_le(self.span_id);
         out.put_u8(self.flags);
@@ -145,10 +146,16 @@ const SHARDS: usize = 8;
 /// The ring of finished spans of a process.
 #[derive(Debug)]
 pub struct Tracer {
-    shards: [Mutex<VecDeque<Span>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     per_shard_max: usize,
-    recorded: AtomicU64,
-    dropped: AtomicU64,
+}
+
+/// The spans of some threads. A full shard overwrites its oldest.
+#[derive(Debug, Default)]
+struct Shard {
+    spans: Vec<Span>,
+    oldest: usize,
+    recorded: u64,
 }
 
 impl Tracer {
@@ -158,8 +165,6 @@ impl Tracer {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             per_shard_max: spans_max.div_ceil(SHARDS),
-            recorded: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
         }
     }
 
@@ -168,12 +173,17 @@ impl Tracer {
             return;
         }
         let mut shard = self.shards[shard_of_thread()].lock();
-        if shard.len() >= self.per_shard_max {
-            shard.pop_front();
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        shard.recorded += 1;
+        if shard.spans.len() < self.per_shard_max {
+            return shard.spans.push(span);
         }
-        shard.push_back(span);
-        self.recorded.fetch_add(1, Ordering::Relaxed);
+        let oldest = shard.oldest;
+        shard.spans[oldest] = span;
+        shard.oldest = if oldest + 1 == self.per_shard_max {
+            0
+        } else {
+            oldest + 1
+        };
     }
 
     /// The spans in the ring, oldest first.
@@ -182,7 +192,7 @@ impl Tracer {
         let mut spans: Vec<Span> = self
             .shards
             .iter()
-            .flat_map(|shard| shard.lock().iter().cloned().collect::<Vec<_>>())
+            .flat_map(|shard| shard.lock().spans.clone())
             .collect();
         spans.sort_by_key(|span| (span.started, span.ended));
         spans
@@ -191,10 +201,13 @@ impl Tracer {
     /// How many spans were recorded, and how many of them have been overwritten.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
-        (
-            self.recorded.load(Ordering::Relaxed),
-            self.dropped.load(Ordering::Relaxed),
-        )
+        self.shards
+            .iter()
+            .fold((0, 0), |(recorded, dropped), shard| {
+                let shard = shard.lock();
+                let gone = shard.recorded - shard.spans.len() as u64;
+                (recorded + shard.recorded, dropped + gone)
+            })
     }
 }
 
@@ -204,12 +217,14 @@ fn shard_of_thread() -> usize {
     SHARD.with(|shard| *shard)
 }
 
-fn next_random() -> u64 {
+fn next_randoms<const N: usize>() -> [u64; N] {
     thread_local!(static STATE: ThreadCell<u64> = ThreadCell::new(crate::random::number()));
     STATE.with(|state| {
-        let next = crate::shape::mix(state.get(), 0x2545_f491_4f6c_dd1d);
-        state.set(next);
-        next
+        std::array::from_fn(|_| {
+            let next = crate::shape::mix(state.get(), 0x2545_f491_4f6c_dd1d);
+            state.set(next);
+            next
+        })
     })
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -23,16 +24,34 @@ use crate::id::ProcessId;
 use crate::limits::Limits;
 use crate::link;
 use crate::registry::ActorTypes;
-use crate::wire::{Answer, Fact, Frame, LaunchOrder, Request};
+use crate::wire::{Answer, Fact, Frame, LaunchOrder, Request, codec};
 
-/// The variable that turns a process into a worker; its value is the id it shall have.
+/// The variable that turns a process into a worker; its value is a [`Birth`].
 const WORKER_ENV: &str = "ODEON_WORKER";
 
-/// The variable that names the job a worker serves.
-const JOB_ENV: &str = "ODEON_JOB";
+/// What a node tells a process that it starts as a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Birth {
+    process: ProcessId,
+    job: String,
+    limits: Limits,
+    /// Its part in the node's account of blobs.
+    blobs: Option<String>,
+}
 
-/// The variable that tells a worker its part in the node's account of blobs.
-const BLOBS_ENV: &str = "ODEON_BLOBS";
+impl Birth {
+    /// As text, for the environment.
+    fn write(&self) -> Result<String, SystemError> {
+        let bytes = codec::encode(self).map_err(|error| SystemError::Refused(error.to_string()))?;
+        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let digits = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+        let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(digits).collect();
+        codec::decode(&bytes?).ok()
+    }
+}
 
 /// How to start a worker process.
 #[derive(Clone, Debug)]
@@ -304,16 +323,16 @@ impl Engine {
         };
         let (ours, theirs) =
             std::os::unix::net::UnixStream::pair().map_err(io("making a socket pair"))?;
+        let birth = Birth {
+            process,
+            job: self.job.clone(),
+            limits: self.limits.clone(),
+            blobs: self.blobs.share(process).map(|share| share.to_string()),
+        };
         let child = Command::new(&command.program)
             .args(&command.args)
             .envs(command.env.iter().map(|(name, value)| (name, value)))
-            .env(WORKER_ENV, process.0.to_string())
-            .env(JOB_ENV, &self.job)
-            .envs(
-                self.blobs
-                    .share(process)
-                    .map(|share| (BLOBS_ENV, share.to_string())),
-            )
+            .env(WORKER_ENV, birth.write()?)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
             .kill_on_drop(true)
@@ -452,13 +471,20 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// The id this process shall have as a worker, when it was started as one.
-pub(crate) fn worker_id() -> Option<ProcessId> {
-    std::env::var(WORKER_ENV).ok()?.parse().ok().map(ProcessId)
+/// What the node told this process, when it was started as a worker.
+///
+/// # Errors
+/// The variable was not set by a node of the same build.
+pub(crate) fn birth() -> Option<Result<Birth, SystemError>> {
+    let text = std::env::var(WORKER_ENV).ok()?;
+    Some(Birth::read(&text).ok_or_else(|| {
+        let why = format!("{WORKER_ENV} is set, but not by a node of this build: unset it");
+        SystemError::Refused(why)
+    }))
 }
 
 /// Serves as a worker until the node releases it or is gone.
-pub(crate) async fn serve(process: ProcessId, types: ActorTypes) -> Result<(), SystemError> {
+pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemError> {
     let io = |doing: &'static str| {
         move |source| SystemError::Io {
             doing: doing.to_owned(),
@@ -479,17 +505,15 @@ pub(crate) async fn serve(process: ProcessId, types: ActorTypes) -> Result<(), S
         .set_nonblocking(true)
         .map_err(io("preparing the socket"))?;
     let stream = UnixStream::from_std(socket).map_err(io("preparing the socket"))?;
-    let limits = Limits::default();
+    let limits = birth.limits;
     let engine = Engine::start(EngineConfig {
-        process,
-        job: std::env::var(JOB_ENV).unwrap_or_default(),
+        process: birth.process,
+        job: birth.job,
         node: format!("worker-{}", std::process::id()),
         limits: limits.clone(),
         types,
         workers: Workers::new(WorkerMode::InProcess),
-        blob_share: std::env::var(BLOBS_ENV)
-            .ok()
-            .and_then(|share| share.parse().ok()),
+        blob_share: birth.blobs.and_then(|share| share.parse().ok()),
     });
     let (reader, writer) = stream.into_split();
     let greeted = link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;

@@ -576,7 +576,7 @@ async fn another_node_gets_a_copy_that_its_processes_share() {
     let chunks = Arc::new(AtomicUsize::new(0));
     let counting = Arc::clone(&chunks);
     join(&near, &far, move |_| {
-        drop(counting.fetch_add(1, Ordering::Relaxed))
+        counting.fetch_add(1, Ordering::Relaxed);
     })
     .await;
     let (first, second) = (isolated(&far).await, isolated(&far).await);
@@ -678,7 +678,7 @@ async fn messages_overtake_a_transfer_and_its_end_by_a_lost_node_is_told() {
     let chunks = Arc::new(AtomicUsize::new(0));
     let counting = Arc::clone(&chunks);
     join(&near, &far, move |_| {
-        drop(counting.fetch_add(1, Ordering::Relaxed))
+        counting.fetch_add(1, Ordering::Relaxed);
     })
     .await;
     let (reader, other) = (

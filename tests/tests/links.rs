@@ -337,6 +337,9 @@ async fn an_ask_ends_at_its_deadline(pair: &Pair) {
         assert!(matches!(error, AskError::Timeout { .. }), "{error}");
         assert_eq!(error.effect(), Effect::Unknown);
     }
+    // The cancellations were sent before this, on the same way.
+    let other = probe(pair).await;
+    assert_eq!(other.ask(Notes()).await.unwrap(), []);
     gate.open();
     // The second was late before its turn came.
     assert_eq!(actor.ask(Notes()).await.unwrap(), [number]);

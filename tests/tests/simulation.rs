@@ -153,7 +153,7 @@ fn story(seed: u64) -> (Vec<(u64, u32, u64)>, usize) {
     let unknown = System::simulated(seed, spec).run(async |world: World| {
         let home = &world.nodes[0];
         let spawn = home.spawn::<Recorder>(()).restart(Restart::Permanent);
-        let isolated = seed % 2 == 0;
+        let isolated = seed.is_multiple_of(2);
         let actor = if isolated { spawn.isolated() } else { spawn }
             .await
             .expect("it starts");

@@ -191,13 +191,10 @@ impl Rollout {
 
     /// Swaps to the newest complete weights. When they cannot be had now, the old ones stay.
     async fn pull(&mut self) -> Result<(), Failure> {
-        let weights = match self.args.relay.ask(Latest).await {
-            Ok(Some(weights)) => weights,
+        let Ok(Some(weights)) = self.args.relay.ask(Latest).await else {
             // The relay tells again when it has some.
-            Ok(None) | Err(_) => {
-                self.announced = self.version;
-                return Ok(());
-            }
+            self.announced = self.version;
+            return Ok(());
         };
         let view = match weights.blob.open().await {
             Ok(view) => view,

@@ -56,19 +56,17 @@ fn take_frame(input: &mut BytesMut) -> Option<(u64, Bytes)> {
 
 /// Serves as the echo process; the socket is standard input.
 pub(crate) fn serve() -> ! {
-    let served = (|| -> anyhow::Result<()> {
-        with_stdin_socket(|socket| {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(2)
-                .enable_all()
-                .build()?;
-            runtime.block_on(async {
-                let (reader, writer) = UnixStream::from_std(socket)?.into_split();
-                tokio::spawn(echo(reader, writer)).await??;
-                Ok(())
-            })
+    let served = with_stdin_socket(|socket| {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        runtime.block_on(async {
+            let (reader, writer) = UnixStream::from_std(socket)?.into_split();
+            tokio::spawn(echo(reader, writer)).await??;
+            anyhow::Ok(())
         })
-    })();
+    });
     std::process::exit(i32::from(served.is_err()));
 }
 

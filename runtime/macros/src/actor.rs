@@ -3,6 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
+use syn::parse_quote;
 use syn::{Error, ImplItem, Item, ItemImpl, LitStr, Result, ReturnType, Signature, Type};
 
 use crate::handler::{self, Handler, is_handler};
@@ -87,6 +88,9 @@ fn read_handlers(block: &mut ItemImpl, trouble: &mut Trouble) -> Vec<Handler> {
         };
         let handler = options.and_then(|options| Handler::read(method, options, actor));
         handlers.extend(trouble.note(handler));
+        method.attrs.push(parse_quote! {
+            #[allow(clippy::needless_pass_by_value, reason = "a handler is given its message")]
+        });
     }
     handlers
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{Engine, IdMap};
-use crate::cell::{Cell, Control, Phase};
+use crate::cell::{Cell, Control};
 use crate::clock::Clock;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
@@ -31,6 +31,8 @@ pub(crate) struct Members {
 enum Place {
     Here,
     At(ProcessId),
+    /// The way to its process has closed, and what became of that is not known yet; messages wait.
+    Lost(ProcessId),
     /// Its process is gone; messages wait until it is placed again.
     Nowhere,
 }
@@ -48,15 +50,17 @@ pub(super) enum PlaceOf {
 /// A message that was not kept for an actor that is being placed.
 pub(super) enum Unheld {
     /// Too many wait already.
-    Full(Call),
+    Full(Box<Call>),
     /// The actor has a place again, or is gone: look again.
-    Moved(Call),
+    Moved(Box<Call>),
 }
 
 struct Row {
     parent: ActorId,
     incarnation: Incarnation,
     place: Place,
+    /// Whether the present incarnation has started.
+    started: bool,
     /// Whether the present incarnation's end has been judged or is being judged.
     ended: bool,
     /// How to place it; `None` for an actor that only lives here.
@@ -96,7 +100,7 @@ impl Members {
     pub(super) fn place_of(&self, id: ActorId, me: ProcessId) -> PlaceOf {
         match self.rows.get(&id).map(|row| row.place) {
             Some(Place::At(process)) => PlaceOf::At(process),
-            Some(Place::Nowhere) => PlaceOf::Nowhere,
+            Some(Place::Lost(_) | Place::Nowhere) => PlaceOf::Nowhere,
             Some(Place::Here) => PlaceOf::Gone,
             None if id.home == me => PlaceOf::Gone,
             None => PlaceOf::Elsewhere,
@@ -106,15 +110,15 @@ impl Members {
     /// Keeps a message for an actor that is being placed, or gives it back.
     pub(super) fn hold(&self, call: Call, most: usize) -> Result<(), Unheld> {
         match self.rows.get_mut(&call.to) {
-            Some(mut row) if row.place == Place::Nowhere => {
+            Some(mut row) if matches!(row.place, Place::Lost(_) | Place::Nowhere) => {
                 if row.backlog.len() >= most {
-                    return Err(Unheld::Full(call));
+                    return Err(Unheld::Full(Box::new(call)));
                 }
                 row.backlog.push_back(call);
                 Ok(())
             }
             // Whoever placed it has sent the backlog on already.
-            _ => Err(Unheld::Moved(call)),
+            _ => Err(Unheld::Moved(Box::new(call))),
         }
     }
 
@@ -131,7 +135,7 @@ impl Members {
         let mut ids: Vec<_> = self
             .rows
             .iter()
-            .filter(|row| row.place == Place::At(process))
+            .filter(|row| [Place::At(process), Place::Lost(process)].contains(&row.place))
             .map(|row| *row.key())
             .collect();
         ids.sort_unstable();
@@ -145,6 +149,17 @@ impl Members {
         }
     }
 
+    /// The way to the process of an actor has closed. Whether the actor was there.
+    pub(super) fn lose(&self, id: ActorId, process: ProcessId) -> bool {
+        match self.rows.get_mut(&id) {
+            Some(mut row) if row.place == Place::At(process) => {
+                row.place = Place::Lost(process);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Every row: id, incarnation and where it is.
     pub(crate) fn list(&self) -> Vec<(ActorId, ActorId, Incarnation, Option<ProcessId>)> {
         let mut rows: Vec<_> = self
@@ -154,7 +169,7 @@ impl Members {
                 let process = match row.place {
                     Place::Here => Some(row.key().home),
                     Place::At(process) => Some(process),
-                    Place::Nowhere => None,
+                    Place::Lost(_) | Place::Nowhere => None,
                 };
                 (*row.key(), row.parent, row.incarnation, process)
             })
@@ -181,7 +196,7 @@ impl Engine {
     // ---- birth ----
 
     /// Writes the row of a new actor; the caller then hosts it here, or calls [`Engine::place`].
-    pub(crate) fn new_member(&self, new: NewRow) -> ActorId {
+    pub(crate) fn new_member(&self, new: &NewRow) -> ActorId {
         let serial = self.members.serial.fetch_add(1, Ordering::Relaxed) + 1;
         let id = ActorId {
             home: self.process,
@@ -191,6 +206,7 @@ impl Engine {
             parent: new.parent,
             incarnation: 1,
             place: Place::Here,
+            started: false,
             ended: false,
             order: None,
             starts: vec![],
@@ -219,26 +235,15 @@ impl Engine {
     /// Resolves when the actor has started, or with its end when it will not.
     pub(crate) fn when_started(&self, id: ActorId) -> oneshot::Receiver<Result<(), Down>> {
         let (tell, told) = oneshot::channel();
-        if let Some(cell) = self.cells.get(&id)
-            && cell.phase() == Phase::Running
-        {
-            // The receiver is in our hands.
-            let _ = tell.send(Ok(()));
-            return told;
-        }
+        // The receiver is in our hands, so that the sends cannot fail.
         match self.members.rows.get_mut(&id) {
+            Some(row) if row.started => {
+                let _ = tell.send(Ok(()));
+            }
             Some(mut row) => row.starts.push(tell),
             None => {
                 let _ = tell.send(Err(self.obituary(id)));
             }
-        }
-        // It may have started between the look and the entry.
-        if self
-            .cells
-            .get(&id)
-            .is_some_and(|cell| cell.phase() == Phase::Running)
-        {
-            self.note_started(id);
         }
         told
     }
@@ -319,7 +324,7 @@ impl Engine {
             call.at = process;
             if call.call != 0 {
                 if call.from == self.process {
-                    self.pending.sent_via(call.call, link.peer);
+                    self.pending.sent_via(call.call, Some(link.peer));
                 } else {
                     self.forwards
                         .insert((call.from, call.call), (link.peer, call.to));
@@ -358,8 +363,11 @@ impl Engine {
 
     pub(super) fn note_started(&self, id: ActorId) {
         let starts = match self.members.rows.get_mut(&id) {
-            Some(mut row) if !row.starts.is_empty() => std::mem::take(&mut row.starts),
-            _ => return,
+            Some(mut row) => {
+                row.started = true;
+                std::mem::take(&mut row.starts)
+            }
+            None => return,
         };
         for start in starts {
             // Whoever spawned it may have stopped waiting.
@@ -372,6 +380,7 @@ impl Engine {
     async fn begin_life(self: &Arc<Self>, id: ActorId) {
         let Some((place, incarnation)) = self.members.rows.get_mut(&id).map(|mut row| {
             row.incarnation += 1;
+            row.started = false;
             row.ended = false;
             (row.place, row.incarnation)
         }) else {
@@ -394,6 +403,8 @@ impl Engine {
                     self.note_started(id);
                 }
             }
+            // It begins when the process is known to be gone, which ends this life too.
+            Place::Lost(_) => {}
             Place::Nowhere => self.place_now(id).await,
         }
     }
@@ -647,7 +658,7 @@ impl Engine {
                 // No answer means that the process is gone, which ends the life as well.
                 let _ = halted.await;
             }
-            Place::Nowhere => {}
+            Place::Lost(_) | Place::Nowhere => {}
         }
         let mut watchers = watchers;
         if keep_mail {

@@ -111,7 +111,7 @@ impl Engine {
             return match self.links.get(&call.at).map(|link| Arc::clone(&link)) {
                 Some(link) => {
                     if call.call != 0 {
-                        self.pending.sent_via(call.call, link.peer);
+                        self.pending.sent_via(call.call, Some(link.peer));
                     }
                     link.push(&Frame::Call(call), true);
                 }
@@ -138,7 +138,7 @@ impl Engine {
             super::family::PlaceOf::Nowhere => {
                 match self.members.hold(call, self.limits.backlog_messages_max) {
                     Ok(()) => {}
-                    Err(super::family::Unheld::Moved(call)) => self.pass_on(call),
+                    Err(super::family::Unheld::Moved(call)) => self.pass_on(*call),
                     Err(super::family::Unheld::Full(call)) => {
                         let waited = std::time::Duration::ZERO;
                         self.refuse_call(&call, AskError::Full { actor: to, waited });
@@ -158,10 +158,20 @@ impl Engine {
                 .insert((call.from, call.call), (link.peer, to));
         }
         let (key, from) = (call.call, call.from);
-        if !link.push(&Frame::Call(call), true) && self.forwards.remove(&(from, key)).is_some() {
-            let why = link.why();
-            self.send_reply(key, from, Err(AskError::LinkLost { actor: to, why }));
+        let frame = Frame::Call(call);
+        if link.push(&frame, true) {
+            return;
         }
+        let Frame::Call(call) = frame else { return };
+        // It did not leave. When the loss of the link has not ended it, it goes another way.
+        if key != 0 && self.forwards.remove(&(from, key)).is_none() {
+            return;
+        }
+        if self.is_detour(to, target, &link) {
+            return self.pass_on(call);
+        }
+        let why = link.why();
+        self.refuse_call(&call, AskError::LinkLost { actor: to, why });
     }
 
     fn receive_cancel(&self, call: u64, from: ProcessId, to: crate::ActorId) {
@@ -292,7 +302,7 @@ impl Engine {
                     .get(&exit.process)
                     .is_some_and(|route| route.0 == link.peer)
                 {
-                    self.process_down(exit, link.peer);
+                    self.process_down(&exit, link.peer);
                 }
             }
             Fact::Named(row) => self.learn_names(&[row], link.peer),

@@ -30,14 +30,16 @@ pub(crate) struct Host<A: Actor> {
 pub(crate) struct ActixMailbox<A: Actor>(AddressSender<Host<A>>);
 
 impl<A: Actor> ActixMailbox<A> {
-    pub(super) fn push<M: Message>(&self, envelope: Envelope<M>) -> Result<(), Envelope<M>>
+    pub(super) fn push<M: Message>(
+        &self,
+        envelope: Box<Envelope<M>>,
+    ) -> Result<(), Box<Envelope<M>>>
     where
         A: Handler<M>,
     {
         use actix::prelude::SendError::{Closed, Full};
-        self.0
-            .do_send(envelope)
-            .map_err(|(Closed(envelope) | Full(envelope))| envelope)
+        let sent = self.0.do_send(Parcel(envelope));
+        sent.map_err(|(Closed(Parcel(envelope)) | Full(Parcel(envelope)))| envelope)
     }
 }
 
@@ -145,15 +147,19 @@ impl<A: Actor> ActorFuture<Host<A>> for Orders {
     }
 }
 
-impl<M: Message> actix::Message for Envelope<M> {
+/// What lies in an actix mailbox.
+struct Parcel<M: Message>(Box<Envelope<M>>);
+
+impl<M: Message> actix::Message for Parcel<M> {
     type Result = ();
 }
 
-impl<A: Handler<M>, M: Message> actix::Handler<Envelope<M>> for Host<A> {
+impl<A: Handler<M>, M: Message> actix::Handler<Parcel<M>> for Host<A> {
     type Result = ();
 
-    fn handle(&mut self, envelope: Envelope<M>, context: &mut Context<A>) {
+    fn handle(&mut self, Parcel(envelope): Parcel<M>, context: &mut Context<A>) {
         self.lend(context, |mut life| async move {
+            life.rested();
             life.handle(envelope).await;
             life.settle().await;
             life

@@ -3,12 +3,16 @@
 //! kameo gives the mailbox and the task. Its own supervision is not used: [`Life`] never fails, and
 //! `next` listens to orders before mail, which is the priority lane.
 
+use std::any::Any;
 use std::convert::Infallible;
 
+use futures::future::BoxFuture;
 use kameo::actor::{ActorRef, Spawn, WeakActorRef};
 use kameo::error::ActorStopReason;
 use kameo::mailbox::{self, MailboxReceiver, Signal};
-use kameo::message::Context;
+use kameo::message::{BoxMessage, DynMessage};
+use kameo::reply::{BoxReplySender, ReplyError};
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::{Envelope, Life, Mailbox};
 use crate::actor::{Actor, Handler, Message};
@@ -20,19 +24,83 @@ pub(crate) struct Host<A: Actor>(Life<A>);
 pub(crate) struct KameoMailbox<A: Actor>(ActorRef<Host<A>>);
 
 impl<A: Actor> KameoMailbox<A> {
-    pub(super) fn push<M: Message>(&self, envelope: Envelope<M>) -> Result<(), Envelope<M>>
+    pub(super) fn push<M: Message>(
+        &self,
+        envelope: Box<Envelope<M>>,
+    ) -> Result<(), Box<Envelope<M>>>
     where
         A: Handler<M>,
     {
-        use kameo::error::SendError::{ActorNotRunning, ActorRestarting, MailboxFull};
-        match self.0.tell(envelope).try_send() {
-            Ok(()) => Ok(()),
-            Err(ActorNotRunning(envelope) | ActorRestarting(envelope) | MailboxFull(envelope)) => {
-                Err(envelope)
-            }
-            // The other variants do not hold the message; its drop has answered the caller.
-            Err(_) => Ok(()),
+        let Err(message) = self.send(envelope) else {
+            return Ok(());
+        };
+        Err(message
+            .as_any()
+            .downcast()
+            .expect("what comes back is what was sent"))
+    }
+
+    /// Wakes a loop that has no mail.
+    pub(super) fn ring(&self) {
+        // An actor that is over needs no orders.
+        let _ = self.send(Box::new(Bell));
+    }
+
+    /// A kameo tell of a message that is boxed already.
+    fn send(&self, message: BoxMessage<Host<A>>) -> Result<(), BoxMessage<Host<A>>> {
+        let signal = Signal::Message {
+            message,
+            actor_ref: self.0.clone(),
+            reply: None,
+            sent_within_actor: false,
+            message_name: A::NAME,
+        };
+        match self.0.mailbox_sender().try_send(signal) {
+            Err(
+                TrySendError::Closed(Signal::Message { message, .. })
+                | TrySendError::Full(Signal::Message { message, .. }),
+            ) => Err(message),
+            _ => Ok(()),
         }
+    }
+}
+
+/// An order waits elsewhere. It overtakes mail, since the loop looks for orders before each message.
+struct Bell;
+
+/// What kameo asks of a message, without the copies of its general form.
+impl<A: Handler<M>, M: Message> DynMessage<Host<A>> for Envelope<M> {
+    fn handle_dyn<'a>(
+        self: Box<Self>,
+        host: &'a mut Host<A>,
+        _me: ActorRef<Host<A>>,
+        _reply: Option<BoxReplySender>,
+        _stop: &'a mut bool,
+    ) -> BoxFuture<'a, Result<(), Box<dyn ReplyError>>> {
+        Box::pin(async move {
+            host.0.handle(self).await;
+            Ok(())
+        })
+    }
+
+    fn as_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+impl<A: Actor> DynMessage<Host<A>> for Bell {
+    fn handle_dyn<'a>(
+        self: Box<Self>,
+        _host: &'a mut Host<A>,
+        _me: ActorRef<Host<A>>,
+        _reply: Option<BoxReplySender>,
+        _stop: &'a mut bool,
+    ) -> BoxFuture<'a, Result<(), Box<dyn ReplyError>>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn as_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
     }
 }
 
@@ -66,13 +134,28 @@ impl<A: Actor> kameo::Actor for Host<A> {
         mail: &mut MailboxReceiver<Self>,
     ) -> Result<Option<Signal<Self>>, Infallible> {
         loop {
-            if !self.0.settle().await {
+            if !self.0.cell().is_settled() && !self.0.settle().await {
                 return Ok(None);
             }
-            tokio::select! {
-                biased;
-                () = self.0.cell().ordered.notified() => {}
-                signal = mail.recv() => return Ok(signal),
+            let mut waited = false;
+            let signal = std::future::poll_fn(|cx| {
+                let signal = mail.poll_recv(cx);
+                waited |= signal.is_pending();
+                signal
+            })
+            .await;
+            if waited {
+                self.0.rested();
+            }
+            // Mail is handled here, which spares it what kameo does around each message. The answer is
+            // the handler's; kameo learns of no errors.
+            match signal {
+                Some(Signal::Message {
+                    message, actor_ref, ..
+                }) => {
+                    let _ = message.handle_dyn(self, actor_ref, None, &mut false).await;
+                }
+                other => return Ok(other),
             }
         }
     }
@@ -84,13 +167,5 @@ impl<A: Actor> kameo::Actor for Host<A> {
     ) -> Result<(), Infallible> {
         self.0.cell().enter(Phase::Over);
         Ok(())
-    }
-}
-
-impl<A: Handler<M>, M: Message> kameo::message::Message<Envelope<M>> for Host<A> {
-    type Reply = ();
-
-    async fn handle(&mut self, envelope: Envelope<M>, _cx: &mut Context<Self, ()>) {
-        self.0.handle(envelope).await;
     }
 }

@@ -124,8 +124,10 @@ async fn nobody_at_the_address_is_an_error_in_time() {
     let cluster = ClusterIdentity::generate().unwrap();
     // A socket that never answers.
     let silent = std::net::UdpSocket::bind(here()).unwrap();
-    let mut limits = Limits::default();
-    limits.link_idle_timeout = Duration::from_secs(1);
+    let limits = Limits {
+        link_idle_timeout: Duration::from_secs(1),
+        ..Limits::default()
+    };
     let builder = System::builder()
         .workers(WorkerMode::InProcess)
         .limits(limits);

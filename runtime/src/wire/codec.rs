@@ -34,7 +34,8 @@ pub(crate) fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<
 /// # Errors
 /// A type that serde cannot encode, or more than 64 MiB.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
-    let mut out = Vec::new();
+    // Most values take about as many bytes as in memory: one allocation instead of growth.
+    let mut out = Vec::with_capacity(size_of::<T>().clamp(16, 4096));
     encode_into(value, &mut out)?;
     Ok(out)
 }
