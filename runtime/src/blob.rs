@@ -59,8 +59,8 @@ pub(crate) use quota::Share;
 use store::Own;
 pub(crate) use store::Store;
 
-/// A handle on immutable bytes. Small, cheap to clone, and a field of messages; see the
-/// [module](self) for how long the bytes live.
+/// A handle on immutable bytes. Small, cheap to clone, and a field of messages; its bytes live as
+/// `SEMANTICS.md` 27 to 30 say.
 #[derive(Clone)]
 pub struct Blob {
     keep: Keep,

@@ -72,7 +72,7 @@ pub type Incarnation = u32;
 /// A reference to an actor of type `A`, wherever it runs. `Copy`, 24 bytes, serialisable, and
 /// without any address: the engine finds the actor by its home's row.
 ///
-/// `A` is an actor type, or [`Only<M>`](crate::Only) after [`narrow`](Ref::narrow).
+/// `A` is the type of the actor.
 pub struct Ref<A: ?Sized> {
     pub(crate) id: ActorId,
     pub(crate) fence: Incarnation,

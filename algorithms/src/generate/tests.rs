@@ -122,7 +122,7 @@ fn a_finished_sequence_makes_room_at_once() {
                 max_new_tokens: 3,
                 ..request(id)
             })
-            .unwrap()
+            .unwrap();
     });
     assert_eq!((generator.queued(), generator.free()), (6, 0));
     let mut done = 0;
