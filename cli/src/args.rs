@@ -28,6 +28,21 @@ pub(crate) enum Command {
     Ps(PsArgs),
     /// Kill a process of a run with SIGKILL, to see that the run survives
     Kill(KillArgs),
+    /// Measure what the runtime costs, against the bare parts it is made of
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure; everything when none is named
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(odeon_bench::groups()))]
+    pub(crate) groups: Vec<String>,
+    /// Rounds in which floor and runtime take turns; a row shows medians over them
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) rounds: u16,
+    /// One JSON object for each row
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

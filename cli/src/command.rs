@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod eval;
 pub(crate) mod fetch;

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Trainer
     ];
     print::start_log();
+    odeon_bench::serve_if_child();
     // The same binary is every worker process of a run.
     job.serve_if_worker();
     let outcome = match Args::parse().command {
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Fetch(args) => command::fetch::run(&args),
         Command::Ps(args) => command::ps::run(&args),
         Command::Kill(args) => command::kill::run(&args),
+        Command::Bench(args) => command::bench::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

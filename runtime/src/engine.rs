@@ -536,7 +536,11 @@ impl Engine {
     /// A tell that nobody will handle.
     pub(crate) fn dead_letter(&self, actor: ActorId, message: &str, down: &Down) {
         self.dead_letters.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(%actor, message, why = %down.reason, "dead letter");
+        if self.is_closing() {
+            tracing::debug!(%actor, message, why = %down.reason, "dead letter at the end");
+        } else {
+            tracing::warn!(%actor, message, why = %down.reason, "dead letter");
+        }
     }
 
     // ---- links and processes ----

@@ -1,6 +1,6 @@
 //! What the runtime costs, measured in the same run as a floor: the bare part that does the same
 //! work without the runtime (kameo for local messages, a framed echo over the same socket for
-//! remote ones).
+//! remote ones, `memcpy` for bytes).
 //!
 //! Floor and runtime take turns, round by round, so that a noisy machine disturbs both; a row shows
 //! their medians and the median of the rounds' ratios.
@@ -8,8 +8,10 @@
 //! A program that calls [`run`] must call [`serve_if_child`] first in `main`: workers and the
 //! floor's echo server are further processes of its executable.
 
+mod bulk;
 mod floor;
 mod local;
+mod quic;
 mod row;
 mod spawn;
 mod subject;
@@ -41,6 +43,8 @@ type Measure = fn(usize) -> futures::future::BoxFuture<'static, anyhow::Result<V
 const GROUPS: &[(&str, Measure)] = &[
     ("local", |rounds| Box::pin(local::measure(rounds))),
     ("unix", |rounds| Box::pin(unix::measure(rounds))),
+    ("quic", |rounds| Box::pin(quic::measure(rounds))),
+    ("blob", |rounds| Box::pin(bulk::measure(rounds))),
     ("spawn", |rounds| Box::pin(spawn::measure(rounds))),
 ];
 

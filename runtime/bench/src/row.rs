@@ -34,6 +34,8 @@ impl Filter {
 pub enum Target {
     /// The value, at most.
     AtMost(f64),
+    /// The value, at least.
+    AtLeast(f64),
     /// Value divided by floor, at most.
     RatioAtMost(f64),
     /// Value divided by floor, at least.
@@ -44,6 +46,7 @@ impl Target {
     fn met(self, value: f64, ratio: Option<f64>) -> bool {
         match self {
             Self::AtMost(most) => value <= most,
+            Self::AtLeast(least) => value >= least,
             Self::RatioAtMost(most) => ratio.is_some_and(|ratio| ratio <= most),
             Self::RatioAtLeast(least) => ratio.is_some_and(|ratio| ratio >= least),
         }
@@ -156,6 +159,7 @@ pub fn table(rows: &[Row]) -> String {
                     || "-".to_owned(),
                     |target| match target {
                         Target::AtMost(most) => format!("<= {}", number(most)),
+                        Target::AtLeast(least) => format!(">= {}", number(least)),
                         Target::RatioAtMost(most) => format!("ratio <= {most}"),
                         Target::RatioAtLeast(least) => format!("ratio >= {least}"),
                     },

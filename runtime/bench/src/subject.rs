@@ -1,7 +1,7 @@
 //! The actor that is measured, and the systems it lives in.
 
 use odeon::{
-    Actor, Context, Failure, Handler, Job, Message, Shape, System, WorkerCommand, WorkerMode,
+    Actor, Blob, Context, Failure, Handler, Job, Message, Shape, System, WorkerCommand, WorkerMode,
 };
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,13 @@ pub(crate) struct Echo(pub(crate) [u64; 8]);
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Note(pub(crate) [u64; 8]);
 
+/// Opens a blob and reads its ends, or a byte of each page. The answer is its length.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Touch {
+    pub(crate) blob: Blob,
+    pub(crate) all: bool,
+}
+
 macro_rules! message {
     ($name:ident -> $reply:ty) => {
         impl Shape for $name {
@@ -34,6 +41,7 @@ macro_rules! message {
 message!(Add -> u64);
 message!(Echo -> [u64; 8]);
 message!(Note -> ());
+message!(Touch -> u64);
 
 /// Counts and echoes: handlers that cost nothing.
 pub(crate) struct Subject(u64);
@@ -61,7 +69,22 @@ impl Handler<Note> for Subject {
         self.0 += words[0];
     }
 }
-odeon::register!(Subject: Add, Echo, Note);
+impl Handler<Touch> for Subject {
+    async fn handle(&mut self, Touch { blob, all }: Touch, _: &mut Context<Self>) -> u64 {
+        let Ok(view) = blob.open().await else {
+            // The length that it answers with says so.
+            return 0;
+        };
+        let step = if all { 4096 } else { view.len().max(2) - 1 };
+        self.0 += view
+            .iter()
+            .step_by(step)
+            .map(|byte| u64::from(*byte))
+            .sum::<u64>();
+        view.len() as u64
+    }
+}
+odeon::register!(Subject: Add, Echo, Note, Touch);
 
 /// The job whose workers can host what is measured.
 #[must_use]

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use odeon::{Clock, Ref, Timestamp};
+use odeon::{Clock, Ref, System, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::floor::{Direct, EchoProcess, Mux};
@@ -68,41 +68,44 @@ pub(crate) async fn rate<F: Future<Output = anyhow::Result<()>>>(
     .await
 }
 
+/// A task that sends for `system`, which matters when the actor's own system is in this process too.
+pub(crate) async fn sending_for<T: Send + 'static>(
+    system: &System,
+    work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+) -> anyhow::Result<T> {
+    let system = system.clone();
+    tokio::spawn(async move { system.scope(work).await }).await?
+}
+
 /// The median time of an ask.
 pub(crate) async fn ask_round_trip(actor: Ref<Subject>) -> anyhow::Result<f64> {
-    tokio::spawn(async move {
-        let mut laps = Laps::default();
-        for _ in 0..SEQUENTIAL {
-            let begun = Clock::now();
-            actor.ask(Echo([7; 8])).await?;
-            laps.add(begun);
-        }
-        Ok(median(&laps.0))
-    })
-    .await?
+    let mut laps = Laps::default();
+    for _ in 0..SEQUENTIAL {
+        let begun = Clock::now();
+        actor.ask(Echo([7; 8])).await?;
+        laps.add(begun);
+    }
+    Ok(median(&laps.0))
 }
 
 pub(crate) async fn ask_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
-    tokio::spawn(rate(move || async move {
+    rate(move || async move {
         actor.ask(Echo([7; 8])).await?;
         Ok(())
-    }))
-    .await?
+    })
+    .await
 }
 
-async fn tell_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
-    tokio::spawn(async move {
-        let begun = Clock::now();
-        for _ in 1..PIPELINED {
-            actor
-                .tell(Note([7; 8]))
-                .await
-                .map_err(|error| error.error)?;
-        }
-        actor.ask(Echo([7; 8])).await?;
-        Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
-    })
-    .await?
+pub(crate) async fn tell_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
+    let begun = Clock::now();
+    for _ in 1..PIPELINED {
+        actor
+            .tell(Note([7; 8]))
+            .await
+            .map_err(|error| error.error)?;
+    }
+    actor.ask(Echo([7; 8])).await?;
+    Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
 }
 
 pub(crate) async fn mux_rate(mux: Mux) -> anyhow::Result<f64> {
@@ -128,10 +131,10 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         let (time, back) = direct_round_trip(direct).await?;
         direct = back;
         times[0].push(time);
-        times[1].push(ask_round_trip(actor).await?);
+        times[1].push(sending_for(&system, ask_round_trip(actor)).await?);
         times[2].push(mux_rate(mux.clone()).await?);
-        times[3].push(ask_rate(actor).await?);
-        times[4].push(tell_rate(actor).await?);
+        times[3].push(sending_for(&system, ask_rate(actor)).await?);
+        times[4].push(sending_for(&system, tell_rate(actor)).await?);
     }
     system.shutdown().await;
     let [direct, ask, mux, asks, tells] = &times;
