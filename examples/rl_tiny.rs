@@ -68,7 +68,6 @@ fn plan(folder: &Path) -> RunPlan {
             group_size: 16,
             groups_per_batch: 48,
             staleness_max: 1,
-            trained: 0,
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,

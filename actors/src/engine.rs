@@ -137,17 +137,17 @@ pub trait ScoreEngine: Send + Sync {
     /// The step cannot be computed.
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure>;
 
-    /// Saves all that is needed to go on.
+    /// Saves all that is needed to go on after the step `learnt`.
     ///
     /// # Errors
     /// The folder cannot be written.
-    fn save(&mut self, folder: &Path) -> Result<(), Failure>;
+    fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure>;
 
-    /// Goes back to what was saved, if anything was.
+    /// Goes back to what was saved: the last step that it had learnt; `None` when nothing was.
     ///
     /// # Errors
     /// The folder is there, but broken.
-    fn restore(&mut self, folder: &Path) -> Result<(), Failure>;
+    fn restore(&mut self, folder: &Path) -> Result<Option<Version>, Failure>;
 }
 
 /// A response that a rollout engine has finished.

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod packed;
 pub mod recipe;
 pub mod rl;
 pub mod trajectory;

@@ -108,6 +108,7 @@ impl<A: Registered> Spawn<A> {
             return Err(SpawnError::ShuttingDown);
         }
         let new = NewRow {
+            actor: A::NAME,
             parent: self.parent,
             restart: self.restart,
             supervision: self.supervision,

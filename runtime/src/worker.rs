@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
@@ -32,6 +33,8 @@ const WORKER_ENV: &str = "ODEON_WORKER";
 /// What a node tells a process that it starts as a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Birth {
+    /// The operating system's number of the node.
+    node: u32,
     process: ProcessId,
     job: String,
     limits: Limits,
@@ -324,6 +327,7 @@ impl Engine {
         let (ours, theirs) =
             std::os::unix::net::UnixStream::pair().map_err(io("making a socket pair"))?;
         let birth = Birth {
+            node: std::process::id(),
             process,
             job: self.job.clone(),
             limits: self.limits.clone(),
@@ -483,6 +487,27 @@ pub(crate) fn birth() -> Option<Result<Birth, SystemError>> {
     }))
 }
 
+/// A worker must not outlive its node, even one that is killed: a thread waits for the end of that.
+/// (The parent's death signal would come with the end of the thread that started this process.)
+fn end_with(node: u32) -> std::io::Result<()> {
+    let pid = Pid::from_raw(node as i32).ok_or(std::io::ErrorKind::InvalidInput)?;
+    let opened = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+    if rustix::process::getppid() != Some(pid) {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
+    let waiting = move || {
+        let mut ends = [PollFd::new(&opened, PollFlags::IN)];
+        while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut ends, None) {}
+        // Nobody is left who could be told.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    };
+    std::thread::Builder::new()
+        .name("odeon-node-watch".to_owned())
+        .stack_size(64 << 10)
+        .spawn(waiting)
+        .map(drop)
+}
+
 /// Serves as a worker until the node releases it or is gone.
 pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemError> {
     let io = |doing: &'static str| {
@@ -491,9 +516,7 @@ pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemE
             source,
         }
     };
-    // A worker must not outlive its node, even one that is killed.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|errno| io("asking to end with the node")(errno.into()))?;
+    end_with(birth.node).map_err(io("asking to end with the node"))?;
     let socket = std::os::fd::AsFd::as_fd(&std::io::stdin())
         .try_clone_to_owned()
         .map_err(io("taking over the socket of the node"))?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use odeon::{Clock, System, WorkerCommand, WorkerMode};
+use odeon::{Clock, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::critic::Critic;
@@ -53,7 +53,6 @@ fn plan(checkpoint: &std::path::Path, staleness_max: u64, critic: bool) -> RunPl
             group_size: GROUP_SIZE,
             groups_per_batch: GROUPS,
             staleness_max,
-            trained: 0,
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
@@ -71,7 +70,13 @@ fn plan(checkpoint: &std::path::Path, staleness_max: u64, critic: bool) -> RunPl
     }
 }
 
-/// Runs to the end; after the step `at`, `disturb` may do harm once.
+fn process_of(run: &Run, role: &str) -> Option<ProcessId> {
+    let mut roles = run.roles();
+    let (_, _, process) = roles.find(|(known, ..)| known == role).expect("a role");
+    process
+}
+
+/// Runs to the end; after the step `at` the process of a role is killed.
 async fn run(
     name: &str,
     staleness_max: u64,
@@ -93,25 +98,23 @@ async fn run(
         .await
         .unwrap();
     let mut steps = vec![];
-    let mut harmed = false;
+    let mut killed = None;
+    let mut resumed = 0;
     let following = async {
         loop {
             let report = run.reports.recv().await.expect("the monitor lives");
             match report {
                 Report::Step(step) => {
                     if step.version >= at
-                        && !harmed
+                        && killed.is_none()
                         && let Some(role) = role
                     {
-                        harmed = true;
-                        let (_, _, process) = run
-                            .roles()
-                            .find(|(known, ..)| known == role)
-                            .expect("a role");
-                        assert!(system.kill_worker(process.expect("it runs")));
+                        killed = process_of(&run, role);
+                        assert!(system.kill_worker(killed.expect("it runs")));
                     }
                     steps.push(step);
                 }
+                Report::Resumed { .. } => resumed += 1,
                 Report::Finished(progress) => {
                     assert_eq!(progress.version, STEPS);
                     break;
@@ -123,6 +126,20 @@ async fn run(
     Clock::timeout(Duration::from_secs(120), following)
         .await
         .expect("the run ends");
+    if let Some(role) = role {
+        assert_eq!(
+            resumed,
+            u64::from(role == "trainer"),
+            "only a lost trainer resumes"
+        );
+        let another = async {
+            while process_of(&run, role).is_none_or(|process| Some(process) == killed) {
+                Clock::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let another = Clock::timeout(Duration::from_secs(60), another).await;
+        another.expect("it comes back in another process");
+    }
     let counts = run.store.ask(Count).await.unwrap();
     let needed = STEPS * GROUPS as u64 * u64::from(GROUP_SIZE);
     assert!(counts.accepted >= needed, "{counts:?}");
@@ -140,7 +157,7 @@ fn check(steps: &[StepReport], staleness_max: u64) {
         let same = steps.iter().filter(|other| other.version == step.version);
         for other in same {
             assert_eq!(
-                other.response_tokens, step.response_tokens,
+                other.batch_checksum, step.batch_checksum,
                 "another batch for a step"
             );
         }
@@ -171,4 +188,29 @@ async fn a_killed_relay_does_not_stop_the_run() {
 async fn a_killed_trainer_goes_on_from_its_checkpoint() {
     let steps = run("trainer", 2, false, 6, Some("trainer")).await;
     check(&steps, 2);
+    assert!(
+        steps.len() as u64 > STEPS,
+        "the steps after its checkpoint come again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_critic_and_a_killed_reference_are_asked_again() {
+    for role in ["critic", "reference"] {
+        let steps = run(role, 2, true, 6, Some(role)).await;
+        check(&steps, 2);
+        assert_eq!(steps.len() as u64, STEPS, "the trainer went on");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_critic_learns_a_repeated_step_once() {
+    let steps = run("repeated", 2, true, 6, Some("trainer")).await;
+    check(&steps, 2);
+    for step in 1..=STEPS {
+        let learnt = steps
+            .iter()
+            .filter(|s| s.version == step && s.critic_loss.is_some());
+        assert!(learnt.count() <= 1, "step {step} was learnt twice");
+    }
 }

@@ -11,7 +11,7 @@ use odeon::{Failure, Shape};
 use super::{
     EvalStats, Progress, Response, RolloutEngine, ScoreEngine, Signals, StepStats, TrainEngine,
 };
-use crate::trajectory::{Batch, Order};
+use crate::trajectory::{Batch, Order, Version};
 
 /// What the scripted engines do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Shape)]
@@ -190,11 +190,17 @@ impl ScoreEngine for ScriptedScores {
         Ok(0.0)
     }
 
-    fn save(&mut self, _folder: &Path) -> Result<(), Failure> {
-        Ok(())
+    fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure> {
+        std::fs::create_dir_all(folder).map_err(Failure::error)?;
+        let fresh = folder.join("learnt.new");
+        std::fs::write(&fresh, learnt.to_string()).map_err(Failure::error)?;
+        std::fs::rename(fresh, folder.join("learnt")).map_err(Failure::error)
     }
 
-    fn restore(&mut self, _folder: &Path) -> Result<(), Failure> {
-        Ok(())
+    fn restore(&mut self, folder: &Path) -> Result<Option<Version>, Failure> {
+        let Ok(text) = std::fs::read_to_string(folder.join("learnt")) else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(Failure::error)
     }
 }

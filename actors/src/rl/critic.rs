@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Failure, actor, message};
+use odeon::{Context, Failure, actor, message};
 
 use crate::engine::{EngineSpec, ScoreEngine};
-use crate::trajectory::Batch;
+use crate::packed::{Packed, PackedBatch};
+use crate::trajectory::Version;
 
 /// What a [`Critic`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,18 +20,19 @@ pub struct CriticArgs {
 }
 
 /// A value for each response token.
-#[message(reply = Result<Vec<Vec<f32>>, Failure>, name = "critic.Values")]
+#[message(reply = Result<Packed<Vec<f32>>, Failure>, name = "critic.Values")]
 #[derive(Debug)]
-pub struct Values(pub Batch);
+pub struct Values(pub PackedBatch);
 
-/// Learn these returns, one for each response token; answers the loss.
-#[message(reply = Result<f64, Failure>, name = "critic.Learn")]
+/// Learn these returns, one for each response token. Answers the loss; `None` for a step that it has
+/// learnt already, since a trainer that went back to its checkpoint repeats steps.
+#[message(reply = Result<Option<f64>, Failure>, name = "critic.Learn")]
 #[derive(Debug)]
 pub struct Learn {
     /// What was done.
-    pub batch: Batch,
+    pub batch: PackedBatch,
     /// What it was worth.
-    pub returns: Vec<Vec<f32>>,
+    pub returns: Packed<Vec<f32>>,
 }
 
 /// Save all that is needed to go on.
@@ -42,12 +44,15 @@ pub struct SaveCritic;
 pub struct Critic {
     engine: Box<dyn ScoreEngine>,
     checkpoint: PathBuf,
+    /// The last step that it has learnt.
+    learnt: Version,
 }
 
 impl std::fmt::Debug for Critic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Critic")
             .field("checkpoint", &self.checkpoint)
+            .field("learnt", &self.learnt)
             .finish_non_exhaustive()
     }
 }
@@ -55,29 +60,44 @@ impl std::fmt::Debug for Critic {
 #[actor(name = "rl.Critic")]
 impl Critic {
     async fn start(args: CriticArgs) -> Result<Self, Failure> {
-        let engine = tokio::task::block_in_place(|| {
+        let (engine, learnt) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.critic()?;
-            engine.restore(&args.checkpoint)?;
-            Ok::<_, Failure>(engine)
+            let learnt = engine.restore(&args.checkpoint)?;
+            Ok::<_, Failure>((engine, learnt))
         })?;
         Ok(Self {
             engine,
             checkpoint: args.checkpoint,
+            learnt: learnt.unwrap_or(0),
         })
     }
 
     #[handler(message = Values)]
-    fn values(&mut self, values: Values) -> Result<Vec<Vec<f32>>, Failure> {
-        tokio::task::block_in_place(|| self.engine.score(&values.0))
+    async fn values(
+        &mut self,
+        values: Values,
+        cx: &mut Context<Self>,
+    ) -> Result<Packed<Vec<f32>>, Failure> {
+        let batch = values.0.unpack().await?;
+        let values = tokio::task::block_in_place(|| self.engine.score(&batch))?;
+        Packed::pack(&cx.blobs(), &values)
     }
 
     #[handler(message = Learn)]
-    fn learn(&mut self, learn: Learn) -> Result<f64, Failure> {
-        tokio::task::block_in_place(|| self.engine.learn(&learn.batch, &learn.returns))
+    async fn learn(&mut self, learn: Learn) -> Result<Option<f64>, Failure> {
+        let step = learn.batch.step;
+        if step <= self.learnt {
+            tracing::info!(step, "this step is learnt already");
+            return Ok(None);
+        }
+        let (batch, returns) = (learn.batch.unpack().await?, learn.returns.unpack().await?);
+        let loss = tokio::task::block_in_place(|| self.engine.learn(&batch, &returns))?;
+        self.learnt = step;
+        Ok(Some(loss))
     }
 
     #[handler(message = SaveCritic)]
     fn save(&mut self, _save: SaveCritic) -> Result<(), Failure> {
-        tokio::task::block_in_place(|| self.engine.save(&self.checkpoint))
+        tokio::task::block_in_place(|| self.engine.save(&self.checkpoint, self.learnt))
     }
 }

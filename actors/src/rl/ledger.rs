@@ -51,19 +51,21 @@ pub struct Ledger {
     groups: BTreeMap<u64, Vec<Trajectory>>,
     /// Complete groups in the order of completion.
     complete: VecDeque<u64>,
-    /// Groups whose samples all must come again, after staleness.
+    /// Trajectories accepted, less those that were too old in the end.
     counted: u64,
+    /// Reports refused as duplicates.
     refused: u64,
+    /// Trajectories too old to train.
     stale: u64,
 }
 
 impl Ledger {
-    /// An empty book for a run that continues after `trained` steps.
+    /// An empty book.
     #[must_use]
-    pub fn new(config: LedgerConfig, trained: Version) -> Self {
+    pub fn new(config: LedgerConfig) -> Self {
         Self {
             config,
-            trained,
+            trained: 0,
             batches: BTreeMap::new(),
             next_group: 0,
             open: VecDeque::new(),
@@ -252,12 +254,6 @@ impl Ledger {
     pub const fn counts(&self) -> (u64, u64, u64) {
         (self.counted, self.refused, self.stale)
     }
-
-    /// Samples that rollouts work on at the moment.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.working.len()
-    }
 }
 
 #[cfg(test)]
@@ -289,13 +285,10 @@ mod tests {
 
     #[test]
     fn with_bound_zero_orders_stop_at_one_batch() {
-        let mut ledger = Ledger::new(
-            LedgerConfig {
-                staleness_max: 0,
-                ..CONFIG
-            },
-            0,
-        );
+        let mut ledger = Ledger::new(LedgerConfig {
+            staleness_max: 0,
+            ..CONFIG
+        });
         let orders = ledger.order(1, 0, 100);
         assert_eq!(orders.len(), 6);
         for id in orders {
@@ -312,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_step_taken_again_gives_the_same_batch_until_it_is_durable() {
-        let mut ledger = Ledger::new(CONFIG, 0);
+        let mut ledger = Ledger::new(CONFIG);
         for id in ledger.order(1, 0, 100) {
             ledger.report(trajectory(id, 0));
         }
@@ -332,7 +325,7 @@ mod tests {
             staleness_max in 0u64..3,
         ) {
             let config = LedgerConfig { staleness_max, ..CONFIG };
-            let mut ledger = Ledger::new(config, 0);
+            let mut ledger = Ledger::new(config);
             let mut version = 0;
             let mut hands: HashMap<u64, Vec<(SampleId, Version)>> = HashMap::new();
             let mut trained = HashSet::new();

@@ -1,10 +1,10 @@
 //! The reference: the policy as it was before the reinforcement. It never learns.
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Failure, actor, message};
+use odeon::{Context, Failure, actor, message};
 
 use crate::engine::{EngineSpec, ScoreEngine};
-use crate::trajectory::Batch;
+use crate::packed::{Packed, PackedBatch};
 
 /// What a [`Reference`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,9 +15,9 @@ pub struct ReferenceArgs {
 }
 
 /// The log-probability of each response token, in nats.
-#[message(reply = Result<Vec<Vec<f32>>, Failure>, name = "reference.LogProbs")]
+#[message(reply = Result<Packed<Vec<f32>>, Failure>, name = "reference.LogProbs")]
 #[derive(Debug)]
-pub struct LogProbs(pub Batch);
+pub struct LogProbs(pub PackedBatch);
 
 /// See the module.
 pub struct Reference {
@@ -42,13 +42,19 @@ impl Reference {
     }
 
     #[handler(message = LogProbs)]
-    fn log_probs(&mut self, ask: LogProbs) -> Result<Vec<Vec<f32>>, Failure> {
-        tokio::task::block_in_place(|| {
+    async fn log_probs(
+        &mut self,
+        ask: LogProbs,
+        cx: &mut Context<Self>,
+    ) -> Result<Packed<Vec<f32>>, Failure> {
+        let batch = ask.0.unpack().await?;
+        let scores = tokio::task::block_in_place(|| {
             let engine = match &mut self.engine {
                 Some(engine) => engine,
                 none => none.insert(self.spec.reference()?),
             };
-            engine.score(&ask.0)
-        })
+            engine.score(&batch)
+        })?;
+        Packed::pack(&cx.blobs(), &scores)
     }
 }

@@ -9,7 +9,7 @@ use odeon::{Clock, Failure, Timestamp, actor, message};
 use tokio::sync::mpsc;
 
 use crate::engine::{EvalStats, Progress, StepStats};
-use crate::trajectory::{Batch, Version};
+use crate::trajectory::{Batch, Trajectory, Version};
 
 /// News of a run.
 #[message(name = "run.Report")]
@@ -50,6 +50,9 @@ pub enum Report {
 pub struct StepReport {
     /// The version that it made.
     pub version: Version,
+    /// CRC-32 of the ids and versions of the batch's trajectories: a step that is repeated after a
+    /// loss has the same.
+    pub batch_checksum: u32,
     /// Mean reward of the batch.
     pub reward: f64,
     /// Part of the batch that was right.
@@ -81,9 +84,16 @@ impl StepReport {
         let count = batch.trajectories.len().max(1) as f64;
         let staleness = |made: Version| (version - 1).saturating_sub(made);
         let all = &batch.trajectories;
+        let mut checksum = crc32fast::Hasher::new();
+        for Trajectory { id, version, .. } in all {
+            for number in [id.group, u64::from(id.sample), *version] {
+                checksum.update(&number.to_le_bytes());
+            }
+        }
         let response_tokens = all.iter().map(|t| t.response.len() as u64).sum();
         Self {
             version,
+            batch_checksum: checksum.finalize(),
             reward: all.iter().map(|t| f64::from(t.reward)).sum::<f64>() / count,
             accuracy: all.iter().filter(|t| t.correct).count() as f64 / count,
             staleness_mean: all.iter().map(|t| staleness(t.version)).sum::<u64>() as f64 / count,

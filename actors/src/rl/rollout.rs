@@ -60,6 +60,12 @@ pub struct RolloutCounts {
 /// news is heard soon, many enough that looking costs nothing.
 const STEPS_PER_PUMP: usize = 8;
 
+/// Tokens of trajectories in one message, about: some 12 bytes each, far below the largest message.
+const MESSAGE_TOKENS_MAX: usize = 64 << 10;
+
+/// Orders in one message. A prompt of a thousand tokens has 4 KiB.
+const ORDERS_MAX: usize = 256;
+
 /// See the module.
 pub struct Rollout {
     engine: Box<dyn RolloutEngine>,
@@ -144,7 +150,7 @@ impl Rollout {
     #[handler(message = Pump)]
     async fn pump(&mut self, _pump: Pump, cx: &mut Context<Self>) {
         self.pumping = false;
-        if let Err(failure) = self.work(cx.me()).await {
+        if let Err(failure) = self.work(cx).await {
             return cx.fail(failure);
         }
         if self.engine.active() > 0 || !self.waiting.is_empty() || !self.finished.is_empty() {
@@ -159,7 +165,7 @@ impl Rollout {
     }
 
     /// One turn: weights, orders, tokens, results.
-    async fn work(&mut self, me: Ref<Self>) -> Result<(), Failure> {
+    async fn work(&mut self, cx: &Context<Self>) -> Result<(), Failure> {
         let drained = self.engine.active() == 0;
         if drained && self.announced.is_some() && self.announced != self.version {
             self.pull().await?;
@@ -171,7 +177,7 @@ impl Rollout {
         let room = self.engine.free_slots().saturating_sub(self.waiting.len());
         // While newer weights wait, nothing new is begun with the old.
         if !self.finished.is_empty() || (current && room > 0) {
-            self.exchange(me, version, if current { room } else { 0 })
+            self.exchange(cx, version, if current { room } else { 0 })
                 .await?;
         }
         if current {
@@ -210,36 +216,43 @@ impl Rollout {
         Ok(())
     }
 
+    /// Hands in what is finished, in as many messages as it takes, and gets orders with the last.
     async fn exchange(
         &mut self,
-        rollout: Ref<Self>,
+        cx: &Context<Self>,
         version: Version,
         room: usize,
     ) -> Result<(), Failure> {
-        let finished = std::mem::take(&mut self.finished);
-        let finished = if finished.is_empty() {
-            finished
-        } else {
-            self.args
-                .reward
-                .ask(Judge(finished))
+        loop {
+            let part = message_of(&mut self.finished);
+            let last = self.finished.is_empty();
+            let finished = if part.is_empty() {
+                part
+            } else {
+                self.args
+                    .reward
+                    .ask(Judge(part))
+                    .await
+                    .map_err(Failure::error)?
+            };
+            let exchange = Exchange {
+                rollout: cx.me(),
+                incarnation: cx.incarnation(),
+                version,
+                finished,
+                room: if last { room.min(ORDERS_MAX) } else { 0 },
+            };
+            let orders = self
+                .args
+                .store
+                .ask(exchange)
                 .await
-                .map_err(Failure::error)?
-        };
-        let exchange = Exchange {
-            rollout,
-            version,
-            finished,
-            room,
-        };
-        let orders = self
-            .args
-            .store
-            .ask(exchange)
-            .await
-            .map_err(Failure::error)?;
-        self.waiting.extend(orders);
-        Ok(())
+                .map_err(Failure::error)?;
+            self.waiting.extend(orders);
+            if last {
+                return Ok(());
+            }
+        }
     }
 
     fn collect(&mut self, version: Version, responses: Vec<Response>) {
@@ -268,7 +281,19 @@ impl Rollout {
     }
 }
 
-/// A few steps of all active responses; ends early when a slot becomes free.
+/// Takes as many trajectories as fit into one message: at least one, if there is one.
+fn message_of(finished: &mut Vec<Trajectory>) -> Vec<Trajectory> {
+    let mut tokens = 0;
+    let fits = finished.iter().take_while(|trajectory| {
+        let fits = tokens < MESSAGE_TOKENS_MAX;
+        tokens += trajectory.prompt.len() + trajectory.response.len();
+        fits
+    });
+    let count = fits.count();
+    finished.drain(..count).collect()
+}
+
+/// A few steps of all active responses; ends early when none is left.
 fn generate(engine: &mut dyn RolloutEngine) -> Result<Vec<Response>, Failure> {
     let mut finished = vec![];
     for _ in 0..STEPS_PER_PUMP {

@@ -71,6 +71,8 @@ pub struct Run {
     pub trainer: Ref<Trainer>,
     /// The rollouts.
     pub rollouts: Vec<Ref<Rollout>>,
+    critic: Option<Ref<Critic>>,
+    reference: Option<Ref<Reference>>,
     system: System,
 }
 
@@ -168,36 +170,32 @@ impl Run {
             relay,
             trainer,
             rollouts,
+            critic,
+            reference,
             system: system.clone(),
         })
     }
 
     /// The actors that have a process of their own, by role.
     pub fn roles(&self) -> impl Iterator<Item = (String, ActorId, Option<ProcessId>)> {
-        let fixed = [
-            (
-                "relay".to_owned(),
-                self.relay.id(),
-                self.system.process_of(self.relay),
-            ),
-            (
-                "trainer".to_owned(),
-                self.trainer.id(),
-                self.system.process_of(self.trainer),
-            ),
+        let mut roles = vec![
+            self.role("relay", self.relay),
+            self.role("trainer", self.trainer),
         ];
-        let rollouts = self.rollouts.iter().enumerate().map(|(index, rollout)| {
-            (
-                format!("rollout-{index}"),
-                rollout.id(),
-                self.system.process_of(*rollout),
-            )
-        });
-        fixed
-            .into_iter()
-            .chain(rollouts)
-            .collect::<Vec<_>>()
-            .into_iter()
+        roles.extend(self.critic.map(|critic| self.role("critic", critic)));
+        roles.extend(self.reference.map(|actor| self.role("reference", actor)));
+        for (index, rollout) in self.rollouts.iter().enumerate() {
+            roles.push(self.role(format!("rollout-{index}"), *rollout));
+        }
+        roles.into_iter()
+    }
+
+    fn role<A>(
+        &self,
+        name: impl Into<String>,
+        actor: Ref<A>,
+    ) -> (String, ActorId, Option<ProcessId>) {
+        (name.into(), actor.id(), self.system.process_of(actor))
     }
 }
 

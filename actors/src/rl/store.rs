@@ -4,16 +4,17 @@
 //! order, the store wakes it later; when a batch is not complete, the store tells the trainer once
 //! it is. So nobody polls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{ActorId, Context, Down, Failure, Reason, Recipient, actor, message};
+use odeon::{ActorId, Context, Down, Failure, Incarnation, Reason, Recipient, actor, message};
 use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
 
 use super::ledger::{Admission, Ledger, LedgerConfig};
 use super::rollout::{Rollout, Wake};
-use crate::trajectory::{Batch, Order, Trajectory, Version};
+use crate::packed::PackedBatch;
+use crate::trajectory::{Order, Trajectory, Version};
 
 /// What a [`SampleStore`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,8 +32,6 @@ pub struct StoreArgs {
     pub groups_per_batch: usize,
     /// The most steps between making and training a trajectory.
     pub staleness_max: u64,
-    /// Optimiser steps that were done before this run began.
-    pub trained: Version,
 }
 
 /// A rollout hands in what it has finished and asks for as many orders as it has room for.
@@ -41,6 +40,8 @@ pub struct StoreArgs {
 pub struct Exchange {
     /// Who.
     pub rollout: odeon::Ref<Rollout>,
+    /// Which life of it.
+    pub incarnation: Incarnation,
     /// The weights it has now.
     pub version: Version,
     /// What it has finished.
@@ -50,7 +51,7 @@ pub struct Exchange {
 }
 
 /// The batch of a step; `None` when it is not complete, then [`Ready`] will be told.
-#[message(reply = Option<Batch>, name = "store.Take")]
+#[message(reply = Result<Option<PackedBatch>, Failure>, name = "store.Take")]
 #[derive(Debug)]
 pub struct Take {
     /// The step, from 1.
@@ -99,9 +100,11 @@ pub struct SampleStore {
     seed: u64,
     tokenizer: Tokenizer,
     ledger: Ledger,
-    /// Rollouts that wait for orders, with the weights they have.
+    /// Rollouts that wait for orders.
     idle: HashMap<ActorId, odeon::Ref<Rollout>>,
-    watched: HashMap<ActorId, bool>,
+    watched: HashSet<ActorId>,
+    /// The last life of each rollout that is known to be over.
+    over: HashMap<ActorId, Incarnation>,
     consumer: Option<(u64, Recipient<Ready>)>,
     reordered: u64,
 }
@@ -126,9 +129,10 @@ impl SampleStore {
             task: args.task.build().map_err(Failure::error)?,
             seed: args.seed,
             tokenizer: args.tokenizer,
-            ledger: Ledger::new(config, args.trained),
+            ledger: Ledger::new(config),
             idle: HashMap::new(),
-            watched: HashMap::new(),
+            watched: HashSet::new(),
+            over: HashMap::new(),
             consumer: None,
             reordered: 0,
         })
@@ -137,7 +141,10 @@ impl SampleStore {
     #[handler(message = Exchange)]
     async fn exchange(&mut self, exchange: Exchange, cx: &mut Context<Self>) -> Vec<Order> {
         let rollout = exchange.rollout;
-        if !self.watched.insert(rollout.id(), true).unwrap_or(false) {
+        // What a life asked for before its end may be read after the notice of that.
+        let over = self.over.get(&rollout.id()).copied().unwrap_or(0);
+        let alive = exchange.incarnation > over;
+        if alive && self.watched.insert(rollout.id()) {
             cx.watch(rollout);
         }
         for trajectory in exchange.finished {
@@ -147,6 +154,9 @@ impl SampleStore {
             }
         }
         self.tell_consumer().await;
+        if !alive {
+            return vec![];
+        }
         let samples = self
             .ledger
             .order(key(rollout.id()), exchange.version, exchange.room);
@@ -175,7 +185,11 @@ impl SampleStore {
     }
 
     #[handler(message = Take)]
-    async fn take(&mut self, take: Take) -> Option<Batch> {
+    async fn take(
+        &mut self,
+        take: Take,
+        cx: &mut Context<Self>,
+    ) -> Result<Option<PackedBatch>, Failure> {
         let batch = self.ledger.take(take.step);
         if batch.is_none() {
             self.consumer = Some((take.step, take.consumer));
@@ -183,6 +197,8 @@ impl SampleStore {
         // Groups have left the buffer, or were too old: there may be room for new orders.
         self.wake_idle().await;
         batch
+            .map(|batch| PackedBatch::pack(&cx.blobs(), &batch))
+            .transpose()
     }
 
     #[handler(message = Trained)]
@@ -211,6 +227,7 @@ impl SampleStore {
     #[handler(message = Down)]
     async fn down(&mut self, down: Down) {
         self.watched.remove(&down.id);
+        self.over.insert(down.id, down.incarnation);
         self.idle.remove(&down.id);
         let lost = self.ledger.rollout_lost(key(down.id));
         self.reordered += lost as u64;

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blobs, Context, Failure, Recipient, Ref, actor, message};
+use odeon::{AskError, Blobs, Context, Failure, Handler, Message, Recipient, Ref, actor, message};
 use odeon_algorithms::objective::{GroupBaseline, gae, per_token};
 
 use super::critic::{Critic, Learn, SaveCritic, Values};
@@ -17,6 +17,7 @@ use super::relay::{Publish, Relay, TRAINER, Weights};
 use super::report::{PATIENCE, Report, StepReport};
 use super::store::{Durable, Ready, SampleStore, Take, Trained};
 use crate::engine::{EngineSpec, Progress, Signals, TrainEngine};
+use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::Batch;
 
 /// What a [`Trainer`] is made from.
@@ -65,6 +66,9 @@ pub struct Republish;
 
 /// Supervised steps between two looks into the mailbox.
 const WARMUP_STEPS_PER_TURN: u64 = 10;
+
+/// Losses of a critic or reference during one question, after which it is the trainer that fails.
+const LOSSES_MAX: u32 = 3;
 
 /// See the module.
 pub struct Trainer {
@@ -171,9 +175,11 @@ impl Trainer {
             step,
             consumer: me.narrow(),
         };
-        let batch = self.args.store.ask(take).await.map_err(Failure::error)?;
-        let Some(batch) = batch else { return Ok(false) };
-        self.train(&batch).await?;
+        let taken = self.args.store.ask(take).await.map_err(Failure::error)??;
+        let Some(packed) = taken else {
+            return Ok(false);
+        };
+        self.train(&packed).await?;
         Ok(true)
     }
 
@@ -194,10 +200,11 @@ impl Trainer {
         Ok(())
     }
 
-    async fn train(&mut self, batch: &Batch) -> Result<(), Failure> {
+    async fn train(&mut self, packed: &PackedBatch) -> Result<(), Failure> {
         let begun = odeon::Clock::now();
-        let (signals, critic_loss) = self.signals(batch).await?;
-        let stats = tokio::task::block_in_place(|| self.engine.train(batch, &signals))?;
+        let batch = packed.unpack().await?;
+        let (signals, critic_loss) = self.signals(packed, &batch).await?;
+        let stats = tokio::task::block_in_place(|| self.engine.train(&batch, &signals))?;
         self.progress.version += 1;
         let version = self.progress.version;
         self.publish().await?;
@@ -208,7 +215,7 @@ impl Trainer {
             .map_err(Failure::error)?;
         self.report(Report::Step(StepReport::new(
             version,
-            batch,
+            &batch,
             stats,
             critic_loss,
             begun,
@@ -221,14 +228,17 @@ impl Trainer {
     }
 
     /// What other actors know about a batch: advantages, and the reference's opinion.
-    async fn signals(&self, batch: &Batch) -> Result<(Signals, Option<f64>), Failure> {
+    async fn signals(
+        &self,
+        packed: &PackedBatch,
+        batch: &Batch,
+    ) -> Result<(Signals, Option<f64>), Failure> {
         let reference = async {
             match self.args.reference {
-                Some(reference) => reference
-                    .ask(LogProbs(batch.clone()))
-                    .timeout(PATIENCE)
-                    .await
-                    .map_err(Failure::error)?,
+                Some(reference) => {
+                    let scores = insist(reference, || LogProbs(packed.clone())).await??;
+                    scores.unpack().await
+                }
                 None => Ok(vec![]),
             }
         };
@@ -243,11 +253,8 @@ impl Trainer {
             ));
         };
         let values = async {
-            critic
-                .ask(Values(batch.clone()))
-                .timeout(PATIENCE)
-                .await
-                .map_err(Failure::error)?
+            let values = insist(critic, || Values(packed.clone())).await??;
+            values.unpack().await
         };
         let (reference, values) = tokio::try_join!(reference, values)?;
         let mut advantages = vec![];
@@ -263,21 +270,18 @@ impl Trainer {
             returns.push(estimates.returns);
         }
         normalise(&mut advantages);
-        let learn = Learn {
-            batch: batch.clone(),
-            returns,
+        let returns = Packed::pack(&self.blobs, &returns)?;
+        let learn = || Learn {
+            batch: packed.clone(),
+            returns: returns.clone(),
         };
-        let loss = critic
-            .ask(learn)
-            .timeout(PATIENCE)
-            .await
-            .map_err(Failure::error)??;
+        let loss = insist(critic, learn).await??;
         Ok((
             Signals {
                 reference,
                 advantages,
             },
-            Some(loss),
+            loss,
         ))
     }
 
@@ -304,14 +308,11 @@ impl Trainer {
 
     async fn save(&mut self) -> Result<(), Failure> {
         let (folder, progress) = (self.args.checkpoint.clone(), self.progress);
-        tokio::task::block_in_place(|| self.engine.save(&folder, &progress))?;
+        // The critic first: it leaves out steps that it has learnt, and cannot make up for others.
         if let Some(critic) = self.args.critic {
-            critic
-                .ask(SaveCritic)
-                .timeout(PATIENCE)
-                .await
-                .map_err(Failure::error)??;
+            insist(critic, || SaveCritic).await??;
         }
+        tokio::task::block_in_place(|| self.engine.save(&folder, &progress))?;
         self.args
             .store
             .tell(Durable(progress.version))
@@ -340,6 +341,26 @@ impl Trainer {
     async fn report(&self, report: Report) {
         if let Err(error) = self.args.reports.tell(report).await {
             tracing::warn!(%error, "nobody hears the reports");
+        }
+    }
+}
+
+/// Asks an actor that may be lost on the way and comes back. What is asked must be harmless when it
+/// is done twice.
+async fn insist<A, M>(actor: Ref<A>, message: impl Fn() -> M) -> Result<M::Reply, Failure>
+where
+    A: Handler<M>,
+    M: Message,
+{
+    let mut losses = 0;
+    loop {
+        match actor.ask(message()).timeout(PATIENCE).await {
+            Ok(reply) => return Ok(reply),
+            Err(error @ (AskError::Died(_) | AskError::LinkLost { .. })) if losses < LOSSES_MAX => {
+                losses += 1;
+                tracing::warn!(message = M::NAME, %error, "asking again");
+            }
+            Err(error) => return Err(Failure::error(error)),
         }
     }
 }

@@ -63,7 +63,6 @@ pub(crate) fn plan(recipe: &Recipe) -> Result<RunPlan> {
             group_size: recipe.rl.group_size,
             groups_per_batch: recipe.rl.groups,
             staleness_max: recipe.rl.staleness_max,
-            trained: 0,
         },
         rollout_engine: EngineSpec::Compute(Box::new(rollout)),
         trainer_engine: EngineSpec::Compute(Box::new(spec)),

@@ -56,6 +56,8 @@ pub(super) enum Unheld {
 }
 
 struct Row {
+    /// The name of its type, for people.
+    actor: &'static str,
     parent: ActorId,
     incarnation: Incarnation,
     place: Place,
@@ -80,6 +82,7 @@ pub(crate) struct Placing {
 
 /// What a new row needs.
 pub(crate) struct NewRow {
+    pub(crate) actor: &'static str,
     pub(crate) parent: ActorId,
     pub(crate) restart: Restart,
     pub(crate) supervision: Supervision,
@@ -203,6 +206,7 @@ impl Engine {
             serial,
         };
         let row = Row {
+            actor: new.actor,
             parent: new.parent,
             incarnation: 1,
             place: Place::Here,
@@ -378,15 +382,15 @@ impl Engine {
     /// Begins the next life of an actor, where it is or in a new place, and waits until it runs or
     /// has failed again.
     async fn begin_life(self: &Arc<Self>, id: ActorId) {
-        let Some((place, incarnation)) = self.members.rows.get_mut(&id).map(|mut row| {
+        let Some((actor, place, incarnation)) = self.members.rows.get_mut(&id).map(|mut row| {
             row.incarnation += 1;
             row.started = false;
             row.ended = false;
-            (row.place, row.incarnation)
+            (row.actor, row.place, row.incarnation)
         }) else {
             return;
         };
-        tracing::info!(actor = %id, incarnation, "restarting");
+        tracing::info!(actor, %id, incarnation, "restarting");
         match place {
             Place::Here => {
                 let started = self.when_started(id);
@@ -510,14 +514,10 @@ impl Engine {
         };
         let turn = kin.turn.lock().await;
         // A sibling's verdict may have begun another life meanwhile.
-        let current = self
-            .members
-            .rows
-            .get(&down.id)
-            .is_some_and(|row| row.incarnation == down.incarnation && row.ended);
-        if !current {
-            return;
-        }
+        let current = self.members.rows.get(&down.id).and_then(|row| {
+            (row.incarnation == down.incarnation && row.ended).then_some(row.actor)
+        });
+        let Some(actor) = current else { return };
         let verdict = kin.family.lock().judge(
             down.id,
             &down.reason,
@@ -527,7 +527,7 @@ impl Engine {
         match verdict {
             Verdict::Forget => self.dispose(down.id, down.reason).await,
             Verdict::Restart { halt, start, wait } => {
-                tracing::warn!(actor = %down.id, why = %down.reason, ?wait, "a child will restart");
+                tracing::warn!(actor, id = %down.id, why = %down.reason, ?wait, "it will restart");
                 for id in halt {
                     let keep_mail = start.contains(&id);
                     if keep_mail {

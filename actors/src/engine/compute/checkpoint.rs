@@ -49,12 +49,31 @@ pub(super) fn write(
     file.write_all(&bytes)
         .and_then(|()| file.sync_all())
         .map_err(io("writing", &path))?;
+    sync(&target)?;
     let fresh = folder.join("latest.new");
     let line = format!("{} {} {name}\n", progress.warmup, progress.version);
     fs::write(&fresh, line).map_err(io("writing", &fresh))?;
+    sync(&fresh)?;
     fs::rename(&fresh, folder.join(LATEST)).map_err(io("naming", &fresh))?;
+    sync_one(folder)?;
     remove_others(folder, &name);
     Ok(())
+}
+
+/// Has a file, or a folder with all in it, survive a loss of power.
+pub(super) fn sync(path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        let entries = fs::read_dir(path).map_err(Failure::error)?;
+        for entry in entries {
+            sync(&entry.map_err(Failure::error)?.path())?;
+        }
+    }
+    sync_one(path)
+}
+
+fn sync_one(path: &Path) -> Result<(), Failure> {
+    let synced = fs::File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(|error| Failure::error(format!("writing {}: {error}", path.display())))
 }
 
 /// Older checkpoints are of no use to the run; one that cannot be removed does no harm.

@@ -34,8 +34,17 @@ impl ComputeSpec {
 
 /// The log-probabilities that the trainer compares with: those of the distribution that was drawn
 /// from, unless nucleus sampling cut it, which training cannot repeat.
-pub(super) const fn trains_at_temperature(sampling: Sampling) -> bool {
+const fn trains_at_temperature(sampling: Sampling) -> bool {
     sampling.top_p >= 1.0
+}
+
+/// The temperature at which policies are rated in training.
+pub(super) const fn training_temperature(sampling: Sampling) -> f32 {
+    if trains_at_temperature(sampling) {
+        sampling.temperature
+    } else {
+        1.0
+    }
 }
 
 /// A rollout's engine.

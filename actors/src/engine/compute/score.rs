@@ -7,14 +7,17 @@ use odeon_algorithms::model::{Scorer, TokenScores};
 use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
 use odeon_algorithms::train::{TokenGradients, TrainConfig, Trainer as Optimizer};
 
+use super::rollout::training_temperature;
 use super::{ComputeSpec, ModelSource, checkpoint, export, micro_batches, pack, tokens_of};
 use crate::engine::{Progress, ScoreEngine};
-use crate::trajectory::Batch;
+use crate::trajectory::{Batch, Version};
 
 /// Log-probabilities under the policy as it was before the reinforcement.
 #[derive(Debug)]
 pub struct Reference {
     scorer: Scorer,
+    /// The policy is rated at this temperature, so the reference is too.
+    temperature: f32,
 }
 
 impl Reference {
@@ -32,6 +35,7 @@ impl Reference {
         };
         Ok(Self {
             scorer: Scorer::new(spec.model(source, false)?),
+            temperature: training_temperature(spec.sampling),
         })
     }
 }
@@ -71,7 +75,7 @@ impl ScoreEngine for Reference {
         let (rows, lengths) = (rows(batch), response_lengths(batch));
         let mut scores = vec![];
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
-            let micro = pack(&rows[range.clone()])?;
+            let micro = pack(&rows[range.clone()])?.with_temperature(self.temperature);
             scores.extend(cut(&self.scorer.logprobs(&micro).logprobs, &lengths[range]));
         }
         Ok(scores)
@@ -81,12 +85,12 @@ impl ScoreEngine for Reference {
         Err(Failure::error("a reference does not learn"))
     }
 
-    fn save(&mut self, _folder: &Path) -> Result<(), Failure> {
+    fn save(&mut self, _folder: &Path, _learnt: Version) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn restore(&mut self, _folder: &Path) -> Result<(), Failure> {
-        Ok(())
+    fn restore(&mut self, _folder: &Path) -> Result<Option<Version>, Failure> {
+        Ok(None)
     }
 }
 
@@ -166,20 +170,20 @@ impl ScoreEngine for Critic {
         Ok(total)
     }
 
-    fn save(&mut self, folder: &Path) -> Result<(), Failure> {
+    fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure> {
         let model = self.optimizer.model();
         let loaded = export(model, model.flat(), self.context);
         let state = self.optimizer.optimizer_state();
         let progress = Progress {
             warmup: 0,
-            version: state.step,
+            version: learnt,
         };
         checkpoint::write(folder, &progress, &loaded, None, &state)
     }
 
-    fn restore(&mut self, folder: &Path) -> Result<(), Failure> {
-        let Some((_, target)) = checkpoint::latest(folder)? else {
-            return Ok(());
+    fn restore(&mut self, folder: &Path) -> Result<Option<Version>, Failure> {
+        let Some((progress, target)) = checkpoint::latest(folder)? else {
+            return Ok(None);
         };
         let (loaded, state) = checkpoint::read(&target)?;
         for (name, tensor) in &loaded.tensors {
@@ -190,6 +194,7 @@ impl ScoreEngine for Critic {
         }
         self.optimizer
             .load_optimizer_state(&state)
-            .map_err(Failure::error)
+            .map_err(Failure::error)?;
+        Ok(Some(progress.version))
     }
 }

@@ -11,7 +11,7 @@ use odeon_algorithms::train::{
 };
 use odeon_algorithms::weights::{StoredType, save};
 
-use super::rollout::{Sampler, trains_at_temperature};
+use super::rollout::{Sampler, training_temperature};
 use super::{ComputeSpec, checkpoint, export, micro_batches, pack, tokens_of};
 use crate::engine::{EvalStats, Progress, Signals, StepStats, TrainEngine};
 use crate::trajectory::Batch;
@@ -77,13 +77,12 @@ impl Trainer {
         }
         let model = self.optimizer.model();
         let loaded = export(model, &model.to_flat(), self.spec.context);
-        save(
-            &self.spec.base,
-            &loaded,
-            StoredType::F32,
-            Some(&self.spec.tokenizer),
-        )
-        .map_err(Failure::error)
+        // Under its name only when it is whole: a crash leaves nothing that is taken for it.
+        let fresh = self.spec.base.with_extension("new");
+        let tokenizer = Some(&self.spec.tokenizer);
+        save(&fresh, &loaded, StoredType::F32, tokenizer).map_err(Failure::error)?;
+        checkpoint::sync(&fresh)?;
+        std::fs::rename(&fresh, &self.spec.base).map_err(Failure::error)
     }
 
     fn pass(&mut self, batch: &Batch, signals: &Signals) -> Result<(f64, PolicyMetrics), Failure> {
@@ -101,10 +100,7 @@ impl Trainer {
         let objective = self.spec.objective;
         let (mut loss, mut metrics) = (0.0, PolicyMetrics::default());
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
-            let temperature = match trains_at_temperature(self.spec.sampling) {
-                true => self.spec.sampling.temperature,
-                false => 1.0,
-            };
+            let temperature = training_temperature(self.spec.sampling);
             let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
             let old: Vec<f32> = batch.trajectories[range.clone()]
                 .iter()
