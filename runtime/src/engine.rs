@@ -301,8 +301,10 @@ impl Engine {
             }
         };
         let Some(link) = self.next_link(target) else {
-            self.refuse_call(&call, AskError::Unreachable(to));
-            return;
+            if self.members.lose(to, target) {
+                return self.send_call(call);
+            }
+            return self.refuse_call(&call, AskError::Unreachable(to));
         };
         if key != 0 {
             self.pending.sent_via(key, Some(link.peer));

@@ -235,10 +235,7 @@ impl Trainer {
     ) -> Result<(Signals, Option<f64>), Failure> {
         let reference = async {
             match self.args.reference {
-                Some(reference) => {
-                    let scores = insist(reference, || LogProbs(packed.clone())).await??;
-                    scores.unpack().await
-                }
+                Some(reference) => scores(reference, || LogProbs(packed.clone())).await,
                 None => Ok(vec![]),
             }
         };
@@ -252,10 +249,7 @@ impl Trainer {
                 None,
             ));
         };
-        let values = async {
-            let values = insist(critic, || Values(packed.clone())).await??;
-            values.unpack().await
-        };
+        let values = scores(critic, || Values(packed.clone()));
         let (reference, values) = tokio::try_join!(reference, values)?;
         let mut advantages = vec![];
         let mut returns = vec![];
@@ -361,6 +355,25 @@ where
                 tracing::warn!(message = M::NAME, %error, "asking again");
             }
             Err(error) => return Err(Failure::error(error)),
+        }
+    }
+}
+
+/// Asks for a number for each token. They lie in the memory of who is asked, which may be lost before
+/// they are read.
+async fn scores<A, M>(actor: Ref<A>, message: impl Fn() -> M) -> Result<Vec<Vec<f32>>, Failure>
+where
+    A: Handler<M>,
+    M: Message<Reply = Result<Packed<Vec<f32>>, Failure>>,
+{
+    let mut losses = 0;
+    loop {
+        match insist(actor, &message).await??.unpack().await {
+            Err(failure) if losses < LOSSES_MAX => {
+                losses += 1;
+                tracing::warn!(message = M::NAME, %failure, "asking again");
+            }
+            read => return read,
         }
     }
 }

@@ -151,6 +151,9 @@ impl Engine {
             }
         };
         let Some(link) = self.next_link(target) else {
+            if self.members.lose(to, target) {
+                return self.pass_on(call);
+            }
             return self.refuse_call(&call, AskError::Unreachable(to));
         };
         if call.call != 0 {
