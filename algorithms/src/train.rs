@@ -238,6 +238,19 @@ impl<B: Backend> Trainer<B> {
         self.scorer.model_mut()
     }
 
+    /// Begins anew with the model as it is: other settings, moments of zero, no gradient.
+    pub fn restart(&mut self, config: TrainConfig) {
+        self.segments = segments(self.scorer.model_mut().trained().0, config.weight_decay);
+        self.config = config;
+        self.step = 0;
+        let backend = self.scorer.model().backend();
+        let buffers = self.grads.iter_mut().flatten();
+        for buffer in buffers.chain([&mut self.moment1, &mut self.moment2]) {
+            let len = B::len(buffer);
+            backend.fill(B::view_mut(buffer, 0..len), 0.0);
+        }
+    }
+
     /// Gives the model back, without gradients and moments.
     #[must_use]
     pub fn into_model(self) -> Model<B> {

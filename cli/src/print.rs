@@ -35,7 +35,14 @@ pub(crate) fn say(text: impl Display) {
 
 /// Why the command failed, on one line, causes included.
 pub(crate) fn error(error: &anyhow::Error) {
-    eprintln!("error: {error:#}");
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Many errors name their cause themselves.
+        if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    eprintln!("error: {text}");
 }
 
 /// Rows under headings, columns aligned: the first to the left, the others to the right.

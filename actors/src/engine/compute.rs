@@ -156,8 +156,22 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Failure> {
 /// # Errors
 /// Tensors are missing or have other shapes.
 pub fn build(loaded: &LoadedModel, cpu: Cpu, value_head: bool) -> Result<Model, Failure> {
-    let fields = &loaded.fields;
     let config = ModelConfig {
+        value_head,
+        ..config_of(&loaded.fields)
+    };
+    let mut model = Model::zeros(cpu, config).map_err(Failure::error)?;
+    for (name, tensor) in &loaded.tensors {
+        model
+            .load_tensor(name, &tensor.values)
+            .map_err(Failure::error)?;
+    }
+    Ok(model)
+}
+
+/// The architecture that a file describes.
+fn config_of(fields: &ModelFields) -> ModelConfig {
+    ModelConfig {
         vocab: fields.vocabulary,
         dim: fields.hidden,
         layers: fields.layers,
@@ -169,16 +183,8 @@ pub fn build(loaded: &LoadedModel, cpu: Cpu, value_head: bool) -> Result<Model, 
         norm_eps: fields.norm_epsilon as f32,
         tied_head: fields.tied,
         qkv_bias: fields.family == Family::Qwen2,
-        value_head,
         ..ModelConfig::default()
-    };
-    let mut model = Model::zeros(cpu, config).map_err(Failure::error)?;
-    for (name, tensor) in &loaded.tensors {
-        model
-            .load_tensor(name, &tensor.values)
-            .map_err(Failure::error)?;
     }
-    Ok(model)
 }
 
 /// A model's weights as files hold them.

@@ -245,6 +245,28 @@ fn a_checkpoint_continues_as_if_nothing_had_happened() {
 }
 
 #[test]
+fn a_restart_keeps_the_model_and_forgets_the_rest() {
+    let settings = TrainConfig {
+        lr: 1e-2,
+        weight_decay: 0.0,
+        ..TrainConfig::default()
+    };
+    let step = |trainer: &mut Trainer| {
+        trainer.accumulate(&batch(), &mut mixed);
+        trainer.apply(1.0)
+    };
+    let mut trainer = Trainer::new(model(config(), 1), TrainConfig::default());
+    step(&mut trainer);
+    trainer.accumulate(&batch(), &mut mixed);
+    let mut fresh = Trainer::new(model(config(), 1), settings.clone());
+    fresh.model_mut().load_flat(trainer.model().flat()).unwrap();
+    trainer.restart(settings);
+    assert_eq!(trainer.model().flat(), fresh.model().flat());
+    assert_eq!(step(&mut trainer), step(&mut fresh));
+    assert_eq!(trainer.model().flat(), fresh.model().flat());
+}
+
+#[test]
 fn a_gradient_that_is_not_finite_is_thrown_away() {
     let mut trainer = Trainer::new(model(config(), 1), TrainConfig::default());
     let before = trainer.model().to_flat();

@@ -1,6 +1,7 @@
 //! `odeon eval`: held-out problems answered greedily.
 
 use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
 use odeon_actors::engine::compute::Sampling;
 use odeon_actors::rl::store::encode_prompt;
 use odeon_algorithms::fetch;
@@ -34,10 +35,13 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         .map(|problem| encode_prompt(&model.tokenizer, task.style(), &problem.prompt))
         .collect::<Result<Vec<_>, _>>()
         .with_context(|| format!("{} cannot read this task's prompts", args.model))?;
+    // Draws nothing where standard error is no terminal.
+    let bar = ProgressBar::new(count);
     let answers = model
         .sampler
-        .answer(&prompts)
+        .answer_telling(&prompts, |answered| bar.set_position(answered))
         .map_err(|failure| anyhow::anyhow!("{failure}"))?;
+    bar.finish_and_clear();
     let mut correct = 0u64;
     for (index, (problem, tokens)) in problems.iter().zip(&answers).enumerate() {
         let text = model.tokenizer.decode(tokens)?;
@@ -45,7 +49,6 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         correct += u64::from(verdict.correct);
         if index < args.show {
             let mark = if verdict.correct { "right" } else { "wrong" };
-            let one_line = |text: &str| text.trim().replace('\n', " / ");
             print::line(format!(
                 "{mark}  {}  ->  {}  (answer {})",
                 one_line(&problem.prompt),
@@ -61,6 +64,21 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     ));
     Ok(())
 }
+
+/// A text on one line; of a long one the beginning and the end, where the answer is.
+fn one_line(text: &str) -> String {
+    let text = text.trim().replace('\n', " / ");
+    let count = text.chars().count();
+    if count <= 2 * END + 3 {
+        return text;
+    }
+    let first: String = text.chars().take(END).collect();
+    let last: String = text.chars().skip(count - END).collect();
+    format!("{first}...{last}")
+}
+
+/// Characters of each end of a long text that are shown.
+const END: usize = 80;
 
 const NAMES: [&str; 4] = ["sums", "sums-spoken", "countdown", "gsm8k"];
 

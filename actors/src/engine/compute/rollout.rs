@@ -5,7 +5,7 @@ use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling a
 use odeon_algorithms::model::ModelConfig;
 use odeon_gpu::Cpu;
 
-use super::{ComputeSpec, ModelSource, Sampling, read_model};
+use super::{ComputeSpec, ModelSource, Sampling, config_of, read_model};
 use crate::engine::{Response, RolloutEngine};
 use crate::trajectory::{Order, SampleId};
 
@@ -14,10 +14,7 @@ impl ComputeSpec {
     fn architecture(&self) -> Result<ModelConfig, Failure> {
         match &self.source {
             ModelSource::Fresh(config) => Ok(config.clone()),
-            ModelSource::Load(path) => {
-                let model = super::build(&read_model(path)?, Cpu::new(self.threads), false)?;
-                Ok(model.config().clone())
-            }
+            ModelSource::Load(path) => Ok(config_of(&read_model(path)?.fields)),
         }
     }
 
@@ -201,6 +198,18 @@ impl Sampler {
     /// # Errors
     /// A prompt does not fit.
     pub fn answer(&mut self, prompts: &[Vec<u32>]) -> Result<Vec<Vec<u32>>, Failure> {
+        self.answer_telling(prompts, |_| {})
+    }
+
+    /// The same, and tells after each step how many prompts are answered.
+    ///
+    /// # Errors
+    /// A prompt does not fit.
+    pub fn answer_telling(
+        &mut self,
+        prompts: &[Vec<u32>],
+        mut tell: impl FnMut(u64),
+    ) -> Result<Vec<Vec<u32>>, Failure> {
         for (id, prompt) in (0u64..).zip(prompts) {
             let request = Request {
                 id,
@@ -217,13 +226,16 @@ impl Sampler {
             self.generator.submit(request).map_err(Failure::error)?;
         }
         let mut answers = vec![vec![]; prompts.len()];
+        let mut answered = 0;
         while !self.generator.is_idle() {
             for mut sampled in self.generator.step() {
                 if sampled.tokens.last() == Some(&self.stop) {
                     sampled.tokens.pop();
                 }
                 answers[sampled.id as usize] = sampled.tokens;
+                answered += 1;
             }
+            tell(answered);
         }
         Ok(answers)
     }

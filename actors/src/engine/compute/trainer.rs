@@ -56,18 +56,11 @@ impl Trainer {
 
     /// Fresh moments and the other learning rate: the supervised steps' moments belong to another
     /// loss.
-    fn begin_reinforcement(&mut self) -> Result<(), Failure> {
-        if self.reinforcing {
-            return Ok(());
+    fn begin_reinforcement(&mut self) {
+        if !self.reinforcing {
+            self.reinforcing = true;
+            self.optimizer.restart(reinforcement_config(&self.spec));
         }
-        self.reinforcing = true;
-        let spare = self.spec.model(&self.spec.source, false)?;
-        let old = std::mem::replace(
-            &mut self.optimizer,
-            Optimizer::new(spare, reinforcement_config(&self.spec)),
-        );
-        self.optimizer = Optimizer::new(old.into_model(), reinforcement_config(&self.spec));
-        Ok(())
     }
 
     /// The policy before the reinforcement, for the reference. Written once.
@@ -199,7 +192,7 @@ impl TrainEngine for Trainer {
     }
 
     fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure> {
-        self.begin_reinforcement()?;
+        self.begin_reinforcement();
         let mut stats = StepStats::default();
         for _ in 0..self.spec.epochs {
             let (loss, metrics) = self.pass(batch, signals)?;
@@ -278,7 +271,7 @@ impl TrainEngine for Trainer {
         };
         let (loaded, state) = checkpoint::read(&target)?;
         if progress.version > 0 {
-            self.begin_reinforcement()?;
+            self.begin_reinforcement();
         }
         for (name, tensor) in &loaded.tensors {
             let model = self.optimizer.model_mut();
