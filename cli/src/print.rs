@@ -9,6 +9,7 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::MultiProgress;
 use tracing_subscriber::EnvFilter;
@@ -16,11 +17,17 @@ use tracing_subscriber::EnvFilter;
 /// The bars of this process. What else is written to standard error goes above them.
 pub(crate) static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
+/// See [`hush`].
+static HUSHED: AtomicBool = AtomicBool::new(false);
+
 /// Standard error, above the bars.
 struct AboveBars;
 
 impl Write for AboveBars {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if HUSHED.load(Ordering::Relaxed) {
+            return Ok(text.len());
+        }
         BARS.suspend(|| {
             let mut stderr = io::stderr().lock();
             if stderr.is_terminal() {
@@ -47,6 +54,14 @@ pub(crate) fn start_log() {
         .with_target(false)
         .without_time()
         .init();
+}
+
+/// Ends the log of a run that was stopped half-way: its messages in flight have no receiver any
+/// more, which is no news then. Whoever has chosen a log by `ODEON_LOG` gets it to the end.
+pub(crate) fn hush() {
+    if std::env::var_os("ODEON_LOG").is_none() {
+        HUSHED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A line of data.

@@ -76,23 +76,26 @@ async fn follow(
     };
     let mut following = Following::new(system, run, recipe, folder)?;
     let outcome = tokio::select! {
-        outcome = following.follow() => Some(outcome),
+        outcome = following.follow() => outcome,
         code = signals.asked() => {
             following.display.end();
             return Ok(stopped(code));
         }
     };
-    match outcome {
-        Some(Err(error)) => {
-            following.display.end();
-            Err(error.context(following.advice()))
-        }
-        _ => Ok(ExitCode::SUCCESS),
+    if let Err(error) = outcome {
+        following.display.end();
+        bail!(
+            "the run in {} failed: {error:#}; {}",
+            following.folder.path.display(),
+            following.advice()
+        );
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn stopped(code: u8) -> ExitCode {
     print::say("stopped; run it again to continue");
+    print::hush();
     ExitCode::from(code)
 }
 
@@ -172,15 +175,12 @@ impl Following {
         self.listing.write(processes)
     }
 
-    /// What a failed run leaves, and what to do about it.
-    fn advice(&self) -> String {
-        let path = self.folder.path.display();
+    /// What to do about a failed run.
+    fn advice(&self) -> &'static str {
         if self.folder.has_checkpoint() {
-            format!("the run in {path} failed; running it again goes on from its checkpoint")
+            "running it again goes on from its checkpoint"
         } else {
-            format!(
-                "the run in {path} failed before its first checkpoint; running it again begins anew"
-            )
+            "it has no checkpoint yet, so running it again begins anew"
         }
     }
 
