@@ -40,6 +40,10 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Columns: what is measured, its value, the floor (the same done with the bare part), the \
+                  ratio of both, the target of this project and whether it is met, and what the floor is"
+)]
 pub(crate) struct BenchArgs {
     /// What to measure; everything when none is named
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(odeon_bench::groups()))]
@@ -134,6 +138,10 @@ pub(crate) struct FetchArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Columns: the role that `odeon kill` takes, the id by which logs name the actor, and the \
+                  id of its process now"
+)]
 pub(crate) struct PsArgs {
     /// The run's folder
     pub(crate) run: PathBuf,

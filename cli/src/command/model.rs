@@ -150,8 +150,8 @@ impl Sizes {
             let bytes = fs::metadata(&weights)
                 .with_context(|| format!("reading {}", weights.display()))?
                 .len();
-            // Two bytes a number or more.
-            (names.map(number), bytes / 2)
+            // Four bytes a number or fewer.
+            (names.map(number), bytes / 4)
         } else {
             let gguf = Gguf::open(path)?;
             let number = |name: &str| gguf.integer(name).and_then(|n| u64::try_from(n).ok());

@@ -30,7 +30,9 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     let recipe = source.recipe()?;
     let plan = model::plan(&source, &recipe)?;
     folder::check_writable(&source, &recipe)?;
-    if !args.fresh {
+    if args.fresh {
+        folder::check_run(&recipe.folder())?;
+    } else {
         folder::check_same(&source, &recipe)?;
     }
     if args.check {

@@ -35,9 +35,6 @@ impl RunFolder {
     /// Takes the folder, makes it where it is absent, and puts the recipe into it.
     pub(super) fn take(source: &Source, recipe: &Recipe, fresh: bool) -> Result<Self> {
         let path = recipe.folder();
-        if fresh {
-            check_run(&path)?;
-        }
         if let Err(error) = fs::create_dir_all(&path) {
             let what = format!("{} cannot be made: {error}", path.display());
             return Err(source.error("run", "out", &what).into());
@@ -196,7 +193,7 @@ fn lock(folder: &Path) -> Result<File> {
 }
 
 /// Only what a run has made may be removed.
-fn check_run(folder: &Path) -> Result<()> {
+pub(super) fn check_run(folder: &Path) -> Result<()> {
     let Ok(mut entries) = fs::read_dir(folder) else {
         return Ok(());
     };
