@@ -2,11 +2,18 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
 
 /// An actor runtime for training large models.
 #[derive(Debug, Parser)]
-#[command(name = "odeon", version, arg_required_else_help = true)]
+#[command(
+    name = "odeon",
+    version,
+    arg_required_else_help = true,
+    after_help = "Environment:\n  ODEON_LOG     what is logged: error, warn (unless told otherwise), info, debug or trace\n  \
+                  ODEON_MODELS  the folder of fetched models and data sets; `models` unless told otherwise"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -14,7 +21,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a recipe, or continue it from its checkpoint
+    /// Run a recipe, or continue it from its checkpoint; Ctrl-C stops it in order
     Run(RunArgs),
     /// Answer held-out problems with a checkpoint and count what is right
     Eval(EvalArgs),
@@ -24,7 +31,7 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Get a model or data set by name and check its hash
     Fetch(FetchArgs),
-    /// List the processes of a run
+    /// List the processes of a run that goes on: role, actor id and process id
     Ps(PsArgs),
     /// Kill a process of a run with SIGKILL, to see that the run survives
     Kill(KillArgs),
@@ -33,6 +40,10 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Columns: what is measured, its value, the floor (the same done with the bare part), the \
+                  ratio of both, the target of this project and whether it is met, and what the floor is"
+)]
 pub(crate) struct BenchArgs {
     /// What to measure; everything when none is named
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(odeon_bench::groups()))]
@@ -49,7 +60,7 @@ pub(crate) struct BenchArgs {
 pub(crate) struct RunArgs {
     /// The recipe, a TOML file
     pub(crate) recipe: PathBuf,
-    /// Begin anew: remove what an earlier run of this name has left
+    /// Begin anew: remove the checkpoint, metrics and recipe of an earlier run of this name
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Check the recipe, say what would run, and stop
@@ -61,19 +72,22 @@ pub(crate) struct RunArgs {
 pub(crate) struct EvalArgs {
     /// A run's folder, a model folder, a .gguf file, or a fetched model's name
     pub(crate) model: String,
-    /// `sums`, `sums-spoken`, `countdown` or `gsm8k`; the run's own task when it is a run
+    /// `sums`, `sums-spoken`, `countdown` or `gsm8k`; a run's own task when none is named
     #[arg(long)]
     pub(crate) task: Option<String>,
-    /// How many problems
-    #[arg(long, default_value_t = 200)]
+    /// How many problems; all held-out ones when there are fewer
+    #[arg(long, default_value_t = 200, value_parser = whole(PROBLEMS_MAX))]
     pub(crate) problems: usize,
-    /// The longest response, in tokens
-    #[arg(long, default_value_t = 256)]
-    pub(crate) response_max: usize,
+    /// The longest response, in tokens; the run's own, or 256 with --task
+    #[arg(long, value_parser = whole(RESPONSE_MAX))]
+    pub(crate) response_max: Option<usize>,
+    /// Which problems are drawn; the run's own seed, or 0 with --task
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
     /// Compute threads
-    #[arg(long, default_value_t = default_threads())]
+    #[arg(long, default_value_t = default_threads(), value_parser = whole(THREADS_MAX))]
     pub(crate) threads: usize,
-    /// Print this many answers
+    /// Print this many answers, each with its problem and the right one
     #[arg(long, default_value_t = 5)]
     pub(crate) show: usize,
 }
@@ -86,13 +100,16 @@ pub(crate) struct GenerateArgs {
     #[arg(required = true)]
     pub(crate) prompts: Vec<String>,
     /// The longest response, in tokens
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = whole(RESPONSE_MAX))]
     pub(crate) response_max: usize,
-    /// 0 takes the likeliest token
-    #[arg(long, default_value_t = 0.0)]
+    /// How freely tokens are drawn, from 0 to 10; 0 takes the likeliest
+    #[arg(long, default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
     pub(crate) temperature: f32,
+    /// What the draws follow from: the same seed gives the same text
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
     /// Compute threads
-    #[arg(long, default_value_t = default_threads())]
+    #[arg(long, default_value_t = default_threads(), value_parser = whole(THREADS_MAX))]
     pub(crate) threads: usize,
 }
 
@@ -101,13 +118,16 @@ pub(crate) struct ChatArgs {
     /// A run's folder, a model folder, a .gguf file, or a fetched model's name
     pub(crate) model: String,
     /// The longest reply, in tokens
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = whole(RESPONSE_MAX))]
     pub(crate) response_max: usize,
-    /// 0 takes the likeliest token
-    #[arg(long, default_value_t = 0.7)]
+    /// How freely tokens are drawn, from 0 to 10; 0 takes the likeliest
+    #[arg(long, default_value_t = 0.7, value_parser = temperature, allow_negative_numbers = true)]
     pub(crate) temperature: f32,
+    /// What the draws follow from: the same seed gives the same text
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
     /// Compute threads
-    #[arg(long, default_value_t = default_threads())]
+    #[arg(long, default_value_t = default_threads(), value_parser = whole(THREADS_MAX))]
     pub(crate) threads: usize,
 }
 
@@ -118,6 +138,10 @@ pub(crate) struct FetchArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Columns: the role that `odeon kill` takes, the id by which logs name the actor, and the \
+                  id of its process now"
+)]
 pub(crate) struct PsArgs {
     /// The run's folder
     pub(crate) run: PathBuf,
@@ -127,10 +151,26 @@ pub(crate) struct PsArgs {
 pub(crate) struct KillArgs {
     /// The run's folder
     pub(crate) run: PathBuf,
-    /// `trainer`, `relay`, `rollout-0`, ...
+    /// A role that `odeon ps` lists: `trainer`, `relay`, `rollout-0`, ...
     pub(crate) role: String,
 }
 
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+/// From 1 to this.
+fn whole(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=most)
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|x| (0.0..=10.0).contains(x))
+        .ok_or_else(|| "expected a number from 0 to 10".to_owned())
+}
+
+const THREADS_MAX: u64 = 1024;
+const RESPONSE_MAX: u64 = 65_536;
+const PROBLEMS_MAX: u64 = 1_000_000;

@@ -7,5 +7,6 @@ pub(crate) mod fetch;
 pub(crate) mod generate;
 pub(crate) mod kill;
 pub(crate) mod model;
+pub(crate) mod processes;
 pub(crate) mod ps;
 pub(crate) mod run;

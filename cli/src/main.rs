@@ -37,19 +37,23 @@ fn main() -> ExitCode {
     job.serve_if_worker();
     let outcome = match Args::parse().command {
         Command::Run(args) => command::run::run(job, &args),
-        Command::Eval(args) => command::eval::run(&args),
-        Command::Generate(args) => command::generate::run(&args),
-        Command::Chat(args) => command::chat::run(&args),
-        Command::Fetch(args) => command::fetch::run(&args),
-        Command::Ps(args) => command::ps::run(&args),
-        Command::Kill(args) => command::kill::run(&args),
-        Command::Bench(args) => command::bench::run(&args),
+        Command::Eval(args) => done(command::eval::run(&args)),
+        Command::Generate(args) => done(command::generate::run(&args)),
+        Command::Chat(args) => done(command::chat::run(&args)),
+        Command::Fetch(args) => done(command::fetch::run(&args)),
+        Command::Ps(args) => done(command::ps::run(&args)),
+        Command::Kill(args) => done(command::kill::run(&args)),
+        Command::Bench(args) => done(command::bench::run(&args)),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             print::error(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    outcome.map(|()| ExitCode::SUCCESS)
 }

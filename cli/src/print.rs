@@ -7,20 +7,61 @@
 )]
 
 use std::fmt::Display;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use indicatif::MultiProgress;
 use tracing_subscriber::EnvFilter;
+
+/// The bars of this process. What else is written to standard error goes above them.
+pub(crate) static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// See [`hush`].
+static HUSHED: AtomicBool = AtomicBool::new(false);
+
+/// Standard error, above the bars.
+struct AboveBars;
+
+impl Write for AboveBars {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if HUSHED.load(Ordering::Relaxed) {
+            return Ok(text.len());
+        }
+        BARS.suspend(|| {
+            let mut stderr = io::stderr().lock();
+            if stderr.is_terminal() {
+                // A worker does not know of the bar that its driver has drawn on this line.
+                stderr.write_all(b"\r\x1b[2K")?;
+            }
+            stderr.write_all(text)
+        })?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
 
 /// Talk of the runtime goes to standard error; `ODEON_LOG` chooses how much.
 pub(crate) fn start_log() {
     let filter = EnvFilter::try_from_env("ODEON_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(|| AboveBars)
+        .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .without_time()
         .init();
+}
+
+/// Ends the log of a run that was stopped half-way: its messages in flight have no receiver any
+/// more, which is no news then. Whoever has chosen a log by `ODEON_LOG` gets it to the end.
+pub(crate) fn hush() {
+    if std::env::var_os("ODEON_LOG").is_none() {
+        HUSHED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A line of data.
@@ -30,7 +71,7 @@ pub(crate) fn line(text: impl Display) {
 
 /// A line of talk.
 pub(crate) fn say(text: impl Display) {
-    eprintln!("{text}");
+    BARS.suspend(|| eprintln!("{text}"));
 }
 
 /// Why the command failed, on one line, causes included.

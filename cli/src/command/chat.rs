@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, IsTerminal};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use odeon_actors::engine::compute::Sampling;
-use odeon_algorithms::tokenizer::Message;
+use odeon_algorithms::tokenizer::{Message, Tokenizer};
 
 use super::model;
 use crate::args::ChatArgs;
@@ -16,8 +16,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         top_p: 0.95,
         response_max: args.response_max,
     };
-    let mut model = model::load(&args.model, sampling, args.threads)?;
-    let chats = model.tokenizer.chat().is_some();
+    let mut model = model::load(&args.model, sampling, args.threads, args.seed)?;
     if std::io::stdin().is_terminal() {
         print::say("Say something; an empty line or Ctrl-D ends.");
     }
@@ -28,13 +27,14 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             break;
         }
         turns.push(Message::user(&line));
-        let prompt = if chats {
-            model.tokenizer.encode_chat(&turns)?
-        } else {
-            // A model without turns sees each line by itself.
-            let mut tokens: Vec<u32> = model.tokenizer.bos().into_iter().collect();
-            tokens.extend(model.tokenizer.encode(&line)?);
-            tokens
+        let room = model.context - args.response_max;
+        let prompt = match prompt(&model.tokenizer, &mut turns, &line, room) {
+            Ok(prompt) => prompt,
+            Err(error) => {
+                turns.pop();
+                print::say(format!("{error:#}; say it in another way"));
+                continue;
+            }
         };
         let answers = model
             .sampler
@@ -45,4 +45,35 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         turns.push(Message::assistant(text));
     }
     Ok(())
+}
+
+/// What the model sees. The oldest turns are left out when there is no room for all.
+fn prompt(
+    tokenizer: &Tokenizer,
+    turns: &mut Vec<Message>,
+    line: &str,
+    room: usize,
+) -> Result<Vec<u32>> {
+    loop {
+        let prompt = if tokenizer.chat().is_some() {
+            tokenizer.encode_chat(turns)?
+        } else {
+            // A model without turns sees each line by itself.
+            let mut tokens: Vec<u32> = tokenizer.bos().into_iter().collect();
+            tokens.extend(tokenizer.encode(line)?);
+            turns.drain(..turns.len() - 1);
+            tokens
+        };
+        if prompt.len() <= room {
+            return Ok(prompt);
+        }
+        if turns.len() < 3 {
+            bail!(
+                "that is too long: {} tokens, and there is room for {room}",
+                prompt.len()
+            );
+        }
+        // A question and its answer.
+        turns.drain(..2);
+    }
 }

@@ -14,17 +14,19 @@ use crate::print;
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let of_run = model::task_of_run(&args.model);
     let (spec, seed, response_max) = match (&args.task, of_run) {
-        (Some(name), _) => (task(name)?, 0, args.response_max),
-        (None, Some((spec, seed, most))) => (spec, seed, most),
+        (Some(name), _) => (task(name)?, 0, RESPONSE_MAX),
+        (None, Some(of_run)) => of_run,
         (None, None) => bail!("say which task: --task {}", NAMES.join(", ")),
     };
+    let seed = args.seed.unwrap_or(seed);
+    let response_max = args.response_max.unwrap_or(response_max);
     let task = spec.build()?;
     let sampling = Sampling {
         temperature: 0.0,
         top_p: 1.0,
         response_max,
     };
-    let mut model = model::load(&args.model, sampling, args.threads)?;
+    let mut model = model::load(&args.model, sampling, args.threads, seed)?;
     let most = task.problem_count(Split::HeldOut).unwrap_or(u64::MAX);
     let count = most.min(args.problems as u64);
     let problems: Vec<_> = (0..count)
@@ -79,6 +81,9 @@ fn one_line(text: &str) -> String {
 
 /// Characters of each end of a long text that are shown.
 const END: usize = 80;
+
+/// The longest response, where neither the command nor a run says it.
+const RESPONSE_MAX: usize = 256;
 
 const NAMES: [&str; 4] = ["sums", "sums-spoken", "countdown", "gsm8k"];
 

@@ -1,6 +1,6 @@
 //! `odeon generate`: continues prompts as they stand.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use odeon_actors::engine::compute::Sampling;
 
 use super::model;
@@ -13,11 +13,12 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         top_p: 1.0,
         response_max: args.response_max,
     };
-    let mut model = model::load(&args.model, sampling, args.threads)?;
+    let mut model = model::load(&args.model, sampling, args.threads, args.seed)?;
     let mut prompts = vec![];
     for prompt in &args.prompts {
         let mut tokens: Vec<u32> = model.tokenizer.bos().into_iter().collect();
-        tokens.extend(model.tokenizer.encode(prompt)?);
+        let encoded = model.tokenizer.encode(prompt);
+        tokens.extend(encoded.with_context(|| format!("the model cannot read {prompt:?}"))?);
         prompts.push(tokens);
     }
     let answers = model

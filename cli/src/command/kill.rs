@@ -1,15 +1,15 @@
 //! `odeon kill`: SIGKILL to one process of a run.
 
-use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::{Result, bail};
 
+use super::processes;
 use crate::args::KillArgs;
 use crate::print;
 
 pub(crate) fn run(args: &KillArgs) -> Result<()> {
-    let rows = super::ps::read(&args.run)?;
-    let Some((_, pid)) = rows.iter().find(|(role, _)| *role == args.role) else {
-        let roles: Vec<&str> = rows.iter().map(|(role, _)| role.as_str()).collect();
+    let processes = processes::read(&args.run)?;
+    let Some(process) = processes.iter().find(|process| process.role == args.role) else {
+        let roles: Vec<&str> = processes.iter().map(|process| &*process.role).collect();
         bail!(
             "no role `{}` in {}; there are: {}",
             args.role,
@@ -17,9 +17,7 @@ pub(crate) fn run(args: &KillArgs) -> Result<()> {
             roles.join(", ")
         );
     };
-    let target = Pid::from_raw(*pid).context("the file of processes is broken")?;
-    kill_process(target, Signal::KILL)
-        .with_context(|| format!("process {pid} of {} is gone already", args.role))?;
-    print::say(format!("killed {} (process {pid})", args.role));
+    process.kill()?;
+    print::say(format!("killed {} (process {})", args.role, process.pid));
     Ok(())
 }

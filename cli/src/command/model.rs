@@ -1,5 +1,6 @@
 //! From a recipe to a plan, and from a name on the command line to a model.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -7,7 +8,7 @@ use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, Sampler, Sampling, build, latest_model, read_model, read_tokenizer,
 };
-use odeon_actors::recipe::{Algorithm, Recipe};
+use odeon_actors::recipe::{Algorithm, Recipe, RecipeError, Source};
 use odeon_actors::rl::run::RunPlan;
 use odeon_actors::rl::store::StoreArgs;
 use odeon_algorithms::fetch;
@@ -15,7 +16,11 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{KlEstimator, KlPenalty, PolicyObjective, Reduction};
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::weights::Gguf;
 use odeon_gpu::Cpu;
+use serde_json::Value;
+
+use super::run::{BASE, CHECKPOINT, RECIPE};
 
 /// The folder that fetched models and data sets lie in; `ODEON_MODELS` names another.
 pub(crate) fn models() -> PathBuf {
@@ -23,11 +28,11 @@ pub(crate) fn models() -> PathBuf {
 }
 
 /// Everything that a run is made from.
-pub(crate) fn plan(recipe: &Recipe) -> Result<RunPlan> {
+pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
     let folder = recipe.folder();
     let folder =
         std::path::absolute(&folder).with_context(|| format!("{} is no path", folder.display()))?;
-    let (source, tokenizer) = policy(recipe)?;
+    let (source, tokenizer) = policy(text, recipe)?;
     let spec = ComputeSpec {
         source,
         tokenizer: tokenizer.clone(),
@@ -49,7 +54,7 @@ pub(crate) fn plan(recipe: &Recipe) -> Result<RunPlan> {
             response_max: recipe.rl.response_max,
         },
         slots: recipe.processes.slots,
-        base: folder.join("base"),
+        base: folder.join(BASE),
     };
     let rollout = ComputeSpec {
         threads: recipe.processes.rollout_threads,
@@ -72,7 +77,7 @@ pub(crate) fn plan(recipe: &Recipe) -> Result<RunPlan> {
         warmup: recipe.warmup.steps,
         steps: recipe.rl.steps,
         checkpoint_every: recipe.rl.checkpoint_every,
-        checkpoint: folder.join("checkpoint"),
+        checkpoint: folder.join(CHECKPOINT),
         eval_problems: recipe.eval.problems,
         eval_every: recipe.eval.every,
         gamma: recipe.rl.gamma,
@@ -80,7 +85,8 @@ pub(crate) fn plan(recipe: &Recipe) -> Result<RunPlan> {
     })
 }
 
-fn policy(recipe: &Recipe) -> Result<(ModelSource, Tokenizer)> {
+/// The policy that a recipe names, seen to be there, to fit the task and to fit this machine.
+fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), RecipeError> {
     let model = &recipe.model;
     let Some(load) = &model.load else {
         let tokenizer = Tokenizer::arithmetic();
@@ -94,11 +100,118 @@ fn policy(recipe: &Recipe) -> Result<(ModelSource, Tokenizer)> {
             ffn: model.ffn,
             ..ModelConfig::default()
         };
+        let sizes = Sizes {
+            hidden: model.hidden,
+            context: model.context,
+            parameters: model.parameters(tokenizer.vocabulary()),
+            cache_per_token: 2 * (model.layers * model.kv_heads * config.head_dim) as u64,
+        };
+        check_memory(text, recipe, &sizes)?;
         return Ok((ModelSource::Fresh(config), tokenizer));
     };
-    let path = std::path::absolute(find(load)?)?;
-    let tokenizer = read_tokenizer(&path).map_err(|failure| anyhow!("{failure}"))?;
+    let wrong = |error: anyhow::Error| text.error("model", "load", &format!("{error:#}"));
+    let absolute = |path| std::path::absolute(path).context("no path");
+    let path = find(load).and_then(absolute).map_err(wrong)?;
+    let tokenizer = read_tokenizer(&path).map_err(|failure| wrong(anyhow!("{failure}")))?;
+    let sizes = Sizes::read(&path).map_err(wrong)?;
+    text.fits(recipe, &tokenizer, sizes.hidden, sizes.context)?;
+    check_memory(text, recipe, &sizes)?;
     Ok((ModelSource::Load(path), tokenizer))
+}
+
+/// What a model's description tells without its weights.
+struct Sizes {
+    hidden: usize,
+    context: usize,
+    parameters: u64,
+    /// Numbers that a rollout keeps of each token.
+    cache_per_token: u64,
+}
+
+impl Sizes {
+    /// From a `.gguf` file or a model folder.
+    fn read(path: &Path) -> Result<Self> {
+        let (sizes, parameters) = if path.is_dir() {
+            let config = path.join("config.json");
+            let text = fs::read_to_string(&config)
+                .with_context(|| format!("reading {}", config.display()))?;
+            let config: Value = serde_json::from_str(&text)
+                .with_context(|| format!("{} is broken", config.display()))?;
+            let number = |name: &str| config.get(name).and_then(Value::as_u64);
+            let names = [
+                "hidden_size",
+                "max_position_embeddings",
+                "num_hidden_layers",
+                "num_attention_heads",
+                "num_key_value_heads",
+            ];
+            let weights = path.join("model.safetensors");
+            let bytes = fs::metadata(&weights)
+                .with_context(|| format!("reading {}", weights.display()))?
+                .len();
+            // Four bytes a number or fewer.
+            (names.map(number), bytes / 4)
+        } else {
+            let gguf = Gguf::open(path)?;
+            let number = |name: &str| gguf.integer(name).and_then(|n| u64::try_from(n).ok());
+            let names = [
+                "llama.embedding_length",
+                "llama.context_length",
+                "llama.block_count",
+                "llama.attention.head_count",
+                "llama.attention.head_count_kv",
+            ];
+            let tensors = gguf.tensors().values();
+            let elements = tensors.map(|tensor| tensor.shape.iter().product::<usize>() as u64);
+            (names.map(number), elements.sum())
+        };
+        let [Some(hidden), Some(context), Some(layers), Some(heads), keys] = sizes else {
+            bail!("{} is no model that this program knows", path.display());
+        };
+        let width = hidden / heads.max(1) * keys.unwrap_or(heads);
+        Ok(Self {
+            hidden: usize::try_from(hidden)?,
+            context: usize::try_from(context)?,
+            parameters,
+            cache_per_token: layers.saturating_mul(width).saturating_mul(2),
+        })
+    }
+}
+
+/// Refuses what this machine has no memory for. An estimate from below: activations come on top.
+fn check_memory(text: &Source, recipe: &Recipe, sizes: &Sizes) -> Result<(), RecipeError> {
+    let rollouts = recipe.processes.rollouts as u64;
+    let critics = u64::from(recipe.rl.algorithm == Algorithm::Ppo);
+    let references = u64::from(recipe.rl.kl > 0.0);
+    // Weights, gradient and two moments; adapters alone have few.
+    let of_trainer = if recipe.model.lora_rank == 0 { 4 } else { 1 };
+    let copies = of_trainer * (1 + critics) + references + 1 + rollouts;
+    let slots = recipe.processes.slots as u64;
+    let cache = rollouts * slots * recipe.model.context as u64;
+    let cache_bytes = cache
+        .saturating_mul(sizes.cache_per_token)
+        .saturating_mul(4);
+    let weight_bytes = sizes.parameters.saturating_mul(copies * 4);
+    let bytes = cache_bytes.saturating_add(weight_bytes);
+    let machine = rustix::system::sysinfo();
+    let there = machine.totalram as u64 * u64::from(machine.mem_unit);
+    if bytes <= there {
+        return Ok(());
+    }
+    let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+    let what = format!(
+        "needs {:.1} GB at least ({:.1} for weights, {:.1} for what rollouts remember), and this \
+         machine has {:.1}: make the model, slots, rollouts or context smaller",
+        gigabytes(bytes),
+        gigabytes(weight_bytes),
+        gigabytes(cache_bytes),
+        gigabytes(there)
+    );
+    Err(if cache_bytes > weight_bytes {
+        text.error("processes", "slots", &what)
+    } else {
+        text.error("model", "hidden", &what)
+    })
 }
 
 fn objective(recipe: &Recipe) -> PolicyObjective {
@@ -127,12 +240,18 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
         return Ok(path);
     }
     let path = Path::new(name);
-    let checkpoint = path.join("checkpoint");
+    let checkpoint = path.join(CHECKPOINT);
     if checkpoint.exists() {
         let latest = latest_model(&checkpoint).map_err(|failure| anyhow!("{failure}"))?;
         return latest.with_context(|| format!("{} has no checkpoint yet", path.display()));
     }
-    if path.join("config.json").exists() || path.extension().is_some_and(|e| e == "gguf") {
+    let gguf = path
+        .extension()
+        .is_some_and(|extension| extension == "gguf");
+    if gguf && !path.is_file() {
+        bail!("{} is not there", path.display());
+    }
+    if gguf || path.join("config.json").exists() {
         return Ok(path.to_owned());
     }
     bail!(
@@ -145,10 +264,12 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
 pub(crate) struct Loaded {
     pub(crate) tokenizer: Tokenizer,
     pub(crate) sampler: Sampler,
+    /// Room for prompt and response, in tokens.
+    pub(crate) context: usize,
 }
 
 /// Loads a model for sampling.
-pub(crate) fn load(name: &str, sampling: Sampling, threads: usize) -> Result<Loaded> {
+pub(crate) fn load(name: &str, sampling: Sampling, threads: usize, seed: u64) -> Result<Loaded> {
     let path = find(name)?;
     let fail = |failure| anyhow!("{failure}");
     let tokenizer = read_tokenizer(&path).map_err(fail)?;
@@ -164,12 +285,16 @@ pub(crate) fn load(name: &str, sampling: Sampling, threads: usize) -> Result<Loa
     )
     .map_err(fail)?;
     sampler.load(model.flat()).map_err(fail)?;
-    Ok(Loaded { tokenizer, sampler })
+    Ok(Loaded {
+        tokenizer,
+        sampler: sampler.seeded(seed),
+        context,
+    })
 }
 
 /// The task of a run, from the recipe in its folder.
 pub(crate) fn task_of_run(name: &str) -> Option<(TaskSpec, u64, usize)> {
-    let recipe = Recipe::read(&Path::new(name).join(super::run::RECIPE)).ok()?;
+    let recipe = Recipe::read(&Path::new(name).join(RECIPE)).ok()?;
     Some((recipe.task, recipe.run.seed, recipe.rl.response_max))
 }
 

@@ -1,29 +1,16 @@
-//! `odeon ps`: the processes of a run, as its driver wrote them down.
+//! `odeon ps`: the processes of a run.
 
-use std::path::Path;
+use anyhow::Result;
 
-use anyhow::{Context, Result};
-
+use super::processes;
 use crate::args::PsArgs;
 use crate::print;
 
-/// One line of the file: role and process id.
-pub(crate) fn read(run: &Path) -> Result<Vec<(String, i32)>> {
-    let path = run.join(super::run::PROCESSES);
-    let text = std::fs::read_to_string(&path)
-        .with_context(|| format!("{}: no run is going on there", path.display()))?;
-    let rows = text.lines().filter_map(|line| {
-        let (role, pid) = line.split_once('\t')?;
-        Some((role.to_owned(), pid.parse().ok()?))
-    });
-    Ok(rows.collect())
-}
-
 pub(crate) fn run(args: &PsArgs) -> Result<()> {
-    let rows: Vec<Vec<String>> = read(&args.run)?
+    let rows: Vec<Vec<String>> = processes::read(&args.run)?
         .into_iter()
-        .map(|(role, pid)| vec![role, pid.to_string()])
+        .map(|process| vec![process.role, process.actor, process.pid.to_string()])
         .collect();
-    print::table(&["role", "pid"], &rows);
+    print::table(&["role", "actor", "pid"], &rows);
     Ok(())
 }

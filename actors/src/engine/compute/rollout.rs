@@ -132,6 +132,8 @@ pub struct Sampler {
     generator: Generator,
     sampling: Sampling,
     stop: u32,
+    seed: u64,
+    asked: u64,
 }
 
 impl Sampler {
@@ -157,6 +159,8 @@ impl Sampler {
             generator: spec.generator()?,
             sampling,
             stop: spec.tokenizer.eos(),
+            seed: 0,
+            asked: 0,
         })
     }
 
@@ -182,7 +186,16 @@ impl Sampler {
             generator,
             sampling,
             stop,
+            seed: 0,
+            asked: 0,
         })
+    }
+
+    /// Draws from this seed on; each prompt has draws of its own.
+    #[must_use]
+    pub const fn seeded(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
     }
 
     /// Takes weights in the order of the model's layout.
@@ -220,10 +233,11 @@ impl Sampler {
                     top_p: self.sampling.top_p,
                     stop: vec![self.stop],
                 },
-                seed: id,
+                seed: self.seed ^ self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15),
                 resumed: 0,
             };
             self.generator.submit(request).map_err(Failure::error)?;
+            self.asked += 1;
         }
         let mut answers = vec![vec![]; prompts.len()];
         let mut answered = 0;

@@ -14,6 +14,9 @@ use crate::print;
 /// Steps whose mean a line shows.
 const WINDOW: usize = 10;
 
+/// The message takes what room is left, so that the bar stays on one line of any terminal.
+const BAR: &str = "{prefix} {pos}/{len} {bar:8} {eta} {wide_msg}";
+
 /// See the module.
 pub(super) struct Display {
     terminal: bool,
@@ -56,7 +59,7 @@ impl Display {
             }
             Report::Evaluated { version, stats } => {
                 self.evaluations.push((*version, *stats));
-                self.note(&format!(
+                print::say(format!(
                     "step {version}: {} of {} held-out problems right ({:.1} %)",
                     stats.correct,
                     stats.problems,
@@ -68,7 +71,7 @@ impl Display {
                 progress,
             } => {
                 self.resumed += u32::from(*incarnation > 1);
-                self.note(&format!(
+                print::say(format!(
                     "the trainer goes on from its checkpoint: supervised step {}, step {} (life {incarnation})",
                     progress.warmup, progress.version
                 ));
@@ -84,17 +87,19 @@ impl Display {
             }
             return;
         }
+        if self.bar.as_ref().is_some_and(|bar| bar.prefix() != name) {
+            self.end();
+        }
         let bar = match &self.bar {
-            Some(bar) if bar.prefix() == name => bar,
-            _ => {
-                if let Some(old) = &self.bar {
-                    old.finish();
-                }
-                let bar = ProgressBar::new(of).with_prefix(name.to_owned());
-                let style = "{prefix:10} {bar:24} {pos}/{len}  {msg}  {eta} left";
-                if let Ok(style) = ProgressStyle::with_template(style) {
+            Some(bar) => bar,
+            None => {
+                let bar = print::BARS.add(ProgressBar::new(of).with_prefix(name.to_owned()));
+                if let Ok(style) = ProgressStyle::with_template(BAR) {
                     bar.set_style(style);
                 }
+                // What was done before this run must not count into its speed.
+                bar.set_position(at);
+                bar.reset_eta();
                 self.bar.insert(bar)
             }
         };
@@ -107,19 +112,21 @@ impl Display {
         let last = &self.reports[self.reports.len().saturating_sub(WINDOW)..];
         let count = last.len().max(1) as f64;
         let mean = |of: fn(&StepReport) -> f64| last.iter().map(of).sum::<f64>() / count;
+        let speed = match self.tokens_per_second() {
+            Some(speed) => format!("  {speed:.0} tokens/s"),
+            None => String::new(),
+        };
         format!(
-            "reward {:.3}  right {:.1} %  stale {:.2}  {:.0} tokens/s",
+            "reward {:.3}  right {:.1} %  stale {:.2}{speed}",
             mean(|step| step.reward),
             100.0 * mean(|step| step.accuracy),
             mean(|step| step.staleness_mean),
-            self.tokens_per_second()
         )
     }
 
-    fn tokens_per_second(&self) -> f64 {
-        let Some(begun) = self.reinforcing else {
-            return 0.0;
-        };
+    /// `None` until there are two reports to measure between.
+    fn tokens_per_second(&self) -> Option<f64> {
+        let begun = self.reinforcing.filter(|_| self.reports.len() > 1)?;
         // The first step's tokens were made before its report.
         let tokens: u64 = self
             .reports
@@ -127,19 +134,15 @@ impl Display {
             .skip(1)
             .map(|step| step.response_tokens)
             .sum();
-        tokens as f64 / Clock::now().since(begun).as_secs_f64().max(1e-3)
+        Some(tokens as f64 / Clock::now().since(begun).as_secs_f64().max(1e-3))
     }
 
-    fn note(&self, text: &str) {
-        match &self.bar {
-            Some(bar) if self.terminal => bar.println(text),
-            _ => print::say(text),
-        }
-    }
-
+    /// Leaves a line in place of the bar, with where it has come to.
     pub(super) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
-            bar.finish();
+            bar.finish_and_clear();
+            let (name, at, of) = (bar.prefix(), bar.position(), bar.length().unwrap_or(0));
+            print::say(format!("{name} {at}/{of}  {}", bar.message()));
         }
     }
 
@@ -169,22 +172,23 @@ impl Display {
             .map(|step| step.staleness_max)
             .max()
             .unwrap_or(0);
-        rows.push(vec![
-            "reward, first steps".to_owned(),
-            window(&self.reports[..count.min(WINDOW)]),
-        ]);
-        rows.push(vec![
-            "reward, last steps".to_owned(),
-            window(&self.reports[count.saturating_sub(WINDOW)..]),
-        ]);
-        rows.push(vec![
-            "response tokens/s".to_owned(),
-            format!("{:.0}", self.tokens_per_second()),
-        ]);
-        rows.push(vec![
-            "largest staleness, steps".to_owned(),
-            stale.to_string(),
-        ]);
+        if count > 0 {
+            rows.push(vec![
+                "reward, first steps".to_owned(),
+                window(&self.reports[..count.min(WINDOW)]),
+            ]);
+            rows.push(vec![
+                "reward, last steps".to_owned(),
+                window(&self.reports[count.saturating_sub(WINDOW)..]),
+            ]);
+            rows.push(vec![
+                "largest staleness, steps".to_owned(),
+                stale.to_string(),
+            ]);
+        }
+        if let Some(speed) = self.tokens_per_second() {
+            rows.push(vec!["response tokens/s".to_owned(), format!("{speed:.0}")]);
+        }
         rows.push(vec!["trajectories".to_owned(), counts.accepted.to_string()]);
         rows.push(vec![
             "ordered again after a loss".to_owned(),

@@ -1,0 +1,259 @@
+//! What no single field shows: fields against each other, against the task and against the model.
+
+use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError, TaskSpec};
+use odeon_algorithms::tokenizer::Tokenizer;
+
+use super::Recipe;
+use crate::rl::store::encode_prompt;
+
+/// What is wrong, and with which fields: the first of them that the file sets stands for the line.
+pub(super) struct Blame {
+    pub(super) table: &'static str,
+    pub(super) fields: Vec<&'static str>,
+    pub(super) what: String,
+}
+
+fn blame<const N: usize>(
+    table: &'static str,
+    fields: [&'static str; N],
+    what: String,
+) -> Result<(), Blame> {
+    Err(Blame {
+        table,
+        fields: fields.to_vec(),
+        what,
+    })
+}
+
+/// Everything that can be told without the model that is loaded.
+pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
+    let (model, rl) = (&recipe.model, &recipe.rl);
+    if model.load.is_none() {
+        check_sizes(recipe)?;
+    }
+    if rl.response_max >= model.context {
+        let what = format!(
+            "response_max = {} leaves no room for a prompt in context = {}",
+            rl.response_max, model.context
+        );
+        return blame("rl", ["response_max"], what);
+    }
+    let trajectories = rl.groups as u64 * u64::from(rl.group_size);
+    if trajectories > TRAJECTORIES_MAX {
+        let what = format!(
+            "groups = {} times group_size = {} makes {trajectories} trajectories in a step, \
+             expected at most {TRAJECTORIES_MAX}",
+            rl.groups, rl.group_size
+        );
+        return blame("rl", ["groups"], what);
+    }
+    check_task(&recipe.task)?;
+    if model.load.is_none() {
+        fits(
+            recipe,
+            &Tokenizer::arithmetic(),
+            model.hidden,
+            model.context,
+        )?;
+    }
+    Ok(())
+}
+
+fn check_sizes(recipe: &Recipe) -> Result<(), Blame> {
+    let model = &recipe.model;
+    let (hidden, heads) = (model.hidden, model.heads);
+    if !hidden.is_multiple_of(heads) || !(hidden / heads).is_multiple_of(2) {
+        let what =
+            format!("{heads} heads do not divide hidden = {hidden} into heads of an even size");
+        return blame("model", ["heads", "hidden"], what);
+    }
+    if !heads.is_multiple_of(model.kv_heads) {
+        let what = format!("kv_heads = {} must divide heads = {heads}", model.kv_heads);
+        return blame("model", ["kv_heads", "heads"], what);
+    }
+    let parameters = model.parameters(Tokenizer::arithmetic().vocabulary());
+    if parameters > PARAMETERS_MAX {
+        let what = format!(
+            "these sizes make a model of {parameters} parameters, expected at most {PARAMETERS_MAX}"
+        );
+        return blame("model", ["hidden", "layers", "ffn"], what);
+    }
+    Ok(())
+}
+
+fn check_task(spec: &TaskSpec) -> Result<(), Blame> {
+    let ordered = |table, low: (&'static str, i64), high: (&'static str, i64)| {
+        if low.1 <= high.1 {
+            return Ok(());
+        }
+        let what = format!(
+            "{} = {} is above {} = {}: expected at most that",
+            low.0, low.1, high.0, high.1
+        );
+        blame(table, [low.0, high.0], what)
+    };
+    match spec {
+        TaskSpec::Sums(sums) => {
+            let operands = (sums.operands_min as i64, sums.operands_max as i64);
+            let digits = (i64::from(sums.digits_min), i64::from(sums.digits_max));
+            let table = table(spec);
+            ordered(
+                table,
+                ("operands_min", operands.0),
+                ("operands_max", operands.1),
+            )?;
+            ordered(table, ("digits_min", digits.0), ("digits_max", digits.1))?;
+        }
+        TaskSpec::Countdown(game) => {
+            let count = (game.numbers_min as i64, game.numbers_max as i64);
+            let number = (i64::from(game.number_min), i64::from(game.number_max));
+            let target = (game.target_min, game.target_max);
+            let table = table(spec);
+            ordered(table, ("numbers_min", count.0), ("numbers_max", count.1))?;
+            ordered(table, ("number_min", number.0), ("number_max", number.1))?;
+            ordered(table, ("target_min", target.0), ("target_max", target.1))?;
+        }
+        _ => {}
+    }
+    let Err(error) = spec.build() else {
+        return Ok(());
+    };
+    let field = match &error {
+        TaskError::Read { .. } | TaskError::Line { .. } => "path",
+        TaskError::TooFewProblems { .. } => "train_count",
+        _ => "",
+    };
+    blame(table(spec), [field], error.to_string())
+}
+
+/// Whether a model can read the task's prompts and has room for them.
+pub(super) fn fits(
+    recipe: &Recipe,
+    tokenizer: &Tokenizer,
+    hidden: usize,
+    context_max: usize,
+) -> Result<(), Blame> {
+    let (model, rl) = (&recipe.model, &recipe.rl);
+    if model.lora_rank > hidden {
+        let what = format!(
+            "lora_rank = {} is more than the model's width: expected at most {hidden}",
+            model.lora_rank
+        );
+        return blame("model", ["lora_rank"], what);
+    }
+    if model.context > context_max {
+        let what = format!(
+            "context = {} is more than the loaded model was made for: expected at most {context_max}",
+            model.context
+        );
+        return blame("model", ["context"], what);
+    }
+    // It was built before.
+    let Ok(task) = recipe.task.build() else {
+        return Ok(());
+    };
+    if task.style() == PromptStyle::Chat && tokenizer.chat().is_none() {
+        let what = format!(
+            "{} is asked as in a conversation, which the model has no template for: {}",
+            spoken(&recipe.task),
+            other_forms(&recipe.task)
+        );
+        return blame(table(&recipe.task), ["form", "style"], what);
+    }
+    let prompt = match longest_prompt(&recipe.task, task.as_ref(), tokenizer, recipe.run.seed) {
+        Ok(tokens) => tokens,
+        Err(error) => {
+            let what = format!("the model cannot read this task's prompts: {error}");
+            return blame(table(&recipe.task), ["form", "style"], what);
+        }
+    };
+    let needed = prompt + rl.response_max;
+    if model.context < needed {
+        let what = format!(
+            "context = {} is too small: the longest prompt of this task has {prompt} tokens, and \
+             response_max = {} come on top, so expected at least {needed}",
+            model.context, rl.response_max
+        );
+        return blame("model", ["context"], what);
+    }
+    Ok(())
+}
+
+/// Tokens of the longest prompt: of all problems where they are few, else of many and with every
+/// number grown to its most digits.
+fn longest_prompt(
+    spec: &TaskSpec,
+    task: &dyn Task,
+    tokenizer: &Tokenizer,
+    seed: u64,
+) -> Result<usize, odeon_algorithms::tokenizer::TokenizerError> {
+    // The longest problems that the settings allow; settings that leave no problems keep the rest.
+    let longest = match spec.clone() {
+        TaskSpec::Sums(mut sums) => {
+            sums.operands_min = sums.operands_max;
+            sums.digits_min = sums.digits_max;
+            TaskSpec::Sums(sums).build().ok()
+        }
+        TaskSpec::Countdown(mut game) => {
+            game.numbers_min = game.numbers_max;
+            TaskSpec::Countdown(game).build().ok()
+        }
+        _ => None,
+    };
+    let digits = |number: u64| number.checked_ilog10().map_or(1, |more| more as usize + 1);
+    let mut most = 0;
+    for task in [Some(task), longest.as_deref()].into_iter().flatten() {
+        for split in [Split::Train, Split::HeldOut] {
+            let count = task.problem_count(split).unwrap_or(DRAWN);
+            for index in 0..count {
+                let problem = task.problem(seed, split, index);
+                let mut tokens = encode_prompt(tokenizer, task.style(), &problem.prompt)?.len();
+                if let (TaskSpec::Countdown(game), Goal::Expression { numbers, target }) =
+                    (spec, &problem.goal)
+                {
+                    let grown = |most: u64, now: u64| digits(most).saturating_sub(digits(now));
+                    let number = |now: &u32| grown(game.number_max.into(), u64::from(*now));
+                    tokens += numbers.iter().map(number).sum::<usize>();
+                    tokens += grown(game.target_max.unsigned_abs(), target.unsigned_abs());
+                }
+                most = most.max(tokens);
+            }
+        }
+    }
+    Ok(most)
+}
+
+fn table(spec: &TaskSpec) -> &'static str {
+    match spec {
+        TaskSpec::Sums(_) => "task.sums",
+        TaskSpec::Countdown(_) => "task.countdown",
+        _ => "task.gsm8k",
+    }
+}
+
+fn spoken(spec: &TaskSpec) -> &'static str {
+    match spec {
+        TaskSpec::Sums(_) => "form = \"spoken\"",
+        TaskSpec::Countdown(_) => "style = \"chat\"",
+        _ => "gsm8k",
+    }
+}
+
+fn other_forms(spec: &TaskSpec) -> &'static str {
+    match spec {
+        TaskSpec::Sums(sums) if sums.form == SumsForm::Spoken => {
+            "expected a chat model as model.load, or form = \"compact\" or \"steps\""
+        }
+        TaskSpec::Countdown(_) => "expected a chat model as model.load, or style = \"plain\"",
+        _ => "expected a chat model as model.load",
+    }
+}
+
+/// Beyond it, one step would not fit any machine that this runs on.
+const TRAJECTORIES_MAX: u64 = 1 << 20;
+
+/// Larger models are loaded, not made anew.
+const PARAMETERS_MAX: u64 = 2_000_000_000;
+
+/// Problems of an endless task that are looked at.
+const DRAWN: u64 = 64;

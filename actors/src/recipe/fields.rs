@@ -1,0 +1,372 @@
+//! Every field of a recipe with its range, and the check of a file against them. One table serves
+//! the check, its messages and the test that `docs/recipes.md` tells the same.
+
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One field.
+pub(super) struct Field {
+    table: &'static str,
+    name: &'static str,
+    needed: bool,
+    range: Range,
+}
+
+/// What a field may hold.
+enum Range {
+    Whole(i64, i64),
+    Number(f64, f64, Ends),
+    Word(&'static [&'static str]),
+    /// Letters, digits, `-` and `_`.
+    Name,
+    /// Not empty.
+    Text,
+}
+
+/// Which ends belong to a range of numbers.
+enum Ends {
+    Both,
+    Low,
+    High,
+}
+
+const fn field(table: &'static str, name: &'static str, range: Range) -> Field {
+    Field {
+        table,
+        name,
+        needed: false,
+        range,
+    }
+}
+
+const fn needed(table: &'static str, name: &'static str, range: Range) -> Field {
+    Field {
+        table,
+        name,
+        needed: true,
+        range,
+    }
+}
+
+/// In the order of the document.
+pub(super) const FIELDS: &[Field] = &[
+    needed("run", "name", Range::Name),
+    field("run", "seed", Range::Whole(0, i64::MAX)),
+    field("run", "out", Range::Text),
+    field("run", "device", Range::Text),
+    field("model", "load", Range::Text),
+    field("model", "hidden", Range::Whole(2, 16_384)),
+    field("model", "layers", Range::Whole(1, 256)),
+    field("model", "heads", Range::Whole(1, 256)),
+    field("model", "kv_heads", Range::Whole(1, 256)),
+    field("model", "ffn", Range::Whole(1, 65_536)),
+    field("model", "context", Range::Whole(2, 131_072)),
+    field("model", "lora_rank", Range::Whole(0, 16_384)),
+    field(
+        "task.sums",
+        "form",
+        Range::Word(&["compact", "steps", "spoken"]),
+    ),
+    field("task.sums", "operands_min", Range::Whole(2, 16)),
+    field("task.sums", "operands_max", Range::Whole(2, 16)),
+    field("task.sums", "digits_min", Range::Whole(1, 15)),
+    field("task.sums", "digits_max", Range::Whole(1, 15)),
+    field("task.sums", "minus_percent", Range::Whole(0, 100)),
+    field("task.sums", "format_reward", BELOW_ONE),
+    field("task.countdown", "style", Range::Word(&["plain", "chat"])),
+    field("task.countdown", "numbers_min", Range::Whole(2, 8)),
+    field("task.countdown", "numbers_max", Range::Whole(2, 8)),
+    field("task.countdown", "number_min", Range::Whole(1, 1000)),
+    field("task.countdown", "number_max", Range::Whole(1, 1000)),
+    field("task.countdown", "target_min", Range::Whole(1, 1_000_000)),
+    field("task.countdown", "target_max", Range::Whole(1, 1_000_000)),
+    field("task.countdown", "format_reward", BELOW_ONE),
+    needed("task.gsm8k", "path", Range::Text),
+    field("task.gsm8k", "train_count", Range::Whole(1, 1_000_000)),
+    field("task.gsm8k", "format_reward", BELOW_ONE),
+    field("warmup", "steps", Range::Whole(0, STEPS_MAX)),
+    field("warmup", "batch", Range::Whole(1, 65_536)),
+    field("warmup", "lr", FRACTION),
+    needed("rl", "algorithm", Range::Word(&["grpo", "ppo"])),
+    needed("rl", "steps", Range::Whole(1, STEPS_MAX)),
+    needed("rl", "groups", Range::Whole(1, 65_536)),
+    needed("rl", "group_size", Range::Whole(2, 65_536)),
+    needed("rl", "lr", FRACTION),
+    field("rl", "staleness_max", Range::Whole(0, 1000)),
+    field("rl", "temperature", Range::Number(0.0, 10.0, Ends::High)),
+    field("rl", "top_p", FRACTION),
+    needed("rl", "response_max", Range::Whole(1, 131_071)),
+    field("rl", "clip_low", FRACTION),
+    field("rl", "clip_high", Range::Number(0.0, 10.0, Ends::High)),
+    field("rl", "kl", WEIGHT),
+    field("rl", "entropy", WEIGHT),
+    field("rl", "epochs", Range::Whole(1, 100)),
+    field("rl", "gamma", FRACTION),
+    field("rl", "lambda", FRACTION),
+    field("rl", "critic_lr", FRACTION),
+    field("rl", "checkpoint_every", Range::Whole(1, STEPS_MAX)),
+    field("processes", "rollouts", Range::Whole(1, 64)),
+    field("processes", "slots", Range::Whole(1, 4096)),
+    field("processes", "rollout_threads", Range::Whole(1, 1024)),
+    field("processes", "trainer_threads", Range::Whole(1, 1024)),
+    field("eval", "problems", Range::Whole(1, 1_000_000)),
+    field("eval", "every", Range::Whole(0, STEPS_MAX)),
+];
+
+const FRACTION: Range = Range::Number(0.0, 1.0, Ends::High);
+const BELOW_ONE: Range = Range::Number(0.0, 1.0, Ends::Low);
+const WEIGHT: Range = Range::Number(0.0, 100.0, Ends::Both);
+const STEPS_MAX: i64 = 1_000_000_000;
+
+/// Tables that must be there; of the tasks, one.
+const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
+const TABLES: [&str; 7] = ["run", "model", "task", "warmup", "rl", "processes", "eval"];
+const TASKS: [&str; 3] = ["task.sums", "task.countdown", "task.gsm8k"];
+
+/// What a recipe needs at least, for whoever begins with an empty file.
+const LEAST: &str = "a recipe needs at least [run] with name, [model], one of [task.sums], \
+                     [task.countdown] and [task.gsm8k], and [rl] with algorithm, steps, groups, \
+                     group_size, lr and response_max";
+
+/// A byte of the file, and what is wrong there.
+pub(super) type Fault = (usize, String);
+
+/// Faults, with those of what is not there apart: a misspelt field is missing as well, and the
+/// word that stands there tells more.
+#[derive(Default)]
+struct Faults {
+    wrong: Vec<Fault>,
+    absent: Vec<Fault>,
+}
+
+/// The first fault of a file.
+pub(super) fn check(recipe: &DeTable<'_>) -> Result<(), Fault> {
+    let mut faults = Faults::default();
+    for (key, value) in recipe {
+        let name: &str = key.get_ref();
+        if !TABLES.contains(&name) {
+            let what = format!(
+                "unknown table [{name}]: a recipe has [{}]",
+                list(&TABLES, "], [")
+            );
+            faults.wrong.push((key.span().start, what));
+        } else if name == "task" {
+            check_task(key, value, &mut faults);
+        } else {
+            check_table(name, key, value, &mut faults);
+        }
+    }
+    let absent = |table: &&&str| !recipe.iter().any(|(key, _)| key.get_ref() == **table);
+    if let Some(table) = NEEDED.iter().find(absent) {
+        let table = if *table == "task" { "task.sums" } else { table };
+        faults
+            .absent
+            .push((0, format!("there is no [{table}]: {LEAST}")));
+    }
+    let first = |faults: Vec<Fault>| faults.into_iter().min_by_key(|(offset, _)| *offset);
+    first(faults.wrong)
+        .or_else(|| first(faults.absent))
+        .map_or(Ok(()), Err)
+}
+
+fn check_task(key: &Spanned<DeStr<'_>>, value: &Spanned<DeValue<'_>>, faults: &mut Faults) {
+    let tables = format!("[{}]", list(&TASKS, "], ["));
+    let Some(tasks) = value.get_ref().as_table() else {
+        faults
+            .wrong
+            .push((key.span().start, format!("expected one table of {tables}")));
+        return;
+    };
+    if tasks.is_empty() {
+        let what = format!("[task] is empty: expected one table of {tables}");
+        faults.wrong.push((key.span().start, what));
+    }
+    let mut found: Vec<_> = tasks.iter().collect();
+    found.sort_by_key(|(key, _)| key.span().start);
+    for (index, (key, value)) in found.into_iter().enumerate() {
+        let name = format!("task.{}", key.get_ref());
+        if !TASKS.contains(&name.as_str()) {
+            let what = format!("unknown task [{name}]: expected one of {tables}");
+            faults.wrong.push((key.span().start, what));
+        } else if index > 0 {
+            let what = format!("[{name}] is a second task: expected one of {tables}");
+            faults.wrong.push((key.span().start, what));
+        } else {
+            check_table(&name, key, value, faults);
+        }
+    }
+}
+
+fn check_table(
+    table: &str,
+    key: &Spanned<DeStr<'_>>,
+    value: &Spanned<DeValue<'_>>,
+    faults: &mut Faults,
+) {
+    let Some(values) = value.get_ref().as_table() else {
+        let what = format!(
+            "expected a table [{table}], found {}",
+            found(value.get_ref())
+        );
+        faults.wrong.push((key.span().start, what));
+        return;
+    };
+    let fields = || FIELDS.iter().filter(|field| field.table == table);
+    for (name, value) in values {
+        match fields().find(|field| field.name == name.get_ref()) {
+            None => {
+                let known: Vec<&str> = fields().map(|field| field.name).collect();
+                let what = format!(
+                    "unknown field `{}`: [{table}] has {}",
+                    name.get_ref(),
+                    known.join(", ")
+                );
+                faults.wrong.push((name.span().start, what));
+            }
+            Some(field) if !field.range.holds(value.get_ref()) => {
+                let what = format!(
+                    "{}: expected {}, found {}",
+                    field.name,
+                    field.range,
+                    found(value.get_ref())
+                );
+                faults.wrong.push((name.span().start, what));
+            }
+            Some(_) => {}
+        }
+    }
+    for field in fields().filter(|field| field.needed) {
+        if !values.iter().any(|(name, _)| name.get_ref() == field.name) {
+            let what = format!("missing field `{}`: expected {}", field.name, field.range);
+            faults.absent.push((key.span().start, what));
+            // One is enough, in the order of the document.
+            break;
+        }
+    }
+}
+
+impl Range {
+    fn holds(&self, value: &DeValue<'_>) -> bool {
+        let integer = || {
+            let integer = value.as_integer()?;
+            i64::from_str_radix(integer.as_str(), integer.radix()).ok()
+        };
+        match self {
+            Self::Whole(low, high) => integer().is_some_and(|n| (*low..=*high).contains(&n)),
+            Self::Number(low, high, ends) => {
+                let float = value.as_float().and_then(|x| x.as_str().parse().ok());
+                let number = float.or_else(|| integer().map(|n| n as f64));
+                number.is_some_and(|x: f64| match ends {
+                    Ends::Both => *low <= x && x <= *high,
+                    Ends::Low => *low <= x && x < *high,
+                    Ends::High => *low < x && x <= *high,
+                })
+            }
+            Self::Word(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+            Self::Name => value.as_str().is_some_and(|text| {
+                let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+                (1..=NAME_MAX).contains(&text.len()) && text.chars().all(plain)
+            }),
+            Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
+        }
+    }
+
+    /// As the document writes it.
+    #[cfg(test)]
+    fn in_short(&self) -> String {
+        match self {
+            Self::Whole(low, i64::MAX) => format!("{low} to 2^63-1"),
+            Self::Whole(low, high) => format!("{low} to {high}"),
+            Self::Number(low, high, Ends::Both) => format!("{low} to {high}"),
+            Self::Number(low, high, Ends::Low) => format!("{low} to below {high}"),
+            Self::Number(low, high, Ends::High) => format!("above {low}, at most {high}"),
+            Self::Word(words) => format!("`\"{}\"`", list(words, "\"`, `\"")),
+            Self::Name => "letters, digits, `-`, `_`".to_owned(),
+            Self::Text => String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(low, i64::MAX) => write!(f, "a whole number of at least {low}"),
+            Self::Whole(low, high) => write!(f, "a whole number from {low} to {high}"),
+            Self::Number(low, high, Ends::Both) => write!(f, "a number from {low} to {high}"),
+            Self::Number(low, high, Ends::Low) => {
+                write!(f, "a number of at least {low} and below {high}")
+            }
+            Self::Number(low, high, Ends::High) => {
+                write!(f, "a number above {low} and at most {high}")
+            }
+            Self::Word([one, two]) => write!(f, "\"{one}\" or \"{two}\""),
+            Self::Word(words) => write!(f, "one of \"{}\"", list(words, "\", \"")),
+            Self::Name => write!(
+                f,
+                "a name of 1 to {NAME_MAX} letters, digits, '-' and '_' in quotes"
+            ),
+            Self::Text => f.write_str("a text in quotes that is not empty"),
+        }
+    }
+}
+
+/// A value as a message shows it, on one line.
+fn found(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(truth) => truth.to_string(),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+fn list(words: &[&str], between: &str) -> String {
+    words.join(between)
+}
+
+/// Folders take no longer names everywhere.
+const NAME_MAX: usize = 100;
+
+type DeStr<'i> = toml::de::DeString<'i>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_tells_every_field_with_its_range() {
+        let document = include_str!("../../../docs/recipes.md");
+        let mut table = "";
+        let mut rows = vec![];
+        for line in document.lines() {
+            let names_table = line.starts_with("## ") || line.contains("]`: ");
+            if names_table && let Some((_, rest)) = line.split_once("`[") {
+                table = rest.split(']').next().unwrap();
+            }
+            if let Some(cells) = line.strip_prefix("| `") {
+                let (name, rest) = cells.split_once("` |").unwrap();
+                rows.push((table, name, rest));
+            }
+        }
+        let told: Vec<_> = rows
+            .iter()
+            .map(|(table, name, _)| (*table, *name))
+            .collect();
+        let known: Vec<_> = FIELDS
+            .iter()
+            .map(|field| (field.table, field.name))
+            .collect();
+        assert_eq!(told, known);
+        for (field, (_, name, rest)) in FIELDS.iter().zip(rows) {
+            let range = field.range.in_short();
+            assert!(rest.contains(&range), "{name}: {range}: {rest}");
+            let has_default = !rest.split(" |").next().unwrap().trim().is_empty();
+            assert_eq!(has_default, !field.needed, "{name}: {rest}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The text of a recipe: it knows where each field stands, so that every complaint names its line.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use odeon_algorithms::tokenizer::Tokenizer;
+use toml::de::DeTable;
+
+use super::{Recipe, check, fields};
+
+/// A recipe as written.
+#[derive(Clone, Debug)]
+pub struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+/// A recipe that cannot run: where and why, on one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecipeError {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1; 0 when the file cannot be read.
+    pub line: usize,
+    /// What is wrong and what was expected.
+    pub what: String,
+}
+
+impl fmt::Display for RecipeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path.display(), self.what),
+            line => write!(f, "{}:{line}: {}", self.path.display(), self.what),
+        }
+    }
+}
+
+impl std::error::Error for RecipeError {}
+
+impl Source {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no text.
+    pub fn read(path: &Path) -> Result<Self, RecipeError> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Self::new(path, &text)),
+            Err(error) => Err(RecipeError {
+                path: path.to_owned(),
+                line: 0,
+                what: format!("cannot be read: {error}"),
+            }),
+        }
+    }
+
+    /// From text; `path` is for messages.
+    #[must_use]
+    pub fn new(path: &Path, text: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The recipe, checked as far as this file and the task's own files tell.
+    ///
+    /// # Errors
+    /// The text is no TOML, has a wrong field, or asks for something impossible.
+    pub fn recipe(&self) -> Result<Recipe, RecipeError> {
+        let syntax = |error: toml::de::Error| {
+            let start = error.span().map_or(0, |span| span.start);
+            self.fault(start, error.message())
+        };
+        let table = DeTable::parse(&self.text).map_err(syntax)?;
+        fields::check(table.get_ref()).map_err(|(offset, what)| self.fault(offset, &what))?;
+        let recipe: Recipe = toml::from_str(&self.text).map_err(syntax)?;
+        if let Err(error) = recipe.run.device.parse::<odeon_gpu::Device>() {
+            return Err(self.error("run", "device", &error.to_string()));
+        }
+        check::check(&recipe).map_err(|blame| self.blamed(&blame))?;
+        Ok(recipe)
+    }
+
+    /// Checks a recipe of this text against the model that it loads: its tokenizer, its width and
+    /// the longest sequence that it was made for.
+    ///
+    /// # Errors
+    /// The task and the model do not fit.
+    pub fn fits(
+        &self,
+        recipe: &Recipe,
+        tokenizer: &Tokenizer,
+        hidden: usize,
+        context: usize,
+    ) -> Result<(), RecipeError> {
+        check::fits(recipe, tokenizer, hidden, context).map_err(|blame| self.blamed(&blame))
+    }
+
+    /// An error at a field's own line; at the line of its table when it has its default there.
+    #[must_use]
+    pub fn error(&self, table: &str, field: &str, what: &str) -> RecipeError {
+        self.fault(self.place(table, field).unwrap_or(0), what)
+    }
+
+    fn blamed(&self, blame: &check::Blame) -> RecipeError {
+        let stands = |field: &&&str| self.sets(blame.table, field);
+        let field = blame.fields.iter().find(stands).unwrap_or(&"");
+        self.error(blame.table, field, &blame.what)
+    }
+
+    /// Whether the text sets a field, so that it has not its default.
+    fn sets(&self, table: &str, field: &str) -> bool {
+        self.place(table, field) != self.place(table, "")
+    }
+
+    /// The byte where a field stands, or else its table.
+    fn place(&self, table: &str, field: &str) -> Option<usize> {
+        let parsed = DeTable::parse(&self.text).ok()?;
+        let mut values = parsed.get_ref();
+        let mut place = None;
+        for name in table.split('.') {
+            let (key, value) = values.iter().find(|(key, _)| key.get_ref() == name)?;
+            place = Some(key.span().start);
+            values = value.get_ref().as_table()?;
+        }
+        let set = values.iter().find(|(key, _)| key.get_ref() == field);
+        set.map(|(key, _)| key.span().start).or(place)
+    }
+
+    fn fault(&self, offset: usize, what: &str) -> RecipeError {
+        let lines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let line = match self.text.get(..offset) {
+            Some(before) => lines(before),
+            None => lines(self.text.trim_end()),
+        };
+        RecipeError {
+            path: self.path.clone(),
+            line,
+            what: what.trim_end().replace('\n', ", "),
+        }
+    }
+}

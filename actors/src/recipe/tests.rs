@@ -1,0 +1,236 @@
+//! Wrong recipes and the words that they are refused with.
+
+use std::path::Path;
+
+use super::*;
+
+const GOOD: &str = "[run]\nname = \"a\"\n\n[model]\n\n[task.sums]\n\n[rl]\nalgorithm = \"grpo\"\n\
+                    steps = 3\ngroups = 2\ngroup_size = 4\nlr = 1e-4\nresponse_max = 8\n";
+
+fn error(text: &str) -> String {
+    Recipe::parse(Path::new("r.toml"), text)
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn a_good_recipe_is_read() {
+    let recipe = Recipe::parse(Path::new("r.toml"), GOOD).unwrap();
+    assert_eq!(recipe.rl.group_size, 4);
+    assert_eq!(recipe.folder(), Path::new("runs/a"));
+}
+
+#[test]
+fn the_shipped_recipes_are_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    for name in ["rl-sums.toml", "rl-smollm2.toml"] {
+        Recipe::read(&folder.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn parameters_are_those_of_the_model() {
+    use odeon_algorithms::model::{Model, ModelConfig};
+    let section = ModelSection {
+        kv_heads: 2,
+        ..ModelSection::default()
+    };
+    let config = ModelConfig {
+        vocab: 32,
+        kv_heads: 2,
+        ..ModelConfig::default()
+    };
+    let model = Model::zeros(odeon_gpu::Cpu::new(1), config).unwrap();
+    assert_eq!(section.parameters(32), model.flat().len() as u64);
+}
+
+#[test]
+fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
+    for (from, to, line, words) in [
+        (
+            "steps = 3",
+            "steps = 0",
+            10,
+            "from 1 to 1000000000, found 0",
+        ),
+        (
+            "steps = 3",
+            "stepz = 3",
+            10,
+            "unknown field `stepz`: [rl] has algorithm, steps",
+        ),
+        (
+            "steps = 3",
+            "steps = \"x\"",
+            10,
+            "expected a whole number from 1 to",
+        ),
+        ("steps = 3", "steps = 1.5", 10, "found 1.5"),
+        (
+            "steps = 3\n",
+            "",
+            8,
+            "missing field `steps`: expected a whole number",
+        ),
+        (
+            "\"grpo\"",
+            "\"dpo\"",
+            9,
+            "expected \"grpo\" or \"ppo\", found \"dpo\"",
+        ),
+        (
+            "lr = 1e-4",
+            "lr = -1.0",
+            13,
+            "expected a number above 0 and at most 1, found -1.0",
+        ),
+        ("lr = 1e-4", "lr = nan", 13, "found nan"),
+        ("lr = 1e-4", "lr = \"a\\nb\"", 13, "found \"a\\nb\""),
+        ("lr = 1e-4", "lr = = 2", 13, ""),
+        (
+            "response_max = 8",
+            "response_max = 64",
+            14,
+            "leaves no room",
+        ),
+        (
+            "response_max = 8",
+            "response_max = 59",
+            4,
+            "context = 64 is too small",
+        ),
+        ("groups = 2", "groups = 1e12", 11, "from 1 to 65536"),
+        (
+            "groups = 2\ngroup_size = 4",
+            "groups = 60000\ngroup_size = 60000",
+            11,
+            "trajectories",
+        ),
+        (
+            "group_size = 4",
+            "group_size = 2000000",
+            12,
+            "from 2 to 65536",
+        ),
+        ("name = \"a\"", "name = \"../b\"", 2, "letters, digits"),
+        (
+            "name = \"a\"",
+            "name = \"a\"\nseed = -1",
+            3,
+            "at least 0, found -1",
+        ),
+        ("name = \"a\"", "name = \"a\"\ndevice = \"cuda\"", 3, "cpu"),
+        ("[model]", "[model]\nheads = 3", 5, "do not divide"),
+        (
+            "[model]",
+            "[model]\nhidden = 1000000000",
+            5,
+            "from 2 to 16384",
+        ),
+        (
+            "[model]",
+            "[model]\nhidden = 16384\nlayers = 256",
+            5,
+            "parameters, expected at most",
+        ),
+        (
+            "[model]",
+            "[model]\nlora_rank = 129",
+            5,
+            "expected at most 128",
+        ),
+        (
+            "[model]",
+            "[model]\ncontext = 10",
+            5,
+            "expected at least 15",
+        ),
+        (
+            "[model]",
+            "[[model]]",
+            4,
+            "expected a table [model], found a list",
+        ),
+        (
+            "[task.sums]",
+            "[task.sums]\noperands_min = 1",
+            7,
+            "operands_min",
+        ),
+        (
+            "[task.sums]",
+            "[task.sums]\noperands_min = 5",
+            7,
+            "above operands_max = 2",
+        ),
+        (
+            "[task.sums]",
+            "[task.sums]\nminus_percent = 300",
+            7,
+            "from 0 to 100, found 300",
+        ),
+        (
+            "[task.sums]",
+            "[task.sums]\nform = \"spoken\"",
+            7,
+            "expected a chat model",
+        ),
+        (
+            "[task.sums]",
+            "[task.sums]\n[task.countdown]",
+            7,
+            "is a second task",
+        ),
+        (
+            "[task.sums]",
+            "[task]",
+            6,
+            "expected one table of [task.sums]",
+        ),
+        (
+            "[task.sums]",
+            "[task.gsm8k]\npath = \"nowhere\"",
+            7,
+            "nowhere",
+        ),
+        ("[task.sums]", "[tusk.sums]", 6, "unknown table [tusk]"),
+        (
+            "[task.sums]",
+            "[processes]\nrollouts = 65\n[task.sums]",
+            7,
+            "from 1 to 64",
+        ),
+        (
+            "[task.sums]",
+            "[processes]\nslots = 1000000\n[task.sums]",
+            7,
+            "from 1 to 4096",
+        ),
+    ] {
+        assert!(GOOD.contains(from), "{from}");
+        let message = error(&GOOD.replacen(from, to, 1));
+        assert!(
+            message.starts_with(&format!("r.toml:{line}: ")),
+            "{to}: {message}"
+        );
+        assert!(message.contains(words), "{to}: {message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn an_empty_recipe_is_told_what_it_needs() {
+    let message = error("");
+    assert!(
+        message.starts_with("r.toml:1: there is no [run]"),
+        "{message}"
+    );
+    assert!(message.contains("at least [run] with name"), "{message}");
+}
+
+#[test]
+fn a_field_of_the_same_name_in_another_table_is_not_blamed() {
+    let text = GOOD.replacen("[task.sums]", "[warmup]\nlr = 1e-3\n[task.sums]", 1);
+    let message = error(&text.replacen("lr = 1e-4", "lr = 2", 1));
+    assert!(message.starts_with("r.toml:15: lr: "), "{message}");
+}

@@ -1,0 +1,268 @@
+//! The folder of a run: whose it is, what of an earlier run is in it, and whether that goes on.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use odeon_actors::recipe::{Recipe, RecipeError, Source};
+use odeon_actors::rl::report::Report;
+use rustix::fs::{Access, access};
+use serde_json::Value;
+
+use crate::command::processes::{self, replace};
+
+/// The recipe as it was run, in the run's folder.
+pub(crate) const RECIPE: &str = "recipe.toml";
+/// A line for each report.
+pub(super) const METRICS: &str = "metrics.jsonl";
+/// Where the trainer saves.
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+/// The policy before the reinforcement.
+pub(crate) const BASE: &str = "base";
+/// Held by the driver.
+const LOCK: &str = "lock";
+
+/// A run's folder, held by this process until it is dropped.
+#[derive(Debug)]
+pub(super) struct RunFolder {
+    pub(super) path: PathBuf,
+    /// The system frees the lock with the file, also after SIGKILL.
+    _lock: File,
+}
+
+impl RunFolder {
+    /// Takes the folder, makes it where it is absent, and puts the recipe into it.
+    pub(super) fn take(source: &Source, recipe: &Recipe, fresh: bool) -> Result<Self> {
+        let path = recipe.folder();
+        if let Err(error) = fs::create_dir_all(&path) {
+            let what = format!("{} cannot be made: {error}", path.display());
+            return Err(source.error("run", "out", &what).into());
+        }
+        let lock = lock(&path)?;
+        if fresh {
+            clear(&path)?;
+        }
+        // Written anew also when it was read from here: the text is in memory.
+        replace(&path.join(RECIPE), source.text())?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Whether there is something to go on from.
+    pub(super) fn has_checkpoint(&self) -> bool {
+        progress(&self.path).is_some()
+    }
+}
+
+/// Whether the run's folder can be written, or be made: told before anything starts.
+pub(super) fn check_writable(source: &Source, recipe: &Recipe) -> Result<(), RecipeError> {
+    let wrong = |what: String| Err(source.error("run", "out", &what));
+    let folder = match std::path::absolute(recipe.folder()) {
+        Ok(folder) => folder,
+        Err(error) => return wrong(format!("{}: {error}", recipe.folder().display())),
+    };
+    // A link that leads nowhere is there as well, so no `exists`.
+    let there = |path: &&Path| path.symlink_metadata().is_ok();
+    let Some(nearest) = folder.ancestors().find(there) else {
+        return wrong(format!("{} has no folder above it", folder.display()));
+    };
+    if !nearest.is_dir() {
+        let what = format!("{} is no folder, so no run fits into it", nearest.display());
+        return wrong(what);
+    }
+    if let Err(error) = access(nearest, Access::WRITE_OK | Access::EXEC_OK) {
+        return wrong(format!("{} cannot be written: {error}", nearest.display()));
+    }
+    Ok(())
+}
+
+/// A run that has a checkpoint goes on only with what the checkpoint was made with.
+pub(super) fn check_same(source: &Source, recipe: &Recipe) -> Result<()> {
+    let folder = recipe.folder();
+    if progress(&folder).is_none() {
+        return Ok(());
+    }
+    let path = folder.join(RECIPE);
+    let before = Recipe::read(&path).with_context(|| {
+        format!(
+            "{} has a checkpoint, but its recipe is broken, so nobody knows what of; --fresh \
+             begins anew",
+            folder.display()
+        )
+    })?;
+    let (before, now) = (serde_json::to_value(before)?, serde_json::to_value(recipe)?);
+    for (table, fields) in FIXED {
+        let Some((field, before, now)) = difference(&before[table], &now[table], fields) else {
+            continue;
+        };
+        // The task's fields lie in a table of its own.
+        let task = now_task(recipe);
+        let place = if *table == "task" { task } else { table };
+        let what = format!(
+            "{field} was {before} when the run in {} began and is {now} now, and its checkpoint \
+             depends on it: set it back, choose another run.name, or begin anew with --fresh",
+            folder.display()
+        );
+        return Err(source.error(place, &field, &what).into());
+    }
+    Ok(())
+}
+
+/// Steps done, when the run in this folder has come to the end that the recipe asks for.
+pub(super) fn finished(recipe: &Recipe) -> Option<u64> {
+    let folder = recipe.folder();
+    let (warmup, version) = progress(&folder)?;
+    let metrics = fs::read_to_string(folder.join(METRICS)).ok()?;
+    let last = serde_json::from_str(metrics.lines().next_back()?).ok()?;
+    let told = matches!(last, Report::Finished(_));
+    let steps = warmup >= recipe.warmup.steps && version >= recipe.rl.steps;
+    (told && steps).then_some(version)
+}
+
+/// Supervised and reinforced steps of the checkpoint.
+fn progress(run: &Path) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(run.join(CHECKPOINT).join("latest")).ok()?;
+    let mut words = text.split_whitespace();
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+/// The first field that differs, and both values. No fields means all of them.
+fn difference(before: &Value, now: &Value, fields: &[&str]) -> Option<(String, Value, Value)> {
+    let (Some(old), Some(new)) = (before.as_object(), now.as_object()) else {
+        return None;
+    };
+    let counts = |name: &String| fields.is_empty() || fields.contains(&name.as_str());
+    let mut names: Vec<_> = new.keys().chain(old.keys()).filter(|n| counts(n)).collect();
+    names.sort_unstable();
+    for name in names {
+        let (before, now) = (&before[name], &now[name]);
+        match (before, now) {
+            _ if before == now => {}
+            (Value::Object(_), Value::Object(_)) => return difference(before, now, &[]),
+            (Value::Object(_), _) | (_, Value::Object(_)) => {
+                let named = |value: &Value| match value {
+                    Value::Null => Value::from("absent"),
+                    _ => Value::from("there"),
+                };
+                return Some((format!("task.{name}"), named(before), named(now)));
+            }
+            _ => return Some((name.clone(), before.clone(), now.clone())),
+        }
+    }
+    None
+}
+
+fn now_task(recipe: &Recipe) -> &'static str {
+    use odeon_algorithms::task::TaskSpec;
+    match recipe.task {
+        TaskSpec::Sums(_) => "task.sums",
+        TaskSpec::Countdown(_) => "task.countdown",
+        _ => "task.gsm8k",
+    }
+}
+
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join(LOCK);
+    let doing = || format!("locking {}", path.display());
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .with_context(doing)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // Without its id the message still says what is the matter.
+            let _ = file.read_to_string(&mut holder);
+            bail!(
+                "process {} runs in {} already: wait for it, or stop it with Ctrl-C or kill {0}",
+                holder.trim(),
+                folder.display()
+            );
+        }
+        Err(TryLockError::Error(error)) => return Err(error).with_context(doing),
+    }
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .with_context(doing)?;
+    Ok(file)
+}
+
+/// Only what a run has made may be removed.
+pub(super) fn check_run(folder: &Path) -> Result<()> {
+    let Ok(mut entries) = fs::read_dir(folder) else {
+        return Ok(());
+    };
+    let has = |name: &str| folder.join(name).exists();
+    let run = has(RECIPE) && (has(METRICS) || has(CHECKPOINT) || has(LOCK));
+    if run || entries.next().is_none() {
+        return Ok(());
+    }
+    bail!(
+        "{} is no folder of a run (no {RECIPE} with {METRICS} or {CHECKPOINT} in it), so --fresh \
+         removes nothing there: choose another run.name or run.out",
+        folder.display()
+    )
+}
+
+/// Removes what a run makes, and nothing that somebody has put beside it.
+fn clear(folder: &Path) -> Result<()> {
+    for name in [RECIPE, METRICS, processes::FILE, CHECKPOINT, BASE] {
+        let path = folder.join(name);
+        let removed = if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else if path.exists() {
+            fs::remove_file(&path)
+        } else {
+            Ok(())
+        };
+        removed.with_context(|| format!("removing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// What a checkpoint depends on. The rest may change between two runs of a folder.
+const FIXED: &[(&str, &[&str])] = &[
+    ("run", &["seed"]),
+    (
+        "model",
+        &[
+            "load",
+            "hidden",
+            "layers",
+            "heads",
+            "kv_heads",
+            "ffn",
+            "lora_rank",
+        ],
+    ),
+    ("task", &[]),
+    ("warmup", &["steps", "batch", "lr"]),
+    ("rl", &["algorithm", "groups", "group_size"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_found_in_a_table_or_below_it() {
+        let before = json!({"a": 1, "sums": {"b": 2, "c": 3}});
+        assert_eq!(difference(&before, &before, &[]), None);
+        let now = json!({"a": 1, "sums": {"b": 2, "c": 4}});
+        let (field, was, is) = difference(&before, &now, &[]).unwrap();
+        assert_eq!((field.as_str(), was, is), ("c", json!(3), json!(4)));
+        assert_eq!(difference(&before, &now, &["a"]), None);
+        let other = json!({"a": 1, "countdown": {}});
+        assert_eq!(
+            difference(&before, &other, &[]).unwrap().0,
+            "task.countdown"
+        );
+    }
+}

@@ -1,0 +1,353 @@
+//! The command as people use it: its binary, its files and its exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A folder to work in, with models of its own so that none is found by chance.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_odeon"));
+        command
+            .args(args)
+            .current_dir(self.path())
+            .env("ODEON_MODELS", self.path().join("models"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn odeon(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Standard output of a command that must succeed.
+    fn out(&self, args: &[&str]) -> String {
+        let output = self.odeon(args);
+        assert!(output.status.success(), "{args:?}: {}", talk(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The line on standard error of a command that must fail.
+    fn error(&self, args: &[&str]) -> String {
+        let output = self.odeon(args);
+        let text = talk(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+        text
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).unwrap();
+    }
+}
+
+fn talk(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn shipped(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// `rl-sums`, small enough for a few seconds.
+fn tiny(steps: u64) -> String {
+    let mut text = shipped("rl-sums.toml");
+    let steps = format!("steps = {steps}");
+    for (from, to) in [
+        ("hidden = 128", "hidden = 32"),
+        ("ffn = 344", "ffn = 64"),
+        ("layers = 3", "layers = 1"),
+        ("steps = 80", "steps = 10"),
+        ("batch = 64", "batch = 8"),
+        ("steps = 150", steps.as_str()),
+        ("groups = 64", "groups = 4"),
+        ("group_size = 16", "group_size = 4"),
+        ("checkpoint_every = 10", "checkpoint_every = 2"),
+        ("slots = 64", "slots = 8"),
+        ("trainer_threads = 2", "trainer_threads = 1"),
+        ("problems = 500", "problems = 8"),
+        ("every = 25", "every = 0"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    text
+}
+
+/// A run in the background, ended with the test in any case.
+struct Running {
+    child: Child,
+    talk: Lines<BufReader<ChildStderr>>,
+}
+
+impl Running {
+    fn start(place: &Place, args: &[&str]) -> Self {
+        let mut command = place.command(args);
+        command.stderr(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let talk = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, talk }
+    }
+
+    /// Reads what it says up to a line with these words.
+    fn until(&mut self, words: &str) {
+        let mut said = String::new();
+        for line in self.talk.by_ref().map_while(Result::ok) {
+            if line.contains(words) {
+                return;
+            }
+            said += &line;
+            said.push('\n');
+        }
+        panic!("it ended without saying {words:?}: {said}");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// The rest of what it says, and its exit code.
+    fn end(&mut self) -> (String, Option<i32>) {
+        let rest: Vec<String> = self.talk.by_ref().map_while(Result::ok).collect();
+        (rest.join("\n"), self.child.wait().unwrap().code())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The process id that `odeon ps` lists for a role.
+fn pid(list: &str, role: &str) -> Option<String> {
+    let row = list.lines().find(|line| line.starts_with(role))?;
+    row.split_whitespace().next_back().map(str::to_owned)
+}
+
+#[test]
+fn shipped_recipes_pass_the_check_or_name_the_model_to_fetch() {
+    let place = Place::new();
+    place.write("rl-sums.toml", &shipped("rl-sums.toml"));
+    place.write("rl-smollm2.toml", &shipped("rl-smollm2.toml"));
+    let told = place.out(&["run", "--check", "rl-sums.toml"]);
+    assert!(told.contains("150 steps of 64 x 16"), "{told}");
+    let error = place.error(&["run", "--check", "rl-smollm2.toml"]);
+    let recipe = shipped("rl-smollm2.toml");
+    let line = recipe
+        .lines()
+        .position(|line| line.starts_with("load"))
+        .unwrap()
+        + 1;
+    assert!(
+        error.contains(&format!("rl-smollm2.toml:{line}: ")),
+        "{error}"
+    );
+    assert!(error.contains("odeon fetch smollm2"), "{error}");
+    assert!(!place.path().join("runs").exists(), "a check makes nothing");
+}
+
+#[test]
+fn a_recipe_that_cannot_run_is_refused_with_file_and_line_before_anything_starts() {
+    let place = Place::new();
+    place.write("file", "");
+    fs::create_dir(place.path().join("empty")).unwrap();
+    let good = tiny(2);
+    for (from, to, words) in [
+        (
+            "form = \"compact\"",
+            "form = \"spoken\"",
+            "expected a chat model",
+        ),
+        ("context = 32", "context = 8", "too small"),
+        ("hidden = 32", "hidden = 1000000000", "from 2 to 16384"),
+        ("layers = 1", "lora_rank = 64", "expected at most 32"),
+        ("rollouts = 2", "rollouts = 65", "from 1 to 64"),
+        ("groups = 4", "groups = 1000000000000", "from 1 to 65536"),
+        ("group_size = 4", "group_size = 1048577", "from 2 to 65536"),
+        ("slots = 8", "slots = 100000000", "from 1 to 4096"),
+        (
+            "trainer_threads = 1",
+            "trainer_threads = 1000000",
+            "from 1 to 1024",
+        ),
+        ("digits_max = 1", "minus_percent = 300", "from 0 to 100"),
+        ("digits_max = 1", "digits_max = 99", "from 1 to 15"),
+        ("seed = 7", "out = \"file\"", "is no folder"),
+        ("hidden = 32", "load = \"nope.gguf\"", "is not there"),
+        (
+            "hidden = 32",
+            "load = \"empty\"",
+            "no folder with config.json",
+        ),
+        ("hidden = 32", "load = \"smollm2\"", "odeon fetch smollm2"),
+        ("lr = 4e-4", "lr = \"fast\"", "expected a number above 0"),
+        (
+            "algorithm = \"grpo\"",
+            "algorithm = \"dpo\"",
+            "\"grpo\" or \"ppo\"",
+        ),
+    ] {
+        let line = good.lines().position(|line| line == from).unwrap() + 1;
+        place.write("r.toml", &good.replacen(from, to, 1));
+        for command in [["run", "--check", "r.toml"], ["run", "--fresh", "r.toml"]] {
+            let error = place.error(&command);
+            assert!(error.contains(&format!("r.toml:{line}: ")), "{to}: {error}");
+            assert!(error.contains(words), "{to}: {error}");
+        }
+    }
+    place.write("r.toml", "");
+    let error = place.error(&["run", "r.toml"]);
+    assert!(error.contains("r.toml:1: "), "{error}");
+    assert!(error.contains("a recipe needs at least"), "{error}");
+    assert!(!place.path().join("runs").exists(), "nothing was started");
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    let place = Place::new();
+    for args in [
+        ["generate", "m", "a", "--temperature=-1"],
+        ["generate", "m", "a", "--response-max=0"],
+        ["generate", "m", "a", "--seed=-1"],
+        ["chat", "m", "--threads=1", "--temperature=nan"],
+        ["chat", "m", "--temperature=1", "--threads=0"],
+        ["eval", "m", "--show=1", "--problems=0"],
+        ["eval", "m", "--show=1", "--problems=99999999999"],
+    ] {
+        let output = place.odeon(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+    }
+    let error = place.error(&["ps", "nowhere"]);
+    assert!(error.contains("there is no such folder"), "{error}");
+    assert!(!error.contains("os error"), "{error}");
+}
+
+#[test]
+fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2));
+    let table = place.out(&["run", "r.toml"]);
+    assert!(table.contains("trajectories"), "{table}");
+    let run = place.path().join("runs/rl-sums");
+    assert!(!run.join("processes.tsv").exists());
+    let error = place.error(&["ps", "runs/rl-sums"]);
+    assert!(error.contains("no run is going on there"), "{error}");
+
+    // Again: it is done. From its own recipe, too, which survives that.
+    for recipe in ["r.toml", "runs/rl-sums/recipe.toml"] {
+        let output = place.odeon(&["run", recipe]);
+        let told = talk(&output);
+        assert!(output.status.success(), "{told}");
+        assert!(told.contains("is done: 2 of 2 steps"), "{told}");
+    }
+
+    // What the checkpoint depends on stays; steps may grow.
+    place.write("r.toml", &tiny(4).replacen("seed = 7", "seed = 8", 1));
+    let error = place.error(&["run", "r.toml"]);
+    assert!(error.contains("r.toml:7: seed was 7"), "{error}");
+    assert!(error.contains("--fresh"), "{error}");
+    let own = run.join("recipe.toml");
+    fs::write(&own, tiny(4)).unwrap();
+    place.out(&["run", "runs/rl-sums/recipe.toml"]);
+    assert_eq!(fs::read_to_string(&own).unwrap(), tiny(4));
+    let latest = fs::read_to_string(run.join("checkpoint/latest")).unwrap();
+    assert!(latest.starts_with("10 4 "), "{latest}");
+
+    let told = place.out(&["eval", "runs/rl-sums", "--problems", "4", "--show", "0"]);
+    assert!(told.contains("of 4 right"), "{told}");
+    let sample = |seed: &str| {
+        let mut args = vec![
+            "generate",
+            "runs/rl-sums",
+            "--temperature=2",
+            "--seed",
+            seed,
+        ];
+        args.extend(["1+2+3="; 8]);
+        place.out(&args)
+    };
+    let first = sample("1");
+    assert_eq!(first, sample("1"));
+    assert_ne!(first, sample("2"));
+    let differing: BTreeSet<&str> = first.lines().collect();
+    assert!(
+        differing.len() > 1,
+        "each prompt has draws of its own: {first}"
+    );
+
+    // Beginning anew from the run's own recipe loses neither it nor what somebody put beside it.
+    fs::write(run.join("notes"), "mine").unwrap();
+    place.out(&["run", "--fresh", "runs/rl-sums/recipe.toml"]);
+    assert_eq!(fs::read_to_string(&own).unwrap(), tiny(4));
+    assert!(run.join("notes").exists());
+}
+
+#[test]
+fn fresh_removes_only_a_run() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2));
+    fs::create_dir_all(place.path().join("runs/rl-sums")).unwrap();
+    place.write("runs/rl-sums/thesis.txt", "years of work");
+    let error = place.error(&["run", "--fresh", "r.toml"]);
+    assert!(error.contains("is no folder of a run"), "{error}");
+    assert!(place.path().join("runs/rl-sums/thesis.txt").exists());
+}
+
+#[test]
+fn a_run_survives_a_killed_rollout_is_locked_and_stops_in_order_on_an_interrupt() {
+    let place = Place::new();
+    // More steps than it will come to.
+    place.write("r.toml", &tiny(1_000_000));
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    running.until("step 0: ");
+    let list = place.out(&["ps", "runs/rl-sums"]);
+    let driver = pid(&list, "driver").unwrap();
+    assert_eq!(driver, running.child.id().to_string());
+    let error = place.error(&["run", "r.toml"]);
+    assert!(
+        error.contains(&format!("process {driver} runs in")),
+        "{error}"
+    );
+
+    let rollout = pid(&list, "rollout-0").unwrap();
+    place.out(&["kill", "runs/rl-sums", "rollout-0"]);
+    let error = place.error(&["kill", "runs/rl-sums", "nobody"]);
+    assert!(error.contains("no role `nobody`"), "{error}");
+    // It comes back as another process.
+    while pid(&place.out(&["ps", "runs/rl-sums"]), "rollout-0").is_none_or(|now| now == rollout) {}
+
+    running.signal(Signal::INT);
+    let (rest, code) = running.end();
+    assert_eq!(code, Some(130), "{rest}");
+    assert!(rest.contains("run it again to continue"), "{rest}");
+    assert!(!place.path().join("runs/rl-sums/processes.tsv").exists());
+
+    // It goes on where it was; killed without notice, it leaves a list that nobody believes.
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    running.until("goes on from its checkpoint");
+    assert!(pid(&place.out(&["ps", "runs/rl-sums"]), "driver").is_some());
+    running.signal(Signal::KILL);
+    running.child.wait().unwrap();
+    let error = place.error(&["ps", "runs/rl-sums"]);
+    assert!(error.contains("no run is going on there"), "{error}");
+}
