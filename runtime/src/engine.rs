@@ -392,13 +392,22 @@ impl Engine {
         Arc::clone(&self.credits.entry(actor).or_insert_with(full))
     }
 
+    /// The link that messages for a remote actor leave over; `None` while there is none.
+    fn way_to(&self, actor: ActorId) -> Option<Arc<Link>> {
+        if actor.home != self.process {
+            return self.next_link(actor.home);
+        }
+        match self.members.place_of(actor, self.process) {
+            family::PlaceOf::At(process) => self.next_link(process),
+            _ => None,
+        }
+    }
+
     /// Takes credit of a remote actor if there is some, and room on the link to it.
     pub(crate) fn try_credit(&self, actor: ActorId) -> bool {
-        // No link leads to the home of one's own actors; their credit bounds what is under way.
-        let room = actor.home == self.process
-            || self
-                .next_link(actor.home)
-                .is_none_or(|link| link.has_room(&self.limits));
+        let room = self
+            .way_to(actor)
+            .is_none_or(|link| link.has_room(&self.limits));
         if !room {
             return false;
         }
@@ -414,10 +423,12 @@ impl Engine {
     /// Waits for credit of a remote actor and room on the link to it.
     pub(crate) async fn credit(&self, actor: ActorId) {
         loop {
-            let Some(link) = self.next_link(actor.home) else {
-                break;
-            };
-            link.wait_for_room(&self.limits).await;
+            match self.way_to(actor) {
+                Some(link) => link.wait_for_room(&self.limits).await,
+                // It is being placed, and its messages wait here.
+                None if actor.home == self.process => {}
+                None => break,
+            }
             // Credit is closed when what was out on a link is lost: there may be another way now.
             if let Ok(permit) = self.credit_of(actor).acquire().await {
                 permit.forget();

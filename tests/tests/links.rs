@@ -583,6 +583,17 @@ async fn an_actor_is_placed_on_the_other_node(pair: &Pair) {
     );
     assert!(second.ask(Boom()).await.is_err());
     assert_eq!(second.ask(Notes()).await.unwrap(), []);
+    // Its home has credit like everybody else.
+    let (number, gate) = Gate::new();
+    let held = begun(second.ask(Hold(number))).await;
+    gate.entered().await;
+    let mut sent = 0;
+    while second.tell(Note(0)).now().is_ok() {
+        sent += 1;
+    }
+    assert!(sent < limits().credit_messages, "{sent} were accepted");
+    gate.open();
+    assert_eq!(held.await, Ok(2));
     // Actors of `b` reach it as well.
     pair.b
         .scope(async { actor.ask(Note(9)).await.unwrap() })

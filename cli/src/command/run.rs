@@ -141,7 +141,7 @@ impl Following {
         let failed = system.failed();
         tokio::pin!(failed);
         // Workers come and go with kills and restarts.
-        let mut looking = tokio::time::interval(std::time::Duration::from_millis(500));
+        let mut looking = tokio::time::interval(Duration::from_millis(500));
         loop {
             tokio::select! {
                 biased;

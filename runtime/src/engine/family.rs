@@ -685,7 +685,10 @@ impl Engine {
         });
         let down = self.obituary(id);
         self.free_names_of(id);
-        self.credits.remove(&id);
+        if let Some((_, credit)) = self.credits.remove(&id) {
+            // Whoever waits for some looks again, and hears of the end.
+            credit.close();
+        }
         for start in row.starts {
             let _ = start.send(Err(down.clone()));
         }
