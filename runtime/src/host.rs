@@ -207,7 +207,7 @@ pub(crate) fn host<A: Registered>(
         orphans,
     );
     engine.add_cell(&cell);
-    let life = Life::<A>::new(Arc::clone(&cell), args);
+    let life = Box::new(Life::<A>::new(Arc::clone(&cell), args));
     match on {
         Host::Kameo => kameo_host::start(life),
         Host::Actix => actix_host::start(life),
@@ -259,8 +259,9 @@ impl<A: Actor> Life<A> {
     pub(crate) async fn settle(&mut self) -> bool {
         self.rested();
         loop {
+            // Orders and ends are rare, and large; a task has to be small when it is spawned.
             while let Some(order) = self.cell.next_order() {
-                self.obey(order).await;
+                Box::pin(self.obey(order)).await;
             }
             match self.cell.phase() {
                 Phase::Running => return true,
@@ -286,7 +287,7 @@ impl<A: Actor> Life<A> {
             } => {
                 let present = self.cx.incarnation == incarnation;
                 if present && self.cell.phase() == Phase::Running {
-                    Box::pin(self.end(reason)).await;
+                    self.end(reason).await;
                 }
             }
             Control::Halt {
@@ -318,14 +319,14 @@ impl<A: Actor> Life<A> {
             Ok(state) => {
                 self.state = Some(state);
                 match self.cx.end.take() {
-                    Some(reason) => self.end(reason).await,
+                    Some(reason) => Box::pin(self.end(reason)).await,
                     None => {
                         self.cell.enter(Phase::Running);
                         self.cell.engine.started(&self.cell);
                     }
                 }
             }
-            Err(failure) => self.end(Reason::Failed(failure)).await,
+            Err(failure) => Box::pin(self.end(Reason::Failed(failure))).await,
         }
     }
 

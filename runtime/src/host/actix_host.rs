@@ -44,13 +44,13 @@ impl<A: Actor> ActixMailbox<A> {
 }
 
 /// Puts a life behind an actix mailbox, without a bound for the same reason as on kameo.
-pub(super) fn start<A: Actor>(life: Life<A>) {
+pub(super) fn start<A: Actor>(life: Box<Life<A>>) {
     let cell = Arc::clone(life.cell());
     let (sender, receiver) = channel::channel(0);
     cell.set_mailbox(Box::new(Mailbox::Actix(ActixMailbox::<A>(sender))));
     let spawned = arbiter(cell.id.serial).spawn_fn(move || {
         let host = Host {
-            life: Some(Box::new(life)),
+            life: Some(life),
             idle: None,
         };
         drop(actix::spawn(

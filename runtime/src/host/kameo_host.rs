@@ -18,7 +18,7 @@ use super::{Envelope, Life, Mailbox};
 use crate::actor::{Actor, Handler, Message};
 use crate::cell::Phase;
 
-pub(crate) struct Host<A: Actor>(Life<A>);
+pub(crate) struct Host<A: Actor>(Box<Life<A>>);
 
 /// The sending end of a kameo mailbox.
 pub(crate) struct KameoMailbox<A: Actor>(ActorRef<Host<A>>);
@@ -106,7 +106,7 @@ impl<A: Actor> DynMessage<Host<A>> for Bell {
 
 /// Puts a life behind a kameo mailbox. The mailbox itself is unbounded: room in it is given out by
 /// the cell's admission and by network credit.
-pub(super) fn start<A: Actor>(life: Life<A>) {
+pub(super) fn start<A: Actor>(life: Box<Life<A>>) {
     let cell = std::sync::Arc::clone(life.cell());
     let prepared = Host::prepare_with_mailbox(mailbox::unbounded());
     // Before it starts: `start` may send to itself.
@@ -117,14 +117,14 @@ pub(super) fn start<A: Actor>(life: Life<A>) {
 }
 
 impl<A: Actor> kameo::Actor for Host<A> {
-    type Args = Life<A>;
+    type Args = Box<Life<A>>;
     type Error = Infallible;
 
     fn name() -> &'static str {
         A::NAME
     }
 
-    async fn on_start(life: Life<A>, _me: ActorRef<Self>) -> Result<Self, Infallible> {
+    async fn on_start(life: Box<Life<A>>, _me: ActorRef<Self>) -> Result<Self, Infallible> {
         Ok(Self(life))
     }
 
@@ -134,7 +134,8 @@ impl<A: Actor> kameo::Actor for Host<A> {
         mail: &mut MailboxReceiver<Self>,
     ) -> Result<Option<Signal<Self>>, Infallible> {
         loop {
-            if !self.0.cell().is_settled() && !self.0.settle().await {
+            // Boxed, since kameo copies the task several times while it spawns it.
+            if !self.0.cell().is_settled() && !Box::pin(self.0.settle()).await {
                 return Ok(None);
             }
             let mut waited = false;
