@@ -1,3 +1,4 @@
 //! Harness shared by the tests in `tests/`: see each module.
 
+pub mod peer;
 pub mod wires;

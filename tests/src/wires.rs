@@ -1,5 +1,5 @@
-//! Two systems in one process with a wire of some kind between them, which can be slowed down,
-//! held, damaged and cut.
+//! Two systems with a wire of some kind between them, which can be slowed down, held, damaged and
+//! cut.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UdpSocket, UnixStream};
 use tokio::sync::watch;
 
+use crate::peer::{Peer, Workers};
+
 /// What carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -19,6 +21,8 @@ pub enum Kind {
     Unix,
     /// QUIC on the loopback device, through a relay that treats datagrams as the wire is set.
     Quic,
+    /// The same, to a process of its own.
+    QuicProcesses,
 }
 
 /// How a wire treats what it carries.
@@ -37,12 +41,21 @@ pub enum Flow {
 /// Two linked systems, nodes `a` and `b`.
 #[derive(Debug)]
 pub struct Pair {
-    /// One end.
+    /// One end, in the test's process.
     pub a: System,
     /// The other.
-    pub b: System,
+    pub b: Other,
     kind: Kind,
     flow: watch::Sender<Flow>,
+}
+
+/// The other end of a wire.
+#[derive(Debug)]
+pub enum Other {
+    /// A system in the test's process.
+    Here(System),
+    /// A process of its own.
+    There(Box<Peer>),
 }
 
 /// Bounds that let tests wait for losses.
@@ -63,12 +76,21 @@ impl Pair {
                 .limits(limits())
                 .workers(WorkerMode::InProcess);
             let builder = match kind {
-                Kind::Quic => builder.listen(loopback(), cluster.issue(name).unwrap()),
+                Kind::Quic | Kind::QuicProcesses => {
+                    builder.listen(loopback(), cluster.issue(name).unwrap())
+                }
                 _ => builder.node(name),
             };
             builder.start().await.unwrap()
         };
-        let (a, b) = (start("a").await, start("b").await);
+        let a = start("a").await;
+        let b = match kind {
+            Kind::QuicProcesses => {
+                let peer = Peer::start(&cluster.issue("b").unwrap(), Workers::InProcess);
+                Other::There(Box::new(peer))
+            }
+            _ => Other::Here(start("b").await),
+        };
         let pair = Self {
             a,
             b,
@@ -86,48 +108,50 @@ impl Pair {
 
     /// Links the two, over a new wire.
     pub async fn join(&self) -> Result<ProcessId, SystemError> {
-        match self.kind {
-            Kind::Memory => {
-                let ((a, a_wire), (b_wire, b)) =
+        let b = match (&self.b, self.kind) {
+            (Other::There(peer), _) => peer.address(),
+            (Other::Here(b), Kind::Memory) => {
+                let ((near, a_wire), (b_wire, far)) =
                     (tokio::io::duplex(256 << 10), tokio::io::duplex(256 << 10));
-                self.join_streams(a, a_wire, b_wire, b).await
+                return self.join_streams(b, (near, a_wire), (b_wire, far)).await;
             }
-            Kind::Unix => {
-                let (a, a_wire) = UnixStream::pair().unwrap();
-                let (b_wire, b) = UnixStream::pair().unwrap();
-                self.join_streams(a, a_wire, b_wire, b).await
+            (Other::Here(b), Kind::Unix) => {
+                let (near, a_wire) = UnixStream::pair().unwrap();
+                let (b_wire, far) = UnixStream::pair().unwrap();
+                return self.join_streams(b, (near, a_wire), (b_wire, far)).await;
             }
-            Kind::Quic => {
-                let relay = relay(self.b.address().unwrap(), self.flow.subscribe()).await;
-                self.a.join(relay).await
-            }
-        }
+            (Other::Here(b), _) => b.address().unwrap(),
+        };
+        self.a.join(relay(b, self.flow.subscribe()).await).await
     }
 
     async fn join_streams<S>(
         &self,
-        a: S,
-        a_wire: S,
-        b_wire: S,
-        b: S,
+        b: &System,
+        (near, a_wire): (S, S),
+        (b_wire, far): (S, S),
     ) -> Result<ProcessId, SystemError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let ((a_in, a_out), (b_in, b_out)) = (tokio::io::split(a), tokio::io::split(b));
+        let ((a_in, a_out), (b_in, b_out)) = (tokio::io::split(near), tokio::io::split(far));
         let ((from_a, to_a), (from_b, to_b)) = (tokio::io::split(a_wire), tokio::io::split(b_wire));
         drop(tokio::spawn(carry(from_a, to_b, self.flow.subscribe())));
         drop(tokio::spawn(carry(from_b, to_a, self.flow.subscribe())));
-        let (ours, theirs) = tokio::join!(
-            self.a.join_stream(a_in, a_out),
-            self.b.join_stream(b_in, b_out)
-        );
+        let (ours, theirs) =
+            tokio::join!(self.a.join_stream(a_in, a_out), b.join_stream(b_in, b_out));
         theirs.and(ours)
     }
 
     /// Ends both systems.
     pub async fn shutdown(self) {
-        tokio::join!(self.a.shutdown(), self.b.shutdown());
+        match self.b {
+            Other::Here(b) => {
+                tokio::join!(self.a.shutdown(), b.shutdown());
+            }
+            // The process ends with its handle.
+            Other::There(_peer) => self.a.shutdown().await,
+        }
     }
 }
 

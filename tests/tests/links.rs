@@ -3,22 +3,22 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::io::{BufRead, Write};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use odeon::inspect::ActorView;
 use odeon::{
     Actor, AskError, Clock, ClusterIdentity, Context, Down, Effect, Failure, FailureKind, Handler,
     Job, Limits, Message, NameError, NodeIdentity, ProcessId, Reason, Ref, Restart, Shape,
     SpawnError, System, SystemError, WorkerCommand, WorkerMode,
 };
-use odeon_tests::wires::{Flow, Kind, Pair, limits, loopback};
+use odeon_tests::peer::{self, Peer, Workers};
+use odeon_tests::wires::{Flow, Kind, Other, Pair, limits, loopback};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 /// Nothing in these tests takes longer, unless it hangs.
@@ -99,7 +99,7 @@ impl Handler<Hold> for Probe {
     /// Waits until the gate of this number opens.
     async fn handle(&mut self, Hold(gate): Hold, _: &mut Context<Self>) -> u64 {
         self.notes.push(gate);
-        let gate = Gate::of(gate);
+        let gate = Door::of(gate);
         gate.entered.send_modify(|entered| *entered += 1);
         gate.open.subscribe().wait_for(|open| *open).await.unwrap();
         self.number
@@ -136,44 +136,26 @@ odeon::register!(Probe: Note, Notes, Echo, Fill, Hold, Boom, Pid, Watch, Down);
 static DOWNS: LazyLock<Mutex<HashMap<u64, mpsc::UnboundedSender<Down>>>> =
     LazyLock::new(Mutex::default);
 
-/// Something that handlers wait for, named by a number.
+/// Something that handlers of this process wait for, named by a number.
 #[derive(Clone)]
-struct Gate {
+struct Door {
     open: watch::Sender<bool>,
     entered: watch::Sender<usize>,
 }
 
-impl Gate {
+impl Door {
     fn of(number: u64) -> Self {
-        static GATES: LazyLock<Mutex<HashMap<u64, Gate>>> = LazyLock::new(Mutex::default);
+        static DOORS: LazyLock<Mutex<HashMap<u64, Door>>> = LazyLock::new(Mutex::default);
         let new = || Self {
             open: watch::channel(false).0,
             entered: watch::channel(0).0,
         };
-        GATES
+        DOORS
             .lock()
             .unwrap()
             .entry(number)
             .or_insert_with(new)
             .clone()
-    }
-
-    /// One that no other test uses.
-    fn new() -> (u64, Self) {
-        let number = ProcessId::random().0;
-        (number, Self::of(number))
-    }
-
-    fn open(&self) {
-        self.open.send_replace(true);
-    }
-
-    async fn entered(&self) {
-        self.entered
-            .subscribe()
-            .wait_for(|entered| *entered > 0)
-            .await
-            .unwrap();
     }
 }
 
@@ -181,13 +163,85 @@ fn job() -> Job {
     odeon::job![Probe]
 }
 
+// ---- the other node ----
+
+/// What node `b` is told to do, wherever it lives and whatever has become of its link.
+#[derive(Serialize, Deserialize)]
+enum Order {
+    /// Spawn a probe that is always started again; gives a `Ref<Probe>`.
+    Probe,
+    /// Register it as `probe`.
+    Register(Ref<Probe>),
+    Note(Ref<Probe>, u64),
+    /// Gives a `Vec<u64>`.
+    Notes(Ref<Probe>),
+    /// Wait until a handler has come to this door.
+    Entered(u64),
+    Open(u64),
+    /// Gives a `Vec<ActorView>`.
+    Actors,
+    /// Gives a `u64`.
+    DeadLetters,
+}
+
+async fn obey(system: &System, order: Order) -> Value {
+    match order {
+        Order::Probe => {
+            let spawn = system.spawn::<Probe>(1).restart(Restart::Permanent);
+            json!(spawn.await.unwrap())
+        }
+        Order::Register(actor) => json!(system.register("probe", actor).await.unwrap()),
+        Order::Note(actor, n) => json!(system.scope(actor.ask(Note(n))).await.unwrap()),
+        Order::Notes(actor) => json!(system.scope(actor.ask(Notes())).await.unwrap()),
+        Order::Entered(door) => {
+            let mut entered = Door::of(door).entered.subscribe();
+            entered.wait_for(|entered| *entered > 0).await.unwrap();
+            Value::Null
+        }
+        Order::Open(door) => {
+            Door::of(door).open.send_replace(true);
+            Value::Null
+        }
+        Order::Actors => json!(system.actors().await),
+        Order::DeadLetters => json!(system.dead_letters()),
+    }
+}
+
+async fn at_b<T: DeserializeOwned>(pair: &Pair, order: Order) -> T {
+    match &pair.b {
+        Other::Here(system) => serde_json::from_value(obey(system, order).await).unwrap(),
+        Other::There(peer) => peer.order(&order).await,
+    }
+}
+
 /// A probe at `b`, for messages from `a`.
 async fn probe(pair: &Pair) -> Ref<Probe> {
-    pair.b
-        .spawn::<Probe>(1)
-        .restart(Restart::Permanent)
-        .await
-        .unwrap()
+    at_b(pair, Order::Probe).await
+}
+
+async fn actors_at_b(pair: &Pair) -> Vec<ActorView> {
+    at_b(pair, Order::Actors).await
+}
+
+/// A door at `b` that no other test uses.
+struct Gate<'a> {
+    pair: &'a Pair,
+    number: u64,
+}
+
+impl<'a> Gate<'a> {
+    fn new(pair: &'a Pair) -> Self {
+        let number = ProcessId::random().0;
+        Self { pair, number }
+    }
+
+    async fn open(&self) {
+        at_b(self.pair, Order::Open(self.number)).await
+    }
+
+    async fn entered(&self) {
+        at_b(self.pair, Order::Entered(self.number)).await
+    }
 }
 
 /// Polls a future once, so that it sends what it has to send.
@@ -224,6 +278,7 @@ macro_rules! conformance {
         conformance!(@kind memory Memory $($test)*);
         conformance!(@kind unix Unix $($test)*);
         conformance!(@kind quic Quic $($test)*);
+        conformance!(@kind quic_processes QuicProcesses $($test)*);
     };
     (@kind $module:ident $kind:ident $($test:ident)*) => {
         mod $module {
@@ -326,12 +381,11 @@ async fn a_message_up_to_the_limit_passes_and_a_larger_one_does_not(pair: &Pair)
 
 async fn an_ask_ends_at_its_deadline(pair: &Pair) {
     let actor = probe(pair).await;
-    let (number, gate) = Gate::new();
-    let (late, _) = Gate::new();
+    let (gate, late) = (Gate::new(pair), Gate::new(pair));
     let short = Duration::from_millis(40);
     let (held, queued) = tokio::join!(
-        actor.ask(Hold(number)).timeout(short),
-        actor.ask(Hold(late)).timeout(short)
+        actor.ask(Hold(gate.number)).timeout(short),
+        actor.ask(Hold(late.number)).timeout(short)
     );
     for error in [held.unwrap_err(), queued.unwrap_err()] {
         assert!(matches!(error, AskError::Timeout { .. }), "{error}");
@@ -339,21 +393,21 @@ async fn an_ask_ends_at_its_deadline(pair: &Pair) {
     }
     // The cancellations were sent before this, on the same way.
     let other = probe(pair).await;
-    assert_eq!(other.ask(Notes()).await.unwrap(), []);
-    gate.open();
+    assert_eq!(other.ask(Notes()).await.unwrap(), [0; 0]);
+    gate.open().await;
     // The second was late before its turn came.
-    assert_eq!(actor.ask(Notes()).await.unwrap(), [number]);
+    assert_eq!(actor.ask(Notes()).await.unwrap(), [gate.number]);
 }
 
 async fn a_dropped_ask_is_not_handled_and_gives_its_credit_back(pair: &Pair) {
     let actor = probe(pair).await;
-    let (number, gate) = Gate::new();
-    let held = begun(actor.ask(Hold(number))).await;
+    let gate = Gate::new(pair);
+    let held = begun(actor.ask(Hold(gate.number))).await;
     gate.entered().await;
     for _ in 0..2 * limits().credit_messages {
         drop(begun(actor.ask(Note(3))).await);
     }
-    gate.open();
+    gate.open().await;
     assert_eq!(held.await, Ok(1));
     // Each cancellation was sent before this, on the same way.
     let notes = actor.ask(Notes()).await.unwrap();
@@ -367,8 +421,8 @@ async fn a_dropped_ask_is_not_handled_and_gives_its_credit_back(pair: &Pair) {
 
 async fn a_slow_actor_holds_up_nobody_else(pair: &Pair) {
     let (slow, quick) = (probe(pair).await, probe(pair).await);
-    let (number, gate) = Gate::new();
-    let held = begun(slow.ask(Hold(number))).await;
+    let gate = Gate::new(pair);
+    let held = begun(slow.ask(Hold(gate.number))).await;
     gate.entered().await;
     let mut sent = 0;
     let error = loop {
@@ -395,10 +449,10 @@ async fn a_slow_actor_holds_up_nobody_else(pair: &Pair) {
             .await
             .unwrap();
     }
-    gate.open();
+    gate.open().await;
     assert_eq!(held.await, Ok(1));
     slow.tell(Note(sent)).await.unwrap();
-    let expected: Vec<_> = [number].into_iter().chain(0..=sent).collect();
+    let expected: Vec<_> = [gate.number].into_iter().chain(0..=sent).collect();
     assert_eq!(slow.ask(Notes()).await.unwrap(), expected);
 }
 
@@ -414,9 +468,13 @@ async fn a_dead_actor_says_so(pair: &Pair) {
     assert_eq!(error.effect(), Effect::No);
     let down = actor.down().await;
     assert_eq!(down.reason, Reason::Stopped);
-    let before = pair.b.dead_letters();
+    let before: u64 = at_b(pair, Order::DeadLetters).await;
     actor.tell(Note(3)).await.unwrap();
-    eventually(async || (pair.b.dead_letters() > before).then_some(())).await;
+    eventually(async || {
+        let now: u64 = at_b(pair, Order::DeadLetters).await;
+        (now > before).then_some(())
+    })
+    .await;
     // The others live on.
     probe(pair).await.ask(Note(4)).await.unwrap();
 }
@@ -440,7 +498,7 @@ async fn a_panic_is_told_and_the_actor_restarts(pair: &Pair) {
     };
     assert!(matches!(&down.reason, Reason::Failed(failure) if failure.kind == FailureKind::Panic));
     // A new life without notes, behind the same reference; a fenced one knows the difference.
-    assert_eq!(actor.ask(Notes()).await.unwrap(), []);
+    assert_eq!(actor.ask(Notes()).await.unwrap(), [0; 0]);
     let stale = actor
         .fenced(down.incarnation)
         .ask(Notes())
@@ -472,7 +530,7 @@ async fn names_are_known_on_both_sides(pair: &Pair) {
     let actor = probe(pair).await;
     let missing = pair.a.lookup::<Probe>("probe").await.unwrap_err();
     assert!(matches!(missing, NameError::NotFound(_)), "{missing}");
-    pair.b.register("probe", actor).await.unwrap();
+    at_b::<()>(pair, Order::Register(actor)).await;
     let found = eventually(async || pair.a.lookup::<Probe>("probe").await.ok()).await;
     assert_eq!(found, actor);
     found.ask(Note(1)).await.unwrap();
@@ -486,8 +544,8 @@ async fn names_are_known_on_both_sides(pair: &Pair) {
 
 async fn a_lost_link_ends_what_is_under_way(pair: &Pair) {
     let actor = probe(pair).await;
-    let (number, gate) = Gate::new();
-    let held = begun(actor.ask(Hold(number))).await;
+    let gate = Gate::new(pair);
+    let held = begun(actor.ask(Hold(gate.number))).await;
     let watched = begun(Box::pin(actor.down())).await;
     gate.entered().await;
     pair.set(Flow::Cut);
@@ -502,13 +560,13 @@ async fn a_lost_link_ends_what_is_under_way(pair: &Pair) {
     let error = actor.ask(Note(1)).await.unwrap_err();
     assert!(matches!(error, AskError::Unreachable(_)), "{error}");
     assert_eq!(error.effect(), Effect::No);
-    gate.open();
+    gate.open().await;
 }
 
 async fn a_lost_link_ends_the_wait_for_credit(pair: &Pair) {
     let actor = probe(pair).await;
-    let (number, gate) = Gate::new();
-    let held = begun(actor.ask(Hold(number))).await;
+    let gate = Gate::new(pair);
+    let held = begun(actor.ask(Hold(gate.number))).await;
     gate.entered().await;
     while actor.tell(Note(1)).now().is_ok() {}
     let waiting = begun(actor.ask(Note(2)).timeout(PATIENCE)).await;
@@ -516,12 +574,12 @@ async fn a_lost_link_ends_the_wait_for_credit(pair: &Pair) {
     let error = waiting.await.unwrap_err();
     assert!(matches!(error, AskError::Unreachable(_)), "{error}");
     assert!(held.await.is_err());
-    gate.open();
+    gate.open().await;
 }
 
 async fn a_cut_wire_can_be_replaced(pair: &Pair) {
     let actor = probe(pair).await;
-    pair.b.register("probe", actor).await.unwrap();
+    at_b::<()>(pair, Order::Register(actor)).await;
     for n in 1..4 {
         let watched = begun(Box::pin(actor.down())).await;
         pair.set(Flow::Cut);
@@ -549,9 +607,7 @@ async fn control_overtakes_a_queue_of_large_messages(pair: &Pair) {
     }
     // A question to the other node, while six megabytes lie before it.
     other.stop().await.unwrap();
-    let handled: u64 = pair
-        .b
-        .actors()
+    let handled: u64 = actors_at_b(pair)
         .await
         .iter()
         .filter(|view| view.id == actor.id())
@@ -567,9 +623,10 @@ async fn control_overtakes_a_queue_of_large_messages(pair: &Pair) {
 async fn an_actor_is_placed_on_the_other_node(pair: &Pair) {
     let actor = pair.a.spawn::<Probe>(1).on_node("b").await.unwrap();
     let process = pair.a.process_of(actor).unwrap();
-    let at_b = pair.b.actors().await;
+    let views = actors_at_b(pair).await;
     assert!(
-        at_b.iter()
+        views
+            .iter()
             .any(|view| view.id == actor.id() && view.process == process)
     );
     // Many messages right behind the spawn, and a panic in between.
@@ -582,22 +639,20 @@ async fn an_actor_is_placed_on_the_other_node(pair: &Pair) {
         (0..500).collect::<Vec<_>>()
     );
     assert!(second.ask(Boom()).await.is_err());
-    assert_eq!(second.ask(Notes()).await.unwrap(), []);
+    assert_eq!(second.ask(Notes()).await.unwrap(), [0; 0]);
     // Its home has credit like everybody else.
-    let (number, gate) = Gate::new();
-    let held = begun(second.ask(Hold(number))).await;
+    let gate = Gate::new(pair);
+    let held = begun(second.ask(Hold(gate.number))).await;
     gate.entered().await;
     let mut sent = 0;
     while second.tell(Note(0)).now().is_ok() {
         sent += 1;
     }
     assert!(sent < limits().credit_messages, "{sent} were accepted");
-    gate.open();
+    gate.open().await;
     assert_eq!(held.await, Ok(2));
     // Actors of `b` reach it as well.
-    pair.b
-        .scope(async { actor.ask(Note(9)).await.unwrap() })
-        .await;
+    at_b::<()>(pair, Order::Note(actor, 9)).await;
     assert_eq!(actor.ask(Notes()).await.unwrap(), [9]);
     // Two share a worker process of the other node by its name.
     let shared = async |n| {
@@ -608,7 +663,7 @@ async fn an_actor_is_placed_on_the_other_node(pair: &Pair) {
     // The node is given its worker back.
     actor.stop().await.unwrap();
     eventually(async || {
-        let views = pair.b.actors().await;
+        let views = actors_at_b(pair).await;
         views
             .iter()
             .all(|view| view.process != process)
@@ -647,7 +702,7 @@ async fn an_actor_on_a_lost_node_is_reported_and_placed_again(pair: &Pair) {
     assert_eq!(failure.kind, FailureKind::NodeLost);
     assert!(failure.message.contains("node `b`"), "{failure}");
     // Nobody handles messages for it on the other node: its supervisor is gone.
-    eventually(async || pair.b.actors().await.is_empty().then_some(())).await;
+    eventually(async || actors_at_b(pair).await.is_empty().then_some(())).await;
     pair.set(Flow::Free);
     eventually(async || pair.join().await.ok()).await;
     let again = pair.a.spawn::<Probe>(2).on_node("b").await.unwrap();
@@ -667,22 +722,25 @@ async fn garbage_on_the_wire_reaches_no_actor(pair: &Pair) {
         "{outcome:?}"
     );
     near.ask(Note(3)).await.unwrap();
-    pair.b
-        .scope(async { assert_eq!(actor.ask(Notes()).await.unwrap(), [1]) })
-        .await;
+    let notes: Vec<u64> = at_b(pair, Order::Notes(actor)).await;
+    assert_eq!(notes, [1]);
     pair.set(Flow::Free);
     eventually(async || pair.join().await.ok()).await;
     actor.ask(Note(4)).await.unwrap();
 }
 
-// ---- two processes ----
-
-const PEER_ENV: &str = "ODEON_TEST_PEER";
+// ---- processes that start, leave and die ----
 
 /// Becomes a worker when this test binary is started as one.
 #[test]
 fn worker_entry() {
     job().serve_if_worker();
+}
+
+/// Becomes the other node when this test binary is started as one.
+#[test]
+fn peer_entry() {
+    peer::serve(job(), workers(), obey);
 }
 
 fn workers() -> WorkerMode {
@@ -693,98 +751,7 @@ fn workers() -> WorkerMode {
     WorkerMode::Processes(worker)
 }
 
-/// Becomes the other node when this test binary is started as one: it says its address, serves a
-/// named probe, and ends with its standard input.
-#[test]
-fn peer_entry() {
-    let Some(folder) = std::env::var_os(PEER_ENV) else {
-        return;
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let identity = NodeIdentity::load(Path::new(&folder)).unwrap();
-        let builder = System::builder()
-            .job(job())
-            .limits(limits())
-            .workers(workers());
-        let system = builder.listen(loopback(), identity).start().await.unwrap();
-        let probe = system.spawn::<Probe>(1).await.unwrap();
-        system.register("probe", probe).await.unwrap();
-        println!("\naddress {}", system.address().unwrap());
-        std::io::stdout().flush().unwrap();
-        tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()))
-            .await
-            .unwrap()
-            .unwrap();
-        system.shutdown().await;
-    });
-}
-
-/// The other node as a process, killed when it is dropped.
-struct Peer {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Peer {
-    fn start(identity: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["peer_entry", "--exact", "--nocapture"])
-            .env(PEER_ENV, identity)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines
-            .find_map(|line| line.unwrap().strip_prefix("address ")?.parse().ok())
-            .expect("the peer says its address");
-        // It may go on to print until it ends.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It may be dead already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A folder with the identity of node `b`, removed when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(identity: &NodeIdentity) -> Self {
-        let folder = std::env::temp_dir().join(format!("odeon-{:016x}", ProcessId::random().0));
-        std::fs::create_dir(&folder).unwrap();
-        identity.save(&folder).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
-
-async fn driver(cluster: &ClusterIdentity) -> System {
-    driver_within(cluster, limits()).await
-}
-
-async fn driver_within(cluster: &ClusterIdentity, limits: Limits) -> System {
+async fn node_a(cluster: &ClusterIdentity, limits: Limits) -> System {
     let builder = System::builder()
         .job(job())
         .limits(limits)
@@ -796,131 +763,121 @@ async fn driver_within(cluster: &ClusterIdentity, limits: Limits) -> System {
         .unwrap()
 }
 
-async fn in_time<F: Future>(test: F) -> F::Output {
-    Clock::timeout(PATIENCE, test)
+/// Limits under which nobody notices a loss by silence.
+fn patient() -> Limits {
+    let mut limits = limits();
+    limits.link_idle_timeout = PATIENCE;
+    limits
+}
+
+/// Runs a test in the scope of a node `a`; it also gets the identity of a node `b`.
+async fn with_node(limits: Limits, test: impl AsyncFnOnce(&System, &NodeIdentity)) {
+    let work = async {
+        let cluster = ClusterIdentity::generate().unwrap();
+        let system = node_a(&cluster, limits).await;
+        let identity = cluster.issue("b").unwrap();
+        system.scope(test(&system, &identity)).await;
+        system.shutdown().await;
+    };
+    Clock::timeout(PATIENCE, work)
         .await
-        .expect("the test ends in time")
+        .expect("the test ends in time");
+}
+
+/// A process of node `b`, joined, and a probe there.
+async fn joined(system: &System, identity: &NodeIdentity) -> (Peer, Ref<Probe>) {
+    let peer = Peer::start(identity, Workers::Processes);
+    system.join(peer.address()).await.unwrap();
+    let actor = peer.order(&Order::Probe).await;
+    (peer, actor)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_talk_and_a_killed_one_is_noticed() {
-    in_time(async {
-        let cluster = ClusterIdentity::generate().unwrap();
-        let folder = Folder::new(&cluster.issue("b").unwrap());
-        let system = driver(&cluster).await;
-        let rounds = system.scope(async {
-            for round in 0..2 {
-                // The second round: the node comes back as another process.
-                let mut peer = Peer::start(&folder.0);
-                system.join(peer.address).await.unwrap();
-                let actor = system.lookup::<Probe>("probe").await.unwrap();
-                assert_eq!(
-                    actor.ask(Pid()).await.unwrap(),
-                    peer.child.id(),
-                    "round {round}"
-                );
-                // An actor of ours on that node lives in a process of its own there.
-                let placed = system
-                    .spawn::<Probe>(2)
-                    .on_node("b")
-                    .restart(Restart::Temporary)
-                    .await
-                    .unwrap();
-                let worker = placed.ask(Pid()).await.unwrap();
-                assert!(worker != peer.child.id() && worker != std::process::id());
+async fn a_killed_process_is_noticed_with_all_it_hosts() {
+    with_node(limits(), async |system, identity| {
+        // The second round: the node comes back as another process.
+        for round in 0..2 {
+            let (mut peer, actor) = joined(system, identity).await;
+            assert_eq!(actor.ask(Pid()).await.unwrap(), peer.pid(), "round {round}");
+            // An actor of ours on that node lives in a process of its own there.
+            let placed = system
+                .spawn::<Probe>(2)
+                .on_node("b")
+                .restart(Restart::Temporary)
+                .await
+                .unwrap();
+            let worker = placed.ask(Pid()).await.unwrap();
+            assert!(worker != peer.pid() && worker != std::process::id());
 
-                let number = ProcessId::random().0;
-                let (report, mut downs) = mpsc::unbounded_channel();
-                DOWNS.lock().unwrap().insert(number, report);
-                let watcher = system.spawn::<Probe>(number).await.unwrap();
-                watcher.ask(Watch(actor)).await.unwrap();
-                let held: Vec<_> = [
-                    begun(actor.ask(Hold(1)).timeout(PATIENCE)).await,
-                    begun(placed.ask(Hold(1)).timeout(PATIENCE)).await,
-                ]
-                .into();
-                let killed = Clock::now();
-                peer.kill();
-                for ask in held {
-                    let error = ask.await.unwrap_err();
-                    assert!(matches!(error, AskError::LinkLost { .. }), "{error}");
-                    assert_eq!(error.effect(), Effect::Unknown);
-                }
-                for down in [downs.recv().await.unwrap(), placed.down().await] {
-                    let Reason::Failed(failure) = &down.reason else {
-                        panic!("{down}")
-                    };
-                    assert_eq!(failure.kind, FailureKind::NodeLost, "{failure}");
-                }
-                let noticed = Clock::now().since(killed);
-                let most = limits().link_idle_timeout + limits().heartbeat_interval * 2;
-                assert!(noticed < most + Duration::from_secs(3), "{noticed:?}");
-                let error = actor.ask(Pid()).await.unwrap_err();
-                assert!(matches!(error, AskError::Unreachable(_)), "{error}");
-                // The workers of a node die with it.
-                eventually(async || {
-                    let status = std::fs::read_to_string(format!("/proc/{worker}/stat"));
-                    status
-                        .map_or(true, |status| status.contains(") Z "))
-                        .then_some(())
-                })
-                .await;
+            let number = ProcessId::random().0;
+            let (report, mut downs) = mpsc::unbounded_channel();
+            DOWNS.lock().unwrap().insert(number, report);
+            let watcher = system.spawn::<Probe>(number).await.unwrap();
+            watcher.ask(Watch(actor)).await.unwrap();
+            let held: Vec<_> = [
+                begun(actor.ask(Hold(1)).timeout(PATIENCE)).await,
+                begun(placed.ask(Hold(1)).timeout(PATIENCE)).await,
+            ]
+            .into();
+            let killed = Clock::now();
+            peer.kill();
+            for ask in held {
+                let error = ask.await.unwrap_err();
+                assert!(matches!(error, AskError::LinkLost { .. }), "{error}");
+                assert_eq!(error.effect(), Effect::Unknown);
             }
-        });
-        rounds.await;
-        system.shutdown().await;
+            for down in [downs.recv().await.unwrap(), placed.down().await] {
+                let Reason::Failed(failure) = &down.reason else {
+                    panic!("{down}")
+                };
+                assert_eq!(failure.kind, FailureKind::NodeLost, "{failure}");
+            }
+            let noticed = Clock::now().since(killed);
+            let most = limits().link_idle_timeout + limits().heartbeat_interval * 2;
+            assert!(noticed < most + Duration::from_secs(3), "{noticed:?}");
+            let error = actor.ask(Pid()).await.unwrap_err();
+            assert!(matches!(error, AskError::Unreachable(_)), "{error}");
+            // The workers of a node die with it.
+            eventually(async || {
+                let status = std::fs::read_to_string(format!("/proc/{worker}/stat"));
+                status
+                    .map_or(true, |status| status.contains(") Z "))
+                    .then_some(())
+            })
+            .await;
+        }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_comes_back_at_once_takes_its_old_links_place() {
-    in_time(async {
-        let cluster = ClusterIdentity::generate().unwrap();
-        let folder = Folder::new(&cluster.issue("b").unwrap());
-        // Nobody would notice the loss by silence.
-        let mut patient = limits();
-        patient.link_idle_timeout = PATIENCE;
-        let system = driver_within(&cluster, patient).await;
-        let mut peer = Peer::start(&folder.0);
-        let story = system.scope(async {
-            system.join(peer.address).await.unwrap();
-            let actor = system.lookup::<Probe>("probe").await.unwrap();
-            let held = begun(actor.ask(Hold(1)).timeout(PATIENCE)).await;
-            peer.kill();
-            let peer = Peer::start(&folder.0);
-            system.join(peer.address).await.unwrap();
-            let error = held.await.unwrap_err();
-            assert!(
-                matches!(&error, AskError::LinkLost { why, .. } if why.contains("again")),
-                "{error}"
-            );
-            let actor = system.lookup::<Probe>("probe").await.unwrap();
-            assert_eq!(actor.ask(Pid()).await.unwrap(), peer.child.id());
-        });
-        story.await;
-        system.shutdown().await;
+    with_node(patient(), async |system, identity| {
+        let (mut peer, actor) = joined(system, identity).await;
+        let held = begun(actor.ask(Hold(1)).timeout(PATIENCE)).await;
+        peer.kill();
+        let (peer, actor) = joined(system, identity).await;
+        let error = held.await.unwrap_err();
+        assert!(
+            matches!(&error, AskError::LinkLost { why, .. } if why.contains("again")),
+            "{error}"
+        );
+        assert_eq!(actor.ask(Pid()).await.unwrap(), peer.pid());
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_of_another_cluster_is_refused() {
-    in_time(async {
-        let (ours, theirs) = (
-            ClusterIdentity::generate().unwrap(),
-            ClusterIdentity::generate().unwrap(),
-        );
-        let folder = Folder::new(&theirs.issue("b").unwrap());
-        let peer = Peer::start(&folder.0);
-        let system = driver(&ours).await;
-        let error = system.join(peer.address).await.unwrap_err();
+    with_node(limits(), async |system, _| {
+        let theirs = ClusterIdentity::generate().unwrap();
+        let peer = Peer::start(&theirs.issue("b").unwrap(), Workers::Processes);
+        let error = system.join(peer.address()).await.unwrap_err();
         assert!(matches!(error, SystemError::Security(_)), "{error}");
         assert!(error.to_string().contains("another cluster"), "{error}");
         // One of their own still gets in.
-        let friend = driver(&theirs).await;
-        friend.join(peer.address).await.unwrap();
-        system.shutdown().await;
+        let friend = node_a(&theirs, limits()).await;
+        friend.join(peer.address()).await.unwrap();
         friend.shutdown().await;
     })
     .await;
@@ -928,35 +885,24 @@ async fn a_process_of_another_cluster_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_leaves_in_order_is_noticed_at_once() {
-    in_time(async {
-        let cluster = ClusterIdentity::generate().unwrap();
-        let folder = Folder::new(&cluster.issue("b").unwrap());
-        let mut patient = limits();
-        patient.link_idle_timeout = PATIENCE;
-        let system = driver_within(&cluster, patient).await;
-        let mut peer = Peer::start(&folder.0);
-        let story = system.scope(async {
-            system.join(peer.address).await.unwrap();
-            let actor = system.lookup::<Probe>("probe").await.unwrap();
-            let watched = begun(Box::pin(actor.down())).await;
-            actor.ask(Note(1)).await.unwrap();
-            drop(peer.child.stdin.take());
-            let down = watched.await;
-            assert!(
-                matches!(
-                    down.reason,
-                    Reason::Stopped | Reason::Sibling | Reason::Failed(_)
-                ),
-                "{down}"
-            );
-            eventually(async || {
-                matches!(actor.ask(Note(2)).await, Err(AskError::Unreachable(_))).then_some(())
-            })
-            .await;
-            assert!(peer.child.wait().unwrap().success());
-        });
-        story.await;
-        system.shutdown().await;
+    with_node(patient(), async |system, identity| {
+        let (mut peer, actor) = joined(system, identity).await;
+        let watched = begun(Box::pin(actor.down())).await;
+        actor.ask(Note(1)).await.unwrap();
+        peer.leave().await;
+        let down = watched.await;
+        assert!(
+            matches!(
+                down.reason,
+                Reason::Stopped | Reason::Sibling | Reason::Failed(_)
+            ),
+            "{down}"
+        );
+        eventually(async || {
+            matches!(actor.ask(Note(2)).await, Err(AskError::Unreachable(_))).then_some(())
+        })
+        .await;
+        assert!(peer.wait());
     })
     .await;
 }
