@@ -260,29 +260,21 @@ impl Cell {
         let batch = (self.engine.limits.credit_messages / 4).max(1);
         let mut owed = self.owed.lock();
         *owed.entry(process).or_default() += 1;
+        let credit = |to, messages| {
+            let frame = Frame::Credit {
+                actor: self.id,
+                host: self.engine.process,
+                to,
+                messages,
+            };
+            self.engine.send_to(to, &frame);
+        };
         if idle {
-            for (to, messages) in owed.drain() {
-                self.engine.send_to(
-                    to,
-                    &Frame::Credit {
-                        actor: self.id,
-                        to,
-                        messages,
-                    },
-                );
-            }
+            owed.drain().for_each(|(to, messages)| credit(to, messages));
         } else if let Some(count) = owed.get_mut(&process)
             && *count >= batch
         {
-            let messages = std::mem::take(count);
-            self.engine.send_to(
-                process,
-                &Frame::Credit {
-                    actor: self.id,
-                    to: process,
-                    messages,
-                },
-            );
+            credit(process, std::mem::take(count));
         }
     }
 

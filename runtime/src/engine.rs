@@ -4,6 +4,7 @@
 //! found in three steps: hosted here; else by its row, when this process is its home; else over the
 //! link that leads to its home.
 
+mod credit;
 mod family;
 mod inbound;
 mod names;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use crate::blob::{Share, Store};
 use crate::cell::{Cell, Phase};
@@ -36,6 +37,7 @@ use crate::trace::Tracer;
 use crate::wire::{Answer, Call, Fact, Frame, Hello, NameRow, Request, VERSION};
 use crate::worker::Workers;
 
+pub(crate) use credit::{Credit, Credits};
 pub(crate) use family::{Members, NewRow, Placing};
 
 /// A hasher for ids, which are random or counted already.
@@ -78,7 +80,7 @@ pub(crate) struct Engine {
     pub(crate) links: IdMap<ProcessId, Arc<Link>>,
     /// Processes behind a neighbour: which, and over how many links from it.
     routes: IdMap<ProcessId, (ProcessId, u8)>,
-    credits: IdMap<ActorId, Arc<Semaphore>>,
+    pub(crate) credits: Credits,
     requests: IdMap<u64, Requested>,
     next_request: AtomicU64,
     /// Calls passed on between two other processes: (sender, call) to (neighbour, actor).
@@ -154,6 +156,7 @@ impl Engine {
             types,
             tracer: Tracer::new(limits.trace_spans_max),
             blobs: Store::new(process, &limits, blob_share),
+            credits: Credits::new(limits.credit_messages),
             limits,
             pending: Pending::default(),
             workers,
@@ -164,7 +167,6 @@ impl Engine {
             members: Members::default(),
             links: IdMap::default(),
             routes: IdMap::default(),
-            credits: IdMap::default(),
             requests: IdMap::default(),
             next_request: AtomicU64::new(1),
             forwards: IdMap::default(),
@@ -194,6 +196,7 @@ impl Engine {
         while !self.is_closing() {
             Clock::sleep(self.limits.sweep_interval).await;
             self.blobs.sweep(Clock::now());
+            self.credits.sweep();
             for (key, waiting) in self.pending.sweep(Clock::now()) {
                 if waiting.via.is_some() {
                     self.cancel(key, waiting.actor);
@@ -384,14 +387,6 @@ impl Engine {
 
     // ---- credit ----
 
-    fn credit_of(&self, actor: ActorId) -> Arc<Semaphore> {
-        if let Some(credit) = self.credits.get(&actor) {
-            return Arc::clone(&credit);
-        }
-        let full = || Arc::new(Semaphore::new(self.limits.credit_messages as usize));
-        Arc::clone(&self.credits.entry(actor).or_insert_with(full))
-    }
-
     /// The link that messages for a remote actor leave over; `None` while there is none.
     fn way_to(&self, actor: ActorId) -> Option<Arc<Link>> {
         if actor.home != self.process {
@@ -404,45 +399,29 @@ impl Engine {
     }
 
     /// Takes credit of a remote actor if there is some, and room on the link to it.
-    pub(crate) fn try_credit(&self, actor: ActorId) -> bool {
+    pub(crate) fn try_credit(&self, actor: ActorId) -> Option<Arc<Credit>> {
         let room = self
             .way_to(actor)
             .is_none_or(|link| link.has_room(&self.limits));
-        if !room {
-            return false;
-        }
-        match self.credit_of(actor).try_acquire() {
-            Ok(permit) => {
-                permit.forget();
-                true
-            }
-            Err(_) => false,
-        }
+        let credit = room.then(|| self.credits.of(actor))?;
+        credit.try_take().then_some(credit)
     }
 
     /// Waits for credit of a remote actor and room on the link to it.
-    pub(crate) async fn credit(&self, actor: ActorId) {
+    pub(crate) async fn credit(&self, actor: ActorId) -> Arc<Credit> {
         loop {
+            let credit = self.credits.of(actor);
             match self.way_to(actor) {
                 Some(link) => link.wait_for_room(&self.limits).await,
                 // It is being placed, and its messages wait here.
                 None if actor.home == self.process => {}
-                None => break,
+                // Whoever sends finds out.
+                None => return credit,
             }
-            // Credit is closed when what was out on a link is lost: there may be another way now.
-            if let Ok(permit) = self.credit_of(actor).acquire().await {
-                permit.forget();
-                break;
+            // A row ends when what was out on a link is lost: there may be another way now.
+            if credit.take().await {
+                return credit;
             }
-        }
-    }
-
-    pub(crate) fn return_credit(&self, actor: ActorId, messages: u32) {
-        if let Some(credit) = self.credits.get(&actor) {
-            // Credit that was reset when a link was lost may come back twice.
-            let most = self.limits.credit_messages as usize;
-            let room = most.saturating_sub(credit.available_permits());
-            credit.add_permits(room.min(messages as usize));
         }
     }
 
@@ -586,6 +565,7 @@ impl Engine {
                 node: Some(older.node.clone()),
             };
             self.lost_with_link(&older, &exit);
+            self.credits.lose_way();
         }
         self.routes.remove(&link.peer);
         self.links.insert(link.peer, Arc::clone(link));
@@ -705,12 +685,7 @@ impl Engine {
         self.forget_names_of(process);
         // Dropping the sender ends the request; whoever made it finds the rest done.
         self.requests.retain(|_, requested| requested.to != process);
-        // Messages that were lost on the way never come back as credit. Whoever waits for some
-        // looks again.
-        self.credits.retain(|_, credit| {
-            credit.close();
-            false
-        });
+        self.credits.lose(process);
         self.tell_neighbours(&Fact::ProcessDown(exit.clone()), heard_from);
         for id in self.members.at(process) {
             let reason = Reason::Failed(exit.clone().into());

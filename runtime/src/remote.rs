@@ -162,6 +162,7 @@ impl Engine {
                 call.from,
                 &Frame::Credit {
                     actor: call.to,
+                    host: ProcessId(0),
                     to: call.from,
                     messages: 1,
                 },

@@ -18,7 +18,7 @@ use crate::blob;
 use crate::cell::{Cell, Phase, Sender};
 use crate::clock::{Clock, Timestamp};
 use crate::current;
-use crate::engine::{Engine, Whereabouts};
+use crate::engine::{Credit, Engine, Whereabouts};
 use crate::error::{AskError, TellError};
 use crate::failure::Down;
 use crate::host::{self, Envelope, ReplyTo};
@@ -194,6 +194,55 @@ impl<M: Message> Request<M> {
         }
     }
 
+    /// Finds the actor, and takes room on the way to it.
+    fn way(&self) -> Result<Result<Way, Full>, AskError> {
+        let to = self.to;
+        let engine = current::engine_for(to.home).ok_or(AskError::NoSystem)?;
+        match engine.find(to) {
+            Whereabouts::Here(cell) => {
+                self.check_fence(&cell)?;
+                if cell.admission.try_take() {
+                    Ok(Ok(Way::Near(cell)))
+                } else {
+                    Ok(Err(Full::Near(cell)))
+                }
+            }
+            Whereabouts::There => match engine.try_credit(to) {
+                Some(credit) => Ok(Ok(Way::Far(engine, credit))),
+                None => Ok(Err(Full::Far(engine))),
+            },
+            Whereabouts::Dead(down) => Err(AskError::Dead(down)),
+            Whereabouts::Unreachable => Err(AskError::Unreachable(to)),
+        }
+    }
+
+    /// Waits for room and takes it.
+    fn wait(&self, full: Full) -> Room {
+        let to = self.to;
+        let patience = self.patience(match &full {
+            Full::Near(cell) => &cell.engine,
+            Full::Far(engine) => engine,
+        });
+        Box::pin(async move {
+            let room = async {
+                match full {
+                    Full::Near(cell) => {
+                        cell.admission.wait().await;
+                        Way::Near(cell)
+                    }
+                    Full::Far(engine) => {
+                        let credit = engine.credit(to).await;
+                        Way::Far(engine, credit)
+                    }
+                }
+            };
+            Clock::timeout(patience, room).await.ok_or(AskError::Full {
+                actor: to,
+                waited: patience,
+            })
+        })
+    }
+
     fn call(
         &self,
         engine: &Engine,
@@ -228,35 +277,31 @@ impl<M: Message> Request<M> {
     }
 }
 
-/// Waits for room in a local mailbox.
-fn local_room(cell: &Arc<Cell>, patience: Duration) -> BoxFuture<'static, Result<(), AskError>> {
-    let cell = Arc::clone(cell);
-    Box::pin(async move {
-        Clock::timeout(patience, cell.admission.wait())
-            .await
-            .ok_or(AskError::Full {
-                actor: cell.id,
-                waited: patience,
-            })
-    })
+/// A way to an actor, with room on it taken for one message.
+enum Way {
+    /// Into a mailbox of this process.
+    Near(Arc<Cell>),
+    /// Over a link, for a remote actor's credit.
+    Far(Arc<Engine>, Arc<Credit>),
 }
 
-/// Waits for credit of a remote actor and room on the way to it.
-fn remote_room(
-    engine: &Arc<Engine>,
-    to: ActorId,
-    patience: Duration,
-) -> BoxFuture<'static, Result<(), AskError>> {
-    let engine = Arc::clone(engine);
-    Box::pin(async move {
-        Clock::timeout(patience, engine.credit(to))
-            .await
-            .ok_or(AskError::Full {
-                actor: to,
-                waited: patience,
-            })
-    })
+impl Way {
+    fn engine(&self) -> &Arc<Engine> {
+        match self {
+            Self::Near(cell) => &cell.engine,
+            Self::Far(engine, _) => engine,
+        }
+    }
 }
+
+/// A way without room at the moment.
+enum Full {
+    Near(Arc<Cell>),
+    Far(Arc<Engine>),
+}
+
+/// The wait for room.
+type Room = BoxFuture<'static, Result<Way, AskError>>;
 
 /// A request for an answer. Await it.
 #[must_use = "an ask is sent when it is awaited"]
@@ -267,15 +312,7 @@ pub struct Ask<M: Message> {
 
 enum Stage<M: Message> {
     New,
-    /// Waiting for room.
-    Near {
-        cell: Arc<Cell>,
-        room: BoxFuture<'static, Result<(), AskError>>,
-    },
-    Far {
-        engine: Arc<Engine>,
-        room: BoxFuture<'static, Result<(), AskError>>,
-    },
+    Waiting(Room),
     /// Waiting for the answer.
     Sent(Sent<M>),
     Over,
@@ -288,22 +325,6 @@ struct Sent<M: Message> {
     span: SpanContext,
     parent: u64,
     sent: Timestamp,
-}
-
-/// Where a request went.
-enum Way {
-    Near(Arc<Cell>),
-    /// Over a link, for a remote actor's credit.
-    Far(Arc<Engine>),
-}
-
-impl Way {
-    fn engine(&self) -> &Arc<Engine> {
-        match self {
-            Self::Near(cell) => &cell.engine,
-            Self::Far(engine) => engine,
-        }
-    }
 }
 
 impl<M: Message> fmt::Debug for Ask<M> {
@@ -336,34 +357,43 @@ impl<M: Message> Ask<M> {
     /// Finds the actor and, when there is room, sends at once.
     fn begin(&mut self, cx: &Context<'_>) -> Result<(), AskError> {
         let to = self.request.to;
-        let engine = current::engine_for(to.home).ok_or(AskError::NoSystem)?;
         if current::actor() == Some(to) {
             return Err(AskError::SelfAsk(to));
         }
-        let patience = self.request.patience(&engine);
-        match engine.find(to) {
-            Whereabouts::Here(cell) => {
-                self.request.check_fence(&cell)?;
-                if cell.admission.try_take() {
-                    self.send_near(cell, cx);
-                } else {
-                    let room = local_room(&cell, patience);
-                    self.stage = Stage::Near { cell, room };
-                }
+        match self.request.way()? {
+            Ok(way) => self.send(way, cx),
+            Err(full) => {
+                self.stage = Stage::Waiting(self.request.wait(full));
                 Ok(())
             }
-            Whereabouts::There => {
-                if engine.try_credit(to) {
-                    self.send_far(engine, cx)
-                } else {
-                    let room = remote_room(&engine, to, patience);
-                    self.stage = Stage::Far { engine, room };
-                    Ok(())
-                }
-            }
-            Whereabouts::Dead(down) => Err(AskError::Dead(down)),
-            Whereabouts::Unreachable => Err(AskError::Unreachable(to)),
         }
+    }
+
+    fn send(&mut self, way: Way, cx: &Context<'_>) -> Result<(), AskError> {
+        let sent = self.open(way, cx);
+        // From here on the drop of `sent` gives back key and credit.
+        match &sent.way {
+            Way::Near(cell) => {
+                let envelope = Box::new(Envelope {
+                    message: self.request.message.take(),
+                    reply: ReplyTo::Local(Arc::clone(&sent.slot)),
+                    deadline: sent.sent.after(self.request.patience(&cell.engine)),
+                    queued: sent.sent,
+                    trace: sent.span,
+                    sender: Sender::Local,
+                    cell: None,
+                });
+                (self.request.deliver)(cell, envelope);
+            }
+            Way::Far(engine, _) => {
+                let patience = self.request.patience(engine);
+                let call = self.request.call(engine, sent.key, patience, sent.span)?;
+                engine.send_call(call);
+                self.request.message = None;
+            }
+        }
+        self.stage = Stage::Sent(sent);
+        Ok(())
     }
 
     fn open(&self, way: Way, cx: &Context<'_>) -> Sent<M> {
@@ -389,35 +419,6 @@ impl<M: Message> Ask<M> {
             sent,
         }
     }
-
-    fn send_near(&mut self, cell: Arc<Cell>, cx: &Context<'_>) {
-        let sent = self.open(Way::Near(cell), cx);
-        let envelope = Box::new(Envelope {
-            message: self.request.message.take(),
-            reply: ReplyTo::Local(Arc::clone(&sent.slot)),
-            deadline: sent.sent.after(self.request.patience(sent.way.engine())),
-            queued: sent.sent,
-            trace: sent.span,
-            sender: Sender::Local,
-            cell: None,
-        });
-        if let Way::Near(cell) = &sent.way {
-            (self.request.deliver)(cell, envelope);
-        }
-        self.stage = Stage::Sent(sent);
-    }
-
-    fn send_far(&mut self, engine: Arc<Engine>, cx: &Context<'_>) -> Result<(), AskError> {
-        let sent = self.open(Way::Far(engine), cx);
-        let engine = sent.way.engine();
-        let patience = self.request.patience(engine);
-        // From here on the drop of `sent` gives back key and credit.
-        let call = self.request.call(engine, sent.key, patience, sent.span)?;
-        engine.send_call(call);
-        self.request.message = None;
-        self.stage = Stage::Sent(sent);
-        Ok(())
-    }
 }
 
 // Neither the message nor the reply is ever polled.
@@ -438,25 +439,10 @@ impl<M: Message> Future for Ask<M> {
                         return Poll::Pending;
                     }
                 }
-                Stage::Near { room, .. } => {
+                Stage::Waiting(room) => {
                     let room = ready!(room.as_mut().poll(cx));
-                    let Stage::Near { cell, .. } = std::mem::replace(&mut self.stage, Stage::Over)
-                    else {
-                        unreachable!("the stage was just seen");
-                    };
-                    if let Err(error) = room {
-                        return Poll::Ready(Err(error));
-                    }
-                    self.send_near(cell, cx);
-                    return Poll::Pending;
-                }
-                Stage::Far { room, .. } => {
-                    let room = ready!(room.as_mut().poll(cx));
-                    let Stage::Far { engine, .. } = std::mem::replace(&mut self.stage, Stage::Over)
-                    else {
-                        unreachable!("the stage was just seen");
-                    };
-                    if let Err(error) = room.and_then(|()| self.send_far(engine, cx)) {
+                    self.stage = Stage::Over;
+                    if let Err(error) = room.and_then(|way| self.send(way, cx)) {
                         return Poll::Ready(Err(error));
                     }
                     return Poll::Pending;
@@ -499,8 +485,8 @@ impl<M: Message> Drop for Sent<M> {
         {
             engine.cancel(self.key, waiting.actor);
         }
-        if let Way::Far(engine) = &self.way {
-            engine.return_credit(self.slot.actor(), 1);
+        if let Way::Far(_, credit) = &self.way {
+            credit.give_back(1);
         }
     }
 }
@@ -543,7 +529,7 @@ impl<M: Message> Tell<M> {
     pub fn now(mut self) -> Result<(), TellError<M>> {
         let error = match self.attempt() {
             Ok(None) => return Ok(()),
-            Ok(Some(_way)) => AskError::Full {
+            Ok(Some(_full)) => AskError::Full {
                 actor: self.request.to,
                 waited: Duration::ZERO,
             },
@@ -556,50 +542,23 @@ impl<M: Message> Tell<M> {
     }
 
     /// Sends when there is room; else says which way there is none.
-    fn attempt(&mut self) -> Result<Option<Way>, AskError> {
+    fn attempt(&mut self) -> Result<Option<Full>, AskError> {
         let to = self.request.to;
-        let engine = current::engine_for(to.home).ok_or(AskError::NoSystem)?;
-        match engine.find(to) {
-            Whereabouts::Here(cell) => {
-                self.request.check_fence(&cell)?;
-                if cell.admission.try_take() {
-                    self.send_near(&cell)?;
-                    Ok(None)
-                } else if current::actor() == Some(to) {
-                    // A wait for room in one's own mailbox would never end.
-                    Err(AskError::Full {
-                        actor: to,
-                        waited: Duration::ZERO,
-                    })
-                } else {
-                    Ok(Some(Way::Near(cell)))
-                }
-            }
-            Whereabouts::There => {
-                if engine.try_credit(to) {
-                    self.send_far(&engine)?;
-                    Ok(None)
-                } else {
-                    Ok(Some(Way::Far(engine)))
-                }
-            }
-            Whereabouts::Dead(down) => Err(AskError::Dead(down)),
-            Whereabouts::Unreachable => Err(AskError::Unreachable(to)),
-        }
-    }
-
-    fn room(&self, way: &Way) -> BoxFuture<'static, Result<(), AskError>> {
-        let patience = self.request.patience(way.engine());
-        match way {
-            Way::Near(cell) => local_room(cell, patience),
-            Way::Far(engine) => remote_room(engine, self.request.to, patience),
+        match self.request.way()? {
+            Ok(way) => self.send(&way).map(|()| None),
+            // A wait for room in one's own mailbox would never end.
+            Err(Full::Near(_)) if current::actor() == Some(to) => Err(AskError::Full {
+                actor: to,
+                waited: Duration::ZERO,
+            }),
+            Err(full) => Ok(Some(full)),
         }
     }
 
     fn send(&mut self, way: &Way) -> Result<(), AskError> {
         match way {
             Way::Near(cell) => self.send_near(cell),
-            Way::Far(engine) => self.send_far(engine),
+            Way::Far(engine, credit) => self.send_far(engine, credit),
         }
     }
 
@@ -623,7 +582,7 @@ impl<M: Message> Tell<M> {
         Ok(())
     }
 
-    fn send_far(&mut self, engine: &Arc<Engine>) -> Result<(), AskError> {
+    fn send_far(&mut self, engine: &Arc<Engine>, credit: &Credit) -> Result<(), AskError> {
         let trace = self.trace(engine, Clock::now());
         let patience = self.request.patience(engine);
         match self.request.call(engine, 0, patience, trace) {
@@ -633,7 +592,7 @@ impl<M: Message> Tell<M> {
                 Ok(())
             }
             Err(error) => {
-                engine.return_credit(self.request.to, 1);
+                credit.give_back(1);
                 Err(error)
             }
         }
@@ -680,7 +639,7 @@ impl<M: Message> IntoFuture for Tell<M> {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Telling<M: Message> {
     tell: Tell<M>,
-    room: Option<(Way, BoxFuture<'static, Result<(), AskError>>)>,
+    room: Option<Room>,
 }
 
 impl<M: Message> fmt::Debug for Telling<M> {
@@ -697,20 +656,15 @@ impl<M: Message> Future for Telling<M> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if this.room.is_none() {
-            this.room = match this.tell.attempt() {
+        let room = match &mut this.room {
+            Some(room) => room,
+            none => match this.tell.attempt() {
                 Ok(None) => return Poll::Ready(Ok(())),
-                Ok(Some(way)) => {
-                    let room = this.tell.room(&way);
-                    Some((way, room))
-                }
+                Ok(Some(full)) => none.insert(this.tell.request.wait(full)),
                 Err(error) => return Poll::Ready(Err(this.tell.undelivered(error))),
-            };
-        }
-        let Some((way, room)) = &mut this.room else {
-            unreachable!("it waits for room")
+            },
         };
-        let outcome = ready!(room.as_mut().poll(cx)).and_then(|()| this.tell.send(way));
+        let outcome = ready!(room.as_mut().poll(cx)).and_then(|way| this.tell.send(&way));
         Poll::Ready(outcome.map_err(|error| this.tell.undelivered(error)))
     }
 }

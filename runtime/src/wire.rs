@@ -44,9 +44,11 @@ pub(crate) enum Frame {
         from: ProcessId,
         to: ActorId,
     },
-    /// The actor has taken this many messages of this sender out of its mailbox.
+    /// The actor has taken this many messages of this sender out of its mailbox, in process `host`;
+    /// 0 when they never got there.
     Credit {
         actor: ActorId,
+        host: ProcessId,
         to: ProcessId,
         messages: u32,
     },
@@ -326,11 +328,13 @@ impl Frame {
             }
             Self::Credit {
                 actor,
+                host,
                 to,
                 messages,
             } => {
                 out.put_u8(kind::CREDIT);
                 put_actor(out, *actor);
+                out.put_u64_le(host.0);
                 out.put_u64_le(to.0);
                 out.put_u32_le(*messages);
             }
@@ -503,9 +507,11 @@ impl Frame {
 
     fn decode_credit(body: &mut Bytes) -> Result<Self, bytes::TryGetError> {
         let actor = get_actor(body)?;
+        let host = ProcessId(body.try_get_u64_le()?);
         let to = ProcessId(body.try_get_u64_le()?);
         Ok(Self::Credit {
             actor,
+            host,
             to,
             messages: body.try_get_u32_le()?,
         })

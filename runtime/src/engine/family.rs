@@ -685,10 +685,8 @@ impl Engine {
         });
         let down = self.obituary(id);
         self.free_names_of(id);
-        if let Some((_, credit)) = self.credits.remove(&id) {
-            // Whoever waits for some looks again, and hears of the end.
-            credit.close();
-        }
+        // Whoever waits for some looks again, and hears of the end.
+        self.credits.forget(id);
         for start in row.starts {
             let _ = start.send(Err(down.clone()));
         }

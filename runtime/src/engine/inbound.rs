@@ -38,16 +38,18 @@ impl Engine {
             Frame::Cancel { call, from, to } => self.receive_cancel(call, from, to),
             Frame::Credit {
                 actor,
+                host,
                 to,
                 messages,
             } => {
                 if to == self.process {
-                    self.return_credit(actor, messages);
+                    self.credits.returned(actor, host, messages);
                 } else {
                     self.send_to(
                         to,
                         &Frame::Credit {
                             actor,
+                            host,
                             to,
                             messages,
                         },

@@ -230,6 +230,7 @@ impl Draw {
             },
             4 => Frame::Credit {
                 actor: self.actor(),
+                host: self.process(),
                 to: self.process(),
                 messages: self.next() as u32,
             },
@@ -476,9 +477,9 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
                 .to_owned(),
         ),
         (
-            Frame::Credit { actor, to: from, messages: 12 },
-            "1d00000005040300000000000005000000000000000201000000000000\
-             0c000000"
+            Frame::Credit { actor, host: ProcessId(0x0506), to: from, messages: 12 },
+            "2500000005040300000000000005000000000000000605000000000000\
+             02010000000000000c000000"
                 .to_owned(),
         ),
         (
