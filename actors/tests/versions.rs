@@ -8,15 +8,10 @@ use odeon::{System, WorkerMode};
 use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{EngineSpec, Progress};
-use odeon_actors::rl::critic::Critic;
-use odeon_actors::rl::reference::Reference;
-use odeon_actors::rl::relay::Relay;
-use odeon_actors::rl::report::{Monitor, Report};
-use odeon_actors::rl::reward::Reward;
-use odeon_actors::rl::rollout::Rollout;
+use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
-use odeon_actors::rl::store::{SampleStore, StoreArgs, Take};
-use odeon_actors::rl::trainer::Trainer;
+use odeon_actors::rl::store::{StoreArgs, Take};
+use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::Batch;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::PolicyObjective;
@@ -26,7 +21,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 const STEPS: u64 = 12;
 const STALENESS_MAX: u64 = 1;
 
-fn plan(checkpoint: &Path) -> RunPlan {
+fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
     let script = Script {
         train: Duration::from_millis(4),
         token: Duration::from_millis(1),
@@ -47,15 +42,30 @@ fn plan(checkpoint: &Path) -> RunPlan {
         rollouts: 2,
         critic: false,
         reference: false,
-        warmup: 0,
-        steps: STEPS,
-        checkpoint_every: 1_000,
-        checkpoint: checkpoint.to_owned(),
-        eval_problems: 1,
-        eval_every: 0,
-        gamma: 1.0,
-        lambda: 1.0,
+        train: TrainPlan {
+            warmup: 0,
+            steps,
+            checkpoint_every: 1_000,
+            checkpoint: checkpoint.to_owned(),
+            eval_problems: 1,
+            eval_every: 0,
+            gamma: 1.0,
+            lambda: 1.0,
+        },
     }
+}
+
+/// Starts a run of so many steps, all of its actors in this process.
+async fn start(checkpoint: &Path, steps: u64) -> (System, Run) {
+    let system = System::builder()
+        .job(odeon_actors::rl::job())
+        .workers(WorkerMode::InProcess)
+        .start()
+        .await
+        .expect("a system starts");
+    let plan = plan(checkpoint, steps);
+    let run = Run::start(&system, plan).await.expect("a run starts");
+    (system, run)
 }
 
 async fn batch_of(run: &Run, step: u64) -> Option<Batch> {
@@ -75,19 +85,7 @@ async fn batch_of(run: &Run, step: u64) -> Option<Batch> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_trajectory_comes_from_one_version_and_trains_while_it_is_fresh() {
     let folder = tempfile::tempdir().unwrap();
-    let job = odeon::job![
-        Critic,
-        Monitor,
-        Reference,
-        Relay,
-        Reward,
-        Rollout,
-        SampleStore,
-        Trainer
-    ];
-    let builder = System::builder().job(job).workers(WorkerMode::InProcess);
-    let system = builder.start().await.unwrap();
-    let mut run = Run::start(&system, plan(folder.path())).await.unwrap();
+    let (system, mut run) = start(folder.path(), STEPS).await;
     let (mut counted, mut versions, mut finished) = (HashSet::new(), HashSet::new(), None);
     while finished.is_none() {
         match run.reports.recv().await.unwrap() {
@@ -142,23 +140,7 @@ async fn a_trajectory_comes_from_one_version_and_trains_while_it_is_fresh() {
 async fn a_run_goes_on_from_the_checkpoint_of_an_earlier_one() {
     let folder = tempfile::tempdir().unwrap();
     for steps in [3, 6] {
-        let job = odeon::job![
-            Critic,
-            Monitor,
-            Reference,
-            Relay,
-            Reward,
-            Rollout,
-            SampleStore,
-            Trainer
-        ];
-        let builder = System::builder().job(job).workers(WorkerMode::InProcess);
-        let system = builder.start().await.unwrap();
-        let plan = RunPlan {
-            steps,
-            ..plan(folder.path())
-        };
-        let mut run = Run::start(&system, plan).await.unwrap();
+        let (system, mut run) = start(folder.path(), steps).await;
         let mut trained = vec![];
         let finished = async {
             loop {

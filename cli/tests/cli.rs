@@ -180,18 +180,6 @@ fn a_recipe_that_cannot_run_is_refused_with_file_and_line_before_anything_starts
         ),
         ("context = 32", "context = 8", "too small"),
         ("hidden = 32", "hidden = 1000000000", "from 2 to 16384"),
-        ("layers = 1", "lora_rank = 64", "expected at most 32"),
-        ("rollouts = 2", "rollouts = 65", "from 1 to 64"),
-        ("groups = 4", "groups = 1000000000000", "from 1 to 65536"),
-        ("group_size = 4", "group_size = 1048577", "from 2 to 65536"),
-        ("slots = 8", "slots = 100000000", "from 1 to 4096"),
-        (
-            "trainer_threads = 1",
-            "trainer_threads = 1000000",
-            "from 1 to 1024",
-        ),
-        ("digits_max = 1", "minus_percent = 300", "from 0 to 100"),
-        ("digits_max = 1", "digits_max = 99", "from 1 to 15"),
         ("seed = 7", "out = \"file\"", "is no folder"),
         ("hidden = 32", "load = \"nope.gguf\"", "is not there"),
         (
@@ -200,12 +188,6 @@ fn a_recipe_that_cannot_run_is_refused_with_file_and_line_before_anything_starts
             "no folder with config.json",
         ),
         ("hidden = 32", "load = \"smollm2\"", "odeon fetch smollm2"),
-        ("lr = 4e-4", "lr = \"fast\"", "expected a number above 0"),
-        (
-            "algorithm = \"grpo\"",
-            "algorithm = \"dpo\"",
-            "\"grpo\" or \"ppo\"",
-        ),
     ] {
         let line = good.lines().position(|line| line == from).unwrap() + 1;
         place.write("r.toml", &good.replacen(from, to, 1));

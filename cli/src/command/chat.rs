@@ -3,7 +3,6 @@
 use std::io::{BufRead, IsTerminal};
 
 use anyhow::{Result, anyhow, bail};
-use odeon_actors::engine::compute::Sampling;
 use odeon_algorithms::tokenizer::{Message, Tokenizer};
 
 use super::model;
@@ -11,12 +10,7 @@ use crate::args::ChatArgs;
 use crate::print;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
-    let sampling = Sampling {
-        temperature: args.temperature,
-        top_p: 0.95,
-        response_max: args.response_max,
-    };
-    let mut model = model::load(&args.model, sampling, args.threads, args.seed)?;
+    let mut model = model::load_sampler(&args.sampler, 0.95)?;
     if std::io::stdin().is_terminal() {
         print::say("Say something; an empty line or Ctrl-D ends.");
     }
@@ -27,7 +21,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             break;
         }
         turns.push(Message::user(&line));
-        let room = model.context - args.response_max;
+        let room = model.context - args.sampler.response_max;
         let prompt = match prompt(&model.tokenizer, &mut turns, &line, room) {
             Ok(prompt) => prompt,
             Err(error) => {

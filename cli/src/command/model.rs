@@ -11,6 +11,7 @@ use odeon_actors::engine::compute::{
 use odeon_actors::recipe::{Algorithm, Recipe, RecipeError, Source};
 use odeon_actors::rl::run::RunPlan;
 use odeon_actors::rl::store::StoreArgs;
+use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{KlEstimator, KlPenalty, PolicyObjective, Reduction};
@@ -21,6 +22,7 @@ use odeon_gpu::Cpu;
 use serde_json::Value;
 
 use super::run::{BASE, CHECKPOINT, RECIPE};
+use crate::args::SamplerArgs;
 
 /// The folder that fetched models and data sets lie in; `ODEON_MODELS` names another.
 pub(crate) fn models() -> PathBuf {
@@ -74,14 +76,16 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         rollouts: recipe.processes.rollouts,
         critic: recipe.rl.algorithm == Algorithm::Ppo,
         reference: recipe.rl.kl > 0.0,
-        warmup: recipe.warmup.steps,
-        steps: recipe.rl.steps,
-        checkpoint_every: recipe.rl.checkpoint_every,
-        checkpoint: folder.join(CHECKPOINT),
-        eval_problems: recipe.eval.problems,
-        eval_every: recipe.eval.every,
-        gamma: recipe.rl.gamma,
-        lambda: recipe.rl.lambda,
+        train: TrainPlan {
+            warmup: recipe.warmup.steps,
+            steps: recipe.rl.steps,
+            checkpoint_every: recipe.rl.checkpoint_every,
+            checkpoint: folder.join(CHECKPOINT),
+            eval_problems: recipe.eval.problems,
+            eval_every: recipe.eval.every,
+            gamma: recipe.rl.gamma,
+            lambda: recipe.rl.lambda,
+        },
     })
 }
 
@@ -266,6 +270,16 @@ pub(crate) struct Loaded {
     pub(crate) sampler: Sampler,
     /// Room for prompt and response, in tokens.
     pub(crate) context: usize,
+}
+
+/// Loads the model that a command names, to draw as it says.
+pub(crate) fn load_sampler(args: &SamplerArgs, top_p: f32) -> Result<Loaded> {
+    let sampling = Sampling {
+        temperature: args.temperature,
+        top_p,
+        response_max: args.response_max,
+    };
+    load(&args.model, sampling, args.threads, args.seed)
 }
 
 /// Loads a model for sampling.
