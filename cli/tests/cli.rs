@@ -285,6 +285,23 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
 }
 
 #[test]
+fn a_run_with_adapters_goes_on_and_its_checkpoint_is_a_whole_model() {
+    let place = Place::new();
+    let adapted = |steps| tiny(steps).replacen("layers = 1", "layers = 1\nlora_rank = 4", 1);
+    for steps in [2, 4] {
+        place.write("r.toml", &adapted(steps));
+        place.out(&["run", "r.toml"]);
+    }
+    let metrics = place.path().join("runs/rl-sums/metrics.jsonl");
+    let metrics = fs::read_to_string(metrics).unwrap();
+    assert!(metrics.contains("\"Resumed\""), "{metrics}");
+    assert!(metrics.contains("\"version\":4"), "{metrics}");
+    let told = place.out(&["eval", "runs/rl-sums", "--problems", "4", "--show", "0"]);
+    assert!(told.contains("of 4 right"), "{told}");
+    place.out(&["generate", "runs/rl-sums", "1+2+3="]);
+}
+
+#[test]
 fn fresh_removes_only_a_run() {
     let place = Place::new();
     place.write("r.toml", &tiny(2));
