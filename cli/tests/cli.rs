@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// A folder to work in, with models of its own so that none is found by chance.
 struct Place(tempfile::TempDir);
@@ -100,21 +101,22 @@ struct Running {
 impl Running {
     fn start(place: &Place, args: &[&str]) -> Self {
         let mut command = place.command(args);
-        command.stderr(Stdio::piped()).stdout(Stdio::null());
+        command.stderr(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let talk = BufReader::new(child.stderr.take().unwrap()).lines();
         Self { child, talk }
     }
 
-    /// Reads what it says up to a line with these words.
-    fn until(&mut self, words: &str) {
+    /// Reads what it says up to a line with these words, and gives that.
+    fn until(&mut self, words: &str) -> String {
         let mut said = String::new();
         for line in self.talk.by_ref().map_while(Result::ok) {
-            if line.contains(words) {
-                return;
-            }
+            let found = line.contains(words);
             said += &line;
             said.push('\n');
+            if found {
+                return said;
+            }
         }
         panic!("it ended without saying {words:?}: {said}");
     }
@@ -127,6 +129,12 @@ impl Running {
     fn end(&mut self) -> (String, Option<i32>) {
         let rest: Vec<String> = self.talk.by_ref().map_while(Result::ok).collect();
         (rest.join("\n"), self.child.wait().unwrap().code())
+    }
+
+    /// The table of a run that has ended.
+    fn table(&mut self) -> String {
+        let table = self.child.stdout.take().unwrap();
+        std::io::read_to_string(table).unwrap()
     }
 }
 
@@ -344,6 +352,84 @@ fn fresh_removes_only_a_run() {
     let error = place.error(&["run", "--fresh", "r.toml"]);
     assert!(error.contains("is no folder of a run"), "{error}");
     assert!(place.path().join("runs/rl-sums/thesis.txt").exists());
+}
+
+const KILLED_STEPS: u64 = 100;
+
+/// A run of [`KILLED_STEPS`] steps with real engines, in the middle of which the process of a role is
+/// killed. It must come to its end by itself. Gives what it said after the kill, and its reports.
+fn killed(role: &str) -> (String, Vec<Value>) {
+    let place = Place::new();
+    place.write("r.toml", &tiny(KILLED_STEPS));
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    // It tells of every fifth step; checkpoints are made at every second.
+    running.until("reinforced 10/100");
+    assert!(pid(&place.out(&["ps", "runs/rl-sums"]), role).is_some());
+    place.out(&["kill", "runs/rl-sums", role]);
+    let (said, code) = running.end();
+    assert_eq!(code, Some(0), "{said}");
+
+    // Each trajectory is in one batch: none was given out again, and none came twice.
+    let table = running.table();
+    let count = |row: &str| -> u64 {
+        let line = table.lines().find_map(|line| line.strip_prefix(row));
+        line.unwrap().trim().parse().unwrap()
+    };
+    assert!(count("trajectories") >= KILLED_STEPS * 16, "{table}");
+    assert_eq!(count("refused as duplicates"), 0, "{table}");
+    assert_eq!(count("ordered again after a loss"), 0, "{table}");
+
+    let metrics = place.path().join("runs/rl-sums/metrics.jsonl");
+    let metrics = fs::read_to_string(metrics).unwrap();
+    let reports: Vec<Value> = metrics
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        reports.last().unwrap()["Finished"]["version"],
+        KILLED_STEPS,
+        "{metrics}"
+    );
+    // A step that is made again has its own batch, and no other step has that.
+    let mut batches = BTreeMap::new();
+    for step in reports.iter().filter_map(|report| report.get("Step")) {
+        let version = step["version"].as_u64().unwrap();
+        let batch = step["batch_checksum"].as_u64().unwrap();
+        assert_eq!(*batches.entry(version).or_insert(batch), batch, "{version}");
+    }
+    assert!(batches.keys().copied().eq(1..=KILLED_STEPS), "{metrics}");
+    let distinct: BTreeSet<u64> = batches.into_values().collect();
+    assert_eq!(distinct.len() as u64, KILLED_STEPS);
+    (said, reports)
+}
+
+/// The reports of a kind, in order.
+fn of<'a>(reports: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    reports.iter().filter_map(move |report| report.get(kind))
+}
+
+#[test]
+fn a_run_goes_on_when_its_relay_is_killed() {
+    let (said, reports) = killed("relay");
+    assert!(said.contains("the relay is gone"), "{said}");
+    assert_eq!(of(&reports, "Resumed").count(), 0, "the trainer went on");
+    assert_eq!(of(&reports, "Step").count() as u64, KILLED_STEPS);
+}
+
+#[test]
+fn a_run_whose_trainer_is_killed_resumes_by_itself_from_its_last_checkpoint() {
+    let (said, reports) = killed("trainer");
+    assert!(said.contains("goes on from its checkpoint"), "{said}");
+    assert!(said.contains("(life 2)"), "{said}");
+    assert_eq!(of(&reports, "Resumed").count(), 1);
+    let resumed = reports.iter().position(|r| r.get("Resumed").is_some());
+    let (before, after) = reports.split_at(resumed.unwrap());
+    let at = after[0]["Resumed"]["progress"]["version"].as_u64().unwrap();
+    // It saves first and tells then, so that the last word may have died with it.
+    let told = of(before, "Saved").last().unwrap()["version"].as_u64();
+    assert!(told == Some(at) || told == Some(at - 2), "{at}, {told:?}");
+    let next = of(after, "Step").next().unwrap();
+    assert_eq!(next["version"], at + 1);
 }
 
 #[test]
