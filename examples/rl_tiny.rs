@@ -6,15 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling};
-use odeon_actors::rl::critic::Critic;
-use odeon_actors::rl::reference::Reference;
-use odeon_actors::rl::relay::Relay;
-use odeon_actors::rl::report::{Monitor, Report};
-use odeon_actors::rl::reward::Reward;
-use odeon_actors::rl::rollout::Rollout;
+use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
-use odeon_actors::rl::store::{SampleStore, StoreArgs};
-use odeon_actors::rl::trainer::Trainer;
+use odeon_actors::rl::store::StoreArgs;
+use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
@@ -74,29 +69,21 @@ fn plan(folder: &Path) -> RunPlan {
         rollouts: 2,
         critic: false,
         reference: false,
-        warmup: 100,
-        steps: 120,
-        checkpoint_every: 120,
-        checkpoint: folder.join("checkpoint"),
-        eval_problems: 200,
-        eval_every: 0,
-        gamma: 1.0,
-        lambda: 0.95,
+        train: TrainPlan {
+            warmup: 100,
+            steps: 120,
+            checkpoint_every: 120,
+            checkpoint: folder.join("checkpoint"),
+            eval_problems: 200,
+            eval_every: 0,
+            gamma: 1.0,
+            lambda: 0.95,
+        },
     }
 }
 
 fn main() -> Result<()> {
-    let job = odeon::job![
-        Critic,
-        Monitor,
-        Reference,
-        Relay,
-        Reward,
-        Rollout,
-        SampleStore,
-        Trainer
-    ];
-    job.run(async |system| {
+    odeon_actors::rl::job().run(async |system| {
         let folder = std::env::temp_dir().join(format!("odeon-rl-tiny-{}", std::process::id()));
         let mut run = Run::start(&system, plan(&folder)).await?;
         let mut rewards = vec![];

@@ -10,3 +10,24 @@ pub mod rollout;
 pub mod run;
 pub mod store;
 pub mod trainer;
+
+use odeon::Job;
+
+/// The actors of a run: what a program that starts one, and each of its worker processes, can host.
+#[must_use]
+pub fn job() -> Job {
+    use self::{
+        critic::Critic, reference::Reference, relay::Relay, report::Monitor, reward::Reward,
+        rollout::Rollout, store::SampleStore, trainer::Trainer,
+    };
+    odeon::job![
+        Critic,
+        Monitor,
+        Reference,
+        Relay,
+        Reward,
+        Rollout,
+        SampleStore,
+        Trainer
+    ]
+}

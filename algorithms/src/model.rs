@@ -13,6 +13,8 @@ mod lora;
 mod network;
 mod scorer;
 
+use std::borrow::Cow;
+
 use odeon_gpu::{Backend, Cpu, Layout};
 use thiserror::Error;
 
@@ -21,7 +23,7 @@ pub use config::{ConfigError, ModelConfig, Rope};
 pub use lora::LoraConfig;
 pub use scorer::{Scorer, TokenScores};
 
-use lora::Adapters;
+pub(crate) use lora::Adapters;
 pub(crate) use network::{LayerPlaces, Places, Wanted};
 
 /// Parameters of a decoder-only transformer on a device.
@@ -159,6 +161,12 @@ impl<B: Backend> Model<B> {
         self.adapters = Some(Adapters::init(&self.backend, &self.config, config, seed));
     }
 
+    /// Whether the weights are frozen under adapters.
+    #[must_use]
+    pub fn has_adapters(&self) -> bool {
+        self.adapters.is_some()
+    }
+
     /// Parameters a trainer changes: the adapters if there are any, else all.
     #[must_use]
     pub fn trainable_parameters(&self) -> usize {
@@ -169,6 +177,16 @@ impl<B: Backend> Model<B> {
 }
 
 impl Model<Cpu> {
+    /// All parameters in layout order, with adapters merged in: [`Model::to_flat`], copied only
+    /// where there are adapters.
+    #[must_use]
+    pub fn merged(&self) -> Cow<'_, [f32]> {
+        match &self.adapters {
+            None => Cow::Borrowed(self.flat()),
+            Some(_) => Cow::Owned(self.to_flat()),
+        }
+    }
+
     /// All parameters in layout order, adapters not merged.
     #[must_use]
     pub fn flat(&self) -> &[f32] {

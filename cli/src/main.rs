@@ -9,28 +9,11 @@ mod print;
 use std::process::ExitCode;
 
 use clap::Parser;
-use odeon_actors::rl::critic::Critic;
-use odeon_actors::rl::reference::Reference;
-use odeon_actors::rl::relay::Relay;
-use odeon_actors::rl::report::Monitor;
-use odeon_actors::rl::reward::Reward;
-use odeon_actors::rl::rollout::Rollout;
-use odeon_actors::rl::store::SampleStore;
-use odeon_actors::rl::trainer::Trainer;
 
 use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
-    let job = odeon::job![
-        Critic,
-        Monitor,
-        Reference,
-        Relay,
-        Reward,
-        Rollout,
-        SampleStore,
-        Trainer
-    ];
+    let job = odeon_actors::rl::job();
     print::start_log();
     odeon_bench::serve_if_child();
     // The same binary is every worker process of a run.

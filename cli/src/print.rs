@@ -69,6 +69,13 @@ pub(crate) fn line(text: impl Display) {
     println!("{text}");
 }
 
+/// A part of a line of data, seen at once.
+pub(crate) fn part(text: &str) {
+    print!("{text}");
+    // What cannot be shown now is shown with the rest of the line.
+    let _ = io::stdout().flush();
+}
+
 /// A line of talk.
 pub(crate) fn say(text: impl Display) {
     BARS.suspend(|| eprintln!("{text}"));

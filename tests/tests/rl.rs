@@ -6,31 +6,16 @@ use std::time::Duration;
 use odeon::{Clock, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
-use odeon_actors::rl::critic::Critic;
-use odeon_actors::rl::reference::Reference;
-use odeon_actors::rl::relay::Relay;
-use odeon_actors::rl::report::{Monitor, Report, StepReport};
-use odeon_actors::rl::reward::Reward;
-use odeon_actors::rl::rollout::Rollout;
+use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::run::{Run, RunPlan};
-use odeon_actors::rl::store::{Count, SampleStore, StoreArgs};
-use odeon_actors::rl::trainer::Trainer;
+use odeon_actors::rl::store::{Count, StoreArgs};
+use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
 #[test]
 fn worker_entry() {
-    odeon::job![
-        Critic,
-        Monitor,
-        Reference,
-        Relay,
-        Reward,
-        Rollout,
-        SampleStore,
-        Trainer
-    ]
-    .serve_if_worker();
+    odeon_actors::rl::job().serve_if_worker();
 }
 
 const STEPS: u64 = 24;
@@ -59,14 +44,16 @@ fn plan(checkpoint: &std::path::Path, staleness_max: u64, critic: bool) -> RunPl
         rollouts: 2,
         critic,
         reference: critic,
-        warmup: 20,
-        steps: STEPS,
-        checkpoint_every: 4,
-        checkpoint: checkpoint.to_owned(),
-        eval_problems: 10,
-        eval_every: 0,
-        gamma: 1.0,
-        lambda: 0.95,
+        train: TrainPlan {
+            warmup: 20,
+            steps: STEPS,
+            checkpoint_every: 4,
+            checkpoint: checkpoint.to_owned(),
+            eval_problems: 10,
+            eval_every: 0,
+            gamma: 1.0,
+            lambda: 0.95,
+        },
     }
 }
 

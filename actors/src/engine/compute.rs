@@ -5,7 +5,6 @@ mod rollout;
 mod score;
 mod trainer;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use odeon::Failure;
@@ -14,7 +13,7 @@ use odeon_algorithms::model::{LoraConfig, Model, ModelConfig, Sequence};
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::weights::{self, Family, Gguf, LoadedModel, LoadedTensor, ModelFields};
+use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields};
 use odeon_gpu::Cpu;
 
 pub use checkpoint::latest_model;
@@ -98,7 +97,13 @@ impl ComputeSpec {
                 };
                 Model::init(cpu, config, self.seed).map_err(Failure::error)
             }
-            ModelSource::Load(path) => build(&read_model(path)?, cpu, value_head),
+            ModelSource::Load(path) => {
+                let mut loaded = read_model(path)?;
+                if value_head {
+                    loaded.add_value_head();
+                }
+                loaded.into_model(cpu).map_err(Failure::error)
+            }
         }
     }
 
@@ -124,14 +129,24 @@ impl ComputeSpec {
 /// # Errors
 /// It is not there, or broken.
 pub fn read_model(path: &Path) -> Result<LoadedModel, Failure> {
-    if path
-        .extension()
-        .is_some_and(|extension| extension == "gguf")
-    {
+    if is_gguf(path) {
         let gguf = Gguf::open(path).map_err(Failure::error)?;
         weights::load_gguf(&gguf).map_err(Failure::error)
     } else {
         weights::load_directory(path).map_err(Failure::error)
+    }
+}
+
+/// Reads a model's architecture alone, from a file or folder.
+///
+/// # Errors
+/// It is not there, broken, or of an unknown kind.
+pub fn read_fields(path: &Path) -> Result<ModelFields, Failure> {
+    if is_gguf(path) {
+        let gguf = Gguf::open(path).map_err(Failure::error)?;
+        weights::gguf_fields(&gguf).map_err(Failure::error)
+    } else {
+        weights::directory_fields(path).map_err(Failure::error)
     }
 }
 
@@ -140,10 +155,7 @@ pub fn read_model(path: &Path) -> Result<LoadedModel, Failure> {
 /// # Errors
 /// It is not there, or of an unknown kind.
 pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Failure> {
-    if path
-        .extension()
-        .is_some_and(|extension| extension == "gguf")
-    {
+    if is_gguf(path) {
         let gguf = Gguf::open(path).map_err(Failure::error)?;
         Tokenizer::from_gguf(&gguf).map_err(Failure::error)
     } else {
@@ -151,80 +163,9 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Failure> {
     }
 }
 
-/// Puts loaded weights into a model.
-///
-/// # Errors
-/// Tensors are missing or have other shapes.
-pub fn build(loaded: &LoadedModel, cpu: Cpu, value_head: bool) -> Result<Model, Failure> {
-    let config = ModelConfig {
-        value_head,
-        ..config_of(&loaded.fields)
-    };
-    let mut model = Model::zeros(cpu, config).map_err(Failure::error)?;
-    for (name, tensor) in &loaded.tensors {
-        model
-            .load_tensor(name, &tensor.values)
-            .map_err(Failure::error)?;
-    }
-    Ok(model)
-}
-
-/// The architecture that a file describes.
-fn config_of(fields: &ModelFields) -> ModelConfig {
-    ModelConfig {
-        vocab: fields.vocabulary,
-        dim: fields.hidden,
-        layers: fields.layers,
-        heads: fields.heads,
-        kv_heads: fields.kv_heads,
-        head_dim: fields.head_width,
-        ffn: fields.feed_forward,
-        rope_theta: fields.rope_theta as f32,
-        norm_eps: fields.norm_epsilon as f32,
-        tied_head: fields.tied,
-        qkv_bias: fields.family == Family::Qwen2,
-        ..ModelConfig::default()
-    }
-}
-
-/// A model's weights as files hold them.
-fn export(model: &Model, flat: &[f32], context: usize) -> LoadedModel {
-    let config = model.config();
-    let fields = ModelFields {
-        family: if config.qkv_bias {
-            Family::Qwen2
-        } else {
-            Family::Llama
-        },
-        vocabulary: config.vocab,
-        hidden: config.dim,
-        layers: config.layers,
-        heads: config.heads,
-        kv_heads: config.kv_heads,
-        head_width: config.head_dim,
-        feed_forward: config.ffn,
-        context,
-        rope_theta: f64::from(config.rope_theta),
-        norm_epsilon: f64::from(config.norm_eps),
-        tied: config.tied_head,
-        value_head: config.value_head,
-    };
-    let tensors: BTreeMap<String, LoadedTensor> = model
-        .layout()
-        .entries()
-        .iter()
-        .map(|entry| {
-            let values = flat[entry.range.clone()].to_vec();
-            (
-                entry.name.clone(),
-                LoadedTensor {
-                    shape: entry.shape.clone(),
-                    values,
-                },
-            )
-        })
-        .collect();
-    LoadedModel { fields, tensors }
+fn is_gguf(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == "gguf")
 }
 
 /// Prompt and response in one row of tokens.

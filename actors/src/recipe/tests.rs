@@ -206,6 +206,18 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             7,
             "from 1 to 4096",
         ),
+        (
+            "[task.sums]",
+            "[processes]\ntrainer_threads = 1000000\n[task.sums]",
+            7,
+            "from 1 to 1024",
+        ),
+        (
+            "[task.sums]",
+            "[task.sums]\ndigits_max = 99",
+            7,
+            "from 1 to 15",
+        ),
     ] {
         assert!(GOOD.contains(from), "{from}");
         let message = error(&GOOD.replacen(from, to, 1));

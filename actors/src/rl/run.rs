@@ -9,7 +9,6 @@
 //!   +--- one process each; so have Relay, Trainer, Critic and Reference
 //! ```
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use odeon::{ActorId, ProcessId, Ref, Restart, SpawnError, System};
@@ -22,7 +21,7 @@ use super::report::{Monitor, Report, open_desk};
 use super::reward::{Reward, RewardArgs};
 use super::rollout::{Rollout, RolloutArgs};
 use super::store::{SampleStore, StoreArgs};
-use super::trainer::{Trainer, TrainerArgs};
+use super::trainer::{TrainPlan, Trainer, TrainerArgs};
 use crate::engine::EngineSpec;
 
 /// What a run is made from, with everything that a recipe leaves open decided.
@@ -40,22 +39,8 @@ pub struct RunPlan {
     pub critic: bool,
     /// Whether there is a reference (divergence penalty).
     pub reference: bool,
-    /// Supervised steps.
-    pub warmup: u64,
-    /// Optimiser steps.
-    pub steps: u64,
-    /// Steps between checkpoints.
-    pub checkpoint_every: u64,
-    /// Where checkpoints go.
-    pub checkpoint: PathBuf,
-    /// Held-out problems of an evaluation.
-    pub eval_problems: usize,
-    /// Steps between evaluations.
-    pub eval_every: u64,
-    /// Discount of advantage estimation.
-    pub gamma: f32,
-    /// Lambda of advantage estimation.
-    pub lambda: f32,
+    /// What the trainer does, and when.
+    pub train: TrainPlan,
 }
 
 /// A run that has started.
@@ -100,7 +85,7 @@ impl Run {
         let reward = system.spawn::<Reward>(reward).restart(always).await?;
         let relay = system.spawn::<Relay>(()).restart(always).isolated().await?;
         let critic = if plan.critic {
-            let checkpoint = plan.checkpoint.join("critic");
+            let checkpoint = plan.train.checkpoint.join("critic");
             let args = CriticArgs {
                 engine: plan.trainer_engine.clone(),
                 checkpoint,
@@ -136,14 +121,7 @@ impl Run {
             critic,
             reference,
             reports: monitor.narrow(),
-            warmup: plan.warmup,
-            steps: plan.steps,
-            checkpoint_every: plan.checkpoint_every,
-            checkpoint: plan.checkpoint,
-            eval_problems: plan.eval_problems,
-            eval_every: plan.eval_every,
-            gamma: plan.gamma,
-            lambda: plan.lambda,
+            plan: plan.train,
         };
         let trainer = system
             .spawn::<Trainer>(args)

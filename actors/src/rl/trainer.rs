@@ -36,6 +36,14 @@ pub struct TrainerArgs {
     pub reference: Option<Ref<Reference>>,
     /// Who hears how it goes.
     pub reports: Recipient<Report>,
+    /// What it does, and when.
+    pub plan: TrainPlan,
+}
+
+/// What a trainer does, and when.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct TrainPlan {
     /// Supervised steps before the reinforcement.
     pub warmup: u64,
     /// Optimiser steps of the reinforcement.
@@ -93,7 +101,7 @@ impl Trainer {
     async fn start(args: TrainerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         let (engine, restored) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.trainer()?;
-            let restored = engine.restore(&args.checkpoint)?;
+            let restored = engine.restore(&args.plan.checkpoint)?;
             Ok::<_, Failure>((engine, restored))
         })?;
         cx.register(TRAINER).await.map_err(Failure::error)?;
@@ -157,7 +165,7 @@ impl Trainer {
 
     /// One turn. Whether another can follow at once.
     async fn advance(&mut self, me: Ref<Self>) -> Result<bool, Failure> {
-        if self.progress.warmup < self.args.warmup {
+        if self.progress.warmup < self.args.plan.warmup {
             self.warm_up().await?;
             return Ok(true);
         }
@@ -166,7 +174,7 @@ impl Trainer {
             self.evaluate_if_due().await?;
             self.publish().await?;
         }
-        if version >= self.args.steps {
+        if version >= self.args.plan.steps {
             self.report(Report::Finished(self.progress)).await;
             return Ok(false);
         }
@@ -184,7 +192,7 @@ impl Trainer {
     }
 
     async fn warm_up(&mut self) -> Result<(), Failure> {
-        let until = (self.progress.warmup + WARMUP_STEPS_PER_TURN).min(self.args.warmup);
+        let until = (self.progress.warmup + WARMUP_STEPS_PER_TURN).min(self.args.plan.warmup);
         let mut last = None;
         while self.progress.warmup < until {
             let step = self.progress.warmup + 1;
@@ -194,7 +202,7 @@ impl Trainer {
         if let Some(stats) = last {
             self.report(Report::Warmup { step: until, stats }).await;
         }
-        if until == self.args.warmup {
+        if until == self.args.plan.warmup {
             self.save().await?;
         }
         Ok(())
@@ -221,7 +229,9 @@ impl Trainer {
             begun,
         )))
         .await;
-        if version.is_multiple_of(self.args.checkpoint_every) || version == self.args.steps {
+        if version.is_multiple_of(self.args.plan.checkpoint_every)
+            || version == self.args.plan.steps
+        {
             self.save().await?;
         }
         self.evaluate_if_due().await
@@ -258,8 +268,14 @@ impl Trainer {
             if let Some(last) = rewards.last_mut() {
                 *last = trajectory.reward;
             }
-            let estimates = gae(&rewards, values, 0.0, self.args.gamma, self.args.lambda)
-                .map_err(Failure::error)?;
+            let estimates = gae(
+                &rewards,
+                values,
+                0.0,
+                self.args.plan.gamma,
+                self.args.plan.lambda,
+            )
+            .map_err(Failure::error)?;
             advantages.push(estimates.advantages);
             returns.push(estimates.returns);
         }
@@ -301,7 +317,7 @@ impl Trainer {
     }
 
     async fn save(&mut self) -> Result<(), Failure> {
-        let (folder, progress) = (self.args.checkpoint.clone(), self.progress);
+        let (folder, progress) = (self.args.plan.checkpoint.clone(), self.progress);
         // The critic first: it leaves out steps that it has learnt, and cannot make up for others.
         if let Some(critic) = self.args.critic {
             insist(critic, || SaveCritic).await??;
@@ -318,14 +334,14 @@ impl Trainer {
 
     async fn evaluate_if_due(&mut self) -> Result<(), Failure> {
         let version = self.progress.version;
-        let every = self.args.eval_every;
+        let every = self.args.plan.eval_every;
         let due = version == 0
-            || version == self.args.steps
+            || version == self.args.plan.steps
             || (every > 0 && version.is_multiple_of(every));
         if !due || self.evaluated == Some(version) {
             return Ok(());
         }
-        let problems = self.args.eval_problems;
+        let problems = self.args.plan.eval_problems;
         let stats = tokio::task::block_in_place(|| self.engine.evaluate(problems))?;
         self.evaluated = Some(version);
         self.report(Report::Evaluated { version, stats }).await;

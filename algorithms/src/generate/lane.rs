@@ -106,6 +106,12 @@ impl<B: Backend> Lane<B> {
         self.slots.iter().flatten().count()
     }
 
+    pub(super) fn sampled(&self, id: u64) -> Option<&[u32]> {
+        let mut running = self.slots.iter().flatten();
+        let found = running.find(|running| running.request.id == id);
+        found.map(|running| &*running.sampled.tokens)
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.slots.iter().any(Option::is_none)
     }

@@ -241,6 +241,38 @@ fn new_weights_take_effect_between_steps_with_old_or_new_caches() {
 }
 
 #[test]
+fn weights_as_bytes_are_the_same_weights() {
+    let bytes: Vec<u8> = weights(3).iter().flat_map(|w| w.to_le_bytes()).collect();
+    let mut from_bytes = generator(2, 1);
+    from_bytes.load_flat(&weights(4)).unwrap();
+    from_bytes.load_bytes(&bytes).unwrap();
+    assert_eq!(run(&mut from_bytes, 0..2), run(&mut generator(2, 1), 0..2));
+    for wrong in [&bytes[..bytes.len() - 1], &bytes[4..], &[]] {
+        let error = from_bytes.load_bytes(wrong).unwrap_err();
+        assert!(matches!(error, LoadError::Length { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_running_sequence_shows_what_it_has() {
+    let mut generator = generator(2, 1);
+    generator.submit(request(0)).unwrap();
+    assert_eq!(generator.sampled(0), None);
+    let mut shown = vec![];
+    let done = loop {
+        if let Some(done) = generator.step().pop() {
+            break done;
+        }
+        shown.push(generator.sampled(0).unwrap().to_vec());
+    };
+    assert_eq!(generator.sampled(0), None);
+    assert_eq!(shown.len() + 1, done.tokens.len());
+    for tokens in shown {
+        assert_eq!(tokens, done.tokens[..tokens.len()]);
+    }
+}
+
+#[test]
 fn bad_requests_are_refused_with_their_reason() {
     let mut generator = generator(1, 1);
     let with_prompt = |prompt: Vec<u32>| Request {

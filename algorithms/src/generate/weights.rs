@@ -60,6 +60,31 @@ impl<B: Backend> PackedModel<B> {
         let len = self.layout.len();
         check_length("the flat buffer", flat.len(), len)?;
         backend.write(B::view_mut(&mut self.params, 0..len), flat);
+        self.repack(backend);
+        Ok(())
+    }
+
+    /// The same from little-endian bytes, piece by piece: no copy of the whole is made on the way.
+    pub(super) fn load_bytes(&mut self, backend: &B, bytes: &[u8]) -> Result<(), LoadError> {
+        check_length(
+            "the flat buffer's bytes",
+            bytes.len(),
+            4 * self.layout.len(),
+        )?;
+        let mut numbers = Vec::with_capacity(PIECE);
+        let mut start = 0;
+        for piece in bytes.as_chunks::<4>().0.chunks(PIECE) {
+            numbers.clear();
+            numbers.extend(piece.iter().map(|four| f32::from_le_bytes(*four)));
+            let end = start + numbers.len();
+            backend.write(B::view_mut(&mut self.params, start..end), &numbers);
+            start = end;
+        }
+        self.repack(backend);
+        Ok(())
+    }
+
+    fn repack(&mut self, backend: &B) {
         let Self {
             places,
             params,
@@ -77,7 +102,6 @@ impl<B: Backend> PackedModel<B> {
             repack(&place.down, &mut layer.down);
         }
         repack(&places.head, head);
-        Ok(())
     }
 
     pub(super) fn config(&self) -> &ModelConfig {
@@ -97,3 +121,6 @@ impl<B: Backend> PackedModel<B> {
         B::view(&self.params, place.clone())
     }
 }
+
+/// Numbers decoded at a time: 256 KiB, which stay in the cache.
+const PIECE: usize = 64 << 10;

@@ -63,6 +63,10 @@ impl<B: Backend> Adapters<B> {
         }
     }
 
+    pub(crate) fn config(&self) -> LoraConfig {
+        self.config
+    }
+
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }

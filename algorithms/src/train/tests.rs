@@ -232,16 +232,86 @@ fn a_checkpoint_continues_as_if_nothing_had_happened() {
     step(&mut trainer);
     let mut copy = Trainer::new(Model::zeros(Cpu::new(1), config()).unwrap(), settings);
     copy.model_mut().load_flat(trainer.model().flat()).unwrap();
-    copy.load_optimizer_state(&trainer.optimizer_state())
-        .unwrap();
+    copy.read_state(&*state(&trainer)).unwrap();
     assert_eq!(step(&mut trainer), step(&mut copy));
     assert_eq!(trainer.model().flat(), copy.model().flat());
-    let foreign = OptimizerState {
-        step: 1,
-        moment1: vec![0.0],
-        moment2: vec![0.0],
+}
+
+fn state(trainer: &Trainer) -> Vec<u8> {
+    let mut bytes = vec![];
+    trainer.write_state(&mut bytes).unwrap();
+    bytes
+}
+
+fn adapted(rank: usize, seed: u64) -> Trainer {
+    let mut model = model(config(), 1);
+    let adapters = LoraConfig {
+        rank,
+        ..LoraConfig::default()
     };
-    assert!(copy.load_optimizer_state(&foreign).is_err());
+    model.add_lora(adapters, seed);
+    let settings = TrainConfig {
+        lr: 1e-2,
+        ..TrainConfig::default()
+    };
+    Trainer::new(model, settings)
+}
+
+#[test]
+fn adapters_continue_from_their_state_to_the_bit() {
+    let step = |trainer: &mut Trainer| {
+        let loss = trainer.accumulate(&batch(), &mut mixed).loss;
+        (loss, trainer.apply(1.0))
+    };
+    let mut trainer = adapted(3, 5);
+    for _ in 0..3 {
+        step(&mut trainer);
+    }
+    // Other random adapters to begin with: they are replaced.
+    let mut again = adapted(3, 6);
+    again.read_state(&*state(&trainer)).unwrap();
+    assert_eq!(again.model().to_flat(), trainer.model().to_flat());
+    for _ in 0..3 {
+        assert_eq!(step(&mut again), step(&mut trainer));
+    }
+    assert_eq!(again.model().to_flat(), trainer.model().to_flat());
+    assert_eq!(state(&again), state(&trainer));
+}
+
+#[test]
+fn a_state_of_another_trainer_or_damaged_is_refused_and_says_why() {
+    let whole = |dim| {
+        let config = ModelConfig { dim, ..config() };
+        Trainer::new(model(config, 1), TrainConfig::default())
+    };
+    let refused = |trainer: &mut Trainer, bytes: &[u8]| trainer.read_state(bytes).unwrap_err();
+    let of_whole = state(&whole(16));
+    let error = refused(&mut whole(24), &of_whole);
+    assert!(matches!(error, StateError::Parameters { .. }), "{error}");
+    let error = refused(&mut adapted(3, 5), &of_whole);
+    assert!(matches!(error, StateError::Adapters { .. }), "{error}");
+    assert!(error.to_string().contains("no adapters"), "{error}");
+    let of_adapters = state(&adapted(3, 5));
+    let error = refused(&mut adapted(4, 5), &of_adapters);
+    assert!(error.to_string().contains("rank 3"), "{error}");
+    let mut moved = adapted(3, 5);
+    let tensor = "model.norm.weight";
+    moved.model_mut().load_tensor(tensor, &[2.0; 16]).unwrap();
+    let error = refused(&mut moved, &of_adapters);
+    assert!(matches!(error, StateError::Base { .. }), "{error}");
+
+    let mut bent = of_adapters.clone();
+    let last = bent.len() - 9;
+    bent[last] ^= 1;
+    for bytes in [
+        &bent[..],
+        &of_adapters[..of_adapters.len() - 5],
+        b"",
+        b"ODTRAIN0 and so on",
+    ] {
+        let error = refused(&mut adapted(3, 5), bytes);
+        assert!(matches!(error, StateError::Damaged(_)), "{error}");
+    }
 }
 
 #[test]
@@ -293,7 +363,7 @@ fn a_large_gradient_is_scaled_down_to_the_clip_norm() {
         let mut trainer = Trainer::new(model(config(), 1), settings);
         trainer.accumulate(&batch(), &mut mixed);
         let norm = trainer.apply(1.0).grad_norm;
-        let moment = trainer.optimizer_state().moment1;
+        let moment = trainer.moment1.as_slice();
         (norm, moment.iter().map(|m| m * m).sum::<f32>().sqrt() / 0.1)
     };
     let (norm, applied) = first_moments(None);

@@ -13,10 +13,7 @@ use super::{Family, Gguf, LoadError, LoadedModel, LoadedTensor, ModelFields};
 /// [`LoadError`] when the architecture is another, or the file is incomplete.
 pub fn load_gguf(gguf: &Gguf) -> Result<LoadedModel, LoadError> {
     let path = gguf.path();
-    let fields = fields(gguf).map_err(|detail| LoadError::Unsupported {
-        path: path.into(),
-        detail,
-    })?;
+    let fields = gguf_fields(gguf)?;
     let mut tensors = BTreeMap::new();
     for (name, shape) in fields.tensor_shapes() {
         let missing = || LoadError::Missing {
@@ -42,6 +39,17 @@ pub fn load_gguf(gguf: &Gguf) -> Result<LoadedModel, LoadError> {
         tensors.insert(name, tensor);
     }
     Ok(LoadedModel { fields, tensors })
+}
+
+/// Reads the architecture alone.
+///
+/// # Errors
+/// [`LoadError::Unsupported`] when it is not a `llama` that this crate knows.
+pub fn gguf_fields(gguf: &Gguf) -> Result<ModelFields, LoadError> {
+    fields(gguf).map_err(|detail| LoadError::Unsupported {
+        path: gguf.path().into(),
+        detail,
+    })
 }
 
 fn fields(gguf: &Gguf) -> Result<ModelFields, String> {

@@ -1,10 +1,8 @@
 //! Between files and [`Model`]s.
 
-use std::collections::BTreeMap;
+use odeon_gpu::{Backend, Entry};
 
-use odeon_gpu::{Backend, Cpu};
-
-use super::{Family, LoadedModel, LoadedTensor, ModelFields};
+use super::{Family, LoadedModel, LoadedTensor, ModelFields, ModelView, TensorView};
 use crate::model::{ConfigError, Model, ModelConfig, Rope};
 
 /// Why a loaded model could not become a [`Model`]. The loaded model is dropped.
@@ -56,8 +54,18 @@ impl LoadedModel {
     ///
     /// # Errors
     /// [`BuildError`] when the network does not have this architecture.
-    pub fn into_model<B: Backend>(mut self, backend: B) -> Result<Model<B>, BuildError> {
+    pub fn into_model<B: Backend>(self, backend: B) -> Result<Model<B>, BuildError> {
         let mut model = Model::zeros(backend, self.fields.model_config()?)?;
+        self.load_into(&mut model)?;
+        Ok(model)
+    }
+
+    /// Moves the parameters into a model that is there.
+    ///
+    /// # Errors
+    /// [`BuildError::Tensor`] when one of the model's tensors is not among them; those before it in
+    /// the model's layout are replaced then.
+    pub fn load_into<B: Backend>(mut self, model: &mut Model<B>) -> Result<(), BuildError> {
         let names: Vec<String> = model
             .layout()
             .entries()
@@ -73,22 +81,60 @@ impl LoadedModel {
                 return Err(BuildError::Tensor(name));
             }
         }
-        Ok(model)
+        Ok(())
     }
 
-    /// Copies a model's parameters, adapters not merged, for [`save`](super::save). `context` is
-    /// the longest sequence that the checkpoint's configuration is to name, in tokens.
+    /// Adds a value head of zeros, with which a critic begins; one that is there stays.
+    pub fn add_value_head(&mut self) {
+        if self.fields.value_head {
+            return;
+        }
+        self.fields.value_head = true;
+        let width = self.fields.hidden;
+        for (name, shape) in [
+            ("value_head.weight", vec![1, width]),
+            ("value_head.bias", vec![1]),
+        ] {
+            let values = vec![0.0; shape.iter().product()];
+            self.tensors
+                .insert(name.to_owned(), LoadedTensor { shape, values });
+        }
+    }
+
+    /// The same, borrowed, for [`save`](super::save).
+    #[must_use]
+    pub fn view(&self) -> ModelView<'_> {
+        ModelView {
+            fields: self.fields.clone(),
+            tensors: self
+                .tensors
+                .iter()
+                .map(|(name, tensor)| {
+                    let LoadedTensor { shape, values } = tensor;
+                    (name.as_str(), TensorView { shape, values })
+                })
+                .collect(),
+        }
+    }
+}
+
+impl<'a> ModelView<'a> {
+    /// A model's architecture with the parameters `flat`, in the order of its layout:
+    /// [`Model::flat`], or [`Model::to_flat`] with adapters merged. `context` is the longest
+    /// sequence that the configuration is to name, in tokens.
     ///
     /// # Panics
-    /// When the model's rotary embedding is not [`Rope::HalfSplit`], which checkpoints have.
+    /// When `flat` has another number of elements than the model, or the model's rotary embedding
+    /// is not [`Rope::HalfSplit`], which files have.
     #[must_use]
-    pub fn from_model(model: &Model<Cpu>, context: usize) -> Self {
+    pub fn of<B: Backend>(model: &'a Model<B>, flat: &'a [f32], context: usize) -> Self {
         let config = model.config();
         assert_eq!(
             config.rope,
             Rope::HalfSplit,
             "checkpoints are in the half-split order"
         );
+        assert_eq!(flat.len(), model.parameters(), "one number a parameter");
         let fields = ModelFields {
             family: if config.qkv_bias {
                 Family::Qwen2
@@ -108,13 +154,13 @@ impl LoadedModel {
             tied: config.tied_head,
             value_head: config.value_head,
         };
-        let tensor = |shape: &[usize], values: &[f32]| LoadedTensor {
-            shape: shape.to_vec(),
-            values: values.to_vec(),
+        let view = |entry: &'a Entry| TensorView {
+            shape: &entry.shape,
+            values: &flat[entry.range.clone()],
         };
-        let tensors: BTreeMap<_, _> = model
-            .tensors()
-            .map(|(name, shape, values)| (name.to_owned(), tensor(shape, values)))
+        let entries = model.layout().entries().iter();
+        let tensors = entries
+            .map(|entry| (entry.name.as_str(), view(entry)))
             .collect();
         Self { fields, tensors }
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{LoadError, LoadedModel, LoadedTensor, ModelFields, SaveError};
+use super::{LoadError, LoadedModel, LoadedTensor, ModelFields, ModelView, SaveError, TensorView};
 use crate::tokenizer::Tokenizer;
 
 /// The type in which a checkpoint stores its parameters.
@@ -38,14 +38,22 @@ pub enum StoredType {
 /// [`LoadError`] names the file or tensor at fault.
 pub fn load_directory(directory: &Path) -> Result<LoadedModel, LoadError> {
     verify(directory)?;
-    let path = directory.join(CONFIG);
-    let fields = ModelFields::from_config(&read_json(&path)?)
-        .map_err(|detail| LoadError::Unsupported { path, detail })?;
+    let fields = directory_fields(directory)?;
     let mut tensors = BTreeMap::new();
     for shard in shards(directory)? {
         load_file(&directory.join(shard), &mut tensors)?;
     }
     LoadedModel { fields, tensors }.checked(directory)
+}
+
+/// Reads the architecture alone, from a directory's `config.json`. Checksums are not compared.
+///
+/// # Errors
+/// [`LoadError`] when the file is not there, broken, or describes another kind of model.
+pub fn directory_fields(directory: &Path) -> Result<ModelFields, LoadError> {
+    let path = directory.join(CONFIG);
+    ModelFields::from_config(&read_json(&path)?)
+        .map_err(|detail| LoadError::Unsupported { path, detail })
 }
 
 /// Writes a directory that [`load_directory`] and Hugging Face's libraries read: `config.json`,
@@ -58,7 +66,7 @@ pub fn load_directory(directory: &Path) -> Result<LoadedModel, LoadError> {
 /// [`SaveError`]; the target does not exist then, unless it existed before.
 pub fn save(
     target: &Path,
-    model: &LoadedModel,
+    model: &ModelView<'_>,
     stored_type: StoredType,
     tokenizer: Option<&Tokenizer>,
 ) -> Result<(), SaveError> {
@@ -67,12 +75,11 @@ pub fn save(
             path: target.into(),
         });
     }
-    for (name, LoadedTensor { shape, values }) in &model.tensors {
+    for (&name, &TensorView { shape, values }) in &model.tensors {
         if shape.iter().product::<usize>() != values.len() {
-            let (name, shape) = (name.clone(), shape.clone());
             return Err(SaveError::Shape {
-                name,
-                shape,
+                name: name.to_owned(),
+                shape: shape.to_vec(),
                 values: values.len(),
             });
         }
@@ -95,7 +102,7 @@ pub fn save(
     let config = format!("{:#}\n", model.fields.to_config(stored_type.torch_name()));
     let mut texts = vec![(CONFIG, config)];
     texts.extend(tokenizer.map(Tokenizer::files).unwrap_or_default());
-    let views = model.tensors.iter().map(|(name, tensor)| {
+    let views = model.tensors.iter().map(|(name, &tensor)| {
         (
             name,
             Stored {
@@ -152,7 +159,7 @@ impl StoredType {
 
 /// A parameter on its way into a file, encoded when its turn comes.
 struct Stored<'a> {
-    tensor: &'a LoadedTensor,
+    tensor: TensorView<'a>,
     stored_type: StoredType,
 }
 
@@ -165,7 +172,7 @@ impl View for Stored<'_> {
     }
 
     fn shape(&self) -> &[usize] {
-        &self.tensor.shape
+        self.tensor.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {

@@ -283,7 +283,7 @@ proptest! {
                 *value = (*value + seed as f32).sin();
             }
         }
-        save(&target, &model, StoredType::F32, None).unwrap();
+        save(&target, &model.view(), StoredType::F32, None).unwrap();
         prop_assert_eq!(&load_directory(&target).unwrap(), &model);
     }
 }
@@ -292,7 +292,13 @@ fn saved(stored_type: StoredType) -> (tempfile::TempDir, PathBuf, LoadedModel) {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("checkpoint");
     let model = load_gguf(&open(&tiny().bytes()).unwrap()).unwrap();
-    save(&target, &model, stored_type, Some(&Tokenizer::arithmetic())).unwrap();
+    save(
+        &target,
+        &model.view(),
+        stored_type,
+        Some(&Tokenizer::arithmetic()),
+    )
+    .unwrap();
     (directory, target, model)
 }
 
@@ -334,7 +340,7 @@ fn a_checkpoint_holds_its_tokenizer_and_nothing_partial_remains() {
 #[test]
 fn a_checkpoint_is_never_overwritten() {
     let (directory, target, mut model) = saved(StoredType::F32);
-    let error = save(&target, &model, StoredType::F32, None).unwrap_err();
+    let error = save(&target, &model.view(), StoredType::F32, None).unwrap_err();
     assert!(matches!(error, SaveError::Exists { .. }), "{error}");
     model
         .tensors
@@ -344,7 +350,7 @@ fn a_checkpoint_is_never_overwritten() {
         .pop();
     let error = save(
         &directory.path().join("other"),
-        &model,
+        &model.view(),
         StoredType::F32,
         None,
     )
@@ -462,7 +468,7 @@ fn a_model_survives_its_checkpoint() {
         let target = directory.path().join("step-1");
         save(
             &target,
-            &LoadedModel::from_model(&model, 64),
+            &ModelView::of(&model, model.flat(), 64),
             StoredType::F32,
             None,
         )

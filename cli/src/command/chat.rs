@@ -3,7 +3,6 @@
 use std::io::{BufRead, IsTerminal};
 
 use anyhow::{Result, anyhow, bail};
-use odeon_actors::engine::compute::Sampling;
 use odeon_algorithms::tokenizer::{Message, Tokenizer};
 
 use super::model;
@@ -11,12 +10,7 @@ use crate::args::ChatArgs;
 use crate::print;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
-    let sampling = Sampling {
-        temperature: args.temperature,
-        top_p: 0.95,
-        response_max: args.response_max,
-    };
-    let mut model = model::load(&args.model, sampling, args.threads, args.seed)?;
+    let mut model = model::load_sampler(&args.sampler, 0.95)?;
     if std::io::stdin().is_terminal() {
         print::say("Say something; an empty line or Ctrl-D ends.");
     }
@@ -27,7 +21,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             break;
         }
         turns.push(Message::user(&line));
-        let room = model.context - args.response_max;
+        let room = model.context - args.sampler.response_max;
         let prompt = match prompt(&model.tokenizer, &mut turns, &line, room) {
             Ok(prompt) => prompt,
             Err(error) => {
@@ -36,15 +30,40 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
                 continue;
             }
         };
-        let answers = model
+        let mut printed = String::new();
+        let mut show = |text: &str| {
+            let fresh = fresh(&printed, text);
+            print::part(fresh);
+            printed.push_str(fresh);
+        };
+        let shown = |tokens: &[u32]| {
+            // What cannot be read yet is told at the end.
+            if let Ok(text) = model.tokenizer.decode(tokens) {
+                show(readable(&text));
+            }
+        };
+        let tokens = model
             .sampler
-            .answer(&[prompt])
+            .answer_showing(&prompt, shown)
             .map_err(|failure| anyhow!("{failure}"))?;
-        let text = model.tokenizer.decode(&answers.concat())?;
-        print::line(text.trim());
+        let text = model.tokenizer.decode(&tokens)?;
+        show(text.trim());
+        print::line("");
         turns.push(Message::assistant(text));
     }
     Ok(())
+}
+
+/// What of a reply that is not at its end can be printed: no space around it, which may come to be
+/// its end, and no character that lacks its last bytes.
+fn readable(text: &str) -> &str {
+    let half = |c: char| c.is_whitespace() || c == char::REPLACEMENT_CHARACTER;
+    text.trim_start().trim_end_matches(half)
+}
+
+/// What comes after what is printed.
+fn fresh<'a>(printed: &str, text: &'a str) -> &'a str {
+    text.strip_prefix(printed).unwrap_or_default()
 }
 
 /// What the model sees. The oldest turns are left out when there is no room for all.
@@ -75,5 +94,24 @@ fn prompt(
         }
         // A question and its answer.
         turns.drain(..2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_reply_are_the_reply() {
+        let reply = " \nGrüße  an 🙂 alle.\n ";
+        let mut printed = String::new();
+        for end in 0..=reply.len() {
+            let text = String::from_utf8_lossy(&reply.as_bytes()[..end]);
+            let part = fresh(&printed, readable(&text)).to_owned();
+            assert!(!part.contains(char::REPLACEMENT_CHARACTER), "{part}");
+            printed += &part;
+        }
+        printed += fresh(&printed.clone(), reply.trim());
+        assert_eq!(printed, reply.trim());
     }
 }

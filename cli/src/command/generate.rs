@@ -1,19 +1,13 @@
 //! `odeon generate`: continues prompts as they stand.
 
 use anyhow::{Context, Result, anyhow};
-use odeon_actors::engine::compute::Sampling;
 
 use super::model;
 use crate::args::GenerateArgs;
 use crate::print;
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
-    let sampling = Sampling {
-        temperature: args.temperature,
-        top_p: 1.0,
-        response_max: args.response_max,
-    };
-    let mut model = model::load(&args.model, sampling, args.threads, args.seed)?;
+    let mut model = model::load_sampler(&args.sampler, 1.0)?;
     let mut prompts = vec![];
     for prompt in &args.prompts {
         let mut tokens: Vec<u32> = model.tokenizer.bos().into_iter().collect();

@@ -1,26 +1,26 @@
 //! From a recipe to a plan, and from a name on the command line to a model.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{
-    ComputeSpec, ModelSource, Sampler, Sampling, build, latest_model, read_model, read_tokenizer,
+    ComputeSpec, ModelSource, Sampler, Sampling, latest_model, read_fields, read_model,
+    read_tokenizer,
 };
 use odeon_actors::recipe::{Algorithm, Recipe, RecipeError, Source};
 use odeon_actors::rl::run::RunPlan;
 use odeon_actors::rl::store::StoreArgs;
+use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{KlEstimator, KlPenalty, PolicyObjective, Reduction};
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::weights::Gguf;
 use odeon_gpu::Cpu;
-use serde_json::Value;
 
 use super::run::{BASE, CHECKPOINT, RECIPE};
+use crate::args::SamplerArgs;
 
 /// The folder that fetched models and data sets lie in; `ODEON_MODELS` names another.
 pub(crate) fn models() -> PathBuf {
@@ -74,14 +74,16 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         rollouts: recipe.processes.rollouts,
         critic: recipe.rl.algorithm == Algorithm::Ppo,
         reference: recipe.rl.kl > 0.0,
-        warmup: recipe.warmup.steps,
-        steps: recipe.rl.steps,
-        checkpoint_every: recipe.rl.checkpoint_every,
-        checkpoint: folder.join(CHECKPOINT),
-        eval_problems: recipe.eval.problems,
-        eval_every: recipe.eval.every,
-        gamma: recipe.rl.gamma,
-        lambda: recipe.rl.lambda,
+        train: TrainPlan {
+            warmup: recipe.warmup.steps,
+            steps: recipe.rl.steps,
+            checkpoint_every: recipe.rl.checkpoint_every,
+            checkpoint: folder.join(CHECKPOINT),
+            eval_problems: recipe.eval.problems,
+            eval_every: recipe.eval.every,
+            gamma: recipe.rl.gamma,
+            lambda: recipe.rl.lambda,
+        },
     })
 }
 
@@ -131,49 +133,14 @@ struct Sizes {
 impl Sizes {
     /// From a `.gguf` file or a model folder.
     fn read(path: &Path) -> Result<Self> {
-        let (sizes, parameters) = if path.is_dir() {
-            let config = path.join("config.json");
-            let text = fs::read_to_string(&config)
-                .with_context(|| format!("reading {}", config.display()))?;
-            let config: Value = serde_json::from_str(&text)
-                .with_context(|| format!("{} is broken", config.display()))?;
-            let number = |name: &str| config.get(name).and_then(Value::as_u64);
-            let names = [
-                "hidden_size",
-                "max_position_embeddings",
-                "num_hidden_layers",
-                "num_attention_heads",
-                "num_key_value_heads",
-            ];
-            let weights = path.join("model.safetensors");
-            let bytes = fs::metadata(&weights)
-                .with_context(|| format!("reading {}", weights.display()))?
-                .len();
-            // Four bytes a number or fewer.
-            (names.map(number), bytes / 4)
-        } else {
-            let gguf = Gguf::open(path)?;
-            let number = |name: &str| gguf.integer(name).and_then(|n| u64::try_from(n).ok());
-            let names = [
-                "llama.embedding_length",
-                "llama.context_length",
-                "llama.block_count",
-                "llama.attention.head_count",
-                "llama.attention.head_count_kv",
-            ];
-            let tensors = gguf.tensors().values();
-            let elements = tensors.map(|tensor| tensor.shape.iter().product::<usize>() as u64);
-            (names.map(number), elements.sum())
-        };
-        let [Some(hidden), Some(context), Some(layers), Some(heads), keys] = sizes else {
-            bail!("{} is no model that this program knows", path.display());
-        };
-        let width = hidden / heads.max(1) * keys.unwrap_or(heads);
+        let fields = read_fields(path).map_err(|failure| anyhow!("{failure}"))?;
+        let shapes = fields.tensor_shapes().into_iter();
+        let elements = shapes.map(|(_, shape)| shape.iter().product::<usize>() as u64);
         Ok(Self {
-            hidden: usize::try_from(hidden)?,
-            context: usize::try_from(context)?,
-            parameters,
-            cache_per_token: layers.saturating_mul(width).saturating_mul(2),
+            hidden: fields.hidden,
+            context: fields.context,
+            parameters: elements.sum(),
+            cache_per_token: (2 * fields.layers * fields.kv_heads * fields.head_width) as u64,
         })
     }
 }
@@ -268,12 +235,25 @@ pub(crate) struct Loaded {
     pub(crate) context: usize,
 }
 
+/// Loads the model that a command names, to draw as it says.
+pub(crate) fn load_sampler(args: &SamplerArgs, top_p: f32) -> Result<Loaded> {
+    let sampling = Sampling {
+        temperature: args.temperature,
+        top_p,
+        response_max: args.response_max,
+    };
+    load(&args.model, sampling, args.threads, args.seed)
+}
+
 /// Loads a model for sampling.
 pub(crate) fn load(name: &str, sampling: Sampling, threads: usize, seed: u64) -> Result<Loaded> {
     let path = find(name)?;
     let fail = |failure| anyhow!("{failure}");
     let tokenizer = read_tokenizer(&path).map_err(fail)?;
-    let model = build(&read_model(&path).map_err(fail)?, Cpu::new(threads), false).map_err(fail)?;
+    let loaded = read_model(&path).map_err(fail)?;
+    let model = loaded
+        .into_model(Cpu::new(threads))
+        .with_context(|| format!("{} cannot be run", path.display()))?;
     let context = CONTEXT_MAX.max(sampling.response_max * 2);
     let mut sampler = Sampler::of(
         model.config().clone(),

@@ -1,29 +1,33 @@
-//! Checkpoints of a trainer: a model folder that other tools read, the optimiser's moments beside
-//! it, and a file `latest` that names the newest complete one. A crash at any moment leaves the
-//! last complete checkpoint in force.
+//! Checkpoints of a trainer: a model folder that other tools read, what the trainer needs to go on
+//! beside it, and a file `latest` that names the newest complete one. A crash at any moment leaves
+//! the last complete checkpoint in force.
+//!
+//! With adapters the model folder has them merged, for others; the trainer goes on from its first
+//! weights and the adapters in its state, to the bit.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
 use odeon::Failure;
+use odeon_algorithms::model::Model;
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::OptimizerState;
-use odeon_algorithms::weights::{LoadedModel, StoredType, load_directory, save};
+use odeon_algorithms::train::Trainer as Optimizer;
+use odeon_algorithms::weights::{ModelView, StoredType, load_directory, save};
 
 use crate::engine::Progress;
 
 const LATEST: &str = "latest";
 const MODEL: &str = "model";
-const OPTIMIZER: &str = "optimizer.f32";
+const STATE: &str = "trainer.state";
 
 /// Writes a checkpoint and makes it the latest; older ones are removed.
 pub(super) fn write(
     folder: &Path,
     progress: &Progress,
-    model: &LoadedModel,
     tokenizer: Option<&Tokenizer>,
-    optimizer: &OptimizerState,
+    optimizer: &Optimizer,
+    context: usize,
 ) -> Result<(), Failure> {
     let name = format!("warmup-{}-step-{}", progress.warmup, progress.version);
     let target = folder.join(&name);
@@ -36,18 +40,13 @@ pub(super) fn write(
         fs::remove_dir_all(&target).map_err(io("removing", &target))?;
     }
     fs::create_dir_all(&target).map_err(io("making", &target))?;
-    save(&target.join(MODEL), model, StoredType::F32, tokenizer).map_err(Failure::error)?;
-    let path = target.join(OPTIMIZER);
-    let mut file = fs::File::create(&path).map_err(io("writing", &path))?;
-    let mut bytes = Vec::with_capacity(16 + 8 * optimizer.moment1.len());
-    bytes.extend(optimizer.step.to_le_bytes());
-    bytes.extend((optimizer.moment1.len() as u64).to_le_bytes());
-    for moment in [&optimizer.moment1, &optimizer.moment2] {
-        bytes.extend(moment.iter().flat_map(|value| value.to_le_bytes()));
-    }
-    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-    file.write_all(&bytes)
-        .and_then(|()| file.sync_all())
+    write_model(&target.join(MODEL), optimizer.model(), context, tokenizer)?;
+    let path = target.join(STATE);
+    fs::File::create(&path)
+        .and_then(|file| {
+            optimizer.write_state(BufWriter::new(&file))?;
+            file.sync_all()
+        })
         .map_err(io("writing", &path))?;
     sync(&target)?;
     let fresh = folder.join("latest.new");
@@ -58,6 +57,18 @@ pub(super) fn write(
     sync_one(folder)?;
     remove_others(folder, &name);
     Ok(())
+}
+
+/// Writes a model with its adapters merged, into a folder that is not there yet.
+pub(super) fn write_model(
+    target: &Path,
+    model: &Model,
+    context: usize,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<(), Failure> {
+    let flat = model.merged();
+    let view = ModelView::of(model, &flat, context);
+    save(target, &view, StoredType::F32, tokenizer).map_err(Failure::error)
 }
 
 /// Has a file, or a folder with all in it, survive a loss of power.
@@ -114,36 +125,19 @@ pub(super) fn latest(folder: &Path) -> Result<Option<(Progress, PathBuf)>, Failu
     Ok(Some((progress, folder.join(name))))
 }
 
-/// Reads a checkpoint.
-pub(super) fn read(target: &Path) -> Result<(LoadedModel, OptimizerState), Failure> {
-    let model = load_directory(&target.join(MODEL)).map_err(Failure::error)?;
-    let path = target.join(OPTIMIZER);
-    let bytes =
-        fs::read(&path).map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
-    let broken = || Failure::error(format!("{} is truncated or corrupt", path.display()));
-    let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(broken)?;
-    if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
-        return Err(broken());
+/// Puts a checkpoint back into an optimiser with the run's first weights.
+pub(super) fn read(target: &Path, optimizer: &mut Optimizer) -> Result<(), Failure> {
+    let model = optimizer.model_mut();
+    if !model.has_adapters() {
+        let loaded = load_directory(&target.join(MODEL)).map_err(Failure::error)?;
+        loaded.load_into(model).map_err(Failure::error)?;
     }
-    let (step, body) = body.split_first_chunk::<8>().ok_or_else(broken)?;
-    let (count, body) = body.split_first_chunk::<8>().ok_or_else(broken)?;
-    let values: Vec<f32> = body
-        .as_chunks()
-        .0
-        .iter()
-        .map(|four| f32::from_le_bytes(*four))
-        .collect();
-    let count = usize::try_from(u64::from_le_bytes(*count)).map_err(Failure::error)?;
-    if values.len() != count * 2 {
-        return Err(broken());
-    }
-    let (moment1, moment2) = values.split_at(count);
-    let state = OptimizerState {
-        step: u64::from_le_bytes(*step),
-        moment1: moment1.to_vec(),
-        moment2: moment2.to_vec(),
-    };
-    Ok((model, state))
+    let path = target.join(STATE);
+    let place =
+        |error: &dyn std::fmt::Display| Failure::error(format!("{}: {error}", path.display()));
+    let file = fs::File::open(&path).map_err(|error| place(&error))?;
+    let read = optimizer.read_state(BufReader::new(file));
+    read.map_err(|error| place(&error))
 }
 
 /// The folder of a run's newest model, for `eval` and `generate`.

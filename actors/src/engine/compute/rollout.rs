@@ -5,7 +5,7 @@ use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling a
 use odeon_algorithms::model::ModelConfig;
 use odeon_gpu::Cpu;
 
-use super::{ComputeSpec, ModelSource, Sampling, config_of, read_model};
+use super::{ComputeSpec, ModelSource, Sampling, read_fields};
 use crate::engine::{Response, RolloutEngine};
 use crate::trajectory::{Order, SampleId};
 
@@ -14,7 +14,7 @@ impl ComputeSpec {
     fn architecture(&self) -> Result<ModelConfig, Failure> {
         match &self.source {
             ModelSource::Fresh(config) => Ok(config.clone()),
-            ModelSource::Load(path) => Ok(config_of(&read_model(path)?.fields)),
+            ModelSource::Load(path) => read_fields(path)?.model_config().map_err(Failure::error),
         }
     }
 
@@ -70,17 +70,7 @@ impl Rollout {
 
 impl RolloutEngine for Rollout {
     fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
-        let (values, rest) = weights.as_chunks::<4>();
-        if !rest.is_empty() {
-            return Err(Failure::error(
-                "the weights are not whole numbers of 4 bytes",
-            ));
-        }
-        let flat: Vec<f32> = values
-            .iter()
-            .map(|four| f32::from_le_bytes(*four))
-            .collect();
-        self.generator.load_flat(&flat).map_err(Failure::error)
+        self.generator.load_bytes(weights).map_err(Failure::error)
     }
 
     fn free_slots(&self) -> usize {
@@ -224,34 +214,72 @@ impl Sampler {
         mut tell: impl FnMut(u64),
     ) -> Result<Vec<Vec<u32>>, Failure> {
         for (id, prompt) in (0u64..).zip(prompts) {
-            let request = Request {
-                id,
-                prompt: prompt.clone(),
-                max_new_tokens: self.sampling.response_max,
-                sampling: Draws {
-                    temperature: self.sampling.temperature,
-                    top_p: self.sampling.top_p,
-                    stop: vec![self.stop],
-                },
-                seed: self.seed ^ self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-                resumed: 0,
-            };
-            self.generator.submit(request).map_err(Failure::error)?;
-            self.asked += 1;
+            self.submit(id, prompt)?;
         }
         let mut answers = vec![vec![]; prompts.len()];
         let mut answered = 0;
         while !self.generator.is_idle() {
-            for mut sampled in self.generator.step() {
-                if sampled.tokens.last() == Some(&self.stop) {
-                    sampled.tokens.pop();
-                }
-                answers[sampled.id as usize] = sampled.tokens;
+            for (id, tokens) in self.step() {
+                answers[id as usize] = tokens;
                 answered += 1;
             }
             tell(answered);
         }
         Ok(answers)
+    }
+
+    /// The response to one prompt, without the token that ended it; shows what there is of it after
+    /// each step.
+    ///
+    /// # Errors
+    /// The prompt does not fit.
+    pub fn answer_showing(
+        &mut self,
+        prompt: &[u32],
+        mut show: impl FnMut(&[u32]),
+    ) -> Result<Vec<u32>, Failure> {
+        self.submit(0, prompt)?;
+        loop {
+            if let Some((_, tokens)) = self.step().pop() {
+                return Ok(tokens);
+            }
+            if let Some(tokens) = self.generator.sampled(0) {
+                show(tokens);
+            }
+        }
+    }
+
+    fn submit(&mut self, id: u64, prompt: &[u32]) -> Result<(), Failure> {
+        let request = Request {
+            id,
+            prompt: prompt.to_vec(),
+            max_new_tokens: self.sampling.response_max,
+            sampling: Draws {
+                temperature: self.sampling.temperature,
+                top_p: self.sampling.top_p,
+                stop: vec![self.stop],
+            },
+            seed: self.seed ^ self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            resumed: 0,
+        };
+        self.generator.submit(request).map_err(Failure::error)?;
+        self.asked += 1;
+        Ok(())
+    }
+
+    /// The requests that end with the next tokens, and their responses without the token that ends
+    /// one.
+    fn step(&mut self) -> Vec<(u64, Vec<u32>)> {
+        let mut ended = self.generator.step();
+        for sampled in &mut ended {
+            if sampled.tokens.last() == Some(&self.stop) {
+                sampled.tokens.pop();
+            }
+        }
+        ended
+            .into_iter()
+            .map(|sampled| (sampled.id, sampled.tokens))
+            .collect()
     }
 }
 

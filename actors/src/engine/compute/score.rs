@@ -8,7 +8,7 @@ use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
 use odeon_algorithms::train::{TokenGradients, TrainConfig, Trainer as Optimizer};
 
 use super::rollout::training_temperature;
-use super::{ComputeSpec, ModelSource, checkpoint, export, micro_batches, pack, tokens_of};
+use super::{ComputeSpec, ModelSource, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{Progress, ScoreEngine};
 use crate::trajectory::{Batch, Version};
 
@@ -171,30 +171,18 @@ impl ScoreEngine for Critic {
     }
 
     fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure> {
-        let model = self.optimizer.model();
-        let loaded = export(model, model.flat(), self.context);
-        let state = self.optimizer.optimizer_state();
         let progress = Progress {
             warmup: 0,
             version: learnt,
         };
-        checkpoint::write(folder, &progress, &loaded, None, &state)
+        checkpoint::write(folder, &progress, None, &self.optimizer, self.context)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<Version>, Failure> {
         let Some((progress, target)) = checkpoint::latest(folder)? else {
             return Ok(None);
         };
-        let (loaded, state) = checkpoint::read(&target)?;
-        for (name, tensor) in &loaded.tensors {
-            let model = self.optimizer.model_mut();
-            model
-                .load_tensor(name, &tensor.values)
-                .map_err(Failure::error)?;
-        }
-        self.optimizer
-            .load_optimizer_state(&state)
-            .map_err(Failure::error)?;
+        checkpoint::read(&target, &mut self.optimizer)?;
         Ok(Some(progress.version))
     }
 }

@@ -9,10 +9,9 @@ use odeon_algorithms::task::{Split, Task};
 use odeon_algorithms::train::{
     CrossEntropy, Schedule, TokenGradients, TrainConfig, Trainer as Optimizer,
 };
-use odeon_algorithms::weights::{StoredType, save};
 
 use super::rollout::{Sampler, training_temperature};
-use super::{ComputeSpec, checkpoint, export, micro_batches, pack, tokens_of};
+use super::{ComputeSpec, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{EvalStats, Progress, Signals, StepStats, TrainEngine};
 use crate::trajectory::Batch;
 
@@ -68,12 +67,10 @@ impl Trainer {
         if self.spec.base.exists() {
             return Ok(());
         }
-        let model = self.optimizer.model();
-        let loaded = export(model, &model.to_flat(), self.spec.context);
         // Under its name only when it is whole: a crash leaves nothing that is taken for it.
         let fresh = self.spec.base.with_extension("new");
         let tokenizer = Some(&self.spec.tokenizer);
-        save(&fresh, &loaded, StoredType::F32, tokenizer).map_err(Failure::error)?;
+        checkpoint::write_model(&fresh, self.optimizer.model(), self.spec.context, tokenizer)?;
         checkpoint::sync(&fresh)?;
         std::fs::rename(&fresh, &self.spec.base).map_err(Failure::error)
     }
@@ -218,7 +215,7 @@ impl TrainEngine for Trainer {
     }
 
     fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure> {
-        let flat = self.optimizer.model().to_flat();
+        let flat = self.optimizer.model().merged();
         let sampler = match &mut self.sampler {
             Some(sampler) => sampler,
             none => none.insert(Sampler::greedy(&self.spec)?),
@@ -232,18 +229,11 @@ impl TrainEngine for Trainer {
     }
 
     fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure> {
-        let model = self.optimizer.model();
-        let merged;
-        let flat = if self.spec.lora_rank > 0 {
-            merged = model.to_flat();
-            &merged
-        } else {
-            model.flat()
-        };
+        let flat = self.optimizer.model().merged();
         if out.len() != flat.len() * 4 {
             return Err(Failure::error("the room for the weights has another size"));
         }
-        for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(flat) {
+        for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(&*flat) {
             *bytes = value.to_le_bytes();
         }
         Ok(())
@@ -253,38 +243,19 @@ impl TrainEngine for Trainer {
         if progress.version == 0 {
             self.save_base()?;
         }
-        let model = self.optimizer.model();
-        let loaded = export(model, &model.to_flat(), self.spec.context);
-        let state = self.optimizer.optimizer_state();
-        checkpoint::write(
-            folder,
-            progress,
-            &loaded,
-            Some(&self.spec.tokenizer),
-            &state,
-        )
+        let tokenizer = Some(&self.spec.tokenizer);
+        let context = self.spec.context;
+        checkpoint::write(folder, progress, tokenizer, &self.optimizer, context)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure> {
         let Some((progress, target)) = checkpoint::latest(folder)? else {
             return Ok(None);
         };
-        let (loaded, state) = checkpoint::read(&target)?;
         if progress.version > 0 {
             self.begin_reinforcement();
         }
-        for (name, tensor) in &loaded.tensors {
-            let model = self.optimizer.model_mut();
-            model
-                .load_tensor(name, &tensor.values)
-                .map_err(Failure::error)?;
-        }
-        // The step that begins the reinforcement starts with fresh moments anyway.
-        if progress.version > 0 || progress.warmup < self.spec.warmup_steps {
-            self.optimizer
-                .load_optimizer_state(&state)
-                .map_err(Failure::error)?;
-        }
+        checkpoint::read(&target, &mut self.optimizer)?;
         Ok(Some(progress))
     }
 }

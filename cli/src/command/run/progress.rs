@@ -166,6 +166,7 @@ impl Display {
             format!("{:.3}", sum / reports.len().max(1) as f64)
         };
         let count = self.reports.len();
+        let shown = count.min(WINDOW);
         let stale = self
             .reports
             .iter()
@@ -174,12 +175,12 @@ impl Display {
             .unwrap_or(0);
         if count > 0 {
             rows.push(vec![
-                "reward, first steps".to_owned(),
-                window(&self.reports[..count.min(WINDOW)]),
+                format!("reward, first {shown} steps"),
+                window(&self.reports[..shown]),
             ]);
             rows.push(vec![
-                "reward, last steps".to_owned(),
-                window(&self.reports[count.saturating_sub(WINDOW)..]),
+                format!("reward, last {shown} steps"),
+                window(&self.reports[count - shown..]),
             ]);
             rows.push(vec![
                 "largest staleness, steps".to_owned(),
