@@ -28,6 +28,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         token: Duration::from_millis(1),
         response: 3,
         slots: 4,
+        stuck_after: None,
     };
     RunPlan {
         store: StoreArgs {

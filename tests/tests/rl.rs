@@ -22,12 +22,18 @@ const STEPS: u64 = 24;
 const GROUPS: usize = 4;
 const GROUP_SIZE: u32 = 4;
 
-fn plan(checkpoint: &std::path::Path, staleness_max: u64, critic: bool) -> RunPlan {
+fn plan(
+    checkpoint: &std::path::Path,
+    staleness_max: u64,
+    critic: bool,
+    stuck_after: Option<u64>,
+) -> RunPlan {
     let script = Script {
         train: Duration::from_millis(3),
         token: Duration::from_micros(200),
         response: 3,
         slots: 8,
+        stuck_after,
     };
     let engine = EngineSpec::Scripted(script);
     RunPlan {
@@ -81,7 +87,9 @@ async fn run(
         .start()
         .await
         .unwrap();
-    let mut run = Run::start(&system, plan(&folder, staleness_max, critic))
+    // A trainer that is to be killed waits for that.
+    let stuck_after = (role == Some("trainer")).then_some(at);
+    let mut run = Run::start(&system, plan(&folder, staleness_max, critic, stuck_after))
         .await
         .unwrap();
     let mut steps = vec![];

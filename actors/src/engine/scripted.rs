@@ -25,6 +25,8 @@ pub struct Script {
     pub response: usize,
     /// Responses at once.
     pub slots: usize,
+    /// After this version a trainer stands still for good, unless it has been restored.
+    pub stuck_after: Option<Version>,
 }
 
 /// Trains nothing; its weights are the number of steps.
@@ -32,6 +34,7 @@ pub struct Script {
 pub struct ScriptedTrainer {
     script: Script,
     steps: u64,
+    restored: bool,
 }
 
 impl ScriptedTrainer {
@@ -41,6 +44,7 @@ impl ScriptedTrainer {
         Self {
             script: script.clone(),
             steps: 0,
+            restored: false,
         }
     }
 }
@@ -60,6 +64,9 @@ impl TrainEngine for ScriptedTrainer {
 
     fn train(&mut self, batch: &Batch, _signals: &Signals) -> Result<StepStats, Failure> {
         spend(self.script.train);
+        while !self.restored && self.script.stuck_after == Some(self.steps) {
+            spend(Duration::from_secs(1));
+        }
         self.steps += 1;
         let tokens = batch
             .trajectories
@@ -109,6 +116,7 @@ impl TrainEngine for ScriptedTrainer {
             )));
         };
         self.steps = version;
+        self.restored = true;
         Ok(Some(Progress { warmup, version }))
     }
 }
