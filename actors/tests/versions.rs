@@ -1,4 +1,4 @@
-//! What a run promises about weights and checkpoints: SEMANTICS 31, 32, 33, 34, 35.
+//! What a run promises about weights and checkpoints.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -82,6 +82,7 @@ async fn batch_of(run: &Run, step: u64) -> Option<Batch> {
     }
 }
 
+/// SEMANTICS 31, 32.
 /// A scripted rollout writes the number of its weights as every token, so a trajectory shows which
 /// weights made it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -202,6 +203,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
     }))
 }
 
+/// SEMANTICS 35.
 #[test]
 fn a_checkpoint_that_was_not_finished_is_not_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -304,6 +306,7 @@ fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> Ste
     trainer.train(&batch, &signals).expect("a step")
 }
 
+/// SEMANTICS 35.
 /// With adapters the checkpoint shows merged weights, from which alone nobody could go on.
 #[test]
 fn a_resumed_trainer_makes_the_same_steps_to_the_bit_with_and_without_adapters() {
@@ -355,6 +358,7 @@ fn a_resumed_trainer_makes_the_same_steps_to_the_bit_with_and_without_adapters()
     }
 }
 
+/// SEMANTICS 35.
 #[test]
 fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
     let folder = tempfile::tempdir().unwrap();

@@ -408,6 +408,7 @@ fn of<'a>(reports: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value
     reports.iter().filter_map(move |report| report.get(kind))
 }
 
+/// SEMANTICS 38.
 #[test]
 fn a_run_goes_on_when_its_relay_is_killed() {
     let (said, reports) = killed("relay");
@@ -416,6 +417,7 @@ fn a_run_goes_on_when_its_relay_is_killed() {
     assert_eq!(of(&reports, "Step").count() as u64, KILLED_STEPS);
 }
 
+/// SEMANTICS 38.
 #[test]
 fn a_run_whose_trainer_is_killed_resumes_by_itself_from_its_last_checkpoint() {
     let (said, reports) = killed("trainer");

@@ -321,6 +321,7 @@ mod tests {
     }
 
     proptest! {
+        /// SEMANTICS 18.
         #[test]
         fn a_verdict_is_ordered_and_only_touches_who_shares_the_fate(
             strategy in any_strategy(),
@@ -357,6 +358,7 @@ mod tests {
             }
         }
 
+        /// SEMANTICS 18.
         #[test]
         fn the_budget_is_a_sliding_window(
             gaps in prop::collection::vec(0u64..4_000, 1..60), most in 1u32..6,
@@ -383,6 +385,7 @@ mod tests {
             }
         }
 
+        /// SEMANTICS 18.
         #[test]
         fn backoff_grows_and_stays_within_bounds(
             first in 1u64..1_000, max in 1u64..100_000, jitter in 0f32..1.0, random in 0f32..1.0,

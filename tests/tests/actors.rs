@@ -132,6 +132,7 @@ async fn a_failing_start_says_why() {
     }
 }
 
+/// SEMANTICS 7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_worker_process_comes_back() {
     let system = system().await;

@@ -171,6 +171,7 @@ async fn wait_for(blobs: &Blobs, what: &str, fact: impl Fn(&BlobStats) -> bool +
     assert!(waited.is_ok(), "{what}: {:?}", blobs.stats());
 }
 
+/// SEMANTICS 27.
 #[tokio::test]
 async fn in_one_process_the_bytes_are_shared_without_a_mapping() {
     let system = system().await;
@@ -199,6 +200,7 @@ async fn in_one_process_the_bytes_are_shared_without_a_mapping() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 27.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_reads_in_place_and_its_lease_ends_with_its_last_handle() {
     let system = system().await;
@@ -244,6 +246,7 @@ async fn a_worker_reads_in_place_and_its_lease_ends_with_its_last_handle() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 28.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blob_of_a_worker_is_read_by_its_node_and_passed_to_another_worker() {
     let system = system().await;
@@ -314,6 +317,7 @@ async fn a_blob_of_a_worker_is_read_by_its_node_and_passed_to_another_worker() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 28.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handle_on_its_way_outlives_the_one_it_was_sent_from() {
     let system = system().await;
@@ -329,6 +333,7 @@ async fn a_handle_on_its_way_outlives_the_one_it_was_sent_from() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 28.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handle_that_never_arrives_is_forgotten_in_time() {
     let system = system_with(|limits| limits.blob_transit = Duration::from_millis(30)).await;
@@ -347,6 +352,7 @@ async fn a_handle_that_never_arrives_is_forgotten_in_time() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 29.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_owner_leaves_views_and_takes_the_rest() {
     let system = system().await;
@@ -392,6 +398,7 @@ async fn a_killed_owner_leaves_views_and_takes_the_rest() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 29.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_holder_frees_what_it_held() {
     let system = system().await;
@@ -414,6 +421,7 @@ async fn a_killed_holder_frees_what_it_held() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 30.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_the_quota_the_error_says_what_to_do() {
     let system = system_with(|limits| limits.blob_bytes_quota = 4 << 20).await;
@@ -570,6 +578,7 @@ async fn relay(
     let _ = to.shutdown().await;
 }
 
+/// SEMANTICS 27.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_node_gets_a_copy_that_its_processes_share() {
     let (near, far) = (system().await, system().await);
@@ -634,6 +643,7 @@ async fn another_node_gets_a_copy_that_its_processes_share() {
     near.shutdown().await;
 }
 
+/// SEMANTICS 27.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_chunk_is_sent_again_and_a_damaging_network_is_named() {
     for (damages, outcome) in [(3, Ok(())), (usize::MAX, Err(()))] {
@@ -672,6 +682,7 @@ async fn a_damaged_chunk_is_sent_again_and_a_damaging_network_is_named() {
     }
 }
 
+/// SEMANTICS 25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_overtake_a_transfer_and_its_end_by_a_lost_node_is_told() {
     let (near, far) = (system().await, system().await);

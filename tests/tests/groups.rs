@@ -188,6 +188,7 @@ async fn group(system: &System, home: Home) -> Group<Member> {
     .unwrap()
 }
 
+/// SEMANTICS 22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_come_in_rank_order() {
     for home in HOMES {
@@ -210,6 +211,7 @@ async fn answers_come_in_rank_order() {
     }
 }
 
+/// SEMANTICS 22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn casts_keep_their_order_at_every_member() {
     for home in HOMES {
@@ -226,6 +228,7 @@ async fn casts_keep_their_order_at_every_member() {
     }
 }
 
+/// SEMANTICS 22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_are_asked_before_one_is_awaited() {
     let system = system().await;
@@ -235,6 +238,7 @@ async fn all_are_asked_before_one_is_awaited() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_become_one() {
     for home in HOMES {
@@ -331,6 +335,7 @@ async fn a_slice_is_a_group_of_the_same_members() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 23.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_missing_rank_is_named() {
     for home in HOMES {
@@ -373,6 +378,7 @@ async fn every_missing_rank_is_named() {
     }
 }
 
+/// SEMANTICS 23.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_does_not_wait_for_the_slow_and_bears_the_dead() {
     let system = system().await;
@@ -417,6 +423,7 @@ async fn a_quorum_does_not_wait_for_the_slow_and_bears_the_dead() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_starts_whole_or_not_at_all() {
     for home in HOMES {

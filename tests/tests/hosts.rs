@@ -277,6 +277,7 @@ async fn counter(system: &System, on: Host, isolated: bool) -> Ref<Counter> {
         .unwrap()
 }
 
+/// SEMANTICS 6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_is_caught_and_a_restart_keeps_the_mail() {
     for on in HOSTS {
@@ -313,6 +314,7 @@ async fn a_panic_is_caught_and_a_restart_keeps_the_mail() {
     }
 }
 
+/// SEMANTICS 1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_from_one_sender_keeps_its_order() {
     for on in HOSTS {
@@ -351,6 +353,7 @@ where
     outputs.into_iter().flatten().collect()
 }
 
+/// SEMANTICS 14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_lets_the_message_end_and_answers_the_mail() {
     for on in HOSTS {
@@ -444,6 +447,7 @@ async fn failing_and_stopping_oneself_go_to_the_supervisor() {
     }
 }
 
+/// SEMANTICS 21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_beyond_the_budget_ends_parent_and_child() {
     for on in HOSTS {

@@ -330,6 +330,7 @@ async fn messages_of_one_sender_keep_their_order(pair: &Pair) {
     );
 }
 
+/// SEMANTICS 1.
 async fn asks_and_tells_of_one_sender_keep_their_order(pair: &Pair) {
     let actor = probe(pair).await;
     let mut asks = vec![];
@@ -364,6 +365,7 @@ async fn asks_and_tells_of_one_sender_keep_their_order(pair: &Pair) {
     );
 }
 
+/// SEMANTICS 3.
 async fn a_message_up_to_the_limit_passes_and_a_larger_one_does_not(pair: &Pair) {
     let actor = probe(pair).await;
     // A length of eight bytes comes before the content.
@@ -379,6 +381,7 @@ async fn a_message_up_to_the_limit_passes_and_a_larger_one_does_not(pair: &Pair)
     assert_eq!(actor.ask(Fill(3)).await, Ok(Bulk(vec![7; 3])));
 }
 
+/// SEMANTICS 11.
 async fn an_ask_ends_at_its_deadline(pair: &Pair) {
     let actor = probe(pair).await;
     let (gate, late) = (Gate::new(pair), Gate::new(pair));
@@ -399,6 +402,7 @@ async fn an_ask_ends_at_its_deadline(pair: &Pair) {
     assert_eq!(actor.ask(Notes()).await.unwrap(), [gate.number]);
 }
 
+/// SEMANTICS 11.
 async fn a_dropped_ask_is_not_handled_and_gives_its_credit_back(pair: &Pair) {
     let actor = probe(pair).await;
     let gate = Gate::new(pair);
@@ -419,6 +423,7 @@ async fn a_dropped_ask_is_not_handled_and_gives_its_credit_back(pair: &Pair) {
     );
 }
 
+/// SEMANTICS 4, 24.
 async fn a_slow_actor_holds_up_nobody_else(pair: &Pair) {
     let (slow, quick) = (probe(pair).await, probe(pair).await);
     let gate = Gate::new(pair);
@@ -456,6 +461,7 @@ async fn a_slow_actor_holds_up_nobody_else(pair: &Pair) {
     assert_eq!(slow.ask(Notes()).await.unwrap(), expected);
 }
 
+/// SEMANTICS 14, 15.
 async fn a_dead_actor_says_so(pair: &Pair) {
     let actor = probe(pair).await;
     actor.ask(Note(1)).await.unwrap();
@@ -479,6 +485,7 @@ async fn a_dead_actor_says_so(pair: &Pair) {
     probe(pair).await.ask(Note(4)).await.unwrap();
 }
 
+/// SEMANTICS 13.
 async fn an_unknown_method_is_refused(pair: &Pair) {
     let actor = probe(pair).await;
     let error = actor.ask(Unlisted()).await.unwrap_err();
@@ -487,6 +494,7 @@ async fn an_unknown_method_is_refused(pair: &Pair) {
     actor.ask(Note(1)).await.unwrap();
 }
 
+/// SEMANTICS 9.
 async fn a_panic_is_told_and_the_actor_restarts(pair: &Pair) {
     let actor = probe(pair).await;
     actor.ask(Note(1)).await.unwrap();
@@ -512,6 +520,7 @@ async fn a_panic_is_told_and_the_actor_restarts(pair: &Pair) {
     assert_eq!((seen.id, seen.incarnation), (down.id, down.incarnation));
 }
 
+/// SEMANTICS 17.
 async fn a_stop_is_seen_by_whoever_watches(pair: &Pair) {
     let actor = probe(pair).await;
     let number = ProcessId::random().0;
@@ -526,6 +535,7 @@ async fn a_stop_is_seen_by_whoever_watches(pair: &Pair) {
     assert_eq!(inside, outside);
 }
 
+/// SEMANTICS 16.
 async fn names_are_known_on_both_sides(pair: &Pair) {
     let actor = probe(pair).await;
     let missing = pair.a.lookup::<Probe>("probe").await.unwrap_err();
@@ -542,6 +552,7 @@ async fn names_are_known_on_both_sides(pair: &Pair) {
     pair.a.register("probe", other).await.unwrap();
 }
 
+/// SEMANTICS 10.
 async fn a_lost_link_ends_what_is_under_way(pair: &Pair) {
     let actor = probe(pair).await;
     let gate = Gate::new(pair);
@@ -563,6 +574,7 @@ async fn a_lost_link_ends_what_is_under_way(pair: &Pair) {
     gate.open().await;
 }
 
+/// SEMANTICS 10.
 async fn a_lost_link_ends_the_wait_for_credit(pair: &Pair) {
     let actor = probe(pair).await;
     let gate = Gate::new(pair);
@@ -577,6 +589,7 @@ async fn a_lost_link_ends_the_wait_for_credit(pair: &Pair) {
     gate.open().await;
 }
 
+/// SEMANTICS 16.
 async fn a_cut_wire_can_be_replaced(pair: &Pair) {
     let actor = probe(pair).await;
     at_b::<()>(pair, Order::Register(actor)).await;
@@ -597,6 +610,7 @@ async fn a_cut_wire_can_be_replaced(pair: &Pair) {
     }
 }
 
+/// SEMANTICS 25.
 async fn control_overtakes_a_queue_of_large_messages(pair: &Pair) {
     let (actor, other) = (probe(pair).await, probe(pair).await);
     pair.set(Flow::Slow);
@@ -685,6 +699,7 @@ async fn an_actor_is_placed_on_the_other_node(pair: &Pair) {
     );
 }
 
+/// SEMANTICS 8.
 async fn an_actor_on_a_lost_node_is_reported_and_placed_again(pair: &Pair) {
     let actor = pair
         .a
@@ -709,6 +724,7 @@ async fn an_actor_on_a_lost_node_is_reported_and_placed_again(pair: &Pair) {
     again.ask(Note(2)).await.unwrap();
 }
 
+/// SEMANTICS 26.
 async fn garbage_on_the_wire_reaches_no_actor(pair: &Pair) {
     let actor = probe(pair).await;
     actor.ask(Note(1)).await.unwrap();
@@ -867,6 +883,7 @@ async fn a_node_that_comes_back_at_once_takes_its_old_links_place() {
     .await;
 }
 
+/// SEMANTICS 26.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_of_another_cluster_is_refused() {
     with_node(limits(), async |system, _| {

@@ -116,6 +116,7 @@ mod versions {
     }
 }
 
+/// SEMANTICS 13.
 #[test]
 fn a_method_id_differs_when_anything_on_the_wire_does() {
     let ids = [

@@ -169,16 +169,19 @@ async fn ppo_runs_with_critic_and_reference() {
     check(&run("ppo", 2, true, 0, None).await, 2);
 }
 
+/// SEMANTICS 38.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_rollout_does_not_stop_the_run() {
     check(&run("rollout", 2, false, 6, Some("rollout-0")).await, 2);
 }
 
+/// SEMANTICS 38.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_relay_does_not_stop_the_run() {
     check(&run("relay", 2, false, 6, Some("relay")).await, 2);
 }
 
+/// SEMANTICS 34, 38.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_trainer_goes_on_from_its_checkpoint() {
     let steps = run("trainer", 2, false, 6, Some("trainer")).await;
@@ -189,6 +192,7 @@ async fn a_killed_trainer_goes_on_from_its_checkpoint() {
     );
 }
 
+/// SEMANTICS 38.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_critic_and_a_killed_reference_are_asked_again() {
     for role in ["critic", "reference"] {
@@ -198,6 +202,7 @@ async fn a_killed_critic_and_a_killed_reference_are_asked_again() {
     }
 }
 
+/// SEMANTICS 33.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_critic_learns_a_repeated_step_once() {
     let steps = run("repeated", 2, true, 6, Some("trainer")).await;

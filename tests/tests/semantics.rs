@@ -216,7 +216,7 @@ async fn an_actor_that_asks_itself_is_refused() {
     system.shutdown().await;
 }
 
-/// SEMANTICS 9: a fenced reference reaches its incarnation and no other.
+/// SEMANTICS 6, 9: a fenced reference reaches its incarnation and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fenced_reference_refuses_the_next_life() {
     for isolated in [false, true] {

@@ -213,7 +213,7 @@ fn check(seed: u64, seen: &[(u64, u32, u64)], tally: &Tally) {
     }
 }
 
-/// SEMANTICS 1, 2, 3, 6: order, at most once, no lost reply, restart. A failing seed is in the
+/// SEMANTICS 1, 2, 3, 10: order, at most once, no lost reply, restart. A failing seed is in the
 /// panic message; `ODEON_SEED=n` replays it alone.
 #[test]
 fn promises_hold_under_faults() {
@@ -228,6 +228,7 @@ fn promises_hold_under_faults() {
     }
 }
 
+/// SEMANTICS 36.
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in [3, 8] {

@@ -322,18 +322,22 @@ macro_rules! restart_order {
         }
     };
 }
+// SEMANTICS 18, 19.
 restart_order!(one_for_one_restarts_one, OneForOne, ["start b"]);
+// SEMANTICS 8, 18.
 restart_order!(
     one_for_all_stops_the_youngest_first_and_starts_the_oldest_first,
     OneForAll,
     ["stop c", "stop a", "start a", "start b", "start c"]
 );
+// SEMANTICS 18.
 restart_order!(
     rest_for_one_restarts_the_younger_too,
     RestForOne,
     ["stop c", "start b", "start c"]
 );
 
+/// SEMANTICS 18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permanent_transient_and_temporary_differ() {
     for away in [false, true] {
@@ -374,6 +378,7 @@ async fn permanent_transient_and_temporary_differ() {
     }
 }
 
+/// SEMANTICS 21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_that_nobody_mends_climbs_to_the_top_with_its_causes() {
     for away in [false, true] {
@@ -451,6 +456,7 @@ async fn restarts_back_off() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watchers_hear_of_failures_and_of_what_siblings_bring() {
     for away in [false, true] {
@@ -483,6 +489,7 @@ async fn watchers_hear_of_failures_and_of_what_siblings_bring() {
     }
 }
 
+/// SEMANTICS 17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watcher_in_another_process_hears_of_the_dead() {
     let system = system().await;
@@ -515,6 +522,7 @@ async fn told(watcher: Ref<Watcher>, count: usize) -> Vec<(u64, Incarnation, Str
     }
 }
 
+/// SEMANTICS 18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_always_fails_uses_up_the_budget() {
     for away in [false, true] {
@@ -565,6 +573,7 @@ async fn a_panic_in_stop_stops_nobody() {
     }
 }
 
+/// SEMANTICS 19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphans_do_as_they_were_told() {
     let system = system().await;
@@ -604,6 +613,7 @@ async fn orphans_do_as_they_were_told() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_ask_is_answered_while_its_process_is_killed_again_and_again() {
     let system = system_with(Supervision::one_for_one().budget(100, MINUTE)).await;

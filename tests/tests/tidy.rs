@@ -465,8 +465,38 @@ fn guarantees() -> Vec<(u32, usize, String)> {
     found
 }
 
+/// The guarantees that the comment of a test cites; `None` when there is no such test.
+fn citations_of(text: &str, test: &str) -> Option<Vec<u32>> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let function = lines
+        .iter()
+        .position(|line| line.contains(&format!("fn {test}(")));
+    // Tests that a macro makes are named at its call.
+    let made = || {
+        lines.iter().position(|line| {
+            line.contains(&format!("!({test},")) || line.trim_end_matches(',') == test
+        })
+    };
+    let named = function.or_else(made)?;
+    let comment = lines[..named].iter().rev().take_while(|line| {
+        line.starts_with("//") || line.starts_with("#[") || line.ends_with("!(")
+    });
+    let numbers = comment
+        .filter_map(|line| line.split_once("SEMANTICS "))
+        .flat_map(|(_, rest)| numbers_of(rest));
+    Some(numbers.collect())
+}
+
+/// The numbers at the start of what follows `SEMANTICS`.
+fn numbers_of(rest: &str) -> impl Iterator<Item = u32> {
+    let numbers = rest.split([':', ';', '.']).next().unwrap_or_default();
+    numbers
+        .split(", ")
+        .filter_map(|number| number.trim().parse().ok())
+}
+
 #[test]
-fn every_guarantee_cites_a_test_that_exists() {
+fn every_guarantee_is_proved_by_tests_that_cite_it() {
     let mut violations = vec![];
     for (index, (number, line, body)) in guarantees().iter().enumerate() {
         if *number as usize != index + 1 {
@@ -487,13 +517,12 @@ fn every_guarantee_cites_a_test_that_exists() {
         for (file, test) in cited {
             let path = format!("{file}.rs");
             let text = fs::read_to_string(root().join(&path)).unwrap_or_default();
-            // Tests that a macro makes are named at its call.
-            let made = |line: &str| line.trim_start().trim_end_matches(',') == test;
-            if !text.contains(&format!("fn {test}("))
-                && !text.contains(&format!("!({test},"))
-                && !text.lines().any(made)
-            {
-                violations.push(format!("SEMANTICS.md:{line}: there is no {path}::{test}"));
+            match citations_of(&text, test) {
+                None => violations.push(format!("SEMANTICS.md:{line}: there is no {path}::{test}")),
+                Some(numbers) if !numbers.contains(number) => violations.push(format!(
+                    "{path}: {test} proves guarantee {number}, and should say `SEMANTICS {number}`"
+                )),
+                Some(_) => {}
             }
         }
     }
@@ -512,12 +541,8 @@ fn code_cites_guarantees_that_exist() {
             let Some((_, rest)) = text.split_once("SEMANTICS ") else {
                 continue;
             };
-            let numbers = rest.split([':', ';', '.']).next().unwrap_or_default();
-            for number in numbers
-                .split(", ")
-                .filter_map(|number| number.trim().parse().ok())
-            {
-                if !(1..=last).contains(&number) {
+            for number in numbers_of(rest) {
+                if !(1..=last).contains(&(number as usize)) {
                     let line = line + 1;
                     violations.push(format!("{path}:{line}: SEMANTICS.md has no {number}"));
                 }

@@ -303,6 +303,7 @@ mod tests {
         assert_eq!(ledger.order(1, 1, 100).len(), 6);
     }
 
+    /// SEMANTICS 34.
     #[test]
     fn a_step_taken_again_gives_the_same_batch_until_it_is_durable() {
         let mut ledger = Ledger::new(CONFIG);
@@ -317,6 +318,7 @@ mod tests {
     }
 
     proptest! {
+        /// SEMANTICS 32, 33.
         /// Whatever rollouts and trainer do, nothing is counted twice, nothing trained is too old,
         /// and the run always can go on.
         #[test]

@@ -102,6 +102,7 @@ fn log_probabilities_are_those_of_the_training_forward_pass() {
     }
 }
 
+/// SEMANTICS 37.
 #[test]
 fn a_sequence_does_not_depend_on_the_rest_of_the_batch() {
     let together = run(&mut generator(5, 1), 0..23);

@@ -172,6 +172,7 @@ fn micro_batches_add_up_to_the_batch() {
     );
 }
 
+/// SEMANTICS 37.
 #[test]
 fn the_same_seed_and_threads_give_the_same_bits() {
     let run = || {
@@ -218,6 +219,7 @@ fn merged_adapters_are_the_adapted_model_and_the_base_stays() {
     assert!(want.iter().zip(&before).any(|(a, b)| (a - b).abs() > 1e-2));
 }
 
+/// SEMANTICS 35.
 #[test]
 fn a_checkpoint_continues_as_if_nothing_had_happened() {
     let settings = TrainConfig {

@@ -359,6 +359,7 @@ fn a_checkpoint_is_never_overwritten() {
     assert!(load_directory(&target).is_ok());
 }
 
+/// SEMANTICS 35.
 #[test]
 fn damage_to_a_checkpoint_names_the_file() {
     let edit = |name: &str, change: fn(&Path)| {

@@ -148,6 +148,7 @@ mod tests {
         credit.most - credit.left.available_permits()
     }
 
+    /// SEMANTICS 4.
     #[test]
     fn a_lost_process_takes_the_credit_that_was_out_there_and_no_other() {
         let credits = Credits::new(8);

@@ -69,6 +69,7 @@ async fn an_expired_certificate_is_refused_on_either_side() {
     );
 }
 
+/// SEMANTICS 26.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_cannot_speak_under_anothers_name() {
     let cluster = ClusterIdentity::generate().unwrap();

@@ -518,6 +518,7 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
     }
 }
 
+/// SEMANTICS 26.
 /// Ten million inputs, or as many as `ODEON_FUZZ_INPUTS` says. Runs in a process of its own under
 /// nextest, so that the peak of its memory says what the decoder took.
 #[test]
