@@ -27,6 +27,9 @@ pub enum FailureKind {
     UnknownActor,
     /// No process could be given to it.
     NotPlaced,
+    /// It found what another start would find again: a damaged file, arguments that contradict
+    /// each other. Its supervisor does not try.
+    Fatal,
 }
 
 /// A typed failure with its chain of causes; the last one failed first.
@@ -54,6 +57,13 @@ impl Failure {
     /// An error that `start` or a handler found.
     pub fn error(message: impl fmt::Display) -> Self {
         Self::new(FailureKind::Error, message.to_string())
+    }
+
+    /// The same failure, as one that no restart mends: see [`FailureKind::Fatal`].
+    #[must_use]
+    pub fn fatal(mut self) -> Self {
+        self.kind = FailureKind::Fatal;
+        self
     }
 
     /// The same failure, as the consequence of `cause`.

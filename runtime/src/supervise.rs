@@ -219,6 +219,12 @@ impl Family {
             self.children.remove(&child);
             return Verdict::Forget;
         }
+        if let Reason::Failed(failure) = reason
+            && failure.kind == FailureKind::Fatal
+        {
+            let escalated = Failure::new(FailureKind::Escalated, "no restart would help");
+            return Verdict::Escalate(escalated.because(failure.clone()));
+        }
         let Budget { restarts, window } = self.supervision.budget;
         while self
             .restarts
@@ -382,6 +388,26 @@ mod tests {
                     }
                     Verdict::Forget => return Err(TestCaseError::fail("forgot a child")),
                 }
+            }
+        }
+
+        /// SEMANTICS 18.
+        #[test]
+        fn what_no_restart_mends_is_not_tried(
+            strategy in any_strategy(), restarts in prop::collection::vec(any_restart(), 1..6),
+            child in any::<prop::sample::Index>(),
+        ) {
+            let mut family = family(strategy, &restarts);
+            let child = child.index(restarts.len());
+            let reason = Reason::Failed(Failure::error("damaged").fatal());
+            match family.judge(id(child as u64 + 1), &reason, Timestamp(0), 0.0) {
+                Verdict::Escalate(failure) => {
+                    prop_assert!(restarts[child] != Restart::Temporary);
+                    prop_assert_eq!(failure.kind, FailureKind::Escalated);
+                    prop_assert_eq!(&failure.root_cause().message, "damaged");
+                }
+                Verdict::Forget => prop_assert_eq!(restarts[child], Restart::Temporary),
+                Verdict::Restart { .. } => return Err(TestCaseError::fail("it was tried")),
             }
         }
 

@@ -38,7 +38,7 @@ struct KidArgs {
     /// Panics in `stop`.
     clumsy: bool,
     /// Fails every start.
-    stillborn: bool,
+    stillborn: Option<Failure>,
 }
 
 /// A worker at the bottom of the tree.
@@ -60,8 +60,8 @@ impl Kid {
             clumsy,
             stillborn,
         } = args;
-        if stillborn {
-            return Err(Failure::error("stillborn"));
+        if let Some(failure) = stillborn {
+            return Err(failure);
         }
         book.ask(Write {
             line: format!("start {name}"),
@@ -266,7 +266,7 @@ fn kid(name: &str, book: Ref<Recorder>) -> KidArgs {
         name: name.to_owned(),
         book,
         clumsy: false,
-        stillborn: false,
+        stillborn: None,
     }
 }
 
@@ -534,7 +534,7 @@ async fn a_start_that_always_fails_uses_up_the_budget() {
         .await;
         let book = system.spawn::<Recorder>(()).await.unwrap();
         let args = KidArgs {
-            stillborn: true,
+            stillborn: Some(Failure::error("stillborn")),
             ..kid("s", book)
         };
         let spawn = system.spawn::<Kid>(args);
@@ -546,6 +546,27 @@ async fn a_start_that_always_fails_uses_up_the_budget() {
         };
         assert!(failure.to_string().contains("stillborn"), "{failure}");
         let failure = system.failed().await;
+        assert_eq!(failure.root_cause().message, "stillborn", "{failure}");
+        system.shutdown().await;
+    }
+}
+
+/// SEMANTICS 18.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_fails_for_good_is_not_tried_again() {
+    for away in [false, true] {
+        let system = system_with(Supervision::one_for_one().budget(1_000, MINUTE)).await;
+        let book = system.spawn::<Recorder>(()).await.unwrap();
+        let args = KidArgs {
+            stillborn: Some(Failure::error("stillborn").fatal()),
+            ..kid("s", book)
+        };
+        let spawn = system.spawn::<Kid>(args);
+        let spawn = if away { spawn.isolated() } else { spawn };
+        let error = spawn.await.unwrap_err();
+        assert!(matches!(error, SpawnError::Failed(_)), "{error}");
+        let failure = system.failed().await;
+        assert_eq!(failure.message, "no restart would help", "{failure}");
         assert_eq!(failure.root_cause().message, "stillborn", "{failure}");
         system.shutdown().await;
     }

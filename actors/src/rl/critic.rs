@@ -63,8 +63,9 @@ impl Critic {
         let (engine, learnt) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.critic()?;
             let learnt = engine.restore(&args.checkpoint)?;
-            Ok::<_, Failure>((engine, learnt))
-        })?;
+            Ok((engine, learnt))
+        })
+        .map_err(Failure::fatal)?;
         Ok(Self {
             engine,
             checkpoint: args.checkpoint,

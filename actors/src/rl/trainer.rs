@@ -102,8 +102,9 @@ impl Trainer {
         let (engine, restored) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.trainer()?;
             let restored = engine.restore(&args.plan.checkpoint)?;
-            Ok::<_, Failure>((engine, restored))
-        })?;
+            Ok((engine, restored))
+        })
+        .map_err(Failure::fatal)?;
         cx.register(TRAINER).await.map_err(Failure::error)?;
         let progress = restored.unwrap_or_default();
         let blobs = cx.blobs();
