@@ -167,6 +167,10 @@ impl Display {
         };
         let count = self.reports.len();
         let shown = count.min(WINDOW);
+        let steps = match shown {
+            1 => "step".to_owned(),
+            _ => format!("{shown} steps"),
+        };
         let stale = self
             .reports
             .iter()
@@ -175,11 +179,11 @@ impl Display {
             .unwrap_or(0);
         if count > 0 {
             rows.push(vec![
-                format!("reward, first {shown} steps"),
+                format!("reward, first {steps}"),
                 window(&self.reports[..shown]),
             ]);
             rows.push(vec![
-                format!("reward, last {shown} steps"),
+                format!("reward, last {steps}"),
                 window(&self.reports[count - shown..]),
             ]);
             rows.push(vec![
