@@ -163,7 +163,11 @@ pub struct Response {
 
 /// Generates responses, many at once.
 pub trait RolloutEngine: Send + Sync {
-    /// Takes new weights. Only called while nothing is active, so that a response has one version.
+    /// Whether new weights can be taken now: those before the last are in use no more.
+    fn can_load(&self) -> bool;
+
+    /// Takes new weights, for what is admitted from now on: what is under way ends with the weights
+    /// that it began with. Only called when it [can](Self::can_load).
     ///
     /// # Errors
     /// The bytes are no weights of this model.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use odeon::{System, WorkerMode};
 use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling, latest_model, read_model};
 use odeon_actors::engine::scripted::Script;
-use odeon_actors::engine::{EngineSpec, Progress, Signals, StepStats, TrainEngine};
+use odeon_actors::engine::{
+    EngineSpec, Progress, Response, RolloutEngine, Signals, StepStats, TrainEngine,
+};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
 use odeon_actors::rl::store::{StoreArgs, Take};
@@ -258,29 +260,79 @@ fn weights(trainer: &mut dyn TrainEngine) -> Vec<u8> {
     bytes
 }
 
+fn order(group: u64, sample: u32) -> Order {
+    Order {
+        id: SampleId { group, sample },
+        prompt: Tokenizer::arithmetic().encode("1+2=").expect("a sum"),
+        problem: group,
+    }
+}
+
+fn next_of(rollout: &mut dyn RolloutEngine) -> Response {
+    loop {
+        if let Some(response) = rollout.step().expect("a token").pop() {
+            return response;
+        }
+    }
+}
+
+/// A free slot begins with the newest weights at once, and what is under way ends with its own.
+#[test]
+fn a_slot_keeps_the_weights_that_its_trajectory_began_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = tiny(&folder.path().join("base"), 0, 1);
+    let mut trainer = spec.trainer().unwrap();
+    let versions = [1, 2, 3].map(|step| {
+        for _ in 0..5 {
+            trainer.warm_up(step).unwrap();
+        }
+        weights(trainer.as_mut())
+    });
+    let alone = |version: usize, sample| {
+        let mut rollout = spec.rollout().unwrap();
+        rollout.load(&versions[version]).unwrap();
+        rollout.admit(&order(0, sample)).unwrap();
+        next_of(rollout.as_mut())
+    };
+    let mut long = (0..).filter(|sample| alone(0, *sample).tokens.len() > 2);
+    let (first, second) = (long.next().unwrap(), long.next().unwrap());
+    assert_ne!(alone(0, second), alone(1, second));
+
+    let mut rollout = spec.rollout().unwrap();
+    rollout.load(&versions[0]).unwrap();
+    rollout.admit(&order(0, first)).unwrap();
+    assert_eq!(rollout.step().unwrap(), []);
+    assert!(rollout.can_load());
+    rollout.load(&versions[1]).unwrap();
+    rollout.admit(&order(0, second)).unwrap();
+    assert!(!rollout.can_load(), "both sets of weights are in use");
+    assert_eq!((rollout.active(), rollout.free_slots()), (2, 0));
+    let mut ended = vec![];
+    while ended.iter().all(|r: &Response| r.id.sample != first) {
+        ended.extend(rollout.step().unwrap());
+    }
+    assert!(rollout.can_load(), "the first weights are in use no more");
+    rollout.load(&versions[2]).unwrap();
+    while rollout.active() > 0 {
+        ended.extend(rollout.step().unwrap());
+    }
+    ended.sort_by_key(|response| response.id);
+    assert_eq!(ended, [alone(0, first), alone(1, second)]);
+    rollout.admit(&order(0, first)).unwrap();
+    assert_eq!(next_of(rollout.as_mut()), alone(2, first));
+}
+
 /// One step of the reinforcement on what the present weights answer.
 fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> StepStats {
     let mut rollout = spec.rollout().expect("a rollout");
     rollout.load(&weights(trainer)).expect("its own weights");
     let mut trajectories = vec![];
     for sample in 0..4 {
-        let id = SampleId {
-            group: step,
-            sample,
-        };
-        let order = Order {
-            id,
-            prompt: Tokenizer::arithmetic().encode("1+2=").expect("a sum"),
-            problem: step,
-        };
+        let order = order(step, sample);
         rollout.admit(&order).expect("a free slot");
-        let mut responses = vec![];
-        while responses.is_empty() {
-            responses = rollout.step().expect("a token");
-        }
-        let response = responses.remove(0);
+        let response = next_of(rollout.as_mut());
         trajectories.push(Trajectory {
-            id,
+            id: order.id,
             version: step - 1,
             prompt: order.prompt,
             response: response.tokens,

@@ -126,7 +126,7 @@ impl TrainEngine for ScriptedTrainer {
 pub struct ScriptedRollout {
     script: Script,
     weights: u64,
-    active: VecDeque<(Order, usize)>,
+    active: VecDeque<(Order, usize, u64)>,
 }
 
 impl ScriptedRollout {
@@ -142,6 +142,12 @@ impl ScriptedRollout {
 }
 
 impl RolloutEngine for ScriptedRollout {
+    fn can_load(&self) -> bool {
+        self.active
+            .iter()
+            .all(|(.., weights)| *weights == self.weights)
+    }
+
     fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
         let bytes = weights.try_into().map_err(Failure::error)?;
         self.weights = u64::from_le_bytes(bytes);
@@ -158,25 +164,25 @@ impl RolloutEngine for ScriptedRollout {
 
     fn admit(&mut self, order: &Order) -> Result<(), Failure> {
         let length = self.script.response + order.id.sample as usize;
-        self.active.push_back((order.clone(), length));
+        self.active.push_back((order.clone(), length, self.weights));
         Ok(())
     }
 
     fn step(&mut self) -> Result<Vec<Response>, Failure> {
         spend(self.script.token);
         let mut finished = vec![];
-        for (order, left) in &mut self.active {
+        for (order, left, weights) in &mut self.active {
             *left -= 1;
             if *left == 0 {
                 let length = self.script.response + order.id.sample as usize;
                 finished.push(Response {
                     id: order.id,
-                    tokens: vec![self.weights as u32; length],
+                    tokens: vec![*weights as u32; length],
                     log_probs: vec![0.0; length],
                 });
             }
         }
-        self.active.retain(|(_, left)| *left > 0);
+        self.active.retain(|(_, left, _)| *left > 0);
         Ok(finished)
     }
 }

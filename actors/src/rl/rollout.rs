@@ -1,8 +1,9 @@
 //! The rollout actor: generates trajectories without a barrier.
 //!
 //! It exchanges finished trajectories for orders and works on as many at once as its engine has
-//! slots. When the relay has newer weights it lets what is under way come to its end, swaps to the
-//! whole new version, and goes on: every trajectory comes from one version.
+//! slots. When the relay has newer weights it takes the whole new version for what it begins from
+//! then on, and what is under way comes to its end with the weights that it began with: every
+//! trajectory comes from one version.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -75,7 +76,7 @@ pub struct Rollout {
     /// The newest weights that the relay has told of.
     announced: Option<Version>,
     waiting: VecDeque<Order>,
-    under_way: HashMap<SampleId, Order>,
+    under_way: HashMap<SampleId, (Order, Version)>,
     finished: Vec<Trajectory>,
     /// Whether a [`Pump`] is in the mailbox.
     pumping: bool,
@@ -167,31 +168,26 @@ impl Rollout {
 
     /// One turn: weights, orders, tokens, results.
     async fn work(&mut self, cx: &Context<Self>) -> Result<(), Failure> {
-        let drained = self.engine.active() == 0;
-        if drained && self.announced.is_some() && self.announced != self.version {
+        let newer = self.announced.is_some() && self.announced != self.version;
+        if newer && self.engine.can_load() {
             self.pull().await?;
         }
         let Some(version) = self.version else {
             return Ok(());
         };
-        let current = self.announced == self.version;
         let room = self.engine.free_slots().saturating_sub(self.waiting.len());
-        // While newer weights wait, nothing new is begun with the old.
-        if !self.finished.is_empty() || (current && room > 0) {
-            self.exchange(cx, version, if current { room } else { 0 })
-                .await?;
+        if !self.finished.is_empty() || room > 0 {
+            self.exchange(cx, version, room).await?;
         }
-        if current {
-            while self.engine.free_slots() > 0
-                && let Some(order) = self.waiting.pop_front()
-            {
-                self.engine.admit(&order)?;
-                self.under_way.insert(order.id, order);
-            }
+        while self.engine.free_slots() > 0
+            && let Some(order) = self.waiting.pop_front()
+        {
+            self.engine.admit(&order)?;
+            self.under_way.insert(order.id, (order, version));
         }
         if self.engine.active() > 0 {
             let responses = tokio::task::block_in_place(|| generate(self.engine.as_mut()))?;
-            self.collect(version, responses);
+            self.collect(responses);
         }
         Ok(())
     }
@@ -256,14 +252,14 @@ impl Rollout {
         }
     }
 
-    fn collect(&mut self, version: Version, responses: Vec<Response>) {
+    fn collect(&mut self, responses: Vec<Response>) {
         for Response {
             id,
             tokens,
             log_probs,
         } in responses
         {
-            let Some(order) = self.under_way.remove(&id) else {
+            let Some((order, version)) = self.under_way.remove(&id) else {
                 continue;
             };
             self.counts.tokens += tokens.len() as u64;

@@ -1,7 +1,7 @@
 //! Generation with continuous batching.
 
 use odeon::Failure;
-use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling as Draws};
+use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampled, Sampling as Draws};
 use odeon_algorithms::model::ModelConfig;
 use odeon_gpu::Cpu;
 
@@ -44,13 +44,15 @@ pub(super) const fn training_temperature(sampling: Sampling) -> f32 {
     }
 }
 
-/// A rollout's engine.
+/// A rollout's engine. While responses of the weights before are under way it holds two sets of
+/// weights, and never more.
 #[derive(Debug)]
 pub struct Rollout {
-    generator: Generator,
-    sampling: Sampling,
-    stop: u32,
-    seed: u64,
+    spec: ComputeSpec,
+    /// With the newest weights: what is admitted goes here.
+    newest: Generator,
+    /// With the weights before; made when it is needed first.
+    before: Option<Generator>,
 }
 
 impl Rollout {
@@ -60,59 +62,79 @@ impl Rollout {
     /// The model's description is wrong.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
         Ok(Self {
-            generator: spec.generator()?,
-            sampling: spec.sampling,
-            stop: spec.tokenizer.eos(),
-            seed: spec.seed,
+            newest: spec.generator()?,
+            before: None,
+            spec: spec.clone(),
         })
+    }
+
+    fn generators(&self) -> impl Iterator<Item = &Generator> {
+        std::iter::once(&self.newest).chain(&self.before)
     }
 }
 
 impl RolloutEngine for Rollout {
+    fn can_load(&self) -> bool {
+        self.before.as_ref().is_none_or(Generator::is_idle)
+    }
+
     fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
-        self.generator.load_bytes(weights).map_err(Failure::error)
+        if !self.newest.is_idle() {
+            let before = match &mut self.before {
+                Some(before) => before,
+                none => none.insert(self.spec.generator()?),
+            };
+            std::mem::swap(&mut self.newest, before);
+        }
+        self.newest.load_bytes(weights).map_err(Failure::error)
     }
 
     fn free_slots(&self) -> usize {
-        self.generator.free()
+        self.spec.slots.saturating_sub(self.active())
     }
 
     fn active(&self) -> usize {
-        self.generator.active() + self.generator.queued()
+        self.generators().map(|g| g.active() + g.queued()).sum()
     }
 
     fn admit(&mut self, order: &Order) -> Result<(), Failure> {
         let SampleId { group, sample } = order.id;
         let id = (group << SAMPLE_BITS) | u64::from(sample);
+        let sampling = self.spec.sampling;
         let request = Request {
             id,
             prompt: order.prompt.clone(),
-            max_new_tokens: self.sampling.response_max,
+            max_new_tokens: sampling.response_max,
             sampling: Draws {
-                temperature: self.sampling.temperature,
-                top_p: self.sampling.top_p,
-                stop: vec![self.stop],
+                temperature: sampling.temperature,
+                top_p: sampling.top_p,
+                stop: vec![self.spec.tokenizer.eos()],
             },
-            seed: self.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed: self.spec.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             resumed: 0,
         };
-        self.generator.submit(request).map_err(Failure::error)
+        self.newest.submit(request).map_err(Failure::error)
     }
 
     fn step(&mut self) -> Result<Vec<Response>, Failure> {
-        let finished = self.generator.step().into_iter().map(|sampled| Response {
+        let mut finished = self.newest.step();
+        if let Some(before) = &mut self.before {
+            finished.append(&mut before.step());
+        }
+        let at_temperature = trains_at_temperature(self.spec.sampling);
+        let response = |sampled: Sampled| Response {
             id: SampleId {
                 group: sampled.id >> SAMPLE_BITS,
                 sample: (sampled.id & ((1 << SAMPLE_BITS) - 1)) as u32,
             },
             tokens: sampled.tokens,
-            log_probs: if trains_at_temperature(self.sampling) {
+            log_probs: if at_temperature {
                 sampled.sampling_logprobs
             } else {
                 sampled.logprobs
             },
-        });
-        Ok(finished.collect())
+        };
+        Ok(finished.into_iter().map(response).collect())
     }
 }
 
