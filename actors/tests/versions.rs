@@ -276,6 +276,7 @@ fn next_of(rollout: &mut dyn RolloutEngine) -> Response {
     }
 }
 
+/// SEMANTICS 31.
 /// A free slot begins with the newest weights at once, and what is under way ends with its own.
 #[test]
 fn a_slot_keeps_the_weights_that_its_trajectory_began_with() {
