@@ -13,7 +13,10 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use crate::floor::{Direct, Mux, echo};
 use crate::row::{Row, Target};
 use crate::subject::{self, Subject};
-use crate::unix::{ask_rate, ask_round_trip, direct_round_trip, mux_rate, sending_for, tell_rate};
+use crate::unix::{
+    ask_rate, ask_rate_of_tasks, ask_round_trip, direct_round_trip, mux_rate, mux_rate_of_tasks,
+    sending_for, tell_rate,
+};
 
 pub(crate) fn loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
@@ -147,7 +150,7 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let mut direct = Direct::new(reader, writer);
     let (reader, writer) = bare.stream().await?;
     let mux = Mux::new(reader, writer);
-    let mut times: [Vec<f64>; 5] = Default::default();
+    let mut times: [Vec<f64>; 7] = Default::default();
     for _ in 0..rounds {
         let (time, back) = direct_round_trip(direct).await?;
         direct = back;
@@ -155,10 +158,12 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         times[1].push(sending_for(&nodes.near, ask_round_trip(actor)).await?);
         times[2].push(mux_rate(mux.clone()).await?);
         times[3].push(sending_for(&nodes.near, ask_rate(actor)).await?);
-        times[4].push(sending_for(&nodes.near, tell_rate(actor)).await?);
+        times[4].push(mux_rate_of_tasks(&mux).await?);
+        times[5].push(ask_rate_of_tasks(&nodes.near, actor).await?);
+        times[6].push(sending_for(&nodes.near, tell_rate(actor)).await?);
     }
     nodes.stop().await?;
-    let [direct, ask, mux, asks, tells] = &times;
+    let [direct, ask, mux, asks, mux_of_tasks, asks_of_tasks, tells] = &times;
     Ok(vec![
         Row::against(
             "quic ask p50",
@@ -172,6 +177,13 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
             "/s",
             asks,
             ("echo over a quinn stream, mux client", mux),
+            Target::RatioAtLeast(0.5),
+        ),
+        Row::against(
+            "quic asks, 1000 tasks",
+            "/s",
+            asks_of_tasks,
+            ("echo over a quinn stream, mux client", mux_of_tasks),
             Target::RatioAtLeast(0.5),
         ),
         Row::single("quic tells", "/s", tells, None),

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use odeon::{Clock, Ref, System, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
 
 use crate::floor::{Direct, EchoProcess, Mux};
 use crate::row::{Row, Target, median};
@@ -68,13 +69,34 @@ pub(crate) async fn rate<F: Future<Output = anyhow::Result<()>>>(
     .await
 }
 
+/// Exchanges per second of `OUTSTANDING` tasks, each with one exchange under way. `many` makes so
+/// many exchanges, one after the other.
+async fn rate_of_tasks<F>(many: impl Fn(usize) -> F) -> anyhow::Result<f64>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let begun = Clock::now();
+    let mut tasks: JoinSet<_> = (0..OUTSTANDING)
+        .map(|_| many(PIPELINED / OUTSTANDING))
+        .collect();
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
+}
+
 /// A task that sends for `system`, which matters when the actor's own system is in this process too.
-pub(crate) async fn sending_for<T: Send + 'static>(
+pub(crate) fn sending_for<T, W>(
     system: &System,
-    work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
-) -> anyhow::Result<T> {
+    work: W,
+) -> impl Future<Output = anyhow::Result<T>> + Send + use<T, W>
+where
+    T: Send + 'static,
+    W: Future<Output = anyhow::Result<T>> + Send + 'static,
+{
     let system = system.clone();
-    tokio::spawn(async move { system.scope(work).await }).await?
+    let task = tokio::spawn(async move { system.scope(work).await });
+    async move { task.await? }
 }
 
 /// The median time of an ask.
@@ -92,6 +114,18 @@ pub(crate) async fn ask_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
     rate(move || async move {
         actor.ask(Echo([7; 8])).await?;
         Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn ask_rate_of_tasks(system: &System, actor: Ref<Subject>) -> anyhow::Result<f64> {
+    rate_of_tasks(|count| {
+        sending_for(system, async move {
+            for _ in 0..count {
+                actor.ask(Echo([7; 8])).await?;
+            }
+            Ok(())
+        })
     })
     .await
 }
@@ -117,6 +151,20 @@ pub(crate) async fn mux_rate(mux: Mux) -> anyhow::Result<f64> {
     .await?
 }
 
+pub(crate) async fn mux_rate_of_tasks(mux: &Mux) -> anyhow::Result<f64> {
+    let payload = Bytes::from_static(&[7; 64]);
+    rate_of_tasks(|count| {
+        let (mux, payload) = (mux.clone(), payload.clone());
+        async move {
+            for _ in 0..count {
+                mux.exchange(payload.clone()).await?;
+            }
+            Ok(())
+        }
+    })
+    .await
+}
+
 pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let system = subject::system().await?;
     let actor = system.spawn::<Subject>(()).isolated().await?;
@@ -126,7 +174,7 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let (_mux, stream) = EchoProcess::start()?;
     let (reader, writer) = stream.into_split();
     let mux = Mux::new(reader, writer);
-    let mut times: [Vec<f64>; 5] = Default::default();
+    let mut times: [Vec<f64>; 7] = Default::default();
     for _ in 0..rounds {
         let (time, back) = direct_round_trip(direct).await?;
         direct = back;
@@ -134,10 +182,12 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         times[1].push(sending_for(&system, ask_round_trip(actor)).await?);
         times[2].push(mux_rate(mux.clone()).await?);
         times[3].push(sending_for(&system, ask_rate(actor)).await?);
-        times[4].push(sending_for(&system, tell_rate(actor)).await?);
+        times[4].push(mux_rate_of_tasks(&mux).await?);
+        times[5].push(ask_rate_of_tasks(&system, actor).await?);
+        times[6].push(sending_for(&system, tell_rate(actor)).await?);
     }
     system.shutdown().await;
-    let [direct, ask, mux, asks, tells] = &times;
+    let [direct, ask, mux, asks, mux_of_tasks, asks_of_tasks, tells] = &times;
     Ok(vec![
         Row::against(
             "unix ask p50",
@@ -151,6 +201,13 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
             "/s",
             asks,
             ("framed echo through a mux client", mux),
+            Target::RatioAtLeast(0.5),
+        ),
+        Row::against(
+            "unix asks, 1000 tasks",
+            "/s",
+            asks_of_tasks,
+            ("framed echo through a mux client", mux_of_tasks),
             Target::RatioAtLeast(0.5),
         ),
         Row::single("unix tells", "/s", tells, None),
