@@ -14,6 +14,7 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Schedule;
 
 fn plan(folder: &Path) -> RunPlan {
     let tokenizer = Tokenizer::arithmetic();
@@ -43,6 +44,7 @@ fn plan(folder: &Path) -> RunPlan {
         warmup_steps: 100,
         warmup_lr: 3e-3,
         lr: 8e-4,
+        schedule: Schedule::Constant,
         critic_lr: 1e-3,
         epochs: 1,
         objective: PolicyObjective::default(),

@@ -121,6 +121,17 @@ pub enum Algorithm {
     Ppo,
 }
 
+/// How the learning rate of the reinforcement goes on after it has grown to its peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LrSchedule {
+    /// It stays there.
+    #[default]
+    Constant,
+    /// It falls to a tenth along a cosine, over the steps of the run.
+    Cosine,
+}
+
 /// `[rl]`
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -133,8 +144,11 @@ pub struct RlSection {
     pub groups: usize,
     /// Samples of each prompt.
     pub group_size: u32,
-    /// Learning rate.
+    /// Peak learning rate.
     pub lr: f32,
+    /// The learning rate after its peak.
+    #[serde(default)]
+    pub schedule: LrSchedule,
     /// The most steps between the weights that made a trajectory and those that it trains; 0 is
     /// synchronous.
     #[serde(default = "default_staleness")]

@@ -19,6 +19,7 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Schedule;
 use odeon_gpu::Cpu;
 
 const STEPS: u64 = 12;
@@ -192,6 +193,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         warmup_steps: 4,
         warmup_lr: 1e-3,
         lr: 1e-3,
+        schedule: Schedule::Constant,
         critic_lr: 1e-3,
         epochs: 1,
         objective: PolicyObjective::default(),

@@ -525,11 +525,11 @@ impl Engine {
         })
     }
 
-    /// A tell that nobody will handle.
+    /// A tell that nobody will handle. At the end of a tree that is in the nature of things.
     pub(crate) fn dead_letter(&self, actor: ActorId, message: &str, down: &Down) {
         self.dead_letters.fetch_add(1, Ordering::Relaxed);
-        if self.is_closing() {
-            tracing::debug!(%actor, message, why = %down.reason, "dead letter at the end");
+        if self.is_closing() || down.reason == Reason::Sibling {
+            tracing::info!(%actor, message, why = %down.reason, "dead letter at the end");
         } else {
             tracing::warn!(%actor, message, why = %down.reason, "dead letter");
         }

@@ -13,6 +13,7 @@ use odeon_algorithms::model::{LoraConfig, Model, ModelConfig, Sequence};
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Schedule;
 use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields};
 use odeon_gpu::Cpu;
 
@@ -47,8 +48,10 @@ pub struct ComputeSpec {
     pub warmup_steps: u64,
     /// Peak learning rate of the supervised steps.
     pub warmup_lr: f32,
-    /// Learning rate of the reinforcement.
+    /// Peak learning rate of the reinforcement.
     pub lr: f32,
+    /// The learning rate after its peak.
+    pub schedule: Schedule,
     /// Learning rate of the critic.
     pub critic_lr: f32,
     /// Passes over a batch.

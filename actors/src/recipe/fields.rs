@@ -94,6 +94,7 @@ pub(super) const FIELDS: &[Field] = &[
     needed("rl", "groups", Range::Whole(1, 65_536)),
     needed("rl", "group_size", Range::Whole(2, 65_536)),
     needed("rl", "lr", FRACTION),
+    field("rl", "schedule", Range::Word(&["constant", "cosine"])),
     field("rl", "staleness_max", Range::Whole(0, 1000)),
     field("rl", "temperature", Range::Number(0.0, 10.0, Ends::High)),
     field("rl", "top_p", FRACTION),

@@ -8,7 +8,7 @@ use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, Sampler, Sampling, latest_model, read_fields, read_model,
     read_tokenizer,
 };
-use odeon_actors::recipe::{Algorithm, Recipe, RecipeError, Source};
+use odeon_actors::recipe::{Algorithm, LrSchedule, Recipe, RecipeError, Source};
 use odeon_actors::rl::run::RunPlan;
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
@@ -17,6 +17,7 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{KlEstimator, KlPenalty, PolicyObjective, Reduction};
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Schedule;
 use odeon_gpu::Cpu;
 
 use super::run::{BASE, CHECKPOINT, RECIPE};
@@ -45,6 +46,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         warmup_steps: recipe.warmup.steps,
         warmup_lr: recipe.warmup.lr,
         lr: recipe.rl.lr,
+        schedule: schedule(recipe),
         critic_lr: recipe.rl.critic_lr,
         epochs: recipe.rl.epochs,
         objective: objective(recipe),
@@ -179,6 +181,18 @@ fn check_memory(text: &Source, recipe: &Recipe, sizes: &Sizes) -> Result<(), Rec
     } else {
         text.error("model", "hidden", &what)
     })
+}
+
+/// The learning rate of the reinforcement after its peak; each step of a run has so many updates as
+/// there are passes over a batch.
+fn schedule(recipe: &Recipe) -> Schedule {
+    match recipe.rl.schedule {
+        LrSchedule::Constant => Schedule::Constant,
+        LrSchedule::Cosine => Schedule::Cosine {
+            steps: recipe.rl.steps * recipe.rl.epochs as u64,
+            floor: 0.1,
+        },
+    }
 }
 
 fn objective(recipe: &Recipe) -> PolicyObjective {

@@ -147,6 +147,7 @@ fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
     TrainConfig {
         lr: spec.lr,
         warmup: 10,
+        schedule: spec.schedule,
         beta2: 0.99,
         weight_decay: 0.0,
         ..TrainConfig::default()
