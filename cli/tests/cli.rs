@@ -158,7 +158,7 @@ fn shipped_recipes_pass_the_check_or_name_the_model_to_fetch() {
     place.write("rl-sums.toml", &shipped("rl-sums.toml"));
     place.write("rl-smollm2.toml", &shipped("rl-smollm2.toml"));
     let told = place.out(&["run", "--check", "rl-sums.toml"]);
-    assert!(told.contains("200 steps of 64 x 16"), "{told}");
+    assert!(told.contains("240 steps of 64 x 16"), "{told}");
     let error = place.error(&["run", "--check", "rl-smollm2.toml"]);
     let recipe = shipped("rl-smollm2.toml");
     let line = recipe

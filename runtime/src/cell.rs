@@ -325,6 +325,22 @@ impl Cell {
         order
     }
 
+    /// Takes out the order of the supervisor's own family to end this life, and why.
+    pub(crate) fn take_end(&self) -> Option<Reason> {
+        let present = self.incarnation();
+        let mut orders = self.control.lock();
+        let ends = |order: &Control| matches!(order, Control::End { incarnation, .. } if *incarnation == present);
+        let order = orders
+            .iter()
+            .position(ends)
+            .and_then(|at| orders.remove(at));
+        self.orders.store(orders.len(), Ordering::Release);
+        match order {
+            Some(Control::End { reason, .. }) => Some(reason),
+            _ => None,
+        }
+    }
+
     /// Whether it runs and has no orders, so that it may handle the next message.
     pub(crate) fn is_settled(&self) -> bool {
         self.orders.load(Ordering::Acquire) == 0 && self.phase() == Phase::Running
@@ -332,10 +348,11 @@ impl Cell {
 
     /// Whether the present life is ordered to end.
     pub(crate) fn halting(&self) -> bool {
-        self.control
-            .lock()
-            .iter()
-            .any(|control| matches!(control, Control::Halt { .. }))
+        self.control.lock().iter().any(|control| match control {
+            Control::Halt { .. } => true,
+            Control::End { incarnation, .. } => *incarnation == self.incarnation(),
+            Control::Start(_) => false,
+        })
     }
 }
 

@@ -223,7 +223,15 @@ impl Engine {
             link.close("this side is leaving");
         }
         for (_, waiting) in self.pending.drain(|_| true) {
-            waiting.slot.fail(AskError::Unreachable(waiting.actor));
+            let actor = waiting.actor;
+            // What has left may have been handled.
+            waiting.slot.fail(match waiting.via {
+                Some(_) => AskError::LinkLost {
+                    actor,
+                    why: "this side is leaving".to_owned(),
+                },
+                None => AskError::Unreachable(actor),
+            });
         }
         self.requests.clear();
         self.blobs.close();

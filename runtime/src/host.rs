@@ -335,6 +335,8 @@ impl<A: Actor> Life<A> {
         if matches!(&reason, Reason::Failed(failure) if failure.kind != FailureKind::Error) {
             self.state = None;
         }
+        // A handler that was dropped because its family failed is not the cause.
+        let reason = self.cell.take_end().unwrap_or(reason);
         self.end_state(&reason).await;
         self.cell.enter(Phase::Waiting);
         self.cell.engine.life_ended(&self.cell, reason);

@@ -63,7 +63,7 @@ pub use host::Host;
 pub use id::{ActorId, Incarnation, ProcessId, Ref};
 pub use limits::Limits;
 pub use registry::{ActorType, ActorTypes, Method, Registered};
-pub use request::{Ask, Recipient, Tell, Telling};
+pub use request::{Ask, Recipient, Stop, Tell, Telling};
 pub use security::{ClusterIdentity, NodeIdentity};
 pub use shape::Shape;
 pub use spawn::Spawn;

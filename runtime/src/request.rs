@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use crate::actor::{Handler, Message};
 use crate::blob;
@@ -122,14 +123,14 @@ impl<A: 'static> Ref<A> {
         }
     }
 
-    /// Ends the actor in order, after the message that it handles now, and waits until it is gone.
-    /// Mail that still waits is answered with [`AskError::Died`].
-    ///
-    /// # Errors
-    /// Its home is out of reach.
-    pub async fn stop(&self) -> Result<(), AskError> {
-        let engine = current::engine_for(self.id.home).ok_or(AskError::NoSystem)?;
-        engine.stop_actor(self.id).await
+    /// Ends the actor in order, after the message that it handles now. The future resolves when it
+    /// is gone. Mail that still waits is answered with [`AskError::Died`].
+    pub const fn stop(&self) -> Stop {
+        Stop {
+            id: self.id,
+            timeout: None,
+            ending: None,
+        }
     }
 
     /// Watches the incarnation that is present now: resolves when it ends and tells why, at once
@@ -666,5 +667,67 @@ impl<M: Message> Future for Telling<M> {
         };
         let outcome = ready!(room.as_mut().poll(cx)).and_then(|way| this.tell.send(&way));
         Poll::Ready(outcome.map_err(|error| this.tell.undelivered(error)))
+    }
+}
+
+/// The end of an actor, in order. Await it.
+#[must_use = "a stop is ordered when it is awaited"]
+pub struct Stop {
+    id: ActorId,
+    timeout: Option<Duration>,
+    /// Ordered, and not yet over.
+    ending: Option<BoxFuture<'static, Result<(), AskError>>>,
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stop({})", self.id)
+    }
+}
+
+impl Stop {
+    /// Waits at most this long; then the answer is [`AskError::Timeout`], and the end goes on.
+    /// Without it the wait is as long as the end takes, which [`Limits::stop_grace`] bounds for
+    /// each actor below.
+    ///
+    /// [`Limits::stop_grace`]: crate::Limits
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    fn order(&self) -> BoxFuture<'static, Result<(), AskError>> {
+        let Self { id, timeout, .. } = *self;
+        let Some(engine) = current::engine_for(id.home) else {
+            return Box::pin(std::future::ready(Err(AskError::NoSystem)));
+        };
+        let (tell, told) = oneshot::channel();
+        let stopping = Arc::clone(&engine);
+        // A task of its own: what has begun to end must not stay half ended.
+        engine.spawn_task(async move {
+            let outcome = stopping.stop_actor(id).await;
+            // Whoever ordered it may have stopped waiting.
+            let _ = tell.send(outcome);
+        });
+        Box::pin(async move {
+            let told = async { told.await.unwrap_or(Err(AskError::Unreachable(id))) };
+            match timeout {
+                None => told.await,
+                Some(waited) => Clock::timeout(waited, told)
+                    .await
+                    .unwrap_or(Err(AskError::Timeout { actor: id, waited })),
+            }
+        })
+    }
+}
+
+impl Future for Stop {
+    type Output = Result<(), AskError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut ending = self.ending.take().unwrap_or_else(|| self.order());
+        let poll = ending.as_mut().poll(cx);
+        self.ending = Some(ending);
+        poll
     }
 }

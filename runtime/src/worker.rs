@@ -542,9 +542,7 @@ pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemE
     let greeted = link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;
     engine.uplink.get_or_init(|| greeted.hello.process);
     let link = link::attach(&engine, greeted, false);
-    while !link.is_closed() {
-        Clock::sleep(limits.sweep_interval * 4).await;
-    }
+    link.closed().await;
     engine.close().await;
     Ok(())
 }

@@ -312,6 +312,7 @@ conformance! {
     names_are_known_on_both_sides,
     a_lost_link_ends_what_is_under_way,
     a_lost_link_ends_the_wait_for_credit,
+    an_ask_that_had_left_when_its_system_ends_may_have_been_handled,
     a_cut_wire_can_be_replaced,
     control_overtakes_a_queue_of_large_messages,
     an_actor_is_placed_on_the_other_node,
@@ -587,6 +588,22 @@ async fn a_lost_link_ends_the_wait_for_credit(pair: &Pair) {
     assert!(matches!(error, AskError::Unreachable(_)), "{error}");
     assert!(held.await.is_err());
     gate.open().await;
+}
+
+/// SEMANTICS 3.
+async fn an_ask_that_had_left_when_its_system_ends_may_have_been_handled(pair: &Pair) {
+    let actor = probe(pair).await;
+    let gate = Gate::new(pair);
+    let held = begun(actor.ask(Hold(gate.number))).await;
+    gate.entered().await;
+    let ending = tokio::spawn({
+        let a = pair.a.clone();
+        async move { a.shutdown().await }
+    });
+    let error = held.await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    gate.open().await;
+    ending.await.unwrap();
 }
 
 /// SEMANTICS 16.

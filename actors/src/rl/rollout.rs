@@ -131,7 +131,7 @@ impl Rollout {
     /// The relay has ended a life; subscribe to its next.
     #[handler(message = Down)]
     async fn down(&mut self, _down: Down, cx: &mut Context<Self>) {
-        tracing::warn!("the relay is gone; going on with the weights at hand");
+        tracing::warn!("the relay is gone; waiting for its next life");
         // The ask queues behind the restart of the relay.
         match self.args.relay.ask(Subscribe(cx.me().narrow())).await {
             Ok(()) => cx.watch(self.args.relay),

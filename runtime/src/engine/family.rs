@@ -24,6 +24,8 @@ pub(crate) struct Members {
     rows: IdMap<ActorId, Row>,
     families: IdMap<ActorId, Arc<Kin>>,
     serial: AtomicU64,
+    /// Numbers the restarts.
+    restarts: AtomicU64,
 }
 
 /// Where an actor is, as its home knows.
@@ -65,6 +67,8 @@ struct Row {
     started: bool,
     /// Whether the present incarnation's end has been judged or is being judged.
     ended: bool,
+    /// The number of the restart that is to begin the next life: of the latest verdict over it.
+    restart: Option<u64>,
     /// How to place it; `None` for an actor that only lives here.
     order: Option<Placing>,
     /// Who waits for it to start.
@@ -88,7 +92,18 @@ pub(crate) struct NewRow {
     pub(crate) supervision: Supervision,
 }
 
-/// A supervisor's family and the right to act on it: one verdict at a time is carried out.
+/// The beginning of another life, by where the actor is.
+enum Begun {
+    /// Resolves when it has started.
+    Here(oneshot::Receiver<Result<(), Down>>),
+    /// The order to the process that hosts it.
+    At(Option<(u64, oneshot::Receiver<Answer>)>),
+    Lost,
+    Nowhere,
+}
+
+/// A supervisor's family and the right to end lives of it: one verdict at a time. The starts that
+/// follow take no turn, or a slow one would hold up siblings that do not share its fate.
 #[derive(Default)]
 struct Kin {
     family: Mutex<Family>,
@@ -152,6 +167,17 @@ impl Members {
         }
     }
 
+    /// Numbers a restart of these actors. One that was to begin their next lives no longer does.
+    fn plan_restart(&self, ids: &[ActorId]) -> u64 {
+        let number = self.restarts.fetch_add(1, Ordering::Relaxed);
+        for id in ids {
+            if let Some(mut row) = self.rows.get_mut(id) {
+                row.restart = Some(number);
+            }
+        }
+        number
+    }
+
     /// The way to the process of an actor has closed. Whether the actor was there.
     pub(super) fn lose(&self, id: ActorId, process: ProcessId) -> bool {
         match self.rows.get_mut(&id) {
@@ -212,6 +238,7 @@ impl Engine {
             place: Place::Here,
             started: false,
             ended: false,
+            restart: None,
             order: None,
             starts: vec![],
             watchers: vec![],
@@ -255,12 +282,12 @@ impl Engine {
     /// Finds a process for an actor and has it hosted there.
     async fn place_now(self: &Arc<Self>, id: ActorId) {
         let Some((placing, incarnation)) = self.members.rows.get(&id).and_then(|row| {
-            (row.place == Place::Nowhere).then_some(())?;
+            (row.place == Place::Nowhere && !row.ended).then_some(())?;
             Some((row.order.clone()?, row.incarnation))
         }) else {
             return;
         };
-        let process = match self.launch(placing.launch).await {
+        let process = match self.launch(placing.launch.clone()).await {
             Ok(process) => process,
             Err(failure) if incarnation == 1 && failure.kind == FailureKind::NotPlaced => {
                 // It never lived: whoever spawned it hears why, and there is nothing to restart.
@@ -281,8 +308,12 @@ impl Engine {
             incarnation,
             ..placing.host
         };
+        let shared = host_is_shared(&placing.launch);
         let Some(hosted) = self.host_at(id, process, host) else {
-            return self.release(process).await;
+            if !shared {
+                self.release(process).await;
+            }
+            return;
         };
         match hosted.await {
             Ok(Answer::Failed(failure)) if failure.kind == FailureKind::UnknownActor => {
@@ -295,13 +326,16 @@ impl Engine {
     }
 
     /// Sends the order and after it the messages that waited, in one go, so that none overtakes.
+    /// `None` when that life is not wanted any more, or there is no way.
     fn host_at(
         &self,
         id: ActorId,
         process: ProcessId,
         host: HostOrder,
     ) -> Option<oneshot::Receiver<Answer>> {
-        let mut row = self.members.rows.get_mut(&id)?;
+        let mut row = self.members.rows.get_mut(&id).filter(|row| {
+            row.incarnation == host.incarnation && row.place == Place::Nowhere && !row.ended
+        })?;
         let link = self.next_link(process)?;
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
@@ -323,7 +357,6 @@ impl Engine {
             false,
         );
         row.place = Place::At(process);
-        row.ended = false;
         for mut call in row.backlog.drain(..) {
             call.at = process;
             if call.call != 0 {
@@ -380,36 +413,48 @@ impl Engine {
     }
 
     /// Begins the next life of an actor, where it is or in a new place, and waits until it runs or
-    /// has failed again.
-    async fn begin_life(self: &Arc<Self>, id: ActorId) {
-        let Some((actor, place, incarnation)) = self.members.rows.get_mut(&id).map(|mut row| {
+    /// has failed again. Nothing happens when the actor is gone, or a later restart will begin it.
+    async fn begin_life(self: &Arc<Self>, id: ActorId, restart: u64) {
+        let (begun, incarnation) = {
+            let Some(mut row) = self.members.rows.get_mut(&id) else {
+                return;
+            };
+            if row.restart.take_if(|latest| *latest == restart).is_none() {
+                return;
+            }
             row.incarnation += 1;
             row.started = false;
             row.ended = false;
-            (row.actor, row.place, row.incarnation)
-        }) else {
-            return;
-        };
-        tracing::info!(actor, %id, incarnation, "restarting");
-        match place {
-            Place::Here => {
-                let started = self.when_started(id);
-                if let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) {
-                    cell.order(Control::Start(incarnation));
+            let incarnation = row.incarnation;
+            tracing::info!(actor = row.actor, %id, incarnation, "restarting");
+            // Ordered while the row is held: an end that is ordered later arrives later.
+            let begun = match row.place {
+                Place::Here => {
+                    let (tell, told) = oneshot::channel();
+                    row.starts.push(tell);
+                    if let Some(cell) = self.cells.get(&id) {
+                        cell.order(Control::Start(incarnation));
+                    }
+                    Begun::Here(told)
                 }
-                self.settled(id, incarnation, started).await;
-            }
-            Place::At(process) => {
-                let answer = self
-                    .request(process, Request::Start { id, incarnation }, None)
-                    .await;
-                if matches!(answer, Some(Answer::Done)) {
+                Place::At(process) => {
+                    Begun::At(self.begin_request(process, Request::Start { id, incarnation }))
+                }
+                Place::Lost(_) => Begun::Lost,
+                Place::Nowhere => Begun::Nowhere,
+            };
+            (begun, incarnation)
+        };
+        match begun {
+            Begun::Here(started) => self.settled(id, incarnation, started).await,
+            Begun::At(Some((_, answered))) => {
+                if let Ok(Answer::Done) = answered.await {
                     self.note_started(id);
                 }
             }
             // It begins when the process is known to be gone, which ends this life too.
-            Place::Lost(_) => {}
-            Place::Nowhere => self.place_now(id).await,
+            Begun::At(None) | Begun::Lost => {}
+            Begun::Nowhere => self.place_now(id).await,
         }
     }
 
@@ -513,9 +558,10 @@ impl Engine {
             return self.dispose(down.id, down.reason).await;
         };
         let turn = kin.turn.lock().await;
-        // A sibling's verdict may have begun another life meanwhile.
+        // A sibling's verdict may have begun another life meanwhile, or be about to.
         let current = self.members.rows.get(&down.id).and_then(|row| {
-            (row.incarnation == down.incarnation && row.ended).then_some(row.actor)
+            let pending = row.incarnation == down.incarnation && row.ended;
+            (pending && row.restart.is_none()).then_some(row.actor)
         });
         let Some(actor) = current else { return };
         let verdict = kin.family.lock().judge(
@@ -528,17 +574,26 @@ impl Engine {
             Verdict::Forget => self.dispose(down.id, down.reason).await,
             Verdict::Restart { halt, start, wait } => {
                 tracing::warn!(actor, id = %down.id, why = %down.reason, ?wait, "it will restart");
+                let restart = self.members.plan_restart(&start);
+                let mut blocked = vec![];
                 for id in halt {
                     let keep_mail = start.contains(&id);
-                    if keep_mail {
-                        self.halt(id, Reason::Sibling, true).await;
-                    } else {
+                    if !keep_mail {
                         self.dispose(id, Reason::Sibling).await;
+                    } else if !self.halt(id, Reason::Sibling, true).await {
+                        blocked.push(id);
                     }
                 }
+                drop(turn);
                 Clock::sleep(wait).await;
                 for id in start {
-                    self.begin_life(id).await;
+                    if blocked.contains(&id) {
+                        // Its next life begins when the last one lets go of its thread.
+                        let engine = Arc::clone(&self);
+                        self.spawn_task(async move { engine.begin_life(id, restart).await });
+                    } else {
+                        self.begin_life(id, restart).await;
+                    }
                 }
             }
             Verdict::Escalate(failure) => {
@@ -590,8 +645,8 @@ impl Engine {
     pub(crate) async fn stop_actor(self: &Arc<Self>, id: ActorId) -> Result<(), AskError> {
         if id.home != self.process {
             return match self.request(id.home, Request::Stop(id), None).await {
-                Some(_) => Ok(()),
-                None => Err(AskError::Unreachable(id)),
+                Some(Answer::Done) => Ok(()),
+                _ => Err(AskError::Unreachable(id)),
             };
         }
         let Some(parent) = self.members.rows.get(&id).map(|row| row.parent) else {
@@ -609,8 +664,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the present life of an actor and waits until it is over.
-    async fn halt(&self, id: ActorId, reason: Reason, keep_mail: bool) {
+    /// Ends the present life of an actor and waits until it is over. Whether it is: a handler that
+    /// blocks its thread cannot be ended, unless it has a process of its own, which then is.
+    async fn halt(self: &Arc<Self>, id: ActorId, reason: Reason, keep_mail: bool) -> bool {
         let Some((place, down, watchers)) = self.members.rows.get_mut(&id).map(|mut row| {
             row.ended = true;
             let down = Down {
@@ -626,40 +682,16 @@ impl Engine {
             };
             (row.place, down, watchers)
         }) else {
-            return;
+            return true;
         };
-        let patience = self.limits.stop_grace * 3;
-        match place {
-            Place::Here => {
-                let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else {
-                    return;
-                };
-                let (done, ended) = oneshot::channel();
-                cell.order(Control::Halt {
-                    reason,
-                    keep_mail,
-                    done: Some(done),
-                });
-                if Clock::timeout(patience, ended).await.is_none() {
-                    tracing::error!(actor = %id, "it blocks its thread and cannot be ended");
-                    self.cells.remove(&id);
-                }
-            }
-            Place::At(process) => {
-                let halted = self.request(
-                    process,
-                    Request::Halt {
-                        id,
-                        reason,
-                        keep_mail,
-                    },
-                    Some(patience),
-                );
-                // No answer means that the process is gone, which ends the life as well.
-                let _ = halted.await;
-            }
-            Place::Lost(_) | Place::Nowhere => {}
-        }
+        let over = match place {
+            Place::Here => match self.cells.get(&id).map(|cell| Arc::clone(&cell)) {
+                Some(cell) => self.halt_here(&cell, reason, keep_mail).await,
+                None => true,
+            },
+            Place::At(process) => self.halt_at(id, process, reason, keep_mail).await,
+            Place::Lost(_) | Place::Nowhere => true,
+        };
         let mut watchers = watchers;
         if keep_mail {
             self.note_down(down.clone());
@@ -670,6 +702,59 @@ impl Engine {
         for watcher in watchers {
             let _ = watcher.send(down.clone());
         }
+        over
+    }
+
+    /// Ends the life of an actor that this process hosts. Whether it has ended.
+    pub(super) async fn halt_here(&self, cell: &Cell, reason: Reason, keep_mail: bool) -> bool {
+        let (done, ended) = oneshot::channel();
+        cell.order(Control::Halt {
+            reason,
+            keep_mail,
+            done: Some(done),
+        });
+        // An actor that went down by itself in the meantime has ended as well.
+        let over = Clock::timeout(self.limits.stop_grace * 3, ended).await;
+        if over.is_none() {
+            tracing::error!(actor = %cell.id, "it blocks its thread and cannot be ended");
+            if !keep_mail {
+                self.cells.remove(&cell.id);
+            }
+        }
+        if let Some((_, (home, request))) = self.awaiting_start.remove(&cell.id) {
+            self.answer(request, home, halted_answer());
+        }
+        over.is_some()
+    }
+
+    /// The same for one that another process hosts.
+    async fn halt_at(
+        self: &Arc<Self>,
+        id: ActorId,
+        process: ProcessId,
+        reason: Reason,
+        keep_mail: bool,
+    ) -> bool {
+        let halt = Request::Halt {
+            id,
+            reason,
+            keep_mail,
+        };
+        let patience = self.limits.stop_grace * 4;
+        if let Some(Answer::Done) = self.request(process, halt, Some(patience)).await {
+            return true;
+        }
+        // Its process is gone, which ends the life as well, or it blocks its thread there.
+        let alone = self.members.rows.get(&id).is_some_and(|row| {
+            row.order
+                .as_ref()
+                .is_some_and(|placing| !host_is_shared(&placing.launch))
+        });
+        if alone {
+            self.release(process).await;
+            self.members.displace(id);
+        }
+        alone || !self.routes_to(process)
     }
 
     /// Ends an actor for good: its life, its row, its names; whoever waits for it hears why.
@@ -697,7 +782,7 @@ impl Engine {
             self.refuse_call(&call, AskError::Dead(down.clone()));
         }
         if let (Some(placing), Place::At(process)) = (row.order, row.place)
-            && placing.launch.shared.is_none()
+            && !host_is_shared(&placing.launch)
         {
             self.release(process).await;
         }
@@ -753,4 +838,14 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether other actors may live in the process that an order gives.
+fn host_is_shared(launch: &LaunchOrder) -> bool {
+    launch.shared.is_some()
+}
+
+/// To whoever waits for the start of a life that is ended before.
+pub(super) fn halted_answer() -> Answer {
+    Answer::Failed(Failure::error(Reason::Sibling))
 }

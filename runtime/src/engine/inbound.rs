@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use crate::cell::Control;
-use crate::clock::Clock;
 use crate::current::{Current, Entered};
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind, Reason};
-use crate::id::ProcessId;
+use crate::id::{ActorId, ProcessId};
 use crate::link::Link;
 use crate::remote;
 use crate::wire::{Answer, Call, Fact, Frame, HostOrder, Request};
@@ -120,6 +119,10 @@ impl Engine {
                 None => self.refuse_call(&call, AskError::Dead(self.obituary(call.to))),
             };
         }
+        if call.at == self.process && call.to.home != self.process {
+            // Its home sent it here, where the actor has ended meanwhile.
+            return self.refuse_call(&call, AskError::Dead(self.obituary(call.to)));
+        }
         self.pass_on(call);
     }
 
@@ -179,7 +182,7 @@ impl Engine {
         self.refuse_call(&call, AskError::LinkLost { actor: to, why });
     }
 
-    fn receive_cancel(&self, call: u64, from: ProcessId, to: crate::ActorId) {
+    fn receive_cancel(&self, call: u64, from: ProcessId, to: ActorId) {
         self.members.drop_held(to, from, call);
         if let Some((_, (neighbour, _))) = self.forwards.remove(&(from, call)) {
             self.send_to(neighbour, &Frame::Cancel { call, from, to });
@@ -196,7 +199,7 @@ impl Engine {
             Request::Host(order) => self.serve_host(request, from, &order),
             Request::Start { id, incarnation } => match self.cells.get(&id) {
                 Some(cell) => {
-                    self.awaiting_start.insert(id, (from, request));
+                    self.await_start(id, from, request);
                     cell.order(Control::Start(incarnation));
                 }
                 None => self.answer(request, from, no_such_actor()),
@@ -210,15 +213,13 @@ impl Engine {
                     return self.answer(request, from, Answer::Done);
                 };
                 self.spawn_task(async move {
-                    let (done, ended) = tokio::sync::oneshot::channel();
-                    cell.order(Control::Halt {
-                        reason,
-                        keep_mail,
-                        done: Some(done),
-                    });
-                    // An actor that went down by itself in the meantime has ended as well.
-                    let _ = Clock::timeout(engine.limits.stop_grace * 3, ended).await;
-                    engine.answer(request, from, Answer::Done);
+                    let answer = if engine.halt_here(&cell, reason, keep_mail).await {
+                        Answer::Done
+                    } else {
+                        let what = "it blocks its thread";
+                        Answer::Failed(Failure::new(FailureKind::Hang, what))
+                    };
+                    engine.answer(request, from, answer);
                 });
             }
             Request::Ended {
@@ -274,6 +275,13 @@ impl Engine {
         }
     }
 
+    /// Whoever sent this request hears when the actor has started, or that it will not.
+    fn await_start(&self, id: ActorId, from: ProcessId, request: u64) {
+        if let Some((home, before)) = self.awaiting_start.insert(id, (from, request)) {
+            self.answer(before, home, super::family::halted_answer());
+        }
+    }
+
     fn serve_host(self: &Arc<Self>, request: u64, from: ProcessId, order: &HostOrder) {
         let found = self
             .types
@@ -290,7 +298,7 @@ impl Engine {
             );
             return self.answer(request, from, Answer::Failed(failure));
         };
-        self.awaiting_start.insert(order.id, (from, request));
+        self.await_start(order.id, from, request);
         if let Err(failure) = (actor.host)(self, order) {
             self.awaiting_start.remove(&order.id);
             self.answer(request, from, Answer::Failed(failure));
