@@ -502,7 +502,9 @@ impl Engine {
             reason,
         };
         self.note_down(down);
-        self.cells.remove(&cell.id);
+        // Another life of it may have been hosted since.
+        let same = |_: &ActorId, known: &Arc<Cell>| std::ptr::eq(&raw const **known, cell);
+        self.cells.remove_if(&cell.id, same);
     }
 
     pub(crate) fn note_down(&self, down: Down) {
@@ -546,33 +548,37 @@ impl Engine {
     // ---- links and processes ----
 
     pub(crate) fn hello(&self) -> Hello {
-        let near = self.links.iter().map(|link| (link.peer, 1));
-        let far = self
-            .routes
-            .iter()
-            .map(|route| (*route.key(), route.value().1.saturating_add(1)));
-        let carries = near.chain(far).collect();
         Hello {
             version: VERSION,
             process: self.process,
             job: self.job.clone(),
             node: self.node.clone(),
-            carries,
+            carries: self.carries(None),
             names: self.names.lock().values().cloned().collect(),
         }
     }
 
+    /// The processes that are reached through this one, and how far they are: for a neighbour,
+    /// which must not hear of ways through itself.
+    fn carries(&self, neighbour: Option<ProcessId>) -> Vec<(ProcessId, u8)> {
+        let near = self.links.iter().map(|link| (link.peer, 1));
+        let far = self
+            .routes
+            .iter()
+            .filter(|route| Some(route.value().0) != neighbour)
+            .map(|route| (*route.key(), route.value().1.saturating_add(1)));
+        let all = near.chain(far);
+        all.filter(|row| Some(row.0) != neighbour).collect()
+    }
+
     /// Both sides have said hello. `ours` may be out of date by now; the other side hears the rest.
-    pub(crate) fn link_up(&self, link: &Arc<Link>, hello: &Hello, ours: &Hello) {
-        // What is still on the way over an older link would arrive after newer messages.
+    pub(crate) fn link_up(self: &Arc<Self>, link: &Arc<Link>, hello: &Hello, ours: &Hello) {
+        // What is still on the way over an older link would arrive after newer messages, so it is
+        // lost, and what is lost with a link is whatever lives behind it.
         if let Some((_, older)) = self.links.remove(&link.peer) {
             older.close("a newer link took its place");
-            let exit = ProcessExit {
-                process: older.peer,
-                status: older.why(),
-                node: Some(older.node.clone()),
-            };
-            self.lost_with_link(&older, &exit);
+            let exit = lost_link(&older);
+            self.lose_link(&older, &exit);
             self.credits.lose_way();
         }
         self.routes.remove(&link.peer);
@@ -588,14 +594,13 @@ impl Engine {
             self.learn_route(*process, link.peer, *hops);
         }
         self.learn_names(&hello.names, link.peer);
-        let now = self.hello();
-        for (process, hops) in now.carries.into_iter().filter(|row| row.0 != link.peer) {
+        for (process, hops) in self.carries(Some(link.peer)) {
             if !ours.carries.contains(&(process, hops)) {
                 link.push(&Frame::Fact(Fact::ProcessUp { process, hops }), false);
             }
         }
         let said: HashSet<_> = ours.names.iter().map(|row| (&row.job, &row.name)).collect();
-        for row in now.names {
+        for row in self.names.lock().values().cloned() {
             if !said.contains(&(&row.job, &row.name)) {
                 link.push(&Frame::Fact(Fact::Named(row)), false);
             }
@@ -633,24 +638,28 @@ impl Engine {
     pub(crate) async fn link_down(self: &Arc<Self>, link: &Arc<Link>) {
         let exit = match self.workers.exit_of(link.peer).await {
             Some(exit) => exit,
-            None => ProcessExit {
-                process: link.peer,
-                status: format!("the link to it was lost ({})", link.why()),
-                node: Some(link.node.clone()),
-            },
+            None => lost_link(link),
         };
         let mine = |_: &ProcessId, known: &Arc<Link>| Arc::ptr_eq(known, link);
         if self.links.remove_if(&link.peer, mine).is_none() {
             return;
         }
+        self.lose_link(link, &exit);
+        if self.uplink.get() == Some(&link.peer) {
+            self.close().await;
+        }
+    }
+
+    /// What was under way over a link ends, and so does what lives behind it.
+    fn lose_link(self: &Arc<Self>, link: &Link, exit: &ProcessExit) {
         let behind: Vec<ProcessId> = self
             .routes
             .iter()
             .filter(|route| route.value().0 == link.peer)
             .map(|route| *route.key())
             .collect();
-        self.lost_with_link(link, &exit);
-        self.process_down(&exit, link.peer);
+        self.lost_with_link(link, exit);
+        self.process_down(exit, link.peer);
         for process in behind {
             let status = format!("{} on the way to it is gone: {}", link.peer, exit.status);
             let node = Some(link.node.clone());
@@ -662,9 +671,6 @@ impl Engine {
                 },
                 link.peer,
             );
-        }
-        if self.uplink.get() == Some(&link.peer) {
-            self.close().await;
         }
     }
 
@@ -700,10 +706,10 @@ impl Engine {
             self.members.displace(id);
             self.ended(id, None, reason);
         }
-        self.adopt_or_end_orphans(process, exit);
+        self.end_orphans(process, exit);
     }
 
-    fn adopt_or_end_orphans(self: &Arc<Self>, home: ProcessId, exit: &ProcessExit) {
+    fn end_orphans(self: &Arc<Self>, home: ProcessId, exit: &ProcessExit) {
         use crate::cell::Control;
         use crate::wire::Orphans;
         let orphans: Vec<_> = self
@@ -723,7 +729,8 @@ impl Engine {
             let engine = Arc::clone(self);
             self.spawn_task(async move {
                 Clock::sleep(grace).await;
-                if !engine.routes_to(home) && cell.phase() != Phase::Over {
+                // Its home has given it up, also when the way there is back.
+                if cell.phase() != Phase::Over {
                     let (done, ended) = oneshot::channel();
                     cell.order(Control::Halt {
                         reason: Reason::Failed(failure),
@@ -739,6 +746,15 @@ impl Engine {
                 }
             });
         }
+    }
+}
+
+/// The end of a process as far as a lost link tells.
+fn lost_link(link: &Link) -> ProcessExit {
+    ProcessExit {
+        process: link.peer,
+        status: format!("the link to it was lost ({})", link.why()),
+        node: Some(link.node.clone()),
     }
 }
 

@@ -24,14 +24,16 @@ impl Engine {
                 if call.call != 0 {
                     link.serving.fetch_add(1, Ordering::Relaxed);
                 }
-                self.receive_call(call);
+                self.receive_call(call, link.peer);
             }
             Frame::Reply { call, to, result } => {
                 if to == self.process {
                     self.settle(call, result);
                 } else {
                     self.forwards.remove(&(to, call));
-                    self.send_reply(call, to, result);
+                    if self.onward(to, link).is_some() {
+                        self.send_reply(call, to, result);
+                    }
                 }
             }
             Frame::Cancel { call, from, to } => self.receive_cancel(call, from, to),
@@ -43,16 +45,14 @@ impl Engine {
             } => {
                 if to == self.process {
                     self.credits.returned(actor, host, messages);
-                } else {
-                    self.send_to(
+                } else if let Some(next) = self.onward(to, link) {
+                    let credit = Frame::Credit {
+                        actor,
+                        host,
                         to,
-                        &Frame::Credit {
-                            actor,
-                            host,
-                            to,
-                            messages,
-                        },
-                    );
+                        messages,
+                    };
+                    next.push(&credit, true);
                 }
             }
             Frame::Request {
@@ -63,19 +63,14 @@ impl Engine {
             } => {
                 if to == self.process {
                     self.serve(request, from, body);
-                } else if self
-                    .next_link(to)
-                    .is_some_and(|next| next.peer != link.peer)
-                {
-                    self.send_to(
+                } else if let Some(next) = self.onward(to, link) {
+                    let question = Frame::Request {
+                        request,
+                        from,
                         to,
-                        &Frame::Request {
-                            request,
-                            from,
-                            to,
-                            body,
-                        },
-                    );
+                        body,
+                    };
+                    next.push(&question, true);
                 } else if request != 0 {
                     let failure =
                         Failure::new(FailureKind::NodeLost, format!("no way to process {to}"));
@@ -84,7 +79,9 @@ impl Engine {
             }
             Frame::Answer { request, to, body } => {
                 if to != self.process {
-                    self.send_to(to, &Frame::Answer { request, to, body });
+                    if let Some(next) = self.onward(to, link) {
+                        next.push(&Frame::Answer { request, to, body }, true);
+                    }
                 } else if let Some((_, requested)) = self.requests.remove(&request) {
                     // Whoever asked may have stopped waiting.
                     let _ = requested.answer.send(body);
@@ -93,8 +90,8 @@ impl Engine {
             Frame::Chunk(chunk) => {
                 if chunk.to == self.process {
                     self.blobs.take_chunk(chunk);
-                } else {
-                    self.send_to(chunk.to, &Frame::Chunk(chunk));
+                } else if let Some(next) = self.onward(chunk.to, link) {
+                    next.push(&Frame::Chunk(chunk), true);
                 }
             }
             Frame::Fact(fact) => self.learn(link, fact),
@@ -103,7 +100,13 @@ impl Engine {
         }
     }
 
-    fn receive_call(self: &Arc<Self>, call: Call) {
+    /// The next link towards a process, for a frame that came over another. What would have to go
+    /// back has lost its way: its sender hears of that, or of the loss of the link, otherwise.
+    fn onward(&self, to: ProcessId, came: &Link) -> Option<Arc<Link>> {
+        self.next_link(to).filter(|next| next.peer != came.peer)
+    }
+
+    fn receive_call(self: &Arc<Self>, call: Call, came: ProcessId) {
         if let Some(cell) = self.cells.get(&call.to).map(|cell| Arc::clone(&cell)) {
             return remote::receive(self, &cell, call);
         }
@@ -123,11 +126,11 @@ impl Engine {
             // Its home sent it here, where the actor has ended meanwhile.
             return self.refuse_call(&call, AskError::Dead(self.obituary(call.to)));
         }
-        self.pass_on(call);
+        self.pass_on(call, came);
     }
 
     /// Sends a call of another process on its way.
-    fn pass_on(self: &Arc<Self>, mut call: Call) {
+    fn pass_on(self: &Arc<Self>, mut call: Call, came: ProcessId) {
         let to = call.to;
         let target = match self.members.place_of(to, self.process) {
             super::family::PlaceOf::At(process) => {
@@ -137,13 +140,18 @@ impl Engine {
             // On the way from its home to the process that hosts it.
             super::family::PlaceOf::Elsewhere if self.routes_to(call.at) => call.at,
             super::family::PlaceOf::Elsewhere => {
+                let back = self.next_link(to.home);
+                if back.is_some_and(|link| link.peer == came) {
+                    // Whoever sent it here knows no better.
+                    return self.refuse_call(&call, AskError::Unreachable(to));
+                }
                 call.at = ProcessId(0);
                 to.home
             }
             super::family::PlaceOf::Nowhere => {
                 match self.members.hold(call, self.limits.backlog_messages_max) {
                     Ok(()) => {}
-                    Err(super::family::Unheld::Moved(call)) => self.pass_on(*call),
+                    Err(super::family::Unheld::Moved(call)) => self.pass_on(*call, came),
                     Err(super::family::Unheld::Full(call)) => {
                         let waited = std::time::Duration::ZERO;
                         self.refuse_call(&call, AskError::Full { actor: to, waited });
@@ -157,7 +165,7 @@ impl Engine {
         };
         let Some(link) = self.next_link(target) else {
             if self.members.lose(to, target) {
-                return self.pass_on(call);
+                return self.pass_on(call, came);
             }
             return self.refuse_call(&call, AskError::Unreachable(to));
         };
@@ -176,7 +184,7 @@ impl Engine {
             return;
         }
         if self.is_detour(to, target, &link) {
-            return self.pass_on(call);
+            return self.pass_on(call, came);
         }
         let why = link.why();
         self.refuse_call(&call, AskError::LinkLost { actor: to, why });
