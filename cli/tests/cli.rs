@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
@@ -58,6 +58,31 @@ impl Place {
     }
 }
 
+/// Standard output that nobody reads any more, as behind `head`.
+fn unread() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+fn full() -> Stdio {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    full.into()
+}
+
+/// A command whose output is not read ends quietly; one whose output is not taken says so.
+fn ends_when_its_output_is_not_taken(place: &Place, args: &[&str]) {
+    let output = place.command(args).stdout(unread()).output().unwrap();
+    let told = talk(&output);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {told}");
+    assert_eq!(told, "", "{args:?}");
+    let output = place.command(args).stdout(full()).output().unwrap();
+    let told = talk(&output);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {told}");
+    let expected = "error: writing to standard output: No space left on device";
+    assert!(told.starts_with(expected), "{args:?}: {told}");
+    assert_eq!(told.lines().count(), 1, "{args:?}: {told}");
+}
+
 fn talk(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -77,7 +102,7 @@ fn tiny(steps: u64) -> String {
         ("layers = 3", "layers = 1"),
         ("steps = 80", "steps = 10"),
         ("batch = 64", "batch = 8"),
-        ("steps = 150", steps.as_str()),
+        ("steps = 200", steps.as_str()),
         ("groups = 64", "groups = 4"),
         ("group_size = 16", "group_size = 4"),
         ("checkpoint_every = 10", "checkpoint_every = 2"),
@@ -265,6 +290,9 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
 
     let told = place.out(&["eval", "runs/rl-sums", "--problems", "4", "--show", "0"]);
     assert!(told.contains("of 4 right"), "{told}");
+    let shown = ["eval", "runs/rl-sums", "--problems", "4", "--show", "4"];
+    ends_when_its_output_is_not_taken(&place, &shown);
+    ends_when_its_output_is_not_taken(&place, &["generate", "runs/rl-sums", "1+2+3="]);
     let sample = |seed: &str| {
         let mut args = vec![
             "generate",
@@ -341,6 +369,17 @@ fn a_download_without_network_says_what_was_tried_why_it_failed_and_what_to_do()
     place.write("models/gsm8k-test.jsonl", "{}");
     let error = place.error(&["fetch", "gsm8k"]);
     assert!(error.contains("is pinned"), "{error}");
+}
+
+#[test]
+fn a_full_or_closed_output_is_no_panic() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2));
+    ends_when_its_output_is_not_taken(&place, &["fetch"]);
+    ends_when_its_output_is_not_taken(&place, &["run", "--check", "r.toml"]);
+    // Not even the error can be told: its code is left.
+    let output = place.command(&["ps", "nowhere"]).stderr(full()).output();
+    assert_eq!(output.unwrap().status.code(), Some(1));
 }
 
 #[test]

@@ -56,14 +56,14 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
                 one_line(&problem.prompt),
                 one_line(&text),
                 problem.answer
-            ));
+            ))?;
         }
     }
     let percent = 100.0 * correct as f64 / count.max(1) as f64;
     print::line(format!(
         "{}: {correct} of {count} right ({percent:.1} %)",
         task.name()
-    ));
+    ))?;
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use self::signals::Signals;
 use super::model;
 use super::processes::{DRIVER, Listing, Process};
 use crate::args::RunArgs;
-use crate::print;
+use crate::print::{self, Unshown};
 
 pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE};
 
@@ -45,7 +45,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             recipe.rl.groups,
             recipe.rl.group_size,
             recipe.processes.rollouts
-        ));
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !args.fresh
@@ -90,13 +90,16 @@ async fn follow(
             return Ok(stopped(code));
         }
     };
-    if let Err(error) = outcome {
-        following.display.end();
-        bail!(
-            "the run in {} failed: {error:#}; {}",
-            following.folder.path.display(),
-            following.advice()
-        );
+    match outcome {
+        Ok(counts) => following.summarise(counts)?,
+        Err(error) => {
+            following.display.end();
+            bail!(
+                "the run in {} failed: {error:#}; {}",
+                following.folder.path.display(),
+                following.advice()
+            );
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -135,7 +138,8 @@ impl Following {
         })
     }
 
-    async fn follow(&mut self) -> Result<()> {
+    /// Up to its end, for what its store has counted.
+    async fn follow(&mut self) -> Result<Counts> {
         self.list_processes()?;
         let system = self.system.clone();
         let failed = system.failed();
@@ -158,9 +162,7 @@ impl Following {
             }
         }
         self.display.end();
-        let counts = self.run.store.ask(Count).await.unwrap_or_default();
-        self.summarise(counts);
-        Ok(())
+        Ok(self.run.store.ask(Count).await.unwrap_or_default())
     }
 
     fn write(&mut self, report: &Report) -> Result<()> {
@@ -192,11 +194,12 @@ impl Following {
         }
     }
 
-    fn summarise(&self, counts: Counts) {
-        self.display.table(counts);
+    fn summarise(&self, counts: Counts) -> Result<(), Unshown> {
+        let shown = self.display.table(counts);
         print::say(format!(
             "checkpoint, metrics and recipe: {0}\ntry: odeon eval {0}, odeon generate {0} \"...\"",
             self.folder.path.display()
         ));
+        shown
     }
 }

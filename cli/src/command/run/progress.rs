@@ -9,7 +9,7 @@ use odeon_actors::recipe::Recipe;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::store::Counts;
 
-use crate::print;
+use crate::print::{self, Unshown};
 
 /// Steps whose mean a line shows.
 const WINDOW: usize = 10;
@@ -146,7 +146,7 @@ impl Display {
         }
     }
 
-    pub(super) fn table(&self, counts: Counts) {
+    pub(super) fn table(&self, counts: Counts) -> Result<(), Unshown> {
         let percent = |accuracy: f64| format!("{:.1} %", 100.0 * accuracy);
         let mut rows = vec![];
         if let (Some((_, first)), Some((_, last))) =
@@ -209,6 +209,6 @@ impl Display {
         ]);
         let seconds = Clock::now().since(self.begun).as_secs_f64();
         rows.push(vec!["seconds".to_owned(), format!("{seconds:.0}")]);
-        print::table(&["", "value"], &rows);
+        print::table(&["", "value"], &rows)
     }
 }
