@@ -256,6 +256,24 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
     );
 }
 
+/// The reference is the policy after all supervised steps, not after those of a first checkpoint.
+#[test]
+fn a_checkpoint_among_the_supervised_steps_is_not_taken_for_the_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, base) = (folder.path().join("checkpoint"), folder.path().join("base"));
+    let spec = tiny(&base, 0, 1);
+    let mut trainer = spec.trainer().unwrap();
+    for warmup in 1..=4 {
+        assert!(!base.exists(), "written after step {}", warmup - 1);
+        trainer.warm_up(warmup).unwrap();
+        let progress = Progress { warmup, version: 0 };
+        trainer.save(&checkpoint, &progress).unwrap();
+    }
+    let saved = read_model(&base).unwrap().into_model(Cpu::new(1)).unwrap();
+    let bytes = saved.flat().iter().flat_map(|weight| weight.to_le_bytes());
+    assert!(bytes.eq(weights(trainer.as_mut())));
+}
+
 fn weights(trainer: &mut dyn TrainEngine) -> Vec<u8> {
     let mut bytes = vec![0; trainer.weight_bytes()];
     trainer.write_weights(&mut bytes).expect("there is room");

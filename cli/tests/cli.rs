@@ -53,6 +53,15 @@ impl Place {
         text
     }
 
+    /// The lines of the run's metrics.
+    fn reports(&self) -> Vec<Value> {
+        let metrics = fs::read_to_string(self.path().join("runs/rl-sums/metrics.jsonl")).unwrap();
+        let lines = metrics.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
     fn write(&self, name: &str, text: &str) {
         fs::write(self.path().join(name), text).unwrap();
     }
@@ -320,6 +329,37 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     assert!(run.join("notes").exists());
 }
 
+/// SEMANTICS 35.
+#[test]
+fn a_run_that_is_stopped_in_its_supervised_steps_goes_on_where_it_was() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2).replacen("steps = 10", "steps = 2000", 1));
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    running.until("supervised 100/2000");
+    running.signal(Signal::INT);
+    let (rest, code) = running.end();
+    assert_eq!(code, Some(130), "{rest}");
+    let reports = place.reports();
+    let done = of(&reports, "Warmup").last().unwrap()["step"].as_u64();
+    let done = done.unwrap();
+    assert!((100..2000).contains(&done), "{rest}");
+    let at = format!("supervised step {done}, step 0");
+    let told = format!("stopped, with a checkpoint of {at}; run it again to continue");
+    assert!(rest.contains(&told), "{rest}");
+
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    running.until(&format!("goes on from its checkpoint: {at}"));
+    // Killed without notice it still has what it saved on the way.
+    running.until("supervised 1000/2000");
+    running.signal(Signal::KILL);
+    running.child.wait().unwrap();
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    let said = running.until("goes on from its checkpoint");
+    assert!(!said.contains(&at), "{said}");
+    let (rest, code) = running.end();
+    assert_eq!(code, Some(0), "{rest}");
+}
+
 #[test]
 fn a_run_with_adapters_goes_on_and_its_checkpoint_is_a_whole_model() {
     let place = Place::new();
@@ -418,17 +458,9 @@ fn killed(role: &str) -> (String, Vec<Value>) {
     assert_eq!(count("refused as duplicates"), 0, "{table}");
     assert_eq!(count("ordered again after a loss"), 0, "{table}");
 
-    let metrics = place.path().join("runs/rl-sums/metrics.jsonl");
-    let metrics = fs::read_to_string(metrics).unwrap();
-    let reports: Vec<Value> = metrics
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(
-        reports.last().unwrap()["Finished"]["version"],
-        KILLED_STEPS,
-        "{metrics}"
-    );
+    let reports = place.reports();
+    let last = reports.last().unwrap();
+    assert_eq!(last["Finished"]["version"], KILLED_STEPS, "{last}");
     // A step that is made again has its own batch, and no other step has that.
     let mut batches = BTreeMap::new();
     for step in reports.iter().filter_map(|report| report.get("Step")) {
@@ -436,7 +468,7 @@ fn killed(role: &str) -> (String, Vec<Value>) {
         let batch = step["batch_checksum"].as_u64().unwrap();
         assert_eq!(*batches.entry(version).or_insert(batch), batch, "{version}");
     }
-    assert!(batches.keys().copied().eq(1..=KILLED_STEPS), "{metrics}");
+    assert!(batches.keys().copied().eq(1..=KILLED_STEPS));
     let distinct: BTreeSet<u64> = batches.into_values().collect();
     assert_eq!(distinct.len() as u64, KILLED_STEPS);
     (said, reports)

@@ -42,6 +42,8 @@ pub enum Report {
     },
     /// All steps are done.
     Finished(Progress),
+    /// The run was stopped in order, and can go on from here.
+    Halted(Progress),
 }
 
 /// One optimiser step.

@@ -80,34 +80,50 @@ async fn follow(
     let starting = Box::pin(Run::start(system, plan));
     let run = tokio::select! {
         run = starting => run.context("the run did not start")?,
-        code = signals.asked() => return Ok(stopped(code)),
+        code = signals.asked() => return Ok(stopped(code, &folder)),
     };
     let mut following = Following::new(system, run, recipe, folder)?;
+    let mut asked = None;
     let outcome = tokio::select! {
         outcome = following.follow() => outcome,
         code = signals.asked() => {
-            following.display.end();
-            return Ok(stopped(code));
+            asked = Some(code);
+            following.halt(&mut signals).await
         }
     };
-    match outcome {
-        Ok(counts) => following.summarise(counts)?,
-        Err(error) => {
-            following.display.end();
-            bail!(
-                "the run in {} failed: {error:#}; {}",
-                following.folder.path.display(),
-                following.advice()
-            );
-        }
+    following.display.end();
+    match (outcome, asked) {
+        (Ok(End::Finished(counts)), _) => following.summarise(counts)?,
+        (Ok(End::Halted), Some(code)) => return Ok(stopped(code, &following.folder)),
+        (Ok(End::Halted), None) => bail!("the run was stopped by somebody else"),
+        (Err(error), _) => bail!(
+            "the run in {} failed: {error:#}; {}",
+            following.folder.path.display(),
+            following.advice()
+        ),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn stopped(code: u8) -> ExitCode {
-    print::say("stopped; run it again to continue");
+/// Says where a run that was stopped goes on.
+fn stopped(code: u8, folder: &RunFolder) -> ExitCode {
+    match folder.progress() {
+        Some((warmup, version)) => print::say(format!(
+            "stopped, with a checkpoint of supervised step {warmup}, step {version}; run it again \
+             to continue"
+        )),
+        None => print::say("stopped before its first checkpoint; running it again begins anew"),
+    }
     print::hush();
     ExitCode::from(code)
+}
+
+/// How following a run came to an end.
+enum End {
+    /// All steps are done; what its store has counted.
+    Finished(Counts),
+    /// It was stopped.
+    Halted,
 }
 
 /// Listens to a run and writes down what it tells.
@@ -138,8 +154,8 @@ impl Following {
         })
     }
 
-    /// Up to its end, for what its store has counted.
-    async fn follow(&mut self) -> Result<Counts> {
+    /// Up to its end.
+    async fn follow(&mut self) -> Result<End> {
         self.list_processes()?;
         let system = self.system.clone();
         let failed = system.failed();
@@ -154,15 +170,36 @@ impl Following {
                     let Some(report) = report else { bail!("the run has lost its monitor") };
                     self.write(&report)?;
                     self.display.show(&report);
-                    if matches!(report, Report::Finished(_)) {
-                        break;
+                    match report {
+                        Report::Finished(_) => break,
+                        Report::Halted(_) => return Ok(End::Halted),
+                        _ => {}
                     }
                 }
                 _ = looking.tick() => self.list_processes()?,
             }
         }
         self.display.end();
-        Ok(self.run.store.ask(Count).await.unwrap_or_default())
+        let counts = self.run.store.ask(Count).await.unwrap_or_default();
+        Ok(End::Finished(counts))
+    }
+
+    /// Has the run stop in order, so that nothing is lost. A second signal does not wait for that.
+    async fn halt(&mut self, signals: &mut Signals) -> Result<End> {
+        print::say("stopping after the step under way, with a checkpoint; once more stops at once");
+        let halting = self.run.halt();
+        let failing = async {
+            match halting.await {
+                // The last report comes behind those of the steps before.
+                Ok(_) => std::future::pending().await,
+                Err(failure) => failure,
+            }
+        };
+        tokio::select! {
+            end = self.follow() => end,
+            failure = failing => bail!("{failure}"),
+            _ = signals.asked() => Ok(End::Halted),
+        }
     }
 
     fn write(&mut self, report: &Report) -> Result<()> {
@@ -187,7 +224,7 @@ impl Following {
 
     /// What to do about a failed run.
     fn advice(&self) -> &'static str {
-        if self.folder.has_checkpoint() {
+        if self.folder.progress().is_some() {
             "running it again goes on from its checkpoint"
         } else {
             "it has no checkpoint yet, so running it again begins anew"

@@ -241,7 +241,7 @@ impl TrainEngine for Trainer {
     }
 
     fn save(&mut self, folder: &Path, progress: &Progress) -> Result<(), Failure> {
-        if progress.version == 0 {
+        if progress.version == 0 && progress.warmup >= self.spec.warmup_steps {
             self.save_base()?;
         }
         let tokenizer = Some(&self.spec.tokenizer);

@@ -48,9 +48,9 @@ impl RunFolder {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Whether there is something to go on from.
-    pub(super) fn has_checkpoint(&self) -> bool {
-        progress(&self.path).is_some()
+    /// Where the run goes on: supervised and reinforced steps of its checkpoint.
+    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+        progress(&self.path)
     }
 }
 

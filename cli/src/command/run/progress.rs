@@ -76,7 +76,7 @@ impl Display {
                     progress.warmup, progress.version
                 ));
             }
-            Report::Saved(_) | Report::Finished(_) => {}
+            Report::Saved(_) | Report::Finished(_) | Report::Halted(_) => {}
         }
     }
 
