@@ -261,6 +261,11 @@ fn options_out_of_range_are_refused() {
         let output = place.odeon(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
     }
+    for name in ["runs/nope", "."] {
+        let error = place.error(&["eval", name]);
+        let told = format!("`{name}` is no run with a checkpoint");
+        assert!(error.contains(&told), "{error}");
+    }
     let error = place.error(&["ps", "nowhere"]);
     assert!(error.contains("there is no such folder"), "{error}");
     assert!(!error.contains("os error"), "{error}");

@@ -12,6 +12,8 @@ use crate::args::EvalArgs;
 use crate::print;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
+    // A misspelt name shall not be asked for its task.
+    model::find(&args.model)?;
     let of_run = model::task_of_run(&args.model);
     let (spec, seed, response_max) = match (&args.task, of_run) {
         (Some(name), _) => (task(name)?, 0, RESPONSE_MAX),
