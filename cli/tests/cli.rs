@@ -365,6 +365,24 @@ fn a_run_that_is_stopped_in_its_supervised_steps_goes_on_where_it_was() {
     assert_eq!(code, Some(0), "{rest}");
 }
 
+/// SEMANTICS 38.
+#[test]
+fn a_checkpoint_that_cannot_be_written_ends_the_run_at_once() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2));
+    let obstacle = "runs/rl-sums/checkpoint/latest.new";
+    fs::create_dir_all(place.path().join(obstacle)).unwrap();
+    let output = place.odeon(&["run", "r.toml"]);
+    let told = talk(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let errors: Vec<&str> = told.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{told}");
+    for words in ["could not be saved", obstacle, "once that is mended"] {
+        assert!(errors[0].contains(words), "{words}: {told}");
+    }
+    assert!(!told.contains("it will restart"), "{told}");
+}
+
 #[test]
 fn a_run_with_adapters_goes_on_and_its_checkpoint_is_a_whole_model() {
     let place = Place::new();

@@ -132,7 +132,8 @@ impl Trainer {
             last: None,
             blobs,
         };
-        if restored.is_some() {
+        // A life that begins anew is news as well.
+        if restored.is_some() || cx.incarnation() > 1 {
             let trained = Trained(progress.version);
             trainer
                 .args
@@ -351,9 +352,9 @@ impl Trainer {
         let (folder, progress) = (self.args.plan.checkpoint.clone(), self.progress);
         // The critic first: it leaves out steps that it has learnt, and cannot make up for others.
         if let Some(critic) = self.args.critic {
-            insist(critic, || SaveCritic).await??;
+            insist(critic, || SaveCritic).await?.map_err(unsaved)?;
         }
-        tokio::task::block_in_place(|| self.engine.save(&folder, &progress))?;
+        tokio::task::block_in_place(|| self.engine.save(&folder, &progress)).map_err(unsaved)?;
         self.saved = Some(progress);
         self.args
             .store
@@ -385,6 +386,13 @@ impl Trainer {
             tracing::warn!(%error, "nobody hears the reports");
         }
     }
+}
+
+/// Another life would make the same steps and stand before the same full disk.
+fn unsaved(failure: Failure) -> Failure {
+    Failure::error("the checkpoint could not be saved")
+        .because(failure)
+        .fatal()
 }
 
 impl TrainPlan {

@@ -3,14 +3,15 @@
 mod folder;
 mod progress;
 mod signals;
+mod tries;
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use odeon::{Job, Supervision, System};
+use anyhow::{Context, Result, anyhow, bail};
+use odeon::{Clock, Job, SpawnError, Supervision, System};
 use odeon_actors::recipe::{Recipe, Source};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
@@ -19,6 +20,7 @@ use odeon_actors::rl::store::{Count, Counts};
 use self::folder::{METRICS, RunFolder};
 use self::progress::Display;
 use self::signals::Signals;
+use self::tries::Tries;
 use super::model;
 use super::processes::{DRIVER, Listing, Process};
 use crate::args::RunArgs;
@@ -61,8 +63,9 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let folder = RunFolder::take(&source, &recipe, args.fresh)?;
-    // People kill the processes of a run to see it go on; a fault that no restart mends ends it.
-    let often = Supervision::one_for_one().budget(20, Duration::from_secs(60));
+    // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
+    // window is long, since every try of such a fault takes its time.
+    let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
     job.run_with(
         |builder| builder.supervision(often),
         async |system| follow(&system, plan, &recipe, folder).await,
@@ -79,7 +82,10 @@ async fn follow(
     let mut signals = Signals::listen()?;
     let starting = Box::pin(Run::start(system, plan));
     let run = tokio::select! {
-        run = starting => run.context("the run did not start")?,
+        run = starting => match run {
+            Ok(run) => run,
+            Err(error) => return Err(folder.failed(&why_not_started(system, error).await)),
+        },
         code = signals.asked() => return Ok(stopped(code, &folder)),
     };
     let mut following = Following::new(system, run, recipe, folder)?;
@@ -96,13 +102,17 @@ async fn follow(
         (Ok(End::Finished(counts)), _) => following.summarise(counts)?,
         (Ok(End::Halted), Some(code)) => return Ok(stopped(code, &following.folder)),
         (Ok(End::Halted), None) => bail!("the run was stopped by somebody else"),
-        (Err(error), _) => bail!(
-            "the run in {} failed: {error:#}; {}",
-            following.folder.path.display(),
-            following.advice()
-        ),
+        (Err(error), _) => return Err(following.folder.failed(&error)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// An actor that failed takes those with it that are still to start; its own failure tells more.
+async fn why_not_started(system: &System, error: SpawnError) -> anyhow::Error {
+    match Clock::timeout(ESCALATION, system.failed()).await {
+        Some(failure) => anyhow!("{failure}"),
+        None => anyhow::Error::new(error).context("it did not start"),
+    }
 }
 
 /// Says where a run that was stopped goes on.
@@ -126,6 +136,9 @@ enum End {
     Halted,
 }
 
+/// How long the failure of one actor may take to become that of the run.
+const ESCALATION: Duration = Duration::from_secs(2);
+
 /// Listens to a run and writes down what it tells.
 struct Following {
     system: System,
@@ -134,6 +147,7 @@ struct Following {
     listing: Listing,
     metrics: File,
     display: Display,
+    tries: Tries,
 }
 
 impl Following {
@@ -151,6 +165,7 @@ impl Following {
             folder,
             metrics,
             display: Display::new(recipe),
+            tries: Tries::default(),
         })
     }
 
@@ -173,6 +188,10 @@ impl Following {
                     match report {
                         Report::Finished(_) => break,
                         Report::Halted(_) => return Ok(End::Halted),
+                        Report::Resumed { progress, .. } if self.tries.begin(progress) => bail!(
+                            "the trainer was lost {} times and came to no further checkpoint",
+                            Tries::MAX
+                        ),
                         _ => {}
                     }
                 }
@@ -220,15 +239,6 @@ impl Following {
             processes.extend(running);
         }
         self.listing.write(processes)
-    }
-
-    /// What to do about a failed run.
-    fn advice(&self) -> &'static str {
-        if self.folder.progress().is_some() {
-            "running it again goes on from its checkpoint"
-        } else {
-            "it has no checkpoint yet, so running it again begins anew"
-        }
     }
 
     fn summarise(&self, counts: Counts) -> Result<(), Unshown> {

@@ -4,7 +4,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use odeon_actors::recipe::{Recipe, RecipeError, Source};
 use odeon_actors::rl::report::Report;
 use rustix::fs::{Access, access};
@@ -46,6 +46,17 @@ impl RunFolder {
         // Written anew also when it was read from here: the text is in memory.
         replace(&path.join(RECIPE), source.text())?;
         Ok(Self { path, _lock: lock })
+    }
+
+    /// Why the run in it failed, and what to do about that.
+    pub(super) fn failed(&self, error: &anyhow::Error) -> anyhow::Error {
+        let advice = if self.progress().is_some() {
+            "once that is mended, running it again goes on from its checkpoint"
+        } else {
+            "it has no checkpoint yet, so running it again, once that is mended, begins anew"
+        };
+        let place = self.path.display();
+        anyhow!("the run in {place} failed: {error:#}; {advice}")
     }
 
     /// Where the run goes on: supervised and reinforced steps of its checkpoint.

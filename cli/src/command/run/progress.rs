@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use odeon::{Clock, Timestamp};
-use odeon_actors::engine::EvalStats;
+use odeon_actors::engine::{EvalStats, Progress};
 use odeon_actors::recipe::Recipe;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::store::Counts;
@@ -71,10 +71,15 @@ impl Display {
                 progress,
             } => {
                 self.resumed += u32::from(*incarnation > 1);
-                print::say(format!(
-                    "the trainer goes on from its checkpoint: supervised step {}, step {} (life {incarnation})",
-                    progress.warmup, progress.version
-                ));
+                let place = if *progress == Progress::default() {
+                    "begins anew".to_owned()
+                } else {
+                    format!(
+                        "goes on from its checkpoint: supervised step {}, step {}",
+                        progress.warmup, progress.version
+                    )
+                };
+                print::say(format!("the trainer {place} (life {incarnation})"));
             }
             Report::Saved(_) | Report::Finished(_) | Report::Halted(_) => {}
         }
