@@ -205,7 +205,8 @@ fn shipped_recipes_pass_the_check_or_name_the_model_to_fetch() {
         "{error}"
     );
     assert!(error.contains("odeon fetch smollm2"), "{error}");
-    assert!(!place.path().join("runs").exists(), "a check makes nothing");
+    let there = fs::read_dir(place.path()).unwrap().count();
+    assert_eq!(there, 2, "a check leaves nothing behind");
 }
 
 #[test]
@@ -223,6 +224,12 @@ fn a_recipe_that_cannot_run_is_refused_with_file_and_line_before_anything_starts
         ("context = 32", "context = 8", "too small"),
         ("hidden = 32", "hidden = 1000000000", "from 2 to 16384"),
         ("seed = 7", "out = \"file\"", "is no folder"),
+        ("seed = 7", "out = \"/proc/x\"", "/proc cannot be written"),
+        (
+            "seed = 7",
+            "seed = 99999999999999999999",
+            "from 0 to 2^63-1",
+        ),
         ("hidden = 32", "load = \"nope.gguf\"", "is not there"),
         (
             "hidden = 32",

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use odeon_actors::recipe::{Recipe, RecipeError, Source};
 use odeon_actors::rl::report::Report;
-use rustix::fs::{Access, access};
 use serde_json::Value;
 
 use crate::command::processes::{self, replace};
@@ -81,7 +80,10 @@ pub(super) fn check_writable(source: &Source, recipe: &Recipe) -> Result<(), Rec
         let what = format!("{} is no folder, so no run fits into it", nearest.display());
         return wrong(what);
     }
-    if let Err(error) = access(nearest, Access::WRITE_OK | Access::EXEC_OK) {
+    // Some folders take none whatever their permissions say. What is made to see that is gone at
+    // once.
+    let probe = nearest.join(format!(".odeon-check-{}", std::process::id()));
+    if let Err(error) = fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)) {
         return wrong(format!("{} cannot be written: {error}", nearest.display()));
     }
     Ok(())
