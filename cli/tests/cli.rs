@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+use odeon::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -282,8 +283,15 @@ fn options_out_of_range_are_refused() {
 fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     let place = Place::new();
     place.write("r.toml", &tiny(2));
+    let begun = Clock::unix_time().as_secs_f64();
     let table = place.out(&["run", "r.toml"]);
     assert!(table.contains("trajectories"), "{table}");
+    let times = place
+        .reports()
+        .into_iter()
+        .map(|r| r["time"].as_f64().unwrap());
+    assert!(times.clone().is_sorted() && times.clone().count() > 2);
+    assert!(times.min_by(f64::total_cmp).unwrap() > begun - 1.0);
     let run = place.path().join("runs/rl-sums");
     assert!(!run.join("processes.tsv").exists());
     let error = place.error(&["ps", "runs/rl-sums"]);
@@ -304,8 +312,24 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     assert!(error.contains("--fresh"), "{error}");
     let own = run.join("recipe.toml");
     fs::write(&own, tiny(4)).unwrap();
-    place.out(&["run", "runs/rl-sums/recipe.toml"]);
+    let first = of(&place.reports(), "Evaluated").next().unwrap()["stats"].clone();
+    let table = place.out(&["run", "runs/rl-sums/recipe.toml"]);
     assert_eq!(fs::read_to_string(&own).unwrap(), tiny(4));
+    // What was before is of the run, what was counted is of this time.
+    let right = first["correct"].as_f64().unwrap() / first["problems"].as_f64().unwrap();
+    let value = |row: &str| {
+        let line = table.lines().find_map(|line| line.strip_prefix(row));
+        line.unwrap_or_else(|| panic!("{row}: {table}"))
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(
+        value("held-out right, before"),
+        format!("{:.1} %", 100.0 * right)
+    );
+    let made: u64 = value("trajectories, since step 2").parse().unwrap();
+    assert!(made >= 32, "two steps of sixteen: {table}");
+    assert!(value("seconds, since step 2").parse::<u64>().is_ok());
     let latest = fs::read_to_string(run.join("checkpoint/latest")).unwrap();
     assert!(latest.starts_with("10 4 "), "{latest}");
 

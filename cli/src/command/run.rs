@@ -1,23 +1,23 @@
 //! `odeon run`: a recipe from start, or from its checkpoint, to its end.
 
 mod folder;
+mod metrics;
 mod progress;
 mod signals;
 mod tries;
 
-use std::fs::{self, File};
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use odeon::{Clock, Job, SpawnError, Supervision, System};
 use odeon_actors::recipe::{Recipe, Source};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
 use odeon_actors::rl::store::{Count, Counts};
 
-use self::folder::{METRICS, RunFolder};
+use self::folder::RunFolder;
+use self::metrics::Metrics;
 use self::progress::Display;
 use self::signals::Signals;
 use self::tries::Tries;
@@ -145,26 +145,21 @@ struct Following {
     run: Run,
     folder: RunFolder,
     listing: Listing,
-    metrics: File,
+    metrics: Metrics,
     display: Display,
     tries: Tries,
 }
 
 impl Following {
     fn new(system: &System, run: Run, recipe: &Recipe, folder: RunFolder) -> Result<Self> {
-        let path = folder.path.join(METRICS);
-        let metrics = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .with_context(|| format!("writing {}", path.display()))?;
+        let told = metrics::reports(&folder.path);
         Ok(Self {
             system: system.clone(),
             run,
             listing: Listing::new(&folder.path),
+            metrics: Metrics::open(&folder.path)?,
             folder,
-            metrics,
-            display: Display::new(recipe),
+            display: Display::new(recipe, &told),
             tries: Tries::default(),
         })
     }
@@ -183,7 +178,7 @@ impl Following {
                 failure = &mut failed => bail!("{failure}"),
                 report = self.run.reports.recv() => {
                     let Some(report) = report else { bail!("the run has lost its monitor") };
-                    self.write(&report)?;
+                    self.metrics.write(&report)?;
                     self.display.show(&report);
                     match report {
                         Report::Finished(_) => break,
@@ -219,14 +214,6 @@ impl Following {
             failure = failing => bail!("{failure}"),
             _ = signals.asked() => Ok(End::Halted),
         }
-    }
-
-    fn write(&mut self, report: &Report) -> Result<()> {
-        let mut line = serde_json::to_string(report)?;
-        line.push('\n');
-        self.metrics
-            .write_all(line.as_bytes())
-            .context("writing the metrics")
     }
 
     fn list_processes(&mut self) -> Result<()> {

@@ -9,12 +9,11 @@ use odeon_actors::recipe::{Recipe, RecipeError, Source};
 use odeon_actors::rl::report::Report;
 use serde_json::Value;
 
+use super::metrics::{METRICS, reports};
 use crate::command::processes::{self, replace};
 
 /// The recipe as it was run, in the run's folder.
 pub(crate) const RECIPE: &str = "recipe.toml";
-/// A line for each report.
-pub(super) const METRICS: &str = "metrics.jsonl";
 /// Where the trainer saves.
 pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// The policy before the reinforcement.
@@ -125,9 +124,7 @@ pub(super) fn check_same(source: &Source, recipe: &Recipe) -> Result<()> {
 pub(super) fn finished(recipe: &Recipe) -> Option<u64> {
     let folder = recipe.folder();
     let (warmup, version) = progress(&folder)?;
-    let metrics = fs::read_to_string(folder.join(METRICS)).ok()?;
-    let last = serde_json::from_str(metrics.lines().next_back()?).ok()?;
-    let told = matches!(last, Report::Finished(_));
+    let told = matches!(reports(&folder).last(), Some(Report::Finished(_)));
     let steps = warmup >= recipe.warmup.steps && version >= recipe.rl.steps;
     (told && steps).then_some(version)
 }

@@ -26,12 +26,22 @@ pub(super) struct Display {
     begun: Timestamp,
     reinforcing: Option<Timestamp>,
     reports: Vec<StepReport>,
-    evaluations: Vec<(u64, EvalStats)>,
+    /// The first of the run and the last.
+    evaluations: Option<(EvalStats, EvalStats)>,
+    /// Where this process went on with a run that was begun before.
+    since: Option<Progress>,
     resumed: u32,
 }
 
 impl Display {
-    pub(super) fn new(recipe: &Recipe) -> Self {
+    /// For a run that has told so much before.
+    pub(super) fn new(recipe: &Recipe, told: &[Report]) -> Self {
+        let evaluation = |report: &Report| match report {
+            Report::Evaluated { stats, .. } => Some(*stats),
+            _ => None,
+        };
+        let first = told.iter().find_map(evaluation);
+        let last = told.iter().rev().find_map(evaluation);
         Self {
             terminal: std::io::stderr().is_terminal(),
             warmup_steps: recipe.warmup.steps,
@@ -40,7 +50,8 @@ impl Display {
             begun: Clock::now(),
             reinforcing: None,
             reports: vec![],
-            evaluations: vec![],
+            evaluations: first.zip(last),
+            since: None,
             resumed: 0,
         }
     }
@@ -58,7 +69,8 @@ impl Display {
                 self.advance("reinforced", step.version, self.steps, &text);
             }
             Report::Evaluated { version, stats } => {
-                self.evaluations.push((*version, *stats));
+                let first = self.evaluations.map_or(*stats, |(first, _)| first);
+                self.evaluations = Some((first, *stats));
                 print::say(format!(
                     "step {version}: {} of {} held-out problems right ({:.1} %)",
                     stats.correct,
@@ -70,7 +82,11 @@ impl Display {
                 incarnation,
                 progress,
             } => {
-                self.resumed += u32::from(*incarnation > 1);
+                if *incarnation == 1 {
+                    self.since = Some(*progress);
+                } else {
+                    self.resumed += 1;
+                }
                 let place = if *progress == Progress::default() {
                     "begins anew".to_owned()
                 } else {
@@ -153,10 +169,13 @@ impl Display {
 
     pub(super) fn table(&self, counts: Counts) -> Result<(), Unshown> {
         let percent = |accuracy: f64| format!("{:.1} %", 100.0 * accuracy);
+        let since = match self.since {
+            None => String::new(),
+            Some(Progress { warmup, version: 0 }) => format!(", since supervised step {warmup}"),
+            Some(Progress { version, .. }) => format!(", since step {version}"),
+        };
         let mut rows = vec![];
-        if let (Some((_, first)), Some((_, last))) =
-            (self.evaluations.first(), self.evaluations.last())
-        {
+        if let Some((first, last)) = self.evaluations {
             rows.push(vec![
                 "held-out right, before".to_owned(),
                 percent(first.accuracy()),
@@ -184,7 +203,7 @@ impl Display {
             .unwrap_or(0);
         if count > 0 {
             rows.push(vec![
-                format!("reward, first {steps}"),
+                format!("reward, first {steps}{since}"),
                 window(&self.reports[..shown]),
             ]);
             rows.push(vec![
@@ -192,28 +211,34 @@ impl Display {
                 window(&self.reports[count - shown..]),
             ]);
             rows.push(vec![
-                "largest staleness, steps".to_owned(),
+                format!("largest staleness, steps{since}"),
                 stale.to_string(),
             ]);
         }
         if let Some(speed) = self.tokens_per_second() {
-            rows.push(vec!["response tokens/s".to_owned(), format!("{speed:.0}")]);
+            rows.push(vec![
+                format!("response tokens/s{since}"),
+                format!("{speed:.0}"),
+            ]);
         }
-        rows.push(vec!["trajectories".to_owned(), counts.accepted.to_string()]);
         rows.push(vec![
-            "ordered again after a loss".to_owned(),
+            format!("trajectories{since}"),
+            counts.accepted.to_string(),
+        ]);
+        rows.push(vec![
+            format!("ordered again after a loss{since}"),
             counts.reordered.to_string(),
         ]);
         rows.push(vec![
-            "refused as duplicates".to_owned(),
+            format!("refused as duplicates{since}"),
             counts.duplicates.to_string(),
         ]);
         rows.push(vec![
-            "trainer lives lost".to_owned(),
+            format!("trainer lives lost{since}"),
             self.resumed.to_string(),
         ]);
         let seconds = Clock::now().since(self.begun).as_secs_f64();
-        rows.push(vec!["seconds".to_owned(), format!("{seconds:.0}")]);
+        rows.push(vec![format!("seconds{since}"), format!("{seconds:.0}")]);
         print::table(&["", "value"], &rows)
     }
 }
