@@ -93,6 +93,11 @@ pub(crate) fn say(text: impl Display) {
     BARS.suspend(|| talk(text));
 }
 
+/// The columns of the terminal that bars are drawn on.
+pub(crate) fn columns() -> usize {
+    usize::from(console::Term::stderr().size().1)
+}
+
 /// What standard error does not take is lost, which is no reason to fail.
 fn talk(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");

@@ -386,7 +386,8 @@ fn a_run_that_is_stopped_in_its_supervised_steps_goes_on_where_it_was() {
     let mut running = Running::start(&place, &["run", "r.toml"]);
     running.until(&format!("goes on from its checkpoint: {at}"));
     // Killed without notice it still has what it saved on the way.
-    running.until("supervised 1000/2000");
+    let said = running.until("supervised 1000/2000");
+    assert!(said.contains(" left"), "{said}");
     running.signal(Signal::KILL);
     running.child.wait().unwrap();
     let mut running = Running::start(&place, &["run", "r.toml"]);

@@ -1,6 +1,7 @@
 //! `odeon run`: a recipe from start, or from its checkpoint, to its end.
 
 mod folder;
+mod line;
 mod metrics;
 mod progress;
 mod signals;
