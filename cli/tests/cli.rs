@@ -492,9 +492,9 @@ const KILLED_STEPS: u64 = 100;
 
 /// A run of [`KILLED_STEPS`] steps with real engines, in the middle of which the process of a role is
 /// killed. It must come to its end by itself. Gives what it said after the kill, and its reports.
-fn killed(role: &str) -> (String, Vec<Value>) {
+fn killed(recipe: &str, role: &str) -> (String, Vec<Value>) {
     let place = Place::new();
-    place.write("r.toml", &tiny(KILLED_STEPS));
+    place.write("r.toml", recipe);
     let mut running = Running::start(&place, &["run", "r.toml"]);
     // It tells of every fifth step; checkpoints are made at every second.
     running.until("reinforced 10/100");
@@ -537,7 +537,7 @@ fn of<'a>(reports: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value
 /// SEMANTICS 38.
 #[test]
 fn a_run_goes_on_when_its_relay_is_killed() {
-    let (said, reports) = killed("relay");
+    let (said, reports) = killed(&tiny(KILLED_STEPS), "relay");
     assert!(said.contains("the relay is gone"), "{said}");
     assert_eq!(of(&reports, "Resumed").count(), 0, "the trainer went on");
     assert_eq!(of(&reports, "Step").count() as u64, KILLED_STEPS);
@@ -546,7 +546,7 @@ fn a_run_goes_on_when_its_relay_is_killed() {
 /// SEMANTICS 38.
 #[test]
 fn a_run_whose_trainer_is_killed_resumes_by_itself_from_its_last_checkpoint() {
-    let (said, reports) = killed("trainer");
+    let (said, reports) = killed(&tiny(KILLED_STEPS), "trainer");
     assert!(said.contains("goes on from its checkpoint"), "{said}");
     assert!(said.contains("(life 2)"), "{said}");
     assert_eq!(of(&reports, "Resumed").count(), 1);
@@ -558,6 +558,37 @@ fn a_run_whose_trainer_is_killed_resumes_by_itself_from_its_last_checkpoint() {
     assert!(told == Some(at) || told == Some(at - 2), "{at}, {told:?}");
     let next = of(after, "Step").next().unwrap();
     assert_eq!(next["version"], at + 1);
+}
+
+/// SEMANTICS 33, 38.
+#[test]
+fn a_run_whose_critic_is_killed_repeats_the_lost_steps_to_the_bit() {
+    // The critic has saved nothing since the reinforcement began.
+    let recipe = tiny(KILLED_STEPS).replacen("grpo", "ppo", 1).replacen(
+        "checkpoint_every = 2",
+        "checkpoint_every = 1000",
+        1,
+    );
+    let (said, reports) = killed(&recipe, "critic");
+    assert!(
+        said.contains("goes on from its checkpoint: supervised step 10, step 0"),
+        "{said}"
+    );
+    let made = |step: &Value| {
+        let mut made = step.as_object().unwrap().clone();
+        made.remove("seconds");
+        made
+    };
+    let mut first = BTreeMap::new();
+    let mut repeated = 0;
+    for step in of(&reports, "Step") {
+        assert!(step["critic_loss"].is_number(), "{step}");
+        if let Some(before) = first.insert(step["version"].as_u64().unwrap(), made(step)) {
+            assert_eq!(before, made(step));
+            repeated += 1;
+        }
+    }
+    assert!(repeated >= 10, "both went back: {repeated}");
 }
 
 #[test]
