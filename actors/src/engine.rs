@@ -222,7 +222,7 @@ impl EngineSpec {
     pub fn reference(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Reference::new(spec)?),
-            Self::Scripted(_) => Box::new(scripted::ScriptedScores),
+            Self::Scripted(_) => Box::<scripted::ScriptedScores>::default(),
         })
     }
 
@@ -233,7 +233,7 @@ impl EngineSpec {
     pub fn critic(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Critic::new(spec)?),
-            Self::Scripted(_) => Box::new(scripted::ScriptedScores),
+            Self::Scripted(_) => Box::<scripted::ScriptedScores>::default(),
         })
     }
 }

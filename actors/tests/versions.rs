@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use odeon::{System, WorkerMode};
+use odeon::{Limits, System, WorkerMode};
 use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling, latest_model, read_model};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{
@@ -62,13 +62,20 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
 
 /// Starts a run of so many steps, all of its actors in this process.
 async fn start(checkpoint: &Path, steps: u64) -> (System, Run) {
+    start_plan(plan(checkpoint, steps)).await
+}
+
+async fn start_plan(plan: RunPlan) -> (System, Run) {
+    // Who waits for an actor that is lost need not do so for long.
+    let mut limits = Limits::default();
+    limits.stop_grace = Duration::from_millis(100);
     let system = System::builder()
+        .limits(limits)
         .job(odeon_actors::rl::job())
         .workers(WorkerMode::InProcess)
         .start()
         .await
         .expect("a system starts");
-    let plan = plan(checkpoint, steps);
     let run = Run::start(&system, plan).await.expect("a run starts");
     (system, run)
 }
@@ -169,6 +176,24 @@ async fn a_run_goes_on_from_the_checkpoint_of_an_earlier_one() {
     }
 }
 
+/// SEMANTICS 38.
+/// A store that is lost has forgotten what everybody waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_run_that_loses_its_store_ends_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(folder.path(), STEPS);
+    // It divides by this at its first order.
+    plan.store.groups_per_batch = 0;
+    let (system, _run) = start_plan(plan).await;
+    let failed = tokio::time::timeout(Duration::from_secs(60), system.failed()).await;
+    let failure = failed.expect("the run does not hang");
+    assert!(
+        failure.to_string().contains("the sample store was lost"),
+        "{failure}"
+    );
+    system.shutdown().await;
+}
+
 fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
     let tokenizer = Tokenizer::arithmetic();
     let config = ModelConfig {
@@ -254,6 +279,24 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
         spec.trainer().unwrap().restore(&checkpoint).unwrap(),
         Some(next)
     );
+}
+
+/// The reference is the policy after all supervised steps, not after those of a first checkpoint.
+#[test]
+fn a_checkpoint_among_the_supervised_steps_is_not_taken_for_the_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, base) = (folder.path().join("checkpoint"), folder.path().join("base"));
+    let spec = tiny(&base, 0, 1);
+    let mut trainer = spec.trainer().unwrap();
+    for warmup in 1..=4 {
+        assert!(!base.exists(), "written after step {}", warmup - 1);
+        trainer.warm_up(warmup).unwrap();
+        let progress = Progress { warmup, version: 0 };
+        trainer.save(&checkpoint, &progress).unwrap();
+    }
+    let saved = read_model(&base).unwrap().into_model(Cpu::new(1)).unwrap();
+    let bytes = saved.flat().iter().flat_map(|weight| weight.to_le_bytes());
+    assert!(bytes.eq(weights(trainer.as_mut())));
 }
 
 fn weights(trainer: &mut dyn TrainEngine) -> Vec<u8> {

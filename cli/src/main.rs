@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(code) => code,
+        Err(error) if print::is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
             print::error(&error);
             ExitCode::FAILURE

@@ -1,12 +1,6 @@
 //! What people see: data on standard output, talk on standard error.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command prints"
-)]
-
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +14,25 @@ pub(crate) static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::n
 /// See [`hush`].
 static HUSHED: AtomicBool = AtomicBool::new(false);
 
-/// Standard error, above the bars.
+/// Standard output takes no more of what a command has to show.
+#[derive(Debug)]
+pub(crate) struct Unshown(io::Error);
+
+impl Display for Unshown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "writing to standard output: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unshown {}
+
+/// Whether a command failed since nobody reads on, as behind `head`: its reader has what it wanted.
+pub(crate) fn is_unread(error: &anyhow::Error) -> bool {
+    let unshown = error.downcast_ref::<Unshown>();
+    unshown.is_some_and(|unshown| unshown.0.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Standard error, above the bars. What it does not take is lost, which is no reason to fail.
 struct AboveBars;
 
 impl Write for AboveBars {
@@ -32,15 +44,15 @@ impl Write for AboveBars {
             let mut stderr = io::stderr().lock();
             if stderr.is_terminal() {
                 // A worker does not know of the bar that its driver has drawn on this line.
-                stderr.write_all(b"\r\x1b[2K")?;
+                let _ = stderr.write_all(b"\r\x1b[2K");
             }
-            stderr.write_all(text)
-        })?;
+            let _ = stderr.write_all(text);
+        });
         Ok(text.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
 }
 
@@ -65,20 +77,30 @@ pub(crate) fn hush() {
 }
 
 /// A line of data.
-pub(crate) fn line(text: impl Display) {
-    println!("{text}");
+pub(crate) fn line(text: impl Display) -> Result<(), Unshown> {
+    writeln!(io::stdout(), "{text}").map_err(Unshown)
 }
 
 /// A part of a line of data, seen at once.
-pub(crate) fn part(text: &str) {
-    print!("{text}");
-    // What cannot be shown now is shown with the rest of the line.
-    let _ = io::stdout().flush();
+pub(crate) fn part(text: &str) -> Result<(), Unshown> {
+    let mut stdout = io::stdout().lock();
+    let shown = stdout.write_all(text.as_bytes());
+    shown.and_then(|()| stdout.flush()).map_err(Unshown)
 }
 
 /// A line of talk.
 pub(crate) fn say(text: impl Display) {
-    BARS.suspend(|| eprintln!("{text}"));
+    BARS.suspend(|| talk(text));
+}
+
+/// The columns of the terminal that bars are drawn on.
+pub(crate) fn columns() -> usize {
+    usize::from(console::Term::stderr().size().1)
+}
+
+/// What standard error does not take is lost, which is no reason to fail.
+fn talk(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Why the command failed, on one line, causes included.
@@ -90,11 +112,11 @@ pub(crate) fn error(error: &anyhow::Error) {
             text += &format!(": {cause}");
         }
     }
-    eprintln!("error: {text}");
+    talk(format_args!("error: {text}"));
 }
 
 /// Rows under headings, columns aligned: the first to the left, the others to the right.
-pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) {
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> Result<(), Unshown> {
     let mut widths: Vec<usize> = headings
         .iter()
         .map(|heading| heading.chars().count())
@@ -113,10 +135,8 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) {
                 text += &format!("  {cell:>width$}");
             }
         }
-        println!("{}", text.trim_end());
+        line(text.trim_end())
     };
-    print(&headings.iter().map(ToString::to_string).collect::<Vec<_>>());
-    for row in rows {
-        print(row);
-    }
+    print(&headings.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    rows.iter().try_for_each(|row| print(row))
 }

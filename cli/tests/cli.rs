@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+use odeon::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -53,9 +54,43 @@ impl Place {
         text
     }
 
+    /// The lines of the run's metrics.
+    fn reports(&self) -> Vec<Value> {
+        let metrics = fs::read_to_string(self.path().join("runs/rl-sums/metrics.jsonl")).unwrap();
+        let lines = metrics.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
     fn write(&self, name: &str, text: &str) {
         fs::write(self.path().join(name), text).unwrap();
     }
+}
+
+/// Standard output that nobody reads any more, as behind `head`.
+fn unread() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+fn full() -> Stdio {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    full.into()
+}
+
+/// A command whose output is not read ends quietly; one whose output is not taken says so.
+fn ends_when_its_output_is_not_taken(place: &Place, args: &[&str]) {
+    let output = place.command(args).stdout(unread()).output().unwrap();
+    let told = talk(&output);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {told}");
+    assert_eq!(told, "", "{args:?}");
+    let output = place.command(args).stdout(full()).output().unwrap();
+    let told = talk(&output);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {told}");
+    let expected = "error: writing to standard output: No space left on device";
+    assert!(told.starts_with(expected), "{args:?}: {told}");
+    assert_eq!(told.lines().count(), 1, "{args:?}: {told}");
 }
 
 fn talk(output: &Output) -> String {
@@ -77,7 +112,7 @@ fn tiny(steps: u64) -> String {
         ("layers = 3", "layers = 1"),
         ("steps = 80", "steps = 10"),
         ("batch = 64", "batch = 8"),
-        ("steps = 150", steps.as_str()),
+        ("steps = 200", steps.as_str()),
         ("groups = 64", "groups = 4"),
         ("group_size = 16", "group_size = 4"),
         ("checkpoint_every = 10", "checkpoint_every = 2"),
@@ -171,7 +206,8 @@ fn shipped_recipes_pass_the_check_or_name_the_model_to_fetch() {
         "{error}"
     );
     assert!(error.contains("odeon fetch smollm2"), "{error}");
-    assert!(!place.path().join("runs").exists(), "a check makes nothing");
+    let there = fs::read_dir(place.path()).unwrap().count();
+    assert_eq!(there, 2, "a check leaves nothing behind");
 }
 
 #[test]
@@ -189,6 +225,12 @@ fn a_recipe_that_cannot_run_is_refused_with_file_and_line_before_anything_starts
         ("context = 32", "context = 8", "too small"),
         ("hidden = 32", "hidden = 1000000000", "from 2 to 16384"),
         ("seed = 7", "out = \"file\"", "is no folder"),
+        ("seed = 7", "out = \"/proc/x\"", "/proc cannot be written"),
+        (
+            "seed = 7",
+            "seed = 99999999999999999999",
+            "from 0 to 2^63-1",
+        ),
         ("hidden = 32", "load = \"nope.gguf\"", "is not there"),
         (
             "hidden = 32",
@@ -227,6 +269,11 @@ fn options_out_of_range_are_refused() {
         let output = place.odeon(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
     }
+    for name in ["runs/nope", "."] {
+        let error = place.error(&["eval", name]);
+        let told = format!("`{name}` is no run with a checkpoint");
+        assert!(error.contains(&told), "{error}");
+    }
     let error = place.error(&["ps", "nowhere"]);
     assert!(error.contains("there is no such folder"), "{error}");
     assert!(!error.contains("os error"), "{error}");
@@ -236,8 +283,15 @@ fn options_out_of_range_are_refused() {
 fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     let place = Place::new();
     place.write("r.toml", &tiny(2));
+    let begun = Clock::unix_time().as_secs_f64();
     let table = place.out(&["run", "r.toml"]);
     assert!(table.contains("trajectories"), "{table}");
+    let times = place
+        .reports()
+        .into_iter()
+        .map(|r| r["time"].as_f64().unwrap());
+    assert!(times.clone().is_sorted() && times.clone().count() > 2);
+    assert!(times.min_by(f64::total_cmp).unwrap() > begun - 1.0);
     let run = place.path().join("runs/rl-sums");
     assert!(!run.join("processes.tsv").exists());
     let error = place.error(&["ps", "runs/rl-sums"]);
@@ -258,13 +312,32 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     assert!(error.contains("--fresh"), "{error}");
     let own = run.join("recipe.toml");
     fs::write(&own, tiny(4)).unwrap();
-    place.out(&["run", "runs/rl-sums/recipe.toml"]);
+    let first = of(&place.reports(), "Evaluated").next().unwrap()["stats"].clone();
+    let table = place.out(&["run", "runs/rl-sums/recipe.toml"]);
     assert_eq!(fs::read_to_string(&own).unwrap(), tiny(4));
+    // What was before is of the run, what was counted is of this time.
+    let right = first["correct"].as_f64().unwrap() / first["problems"].as_f64().unwrap();
+    let value = |row: &str| {
+        let line = table.lines().find_map(|line| line.strip_prefix(row));
+        line.unwrap_or_else(|| panic!("{row}: {table}"))
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(
+        value("held-out right, before"),
+        format!("{:.1} %", 100.0 * right)
+    );
+    let made: u64 = value("trajectories, since step 2").parse().unwrap();
+    assert!(made >= 32, "two steps of sixteen: {table}");
+    assert!(value("seconds, since step 2").parse::<u64>().is_ok());
     let latest = fs::read_to_string(run.join("checkpoint/latest")).unwrap();
     assert!(latest.starts_with("10 4 "), "{latest}");
 
     let told = place.out(&["eval", "runs/rl-sums", "--problems", "4", "--show", "0"]);
     assert!(told.contains("of 4 right"), "{told}");
+    let shown = ["eval", "runs/rl-sums", "--problems", "4", "--show", "4"];
+    ends_when_its_output_is_not_taken(&place, &shown);
+    ends_when_its_output_is_not_taken(&place, &["generate", "runs/rl-sums", "1+2+3="]);
     let sample = |seed: &str| {
         let mut args = vec![
             "generate",
@@ -290,6 +363,56 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     place.out(&["run", "--fresh", "runs/rl-sums/recipe.toml"]);
     assert_eq!(fs::read_to_string(&own).unwrap(), tiny(4));
     assert!(run.join("notes").exists());
+}
+
+/// SEMANTICS 35.
+#[test]
+fn a_run_that_is_stopped_in_its_supervised_steps_goes_on_where_it_was() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2).replacen("steps = 10", "steps = 2000", 1));
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    running.until("supervised 100/2000");
+    running.signal(Signal::INT);
+    let (rest, code) = running.end();
+    assert_eq!(code, Some(130), "{rest}");
+    let reports = place.reports();
+    let done = of(&reports, "Warmup").last().unwrap()["step"].as_u64();
+    let done = done.unwrap();
+    assert!((100..2000).contains(&done), "{rest}");
+    let at = format!("supervised step {done}, step 0");
+    let told = format!("stopped, with a checkpoint of {at}; run it again to continue");
+    assert!(rest.contains(&told), "{rest}");
+
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    running.until(&format!("goes on from its checkpoint: {at}"));
+    // Killed without notice it still has what it saved on the way.
+    let said = running.until("supervised 1000/2000");
+    assert!(said.contains(" left"), "{said}");
+    running.signal(Signal::KILL);
+    running.child.wait().unwrap();
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    let said = running.until("goes on from its checkpoint");
+    assert!(!said.contains(&at), "{said}");
+    let (rest, code) = running.end();
+    assert_eq!(code, Some(0), "{rest}");
+}
+
+/// SEMANTICS 38.
+#[test]
+fn a_checkpoint_that_cannot_be_written_ends_the_run_at_once() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2));
+    let obstacle = "runs/rl-sums/checkpoint/latest.new";
+    fs::create_dir_all(place.path().join(obstacle)).unwrap();
+    let output = place.odeon(&["run", "r.toml"]);
+    let told = talk(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let errors: Vec<&str> = told.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{told}");
+    for words in ["could not be saved", obstacle, "once that is mended"] {
+        assert!(errors[0].contains(words), "{words}: {told}");
+    }
+    assert!(!told.contains("it will restart"), "{told}");
 }
 
 #[test]
@@ -344,6 +467,17 @@ fn a_download_without_network_says_what_was_tried_why_it_failed_and_what_to_do()
 }
 
 #[test]
+fn a_full_or_closed_output_is_no_panic() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2));
+    ends_when_its_output_is_not_taken(&place, &["fetch"]);
+    ends_when_its_output_is_not_taken(&place, &["run", "--check", "r.toml"]);
+    // Not even the error can be told: its code is left.
+    let output = place.command(&["ps", "nowhere"]).stderr(full()).output();
+    assert_eq!(output.unwrap().status.code(), Some(1));
+}
+
+#[test]
 fn fresh_removes_only_a_run() {
     let place = Place::new();
     place.write("r.toml", &tiny(2));
@@ -358,9 +492,9 @@ const KILLED_STEPS: u64 = 100;
 
 /// A run of [`KILLED_STEPS`] steps with real engines, in the middle of which the process of a role is
 /// killed. It must come to its end by itself. Gives what it said after the kill, and its reports.
-fn killed(role: &str) -> (String, Vec<Value>) {
+fn killed(recipe: &str, role: &str) -> (String, Vec<Value>) {
     let place = Place::new();
-    place.write("r.toml", &tiny(KILLED_STEPS));
+    place.write("r.toml", recipe);
     let mut running = Running::start(&place, &["run", "r.toml"]);
     // It tells of every fifth step; checkpoints are made at every second.
     running.until("reinforced 10/100");
@@ -379,17 +513,9 @@ fn killed(role: &str) -> (String, Vec<Value>) {
     assert_eq!(count("refused as duplicates"), 0, "{table}");
     assert_eq!(count("ordered again after a loss"), 0, "{table}");
 
-    let metrics = place.path().join("runs/rl-sums/metrics.jsonl");
-    let metrics = fs::read_to_string(metrics).unwrap();
-    let reports: Vec<Value> = metrics
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(
-        reports.last().unwrap()["Finished"]["version"],
-        KILLED_STEPS,
-        "{metrics}"
-    );
+    let reports = place.reports();
+    let last = reports.last().unwrap();
+    assert_eq!(last["Finished"]["version"], KILLED_STEPS, "{last}");
     // A step that is made again has its own batch, and no other step has that.
     let mut batches = BTreeMap::new();
     for step in reports.iter().filter_map(|report| report.get("Step")) {
@@ -397,7 +523,7 @@ fn killed(role: &str) -> (String, Vec<Value>) {
         let batch = step["batch_checksum"].as_u64().unwrap();
         assert_eq!(*batches.entry(version).or_insert(batch), batch, "{version}");
     }
-    assert!(batches.keys().copied().eq(1..=KILLED_STEPS), "{metrics}");
+    assert!(batches.keys().copied().eq(1..=KILLED_STEPS));
     let distinct: BTreeSet<u64> = batches.into_values().collect();
     assert_eq!(distinct.len() as u64, KILLED_STEPS);
     (said, reports)
@@ -411,7 +537,7 @@ fn of<'a>(reports: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value
 /// SEMANTICS 38.
 #[test]
 fn a_run_goes_on_when_its_relay_is_killed() {
-    let (said, reports) = killed("relay");
+    let (said, reports) = killed(&tiny(KILLED_STEPS), "relay");
     assert!(said.contains("the relay is gone"), "{said}");
     assert_eq!(of(&reports, "Resumed").count(), 0, "the trainer went on");
     assert_eq!(of(&reports, "Step").count() as u64, KILLED_STEPS);
@@ -420,7 +546,7 @@ fn a_run_goes_on_when_its_relay_is_killed() {
 /// SEMANTICS 38.
 #[test]
 fn a_run_whose_trainer_is_killed_resumes_by_itself_from_its_last_checkpoint() {
-    let (said, reports) = killed("trainer");
+    let (said, reports) = killed(&tiny(KILLED_STEPS), "trainer");
     assert!(said.contains("goes on from its checkpoint"), "{said}");
     assert!(said.contains("(life 2)"), "{said}");
     assert_eq!(of(&reports, "Resumed").count(), 1);
@@ -432,6 +558,37 @@ fn a_run_whose_trainer_is_killed_resumes_by_itself_from_its_last_checkpoint() {
     assert!(told == Some(at) || told == Some(at - 2), "{at}, {told:?}");
     let next = of(after, "Step").next().unwrap();
     assert_eq!(next["version"], at + 1);
+}
+
+/// SEMANTICS 33, 38.
+#[test]
+fn a_run_whose_critic_is_killed_repeats_the_lost_steps_to_the_bit() {
+    // The critic has saved nothing since the reinforcement began.
+    let recipe = tiny(KILLED_STEPS).replacen("grpo", "ppo", 1).replacen(
+        "checkpoint_every = 2",
+        "checkpoint_every = 1000",
+        1,
+    );
+    let (said, reports) = killed(&recipe, "critic");
+    assert!(
+        said.contains("goes on from its checkpoint: supervised step 10, step 0"),
+        "{said}"
+    );
+    let made = |step: &Value| {
+        let mut made = step.as_object().unwrap().clone();
+        made.remove("seconds");
+        made
+    };
+    let mut first = BTreeMap::new();
+    let mut repeated = 0;
+    for step in of(&reports, "Step") {
+        assert!(step["critic_loss"].is_number(), "{step}");
+        if let Some(before) = first.insert(step["version"].as_u64().unwrap(), made(step)) {
+            assert_eq!(before, made(step));
+            repeated += 1;
+        }
+    }
+    assert!(repeated >= 10, "both went back: {repeated}");
 }
 
 #[test]

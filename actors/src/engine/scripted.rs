@@ -187,9 +187,11 @@ impl RolloutEngine for ScriptedRollout {
     }
 }
 
-/// Scores everything with 0.
-#[derive(Debug)]
-pub struct ScriptedScores;
+/// Scores everything with 0. What it has learnt is a counter, and so is its loss.
+#[derive(Debug, Default)]
+pub struct ScriptedScores {
+    learnt: Version,
+}
 
 impl ScoreEngine for ScriptedScores {
     fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
@@ -201,7 +203,8 @@ impl ScoreEngine for ScriptedScores {
     }
 
     fn learn(&mut self, _batch: &Batch, _returns: &[Vec<f32>]) -> Result<f64, Failure> {
-        Ok(0.0)
+        self.learnt += 1;
+        Ok(self.learnt as f64)
     }
 
     fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure> {
@@ -215,6 +218,7 @@ impl ScoreEngine for ScriptedScores {
         let Ok(text) = std::fs::read_to_string(folder.join("learnt")) else {
             return Ok(None);
         };
-        text.parse().map(Some).map_err(Failure::error)
+        self.learnt = text.parse().map_err(Failure::error)?;
+        Ok(Some(self.learnt))
     }
 }

@@ -293,7 +293,7 @@ impl Range {
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Whole(low, i64::MAX) => write!(f, "a whole number of at least {low}"),
+            Self::Whole(low, i64::MAX) => write!(f, "a whole number from {low} to 2^63-1"),
             Self::Whole(low, high) => write!(f, "a whole number from {low} to {high}"),
             Self::Number(low, high, Ends::Both) => write!(f, "a number from {low} to {high}"),
             Self::Number(low, high, Ends::Low) => {

@@ -1,4 +1,8 @@
 //! The critic: learns how much reward to expect from each token on.
+//!
+//! A critic that comes back from its checkpoint has forgotten what it had learnt since. It does not
+//! go on with that gap: the trainer fails by its refusal, goes back to their common checkpoint, and
+//! both repeat the same batches.
 
 use std::path::PathBuf;
 
@@ -79,6 +83,7 @@ impl Critic {
         values: Values,
         cx: &mut Context<Self>,
     ) -> Result<Packed<Vec<f32>>, Failure> {
+        self.follows(values.0.step)?;
         let batch = values.0.unpack().await?;
         let values = tokio::task::block_in_place(|| self.engine.score(&batch))?;
         Packed::pack(&cx.blobs(), &values)
@@ -87,6 +92,7 @@ impl Critic {
     #[handler(message = Learn)]
     async fn learn(&mut self, learn: Learn) -> Result<Option<f64>, Failure> {
         let step = learn.batch.step;
+        self.follows(step)?;
         if step <= self.learnt {
             tracing::info!(step, "this step is learnt already");
             return Ok(None);
@@ -100,5 +106,19 @@ impl Critic {
     #[handler(message = SaveCritic)]
     fn save(&mut self, _save: SaveCritic) -> Result<(), Failure> {
         tokio::task::block_in_place(|| self.engine.save(&self.checkpoint, self.learnt))
+    }
+}
+
+impl Critic {
+    /// Whether it has learnt all steps before this one.
+    fn follows(&self, step: Version) -> Result<(), Failure> {
+        if step <= self.learnt + 1 {
+            return Ok(());
+        }
+        Err(Failure::error(format!(
+            "the critic came back with what it knew at step {}, so step {step} must wait: the \
+             trainer goes back to their checkpoint",
+            self.learnt
+        )))
     }
 }

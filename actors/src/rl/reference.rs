@@ -51,7 +51,7 @@ impl Reference {
         let scores = tokio::task::block_in_place(|| {
             let engine = match &mut self.engine {
                 Some(engine) => engine,
-                none => none.insert(self.spec.reference()?),
+                none => none.insert(self.spec.reference().map_err(Failure::fatal)?),
             };
             engine.score(&batch)
         })?;

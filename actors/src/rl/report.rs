@@ -42,6 +42,8 @@ pub enum Report {
     },
     /// All steps are done.
     Finished(Progress),
+    /// The run was stopped in order, and can go on from here.
+    Halted(Progress),
 }
 
 /// One optimiser step.
@@ -148,3 +150,80 @@ impl Monitor {
 
 /// How long asks between the actors of a run may take: a training step on a slow machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// One report of each kind; a new kind must be told here, and so in the document.
+    fn all() -> Vec<Report> {
+        let progress = Progress::default();
+        let batch = Batch {
+            step: 1,
+            trajectories: vec![],
+            group_size: 1,
+        };
+        let stats = StepStats::default();
+        let step = StepReport::new(1, &batch, stats.clone(), Some(0.0), Clock::now());
+        let mut next = Some(Report::Warmup { step: 1, stats });
+        let mut all = vec![];
+        while let Some(report) = next {
+            next = match &report {
+                Report::Warmup { .. } => Some(Report::Step(step.clone())),
+                Report::Step(_) => Some(Report::Evaluated {
+                    version: 0,
+                    stats: EvalStats::default(),
+                }),
+                Report::Evaluated { .. } => Some(Report::Saved(progress)),
+                Report::Saved(_) => Some(Report::Resumed {
+                    incarnation: 1,
+                    progress,
+                }),
+                Report::Resumed { .. } => Some(Report::Finished(progress)),
+                Report::Finished(_) => Some(Report::Halted(progress)),
+                Report::Halted(_) => None,
+            };
+            all.push(report);
+        }
+        all
+    }
+
+    fn fields(value: &Value, before: &str, into: &mut BTreeSet<String>) {
+        for (name, value) in value.as_object().expect("a report has fields") {
+            let name = format!("{before}{name}");
+            if value.is_object() {
+                fields(value, &format!("{name}."), into);
+            } else {
+                into.insert(name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_document_tells_every_report_with_its_fields() {
+        let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut kind = String::new();
+        for line in include_str!("../../../docs/metrics.md").lines() {
+            let word = |text: &str| text.split('`').next().unwrap().to_owned();
+            if let Some(rest) = line.strip_prefix("## `") {
+                kind = word(rest);
+            } else if let Some(rest) = line.strip_prefix("| `") {
+                let fields = told.entry(kind.clone()).or_default();
+                assert!(fields.insert(word(rest)), "{kind}: twice: {line}");
+            }
+        }
+        let mut known = BTreeMap::new();
+        for report in all() {
+            let value = serde_json::to_value(&report).unwrap();
+            let (kind, value) = value.as_object().unwrap().iter().next().unwrap();
+            let mut names = BTreeSet::new();
+            fields(value, "", &mut names);
+            known.insert(kind.clone(), names);
+        }
+        assert_eq!(told, known);
+    }
+}

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use odeon::{ActorId, ProcessId, Ref, Restart, SpawnError, System};
+use odeon::{ActorId, Failure, ProcessId, Ref, Restart, SpawnError, System};
 use tokio::sync::mpsc;
 
 use super::critic::{Critic, CriticArgs};
@@ -21,8 +21,8 @@ use super::report::{Monitor, Report, open_desk};
 use super::reward::{Reward, RewardArgs};
 use super::rollout::{Rollout, RolloutArgs};
 use super::store::{SampleStore, StoreArgs};
-use super::trainer::{TrainPlan, Trainer, TrainerArgs};
-use crate::engine::EngineSpec;
+use super::trainer::{Halt, TrainPlan, Trainer, TrainerArgs, insist};
+use crate::engine::{EngineSpec, Progress};
 
 /// What a run is made from, with everything that a recipe leaves open decided.
 #[derive(Clone, Debug)]
@@ -152,6 +152,16 @@ impl Run {
             reference,
             system: system.clone(),
         })
+    }
+
+    /// Stops in order: the trainer ends its turn, saves and does no more. The last report is
+    /// [`Report::Halted`] then.
+    ///
+    /// # Errors
+    /// The trainer could not save, or does not come back.
+    pub fn halt(&self) -> impl Future<Output = Result<Progress, Failure>> + Send + use<> {
+        let trainer = self.trainer;
+        async move { insist(trainer, || Halt).await? }
     }
 
     /// The actors that have a process of their own, by role.

@@ -119,7 +119,12 @@ impl std::fmt::Debug for SampleStore {
 
 #[actor(name = "rl.SampleStore")]
 impl SampleStore {
-    async fn start(args: StoreArgs) -> Result<Self, Failure> {
+    async fn start(args: StoreArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        if cx.incarnation() > 1 {
+            // Rollouts and trainer would wait for what an empty book does not know of.
+            let what = "the sample store was lost, and with it the trajectories of this run";
+            return Err(Failure::error(what).fatal());
+        }
         let config = LedgerConfig {
             group_size: args.group_size,
             groups_per_batch: args.groups_per_batch,

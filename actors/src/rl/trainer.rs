@@ -4,6 +4,8 @@
 //! It drives itself: each turn ends with a message to itself or with a wait for the store's word. A
 //! trainer that died continues from its last checkpoint, and the store gives it the same batches
 //! again, so nothing is lost or counted twice.
+//!
+//! A trainer that is asked to halt saves first, so that a run that is stopped in order loses nothing.
 
 use std::path::PathBuf;
 
@@ -72,8 +74,16 @@ pub struct Turn;
 #[derive(Debug)]
 pub struct Republish;
 
+/// Save where you are and do no more: the run is stopped in order. Answers where that is.
+#[message(reply = Result<Progress, Failure>, name = "trainer.Halt")]
+#[derive(Debug)]
+pub struct Halt;
+
 /// Supervised steps between two looks into the mailbox.
 const WARMUP_STEPS_PER_TURN: u64 = 10;
+
+/// The most checkpoints among the supervised steps, which may be many and quick.
+const WARMUP_CHECKPOINTS_MAX: u64 = 20;
 
 /// Losses of a critic or reference during one question, after which it is the trainer that fails.
 const LOSSES_MAX: u32 = 3;
@@ -83,6 +93,10 @@ pub struct Trainer {
     engine: Box<dyn TrainEngine>,
     args: TrainerArgs,
     progress: Progress,
+    /// Where its newest checkpoint is.
+    saved: Option<Progress>,
+    /// Whether it was asked to do no more.
+    halted: bool,
     evaluated: Option<u64>,
     last: Option<Weights>,
     blobs: Blobs,
@@ -112,11 +126,14 @@ impl Trainer {
             engine,
             args,
             progress,
+            saved: restored,
+            halted: false,
             evaluated: None,
             last: None,
             blobs,
         };
-        if restored.is_some() {
+        // A life that begins anew is news as well.
+        if restored.is_some() || cx.incarnation() > 1 {
             let trained = Trained(progress.version);
             trainer
                 .args
@@ -155,6 +172,16 @@ impl Trainer {
         }
     }
 
+    #[handler(message = Halt)]
+    async fn halt(&mut self, _halt: Halt) -> Result<Progress, Failure> {
+        self.halted = true;
+        if self.saved != Some(self.progress) {
+            self.save().await?;
+        }
+        self.report(Report::Halted(self.progress)).await;
+        Ok(self.progress)
+    }
+
     #[handler(message = Republish)]
     async fn republish(&mut self, _republish: Republish) {
         if let Some(weights) = self.last.clone() {
@@ -166,6 +193,9 @@ impl Trainer {
 
     /// One turn. Whether another can follow at once.
     async fn advance(&mut self, me: Ref<Self>) -> Result<bool, Failure> {
+        if self.halted {
+            return Ok(false);
+        }
         if self.progress.warmup < self.args.plan.warmup {
             self.warm_up().await?;
             return Ok(true);
@@ -193,7 +223,8 @@ impl Trainer {
     }
 
     async fn warm_up(&mut self) -> Result<(), Failure> {
-        let until = (self.progress.warmup + WARMUP_STEPS_PER_TURN).min(self.args.plan.warmup);
+        let safe = self.args.plan.next_warmup_checkpoint(self.progress.warmup);
+        let until = (self.progress.warmup + WARMUP_STEPS_PER_TURN).min(safe);
         let mut last = None;
         while self.progress.warmup < until {
             let step = self.progress.warmup + 1;
@@ -203,7 +234,7 @@ impl Trainer {
         if let Some(stats) = last {
             self.report(Report::Warmup { step: until, stats }).await;
         }
-        if until == self.args.plan.warmup {
+        if until == safe {
             self.save().await?;
         }
         Ok(())
@@ -321,9 +352,10 @@ impl Trainer {
         let (folder, progress) = (self.args.plan.checkpoint.clone(), self.progress);
         // The critic first: it leaves out steps that it has learnt, and cannot make up for others.
         if let Some(critic) = self.args.critic {
-            insist(critic, || SaveCritic).await??;
+            insist(critic, || SaveCritic).await?.map_err(unsaved)?;
         }
-        tokio::task::block_in_place(|| self.engine.save(&folder, &progress))?;
+        tokio::task::block_in_place(|| self.engine.save(&folder, &progress)).map_err(unsaved)?;
+        self.saved = Some(progress);
         self.args
             .store
             .tell(Durable(progress.version))
@@ -356,9 +388,29 @@ impl Trainer {
     }
 }
 
+/// Another life would make the same steps and stand before the same full disk.
+fn unsaved(failure: Failure) -> Failure {
+    Failure::error("the checkpoint could not be saved")
+        .because(failure)
+        .fatal()
+}
+
+impl TrainPlan {
+    /// The next supervised step with a checkpoint after `done` of them: a multiple of
+    /// `checkpoint_every`, or of what makes [`WARMUP_CHECKPOINTS_MAX`] of them, and the last.
+    fn next_warmup_checkpoint(&self, done: u64) -> u64 {
+        let few = self.warmup.div_ceil(WARMUP_CHECKPOINTS_MAX);
+        let every = self.checkpoint_every.max(few);
+        ((done / every + 1) * every).min(self.warmup)
+    }
+}
+
 /// Asks an actor that may be lost on the way and comes back. What is asked must be harmless when it
 /// is done twice.
-async fn insist<A, M>(actor: Ref<A>, message: impl Fn() -> M) -> Result<M::Reply, Failure>
+pub(super) async fn insist<A, M>(
+    actor: Ref<A>,
+    message: impl Fn() -> M,
+) -> Result<M::Reply, Failure>
 where
     A: Handler<M>,
     M: Message,
@@ -425,5 +477,44 @@ fn normalise(advantages: &mut [Vec<f32>]) {
     let scale = 1.0 / (variance.sqrt() + 1e-6);
     for advantage in advantages.iter_mut().flatten() {
         *advantage = (*advantage - mean) * scale;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SEMANTICS 35.
+    #[test]
+    fn checkpoints_among_the_supervised_steps_are_few_and_the_last_step_has_one() {
+        for (warmup, checkpoint_every, few) in [
+            (20_000, 1, 20),
+            (15, 1, 15),
+            (80, 10, 8),
+            (85, 10, 9),
+            (1, 50, 1),
+        ] {
+            let plan = TrainPlan {
+                warmup,
+                steps: 1,
+                checkpoint_every,
+                checkpoint: PathBuf::new(),
+                eval_problems: 1,
+                eval_every: 0,
+                gamma: 1.0,
+                lambda: 1.0,
+            };
+            let next = |done: &u64| {
+                let next = plan.next_warmup_checkpoint(*done);
+                (next > *done).then_some(next)
+            };
+            let all: Vec<u64> = std::iter::successors(Some(0), next).skip(1).collect();
+            assert_eq!(all.last(), Some(&warmup));
+            assert_eq!(all.len(), few, "{all:?}");
+            // From wherever a run was stopped, the next one is one of these.
+            for done in 0..warmup {
+                assert!(all.contains(&plan.next_warmup_checkpoint(done)));
+            }
+        }
     }
 }

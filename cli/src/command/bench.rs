@@ -17,6 +17,5 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     } else {
         odeon_bench::table(&rows)
     };
-    print::line(text.trim_end());
-    Ok(())
+    Ok(print::line(text.trim_end())?)
 }

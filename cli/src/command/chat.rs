@@ -31,12 +31,15 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             }
         };
         let mut printed = String::new();
+        let mut shown = Ok(());
         let mut show = |text: &str| {
             let fresh = fresh(&printed, text);
-            print::part(fresh);
+            if shown.is_ok() {
+                shown = print::part(fresh);
+            }
             printed.push_str(fresh);
         };
-        let shown = |tokens: &[u32]| {
+        let showing = |tokens: &[u32]| {
             // What cannot be read yet is told at the end.
             if let Ok(text) = model.tokenizer.decode(tokens) {
                 show(readable(&text));
@@ -44,11 +47,11 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         };
         let tokens = model
             .sampler
-            .answer_showing(&prompt, shown)
+            .answer_showing(&prompt, showing)
             .map_err(|failure| anyhow!("{failure}"))?;
         let text = model.tokenizer.decode(&tokens)?;
         show(text.trim());
-        print::line("");
+        shown.and_then(|()| print::line(""))?;
         turns.push(Message::assistant(text));
     }
     Ok(())

@@ -12,6 +12,8 @@ use crate::args::EvalArgs;
 use crate::print;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
+    // A misspelt name shall not be asked for its task.
+    model::find(&args.model)?;
     let of_run = model::task_of_run(&args.model);
     let (spec, seed, response_max) = match (&args.task, of_run) {
         (Some(name), _) => (task(name)?, 0, RESPONSE_MAX),
@@ -56,14 +58,14 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
                 one_line(&problem.prompt),
                 one_line(&text),
                 problem.answer
-            ));
+            ))?;
         }
     }
     let percent = 100.0 * correct as f64 / count.max(1) as f64;
     print::line(format!(
         "{}: {correct} of {count} right ({percent:.1} %)",
         task.name()
-    ));
+    ))?;
     Ok(())
 }
 

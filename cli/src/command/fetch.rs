@@ -13,8 +13,7 @@ pub(crate) fn run(args: &FetchArgs) -> Result<()> {
             .iter()
             .map(|artefact| vec![artefact.name.to_owned(), artefact.file.to_owned()])
             .collect();
-        print::table(&["name", "file"], &rows);
-        return Ok(());
+        return Ok(print::table(&["name", "file"], &rows)?);
     };
     let artefact = fetch::Artefact::named(name).with_context(|| {
         let names: Vec<&str> = fetch::ARTEFACTS
@@ -31,6 +30,5 @@ pub(crate) fn run(args: &FetchArgs) -> Result<()> {
         ));
     }
     let path = fetch::fetch(&artefact, &models)?;
-    print::line(path.display());
-    Ok(())
+    Ok(print::line(path.display())?)
 }

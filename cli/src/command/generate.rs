@@ -20,7 +20,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         .answer(&prompts)
         .map_err(|failure| anyhow!("{failure}"))?;
     for (prompt, tokens) in args.prompts.iter().zip(&answers) {
-        print::line(format!("{prompt}{}", model.tokenizer.decode(tokens)?));
+        print::line(format!("{prompt}{}", model.tokenizer.decode(tokens)?))?;
     }
     Ok(())
 }

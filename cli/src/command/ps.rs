@@ -11,6 +11,5 @@ pub(crate) fn run(args: &PsArgs) -> Result<()> {
         .into_iter()
         .map(|process| vec![process.role, process.actor, process.pid.to_string()])
         .collect();
-    print::table(&["role", "actor", "pid"], &rows);
-    Ok(())
+    Ok(print::table(&["role", "actor", "pid"], &rows)?)
 }

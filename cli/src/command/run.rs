@@ -1,28 +1,31 @@
 //! `odeon run`: a recipe from start, or from its checkpoint, to its end.
 
 mod folder;
+mod line;
+mod metrics;
 mod progress;
 mod signals;
+mod tries;
 
-use std::fs::{self, File};
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use odeon::{Job, Supervision, System};
+use anyhow::{Result, anyhow, bail};
+use odeon::{Clock, Job, SpawnError, Supervision, System};
 use odeon_actors::recipe::{Recipe, Source};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
 use odeon_actors::rl::store::{Count, Counts};
 
-use self::folder::{METRICS, RunFolder};
+use self::folder::RunFolder;
+use self::metrics::Metrics;
 use self::progress::Display;
 use self::signals::Signals;
+use self::tries::Tries;
 use super::model;
 use super::processes::{DRIVER, Listing, Process};
 use crate::args::RunArgs;
-use crate::print;
+use crate::print::{self, Unshown};
 
 pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE};
 
@@ -45,7 +48,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             recipe.rl.groups,
             recipe.rl.group_size,
             recipe.processes.rollouts
-        ));
+        ))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !args.fresh
@@ -61,8 +64,9 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let folder = RunFolder::take(&source, &recipe, args.fresh)?;
-    // People kill the processes of a run to see it go on; a fault that no restart mends ends it.
-    let often = Supervision::one_for_one().budget(20, Duration::from_secs(60));
+    // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
+    // window is long, since every try of such a fault takes its time.
+    let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
     job.run_with(
         |builder| builder.supervision(often),
         async |system| follow(&system, plan, &recipe, folder).await,
@@ -79,33 +83,62 @@ async fn follow(
     let mut signals = Signals::listen()?;
     let starting = Box::pin(Run::start(system, plan));
     let run = tokio::select! {
-        run = starting => run.context("the run did not start")?,
-        code = signals.asked() => return Ok(stopped(code)),
+        run = starting => match run {
+            Ok(run) => run,
+            Err(error) => return Err(folder.failed(&why_not_started(system, error).await)),
+        },
+        code = signals.asked() => return Ok(stopped(code, &folder)),
     };
     let mut following = Following::new(system, run, recipe, folder)?;
+    let mut asked = None;
     let outcome = tokio::select! {
         outcome = following.follow() => outcome,
         code = signals.asked() => {
-            following.display.end();
-            return Ok(stopped(code));
+            asked = Some(code);
+            following.halt(&mut signals).await
         }
     };
-    if let Err(error) = outcome {
-        following.display.end();
-        bail!(
-            "the run in {} failed: {error:#}; {}",
-            following.folder.path.display(),
-            following.advice()
-        );
+    following.display.end();
+    match (outcome, asked) {
+        (Ok(End::Finished(counts)), _) => following.summarise(counts)?,
+        (Ok(End::Halted), Some(code)) => return Ok(stopped(code, &following.folder)),
+        (Ok(End::Halted), None) => bail!("the run was stopped by somebody else"),
+        (Err(error), _) => return Err(following.folder.failed(&error)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn stopped(code: u8) -> ExitCode {
-    print::say("stopped; run it again to continue");
+/// An actor that failed takes those with it that are still to start; its own failure tells more.
+async fn why_not_started(system: &System, error: SpawnError) -> anyhow::Error {
+    match Clock::timeout(ESCALATION, system.failed()).await {
+        Some(failure) => anyhow!("{failure}"),
+        None => anyhow::Error::new(error).context("it did not start"),
+    }
+}
+
+/// Says where a run that was stopped goes on.
+fn stopped(code: u8, folder: &RunFolder) -> ExitCode {
+    match folder.progress() {
+        Some((warmup, version)) => print::say(format!(
+            "stopped, with a checkpoint of supervised step {warmup}, step {version}; run it again \
+             to continue"
+        )),
+        None => print::say("stopped before its first checkpoint; running it again begins anew"),
+    }
     print::hush();
     ExitCode::from(code)
 }
+
+/// How following a run came to an end.
+enum End {
+    /// All steps are done; what its store has counted.
+    Finished(Counts),
+    /// It was stopped.
+    Halted,
+}
+
+/// How long the failure of one actor may take to become that of the run.
+const ESCALATION: Duration = Duration::from_secs(2);
 
 /// Listens to a run and writes down what it tells.
 struct Following {
@@ -113,29 +146,27 @@ struct Following {
     run: Run,
     folder: RunFolder,
     listing: Listing,
-    metrics: File,
+    metrics: Metrics,
     display: Display,
+    tries: Tries,
 }
 
 impl Following {
     fn new(system: &System, run: Run, recipe: &Recipe, folder: RunFolder) -> Result<Self> {
-        let path = folder.path.join(METRICS);
-        let metrics = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .with_context(|| format!("writing {}", path.display()))?;
+        let told = metrics::reports(&folder.path);
         Ok(Self {
             system: system.clone(),
             run,
             listing: Listing::new(&folder.path),
+            metrics: Metrics::open(&folder.path)?,
             folder,
-            metrics,
-            display: Display::new(recipe),
+            display: Display::new(recipe, &told),
+            tries: Tries::default(),
         })
     }
 
-    async fn follow(&mut self) -> Result<()> {
+    /// Up to its end.
+    async fn follow(&mut self) -> Result<End> {
         self.list_processes()?;
         let system = self.system.clone();
         let failed = system.failed();
@@ -148,10 +179,16 @@ impl Following {
                 failure = &mut failed => bail!("{failure}"),
                 report = self.run.reports.recv() => {
                     let Some(report) = report else { bail!("the run has lost its monitor") };
-                    self.write(&report)?;
+                    self.metrics.write(&report)?;
                     self.display.show(&report);
-                    if matches!(report, Report::Finished(_)) {
-                        break;
+                    match report {
+                        Report::Finished(_) => break,
+                        Report::Halted(_) => return Ok(End::Halted),
+                        Report::Resumed { progress, .. } if self.tries.begin(progress) => bail!(
+                            "the trainer was lost {} times and came to no further checkpoint",
+                            Tries::MAX
+                        ),
+                        _ => {}
                     }
                 }
                 _ = looking.tick() => self.list_processes()?,
@@ -159,16 +196,25 @@ impl Following {
         }
         self.display.end();
         let counts = self.run.store.ask(Count).await.unwrap_or_default();
-        self.summarise(counts);
-        Ok(())
+        Ok(End::Finished(counts))
     }
 
-    fn write(&mut self, report: &Report) -> Result<()> {
-        let mut line = serde_json::to_string(report)?;
-        line.push('\n');
-        self.metrics
-            .write_all(line.as_bytes())
-            .context("writing the metrics")
+    /// Has the run stop in order, so that nothing is lost. A second signal does not wait for that.
+    async fn halt(&mut self, signals: &mut Signals) -> Result<End> {
+        print::say("stopping after the step under way, with a checkpoint; once more stops at once");
+        let halting = self.run.halt();
+        let failing = async {
+            match halting.await {
+                // The last report comes behind those of the steps before.
+                Ok(_) => std::future::pending().await,
+                Err(failure) => failure,
+            }
+        };
+        tokio::select! {
+            end = self.follow() => end,
+            failure = failing => bail!("{failure}"),
+            _ = signals.asked() => Ok(End::Halted),
+        }
     }
 
     fn list_processes(&mut self) -> Result<()> {
@@ -183,20 +229,12 @@ impl Following {
         self.listing.write(processes)
     }
 
-    /// What to do about a failed run.
-    fn advice(&self) -> &'static str {
-        if self.folder.has_checkpoint() {
-            "running it again goes on from its checkpoint"
-        } else {
-            "it has no checkpoint yet, so running it again begins anew"
-        }
-    }
-
-    fn summarise(&self, counts: Counts) {
-        self.display.table(counts);
+    fn summarise(&self, counts: Counts) -> Result<(), Unshown> {
+        let shown = self.display.table(counts);
         print::say(format!(
             "checkpoint, metrics and recipe: {0}\ntry: odeon eval {0}, odeon generate {0} \"...\"",
             self.folder.path.display()
         ));
+        shown
     }
 }

@@ -74,9 +74,9 @@ pub(super) fn write_model(
 /// Has a file, or a folder with all in it, survive a loss of power.
 pub(super) fn sync(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
-        let entries = fs::read_dir(path).map_err(Failure::error)?;
-        for entry in entries {
-            sync(&entry.map_err(Failure::error)?.path())?;
+        let unread = |error| Failure::error(format!("reading {}: {error}", path.display()));
+        for entry in fs::read_dir(path).map_err(unread)? {
+            sync(&entry.map_err(unread)?.path())?;
         }
     }
     sync_one(path)

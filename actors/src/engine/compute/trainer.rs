@@ -69,10 +69,14 @@ impl Trainer {
         }
         // Under its name only when it is whole: a crash leaves nothing that is taken for it.
         let fresh = self.spec.base.with_extension("new");
+        let failed = |error| Failure::error(format!("writing {}: {error}", fresh.display()));
+        if fresh.exists() {
+            std::fs::remove_dir_all(&fresh).map_err(failed)?;
+        }
         let tokenizer = Some(&self.spec.tokenizer);
         checkpoint::write_model(&fresh, self.optimizer.model(), self.spec.context, tokenizer)?;
         checkpoint::sync(&fresh)?;
-        std::fs::rename(&fresh, &self.spec.base).map_err(Failure::error)
+        std::fs::rename(&fresh, &self.spec.base).map_err(failed)
     }
 
     fn pass(&mut self, batch: &Batch, signals: &Signals) -> Result<(f64, PolicyMetrics), Failure> {
@@ -241,7 +245,7 @@ impl TrainEngine for Trainer {
     }
 
     fn save(&mut self, folder: &Path, progress: &Progress) -> Result<(), Failure> {
-        if progress.version == 0 {
+        if progress.version == 0 && progress.warmup >= self.spec.warmup_steps {
             self.save_base()?;
         }
         let tokenizer = Some(&self.spec.tokenizer);

@@ -4,18 +4,16 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use odeon_actors::recipe::{Recipe, RecipeError, Source};
 use odeon_actors::rl::report::Report;
-use rustix::fs::{Access, access};
 use serde_json::Value;
 
+use super::metrics::{METRICS, reports};
 use crate::command::processes::{self, replace};
 
 /// The recipe as it was run, in the run's folder.
 pub(crate) const RECIPE: &str = "recipe.toml";
-/// A line for each report.
-pub(super) const METRICS: &str = "metrics.jsonl";
 /// Where the trainer saves.
 pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// The policy before the reinforcement.
@@ -48,9 +46,20 @@ impl RunFolder {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Whether there is something to go on from.
-    pub(super) fn has_checkpoint(&self) -> bool {
-        progress(&self.path).is_some()
+    /// Why the run in it failed, and what to do about that.
+    pub(super) fn failed(&self, error: &anyhow::Error) -> anyhow::Error {
+        let advice = if self.progress().is_some() {
+            "once that is mended, running it again goes on from its checkpoint"
+        } else {
+            "it has no checkpoint yet, so running it again, once that is mended, begins anew"
+        };
+        let place = self.path.display();
+        anyhow!("the run in {place} failed: {error:#}; {advice}")
+    }
+
+    /// Where the run goes on: supervised and reinforced steps of its checkpoint.
+    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+        progress(&self.path)
     }
 }
 
@@ -70,7 +79,10 @@ pub(super) fn check_writable(source: &Source, recipe: &Recipe) -> Result<(), Rec
         let what = format!("{} is no folder, so no run fits into it", nearest.display());
         return wrong(what);
     }
-    if let Err(error) = access(nearest, Access::WRITE_OK | Access::EXEC_OK) {
+    // Some folders take none whatever their permissions say. What is made to see that is gone at
+    // once.
+    let probe = nearest.join(format!(".odeon-check-{}", std::process::id()));
+    if let Err(error) = fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)) {
         return wrong(format!("{} cannot be written: {error}", nearest.display()));
     }
     Ok(())
@@ -112,9 +124,7 @@ pub(super) fn check_same(source: &Source, recipe: &Recipe) -> Result<()> {
 pub(super) fn finished(recipe: &Recipe) -> Option<u64> {
     let folder = recipe.folder();
     let (warmup, version) = progress(&folder)?;
-    let metrics = fs::read_to_string(folder.join(METRICS)).ok()?;
-    let last = serde_json::from_str(metrics.lines().next_back()?).ok()?;
-    let told = matches!(last, Report::Finished(_));
+    let told = matches!(reports(&folder).last(), Some(Report::Finished(_)));
     let steps = warmup >= recipe.warmup.steps && version >= recipe.rl.steps;
     (told && steps).then_some(version)
 }

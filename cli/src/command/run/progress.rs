@@ -4,43 +4,70 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use odeon::{Clock, Timestamp};
-use odeon_actors::engine::EvalStats;
+use odeon_actors::engine::{EvalStats, Progress};
 use odeon_actors::recipe::Recipe;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::store::Counts;
 
-use crate::print;
+use super::line;
+use crate::print::{self, Unshown};
 
 /// Steps whose mean a line shows.
 const WINDOW: usize = 10;
 
-/// The message takes what room is left, so that the bar stays on one line of any terminal.
-const BAR: &str = "{prefix} {pos}/{len} {bar:8} {eta} {wide_msg}";
+/// The bar takes what room the words leave.
+const BAR: &str = "{msg} {wide_bar}";
+
+/// Supervised steps or those of the reinforcement.
+struct Phase {
+    name: &'static str,
+    of: u64,
+    /// Where this process began with it or went back to, and when: what was done before must not
+    /// count into its speed.
+    from: u64,
+    begun: Timestamp,
+    /// Where it is, and what else its last line told.
+    at: u64,
+    parts: Vec<String>,
+}
 
 /// See the module.
 pub(super) struct Display {
     terminal: bool,
     warmup_steps: u64,
     steps: u64,
+    phase: Option<Phase>,
     bar: Option<ProgressBar>,
     begun: Timestamp,
     reinforcing: Option<Timestamp>,
     reports: Vec<StepReport>,
-    evaluations: Vec<(u64, EvalStats)>,
+    /// The first of the run and the last.
+    evaluations: Option<(EvalStats, EvalStats)>,
+    /// Where this process went on with a run that was begun before.
+    since: Option<Progress>,
     resumed: u32,
 }
 
 impl Display {
-    pub(super) fn new(recipe: &Recipe) -> Self {
+    /// For a run that has told so much before.
+    pub(super) fn new(recipe: &Recipe, told: &[Report]) -> Self {
+        let evaluation = |report: &Report| match report {
+            Report::Evaluated { stats, .. } => Some(*stats),
+            _ => None,
+        };
+        let first = told.iter().find_map(evaluation);
+        let last = told.iter().rev().find_map(evaluation);
         Self {
             terminal: std::io::stderr().is_terminal(),
             warmup_steps: recipe.warmup.steps,
             steps: recipe.rl.steps,
+            phase: None,
             bar: None,
             begun: Clock::now(),
             reinforcing: None,
             reports: vec![],
-            evaluations: vec![],
+            evaluations: first.zip(last),
+            since: None,
             resumed: 0,
         }
     }
@@ -48,17 +75,18 @@ impl Display {
     pub(super) fn show(&mut self, report: &Report) {
         match report {
             Report::Warmup { step, stats } => {
-                let text = format!("loss {:.3}", stats.loss);
-                self.advance("supervised", *step, self.warmup_steps, &text);
+                let parts = vec![format!("loss {:.3}", stats.loss)];
+                self.advance("supervised", *step, self.warmup_steps, parts);
             }
             Report::Step(step) => {
                 self.reinforcing.get_or_insert_with(Clock::now);
                 self.reports.push(step.clone());
-                let text = self.step_text();
-                self.advance("reinforced", step.version, self.steps, &text);
+                let parts = self.step_parts();
+                self.advance("reinforced", step.version, self.steps, parts);
             }
             Report::Evaluated { version, stats } => {
-                self.evaluations.push((*version, *stats));
+                let first = self.evaluations.map_or(*stats, |(first, _)| first);
+                self.evaluations = Some((first, *stats));
                 print::say(format!(
                     "step {version}: {} of {} held-out problems right ({:.1} %)",
                     stats.correct,
@@ -70,58 +98,81 @@ impl Display {
                 incarnation,
                 progress,
             } => {
-                self.resumed += u32::from(*incarnation > 1);
-                print::say(format!(
-                    "the trainer goes on from its checkpoint: supervised step {}, step {} (life {incarnation})",
-                    progress.warmup, progress.version
-                ));
+                if *incarnation == 1 {
+                    self.since = Some(*progress);
+                } else {
+                    self.resumed += 1;
+                }
+                let place = if *progress == Progress::default() {
+                    "begins anew".to_owned()
+                } else {
+                    format!(
+                        "goes on from its checkpoint: supervised step {}, step {}",
+                        progress.warmup, progress.version
+                    )
+                };
+                print::say(format!("the trainer {place} (life {incarnation})"));
             }
-            Report::Saved(_) | Report::Finished(_) => {}
+            Report::Saved(_) | Report::Finished(_) | Report::Halted(_) => {}
         }
     }
 
-    fn advance(&mut self, name: &str, at: u64, of: u64, text: &str) {
+    fn advance(&mut self, name: &'static str, at: u64, of: u64, mut parts: Vec<String>) {
+        if self.phase.as_ref().is_some_and(|phase| phase.name != name) {
+            self.end();
+        }
+        let now = Clock::now();
+        let (from, begun) = match &self.phase {
+            Some(phase) if phase.at < at => (phase.from, phase.begun),
+            _ => (at, now),
+        };
+        parts.insert(0, format!("{name} {at}/{of}"));
+        parts.extend(line::left(
+            at - from,
+            of.saturating_sub(at),
+            now.since(begun),
+        ));
+        let phase = self.phase.insert(Phase {
+            name,
+            of,
+            from,
+            begun,
+            at,
+            parts,
+        });
         if !self.terminal {
             if at == of || at.is_multiple_of((of / 20).max(1)) {
-                print::say(format!("{name} {at}/{of}  {text}"));
+                print::say(phase.parts.join("  "));
             }
             return;
         }
-        if self.bar.as_ref().is_some_and(|bar| bar.prefix() != name) {
-            self.end();
-        }
-        let bar = match &self.bar {
-            Some(bar) => bar,
-            None => {
-                let bar = print::BARS.add(ProgressBar::new(of).with_prefix(name.to_owned()));
-                if let Ok(style) = ProgressStyle::with_template(BAR) {
-                    bar.set_style(style);
-                }
-                // What was done before this run must not count into its speed.
-                bar.set_position(at);
-                bar.reset_eta();
-                self.bar.insert(bar)
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = print::BARS.add(ProgressBar::new(phase.of));
+            if let Ok(style) = ProgressStyle::with_template(BAR) {
+                bar.set_style(style);
             }
-        };
+            bar
+        });
+        let text = line::fit(&phase.parts, print::columns());
         bar.set_position(at);
-        bar.set_message(text.to_owned());
+        bar.set_message(text);
     }
 
-    /// Means over the last steps.
-    fn step_text(&self) -> String {
+    /// Means over the last steps, what matters most first.
+    fn step_parts(&self) -> Vec<String> {
         let last = &self.reports[self.reports.len().saturating_sub(WINDOW)..];
         let count = last.len().max(1) as f64;
         let mean = |of: fn(&StepReport) -> f64| last.iter().map(of).sum::<f64>() / count;
-        let speed = match self.tokens_per_second() {
-            Some(speed) => format!("  {speed:.0} tokens/s"),
-            None => String::new(),
-        };
-        format!(
-            "reward {:.3}  right {:.1} %  stale {:.2}{speed}",
-            mean(|step| step.reward),
-            100.0 * mean(|step| step.accuracy),
-            mean(|step| step.staleness_mean),
-        )
+        let mut parts = vec![
+            format!("reward {:.3}", mean(|step| step.reward)),
+            format!("right {:.0} %", 100.0 * mean(|step| step.accuracy)),
+            format!("stale {:.1}", mean(|step| step.staleness_mean)),
+        ];
+        parts.extend(
+            self.tokens_per_second()
+                .map(|speed| format!("{speed:.0} tok/s")),
+        );
+        parts
     }
 
     /// `None` until there are two reports to measure between.
@@ -139,19 +190,22 @@ impl Display {
 
     /// Leaves a line in place of the bar, with where it has come to.
     pub(super) fn end(&mut self) {
+        let phase = self.phase.take();
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
-            let (name, at, of) = (bar.prefix(), bar.position(), bar.length().unwrap_or(0));
-            print::say(format!("{name} {at}/{of}  {}", bar.message()));
+            print::say(phase.map_or_else(String::new, |phase| phase.parts.join("  ")));
         }
     }
 
-    pub(super) fn table(&self, counts: Counts) {
+    pub(super) fn table(&self, counts: Counts) -> Result<(), Unshown> {
         let percent = |accuracy: f64| format!("{:.1} %", 100.0 * accuracy);
+        let since = match self.since {
+            None => String::new(),
+            Some(Progress { warmup, version: 0 }) => format!(", since supervised step {warmup}"),
+            Some(Progress { version, .. }) => format!(", since step {version}"),
+        };
         let mut rows = vec![];
-        if let (Some((_, first)), Some((_, last))) =
-            (self.evaluations.first(), self.evaluations.last())
-        {
+        if let Some((first, last)) = self.evaluations {
             rows.push(vec![
                 "held-out right, before".to_owned(),
                 percent(first.accuracy()),
@@ -179,7 +233,7 @@ impl Display {
             .unwrap_or(0);
         if count > 0 {
             rows.push(vec![
-                format!("reward, first {steps}"),
+                format!("reward, first {steps}{since}"),
                 window(&self.reports[..shown]),
             ]);
             rows.push(vec![
@@ -187,28 +241,34 @@ impl Display {
                 window(&self.reports[count - shown..]),
             ]);
             rows.push(vec![
-                "largest staleness, steps".to_owned(),
+                format!("largest staleness, steps{since}"),
                 stale.to_string(),
             ]);
         }
         if let Some(speed) = self.tokens_per_second() {
-            rows.push(vec!["response tokens/s".to_owned(), format!("{speed:.0}")]);
+            rows.push(vec![
+                format!("response tokens/s{since}"),
+                format!("{speed:.0}"),
+            ]);
         }
-        rows.push(vec!["trajectories".to_owned(), counts.accepted.to_string()]);
         rows.push(vec![
-            "ordered again after a loss".to_owned(),
+            format!("trajectories{since}"),
+            counts.accepted.to_string(),
+        ]);
+        rows.push(vec![
+            format!("ordered again after a loss{since}"),
             counts.reordered.to_string(),
         ]);
         rows.push(vec![
-            "refused as duplicates".to_owned(),
+            format!("refused as duplicates{since}"),
             counts.duplicates.to_string(),
         ]);
         rows.push(vec![
-            "trainer lives lost".to_owned(),
+            format!("trainer lives lost{since}"),
             self.resumed.to_string(),
         ]);
         let seconds = Clock::now().since(self.begun).as_secs_f64();
-        rows.push(vec!["seconds".to_owned(), format!("{seconds:.0}")]);
-        print::table(&["", "value"], &rows);
+        rows.push(vec![format!("seconds{since}"), format!("{seconds:.0}")]);
+        print::table(&["", "value"], &rows)
     }
 }

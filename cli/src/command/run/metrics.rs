@@ -1,0 +1,88 @@
+//! The reports of a run, a line for each, over all the times that it was started: `docs/metrics.md`.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use odeon::Clock;
+use odeon_actors::rl::report::Report;
+use serde::{Deserialize, Serialize};
+
+/// A line.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    /// When it was written, in seconds since 1970 (UTC). The first runs wrote none.
+    #[serde(default)]
+    time: f64,
+    #[serde(flatten)]
+    report: Report,
+}
+
+/// The file that reports are added to.
+#[derive(Debug)]
+pub(super) struct Metrics(File);
+
+impl Metrics {
+    /// Goes on behind what is there.
+    pub(super) fn open(folder: &Path) -> Result<Self> {
+        let path = folder.join(METRICS);
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.with_context(|| format!("writing {}", path.display()))?;
+        Ok(Self(file))
+    }
+
+    pub(super) fn write(&mut self, report: &Report) -> Result<()> {
+        let line = Line {
+            time: Clock::unix_time().as_millis() as f64 / 1e3,
+            report: report.clone(),
+        };
+        let mut line = serde_json::to_string(&line)?;
+        line.push('\n');
+        self.0
+            .write_all(line.as_bytes())
+            .context("writing the metrics")
+    }
+}
+
+/// What a run has told so far, in order. A line that a crash cut off is left out.
+pub(super) fn reports(folder: &Path) -> Vec<Report> {
+    let text = std::fs::read_to_string(folder.join(METRICS)).unwrap_or_default();
+    let report = |line: &str| serde_json::from_str(line).ok();
+    text.lines()
+        .filter_map(report)
+        .map(|line: Line| line.report)
+        .collect()
+}
+
+/// Its name in the run's folder.
+pub(super) const METRICS: &str = "metrics.jsonl";
+
+#[cfg(test)]
+mod tests {
+    use odeon_actors::engine::{EvalStats, Progress};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_a_crash_cut_off_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(reports(folder.path()), []);
+        let stats = EvalStats {
+            problems: 3,
+            correct: 2,
+        };
+        let told = [
+            Report::Evaluated { version: 0, stats },
+            Report::Finished(Progress::default()),
+        ];
+        for report in &told {
+            Metrics::open(folder.path()).unwrap().write(report).unwrap();
+        }
+        let path = folder.path().join(METRICS);
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        text += "{\"time\":1.5,\"Step\":{\"ver";
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(reports(folder.path()), told);
+    }
+}
