@@ -112,7 +112,7 @@ fn tiny(steps: u64) -> String {
         ("layers = 3", "layers = 1"),
         ("steps = 80", "steps = 10"),
         ("batch = 64", "batch = 8"),
-        ("steps = 200", steps.as_str()),
+        ("steps = 240", steps.as_str()),
         ("groups = 64", "groups = 4"),
         ("group_size = 16", "group_size = 4"),
         ("checkpoint_every = 10", "checkpoint_every = 2"),
