@@ -329,11 +329,12 @@ impl Cell {
     pub(crate) fn take_end(&self) -> Option<Reason> {
         let present = self.incarnation();
         let mut orders = self.control.lock();
-        let ends = |order: &Control| matches!(order, Control::End { incarnation, .. } if *incarnation == present);
-        let order = orders
-            .iter()
-            .position(ends)
-            .and_then(|at| orders.remove(at));
+        let ends = |order: &Control| match order {
+            Control::End { incarnation, .. } => *incarnation == present,
+            Control::Halt { .. } | Control::Start(_) => false,
+        };
+        let at = orders.iter().position(ends);
+        let order = at.and_then(|at| orders.remove(at));
         self.orders.store(orders.len(), Ordering::Release);
         match order {
             Some(Control::End { reason, .. }) => Some(reason),

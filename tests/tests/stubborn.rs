@@ -10,7 +10,10 @@ use odeon::{
 };
 use tokio::sync::{Notify, Semaphore};
 
-/// Fails when told to.
+/// Every start of a slow actor but its first passes the gate.
+static GATE: Semaphore = Semaphore::const_new(0);
+
+/// Fails when told to, and may start slowly after its first life.
 struct Fragile;
 
 #[odeon::message]
@@ -21,31 +24,8 @@ struct Life;
 
 #[odeon::actor(name = "stubborn.Fragile")]
 impl Fragile {
-    fn start(_args: ()) -> Self {
-        Self
-    }
-
-    #[handler(message = Boom)]
-    fn boom(&mut self, _: Boom) {
-        panic!("boom");
-    }
-
-    #[handler(message = Life)]
-    fn life(&mut self, _: Life, cx: &mut Context<Self>) -> (Incarnation, u32) {
-        (cx.incarnation(), std::process::id())
-    }
-}
-
-/// Every start but the first passes the gate.
-static GATE: Semaphore = Semaphore::const_new(0);
-
-/// Starts slowly after its first life.
-struct Late;
-
-#[odeon::actor(name = "stubborn.Late")]
-impl Late {
-    async fn start(_args: (), cx: &mut Context<Self>) -> Result<Self, Failure> {
-        if cx.incarnation() > 1 {
+    async fn start(slow: bool, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        if slow && cx.incarnation() > 1 {
             GATE.acquire().await.map_err(Failure::error)?.forget();
         }
         Ok(Self)
@@ -138,7 +118,7 @@ impl Busy {
     }
 
     async fn start(test: usize, cx: &mut Context<Self>) -> Result<Self, Failure> {
-        let child = cx.spawn::<Fragile>(()).restart(Restart::Permanent);
+        let child = cx.spawn::<Fragile>(false).restart(Restart::Permanent);
         let child = child.await.map_err(Failure::error)?;
         Ok(Self { test, child })
     }
@@ -172,7 +152,7 @@ impl Needy {
 }
 
 fn job() -> odeon::Job {
-    odeon::job![Fragile, Late, Blocker, Endless, Busy, Needy]
+    odeon::job![Fragile, Blocker, Endless, Busy, Needy]
 }
 
 #[test]
@@ -199,7 +179,7 @@ async fn system(supervision: Supervision) -> System {
 }
 
 async fn fragile(system: &System) -> Ref<Fragile> {
-    let spawn = system.spawn::<Fragile>(()).restart(Restart::Permanent);
+    let spawn = system.spawn::<Fragile>(false).restart(Restart::Permanent);
     spawn.await.unwrap()
 }
 
@@ -214,7 +194,7 @@ fn hold(test: usize) -> Sender<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_start_holds_up_no_sibling() {
     let system = system(Supervision::one_for_one()).await;
-    let late = system.spawn::<Late>(()).restart(Restart::Permanent);
+    let late = system.spawn::<Fragile>(true).restart(Restart::Permanent);
     let (late, sibling) = (late.await.unwrap(), fragile(&system).await);
     late.ask(Boom).await.unwrap_err();
     let waiting = tokio::spawn(async move { late.ask(Life).await });
@@ -309,7 +289,7 @@ async fn two_that_are_lost_at_once_come_back_though_one_needs_the_other() {
         .budget(100, Duration::from_secs(60))
         .backoff(Duration::from_millis(1), Duration::from_millis(10));
     let system = system(generous).await;
-    let needed = system.spawn::<Fragile>(()).restart(Restart::Permanent);
+    let needed = system.spawn::<Fragile>(false).restart(Restart::Permanent);
     let needed = needed.isolated().await.unwrap();
     let needy = system.spawn::<Needy>(needed).restart(Restart::Permanent);
     let needy = needy.isolated().await.unwrap();
@@ -333,11 +313,11 @@ async fn two_that_are_lost_at_once_come_back_though_one_needs_the_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_before_the_start_leaves_the_neighbours_alone() {
     let system = system(Supervision::one_for_one()).await;
-    let first = system.spawn::<Fragile>(()).in_worker("shared");
+    let first = system.spawn::<Fragile>(false).in_worker("shared");
     let first = first.await.unwrap();
     let before = first.ask(Life).await.unwrap();
     for _ in 0..20 {
-        let second = system.spawn::<Fragile>(()).in_worker("shared");
+        let second = system.spawn::<Fragile>(false).in_worker("shared");
         second.await.unwrap().stop().await.unwrap();
     }
     assert_eq!(first.ask(Life).await, Ok(before));
