@@ -215,13 +215,11 @@ async fn a_killed_critic_learns_what_it_had_lost_from_the_same_batches() {
 
 /// SEMANTICS 33.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_critic_learns_a_repeated_step_once() {
+async fn a_critic_goes_back_with_a_killed_trainer() {
     let steps = run(2, true, 6, Some("trainer")).await;
     check(&steps, 2);
-    for step in 1..=STEPS {
-        let learnt = steps
-            .iter()
-            .filter(|s| s.version == step && s.critic_loss.is_some());
-        assert!(learnt.count() <= 1, "step {step} was learnt twice");
+    assert!(steps.len() as u64 > STEPS, "both went back");
+    for step in &steps {
+        assert_eq!(step.critic_loss, Some(step.version as f64), "{step:?}");
     }
 }

@@ -1,8 +1,9 @@
 //! The critic: learns how much reward to expect from each token on.
 //!
-//! A critic that comes back from its checkpoint has forgotten what it had learnt since. It does not
-//! go on with that gap: the trainer fails by its refusal, goes back to their common checkpoint, and
-//! both repeat the same batches.
+//! Trainer and critic repeat lost steps together, from their common checkpoint and with the same
+//! batches. A critic that came back has forgotten steps: the trainer fails by its refusal and goes
+//! back. A trainer that went back asks for the values of a step that the critic has learnt, and the
+//! critic goes back as well.
 
 use std::path::PathBuf;
 
@@ -29,7 +30,7 @@ pub struct CriticArgs {
 pub struct Values(pub PackedBatch);
 
 /// Learn these returns, one for each response token. Answers the loss; `None` for a step that it has
-/// learnt already, since a trainer that went back to its checkpoint repeats steps.
+/// learnt already, as after a checkpoint that the critic has written and the trainer has not.
 #[message(reply = Result<Option<f64>, Failure>, name = "critic.Learn")]
 #[derive(Debug)]
 pub struct Learn {
@@ -46,8 +47,8 @@ pub struct SaveCritic;
 
 /// See the module.
 pub struct Critic {
+    args: CriticArgs,
     engine: Box<dyn ScoreEngine>,
-    checkpoint: PathBuf,
     /// The last step that it has learnt.
     learnt: Version,
 }
@@ -55,7 +56,7 @@ pub struct Critic {
 impl std::fmt::Debug for Critic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Critic")
-            .field("checkpoint", &self.checkpoint)
+            .field("checkpoint", &self.args.checkpoint)
             .field("learnt", &self.learnt)
             .finish_non_exhaustive()
     }
@@ -67,13 +68,13 @@ impl Critic {
         let (engine, learnt) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.critic()?;
             let learnt = engine.restore(&args.checkpoint)?;
-            Ok((engine, learnt))
+            Ok((engine, learnt.unwrap_or(0)))
         })
         .map_err(Failure::fatal)?;
         Ok(Self {
+            args,
             engine,
-            checkpoint: args.checkpoint,
-            learnt: learnt.unwrap_or(0),
+            learnt,
         })
     }
 
@@ -83,7 +84,12 @@ impl Critic {
         values: Values,
         cx: &mut Context<Self>,
     ) -> Result<Packed<Vec<f32>>, Failure> {
-        self.follows(values.0.step)?;
+        let step = values.0.step;
+        if step <= self.learnt {
+            tracing::info!(step, "going back with the trainer");
+            self.go_back().await?;
+        }
+        self.follows(step)?;
         let batch = values.0.unpack().await?;
         let values = tokio::task::block_in_place(|| self.engine.score(&batch))?;
         Packed::pack(&cx.blobs(), &values)
@@ -105,20 +111,30 @@ impl Critic {
 
     #[handler(message = SaveCritic)]
     fn save(&mut self, _save: SaveCritic) -> Result<(), Failure> {
-        tokio::task::block_in_place(|| self.engine.save(&self.checkpoint, self.learnt))
+        tokio::task::block_in_place(|| self.engine.save(&self.args.checkpoint, self.learnt))
     }
 }
 
 impl Critic {
+    /// Forgets what it has learnt since its checkpoint.
+    async fn go_back(&mut self) -> Result<(), Failure> {
+        match tokio::task::block_in_place(|| self.engine.restore(&self.args.checkpoint))? {
+            Some(learnt) => self.learnt = learnt,
+            None => *self = Self::start(self.args.clone()).await?,
+        }
+        Ok(())
+    }
+
     /// Whether it has learnt all steps before this one.
     fn follows(&self, step: Version) -> Result<(), Failure> {
         if step <= self.learnt + 1 {
             return Ok(());
         }
         Err(Failure::error(format!(
-            "the critic came back with what it knew at step {}, so step {step} must wait: the \
+            "the critic came back with what it knew at step {} ({}), so step {step} must wait: the \
              trainer goes back to their checkpoint",
-            self.learnt
+            self.learnt,
+            self.args.checkpoint.display()
         )))
     }
 }
