@@ -218,7 +218,8 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
                 path.display()
             );
         }
-        return Ok(path);
+        // It is there, so this only checks its hash.
+        return Ok(fetch::fetch(&artefact, &models())?);
     }
     let path = Path::new(name);
     let checkpoint = path.join(CHECKPOINT);
