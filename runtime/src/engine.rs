@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::blob::{Share, Store};
 use crate::cell::{Cell, Phase};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::current;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
@@ -109,11 +109,18 @@ pub(crate) enum Whereabouts {
     /// Into a mailbox of this process.
     Here(Arc<Cell>),
     /// Over a link, or to wait until the actor is placed again.
-    There,
+    There(Option<Hop>),
     /// Nowhere any more.
     Dead(Down),
     /// No link leads to its home.
     Unreachable,
+}
+
+/// The first step to an actor of another process.
+pub(crate) struct Hop {
+    pub(crate) link: Arc<Link>,
+    /// The process that hosts the actor, where its home says so; else 0.
+    at: ProcessId,
 }
 
 impl fmt::Debug for Engine {
@@ -124,6 +131,9 @@ impl fmt::Debug for Engine {
             .finish_non_exhaustive()
     }
 }
+
+/// How many sweeps an engine leaves out while nobody waits for an answer.
+const IDLE_INTERVALS: u32 = 100;
 
 /// What an engine is made from.
 pub(crate) struct EngineConfig {
@@ -193,8 +203,12 @@ impl Engine {
     }
 
     async fn sweep_loop(self: Arc<Self>) {
+        let interval = self.limits.sweep_interval;
         while !self.is_closing() {
-            Clock::sleep(self.limits.sweep_interval).await;
+            // Deadlines pass only while somebody waits; the rest is not urgent.
+            let stirred = self.pending.stirred();
+            let _ = Clock::timeout(interval * IDLE_INTERVALS, stirred).await;
+            Clock::sleep(interval).await;
             self.blobs.sweep(Clock::now());
             self.credits.sweep();
             for (key, waiting) in self.pending.sweep(Clock::now()) {
@@ -235,6 +249,7 @@ impl Engine {
         }
         self.requests.clear();
         self.blobs.close();
+        self.pending.stir();
         current::remove_engine(self.process);
     }
 
@@ -244,7 +259,12 @@ impl Engine {
     }
 
     fn fail(&self, failure: Failure) {
-        tracing::error!(%failure, "a failure climbed to the top of the tree");
+        if self.failed.receiver_count() == 0 {
+            tracing::error!(%failure, "a failure climbed to the top of the tree");
+        } else {
+            // Whoever waits for it says what becomes of it.
+            tracing::info!(%failure, "a failure climbed to the top of the tree");
+        }
         self.failed.send_if_modified(|slot| {
             let first = slot.is_none();
             slot.get_or_insert(failure);
@@ -258,16 +278,26 @@ impl Engine {
         if let Some(cell) = self.cells.get(&id) {
             return Whereabouts::Here(Arc::clone(&cell));
         }
-        if id.home == self.process {
-            if self.members.contains(id) {
-                Whereabouts::There
-            } else {
-                Whereabouts::Dead(self.obituary(id))
-            }
-        } else if self.next_link(id.home).is_some() {
-            Whereabouts::There
+        let hop = self.hop_to(id);
+        if hop.is_some() || self.members.contains(id) {
+            Whereabouts::There(hop)
+        } else if id.home == self.process {
+            Whereabouts::Dead(self.obituary(id))
         } else {
             Whereabouts::Unreachable
+        }
+    }
+
+    /// The first step to an actor of another process; `None` while there is none.
+    fn hop_to(&self, actor: ActorId) -> Option<Hop> {
+        if actor.home != self.process {
+            let link = self.next_link(actor.home)?;
+            let at = ProcessId(0);
+            return Some(Hop { link, at });
+        }
+        match self.members.place_of(actor, self.process) {
+            family::PlaceOf::At(at) => self.next_link(at).map(|link| Hop { link, at }),
+            _ => None,
         }
     }
 
@@ -286,8 +316,42 @@ impl Engine {
         self.links.contains_key(&process) || self.routes.contains_key(&process)
     }
 
+    /// Sends a call of this process on the step that was found for it, which its pending entry names;
+    /// without one, it looks.
+    pub(crate) fn send(self: &Arc<Self>, hop: Option<&Hop>, mut call: Call) {
+        let Some(Hop { link, at }) = hop else {
+            return self.send_call(call);
+        };
+        call.at = *at;
+        let alone = self.pending.is_alone();
+        let frame = Frame::Call(call);
+        if link.push(&frame, alone) {
+            return;
+        }
+        let Frame::Call(call) = frame else { return };
+        self.went_nowhere(call, link);
+    }
+
+    /// A call of this process found its link closed. When the loss of the link has not ended it, it
+    /// goes another way.
+    fn went_nowhere(self: &Arc<Self>, mut call: Call, closed: &Arc<Link>) {
+        if call.call != 0 && !self.pending.sent_via(call.call, None) {
+            return;
+        }
+        let target = match call.at {
+            ProcessId(0) => call.to.home,
+            at => at,
+        };
+        call.at = ProcessId(0);
+        if self.is_detour(call.to, target, closed) {
+            return self.send_call(call);
+        }
+        let (actor, why) = (call.to, closed.why());
+        self.refuse_call(&call, AskError::LinkLost { actor, why });
+    }
+
     /// Sends a call of this process on its way.
-    pub(crate) fn send_call(self: &Arc<Self>, mut call: Call) {
+    fn send_call(self: &Arc<Self>, mut call: Call) {
         let (to, key) = (call.to, call.call);
         let target = match self.members.place_of(to, self.process) {
             family::PlaceOf::At(process) => {
@@ -320,21 +384,12 @@ impl Engine {
         if key != 0 {
             self.pending.sent_via(key, Some(link.peer));
         }
-        let alone = self.pending.len() <= 1;
         let frame = Frame::Call(call);
-        if link.push(&frame, alone) {
+        if link.push(&frame, true) {
             return;
         }
         let Frame::Call(call) = frame else { return };
-        // It did not leave. When the loss of the link has not ended it, it goes another way.
-        if key != 0 && !self.pending.sent_via(key, None) {
-            return;
-        }
-        if self.is_detour(to, target, &link) {
-            return self.send_call(call);
-        }
-        let why = link.why();
-        self.refuse_call(&call, AskError::LinkLost { actor: to, why });
+        self.went_nowhere(call, &link);
     }
 
     /// Whether there is, or will be, another way to an actor than this link, which has closed.
@@ -355,7 +410,7 @@ impl Engine {
 
     pub(crate) fn send_reply(&self, call: u64, to: ProcessId, result: Result<Bytes, AskError>) {
         if to == self.process {
-            return self.settle(call, result);
+            return self.settle(call, result, Clock::now());
         }
         if let Some(link) = self.next_link(to) {
             let before = link
@@ -368,10 +423,10 @@ impl Engine {
     }
 
     /// The answer to a call of this process has come.
-    fn settle(&self, call: u64, result: Result<Bytes, AskError>) {
+    fn settle(&self, call: u64, result: Result<Bytes, AskError>, at: Timestamp) {
         if let Some(waiting) = self.pending.take(call) {
             match result {
-                Ok(payload) => waiting.slot.reply(&payload),
+                Ok(payload) => waiting.slot.reply(&payload, at),
                 Err(error) => waiting.slot.fail(error),
             }
         }
@@ -395,22 +450,9 @@ impl Engine {
 
     // ---- credit ----
 
-    /// The link that messages for a remote actor leave over; `None` while there is none.
-    fn way_to(&self, actor: ActorId) -> Option<Arc<Link>> {
-        if actor.home != self.process {
-            return self.next_link(actor.home);
-        }
-        match self.members.place_of(actor, self.process) {
-            family::PlaceOf::At(process) => self.next_link(process),
-            _ => None,
-        }
-    }
-
     /// Takes credit of a remote actor if there is some, and room on the link to it.
-    pub(crate) fn try_credit(&self, actor: ActorId) -> Option<Arc<Credit>> {
-        let room = self
-            .way_to(actor)
-            .is_none_or(|link| link.has_room(&self.limits));
+    pub(crate) fn try_credit(&self, actor: ActorId, hop: Option<&Hop>) -> Option<Arc<Credit>> {
+        let room = hop.is_none_or(|hop| hop.link.has_room(&self.limits));
         let credit = room.then(|| self.credits.of(actor))?;
         credit.try_take().then_some(credit)
     }
@@ -419,8 +461,8 @@ impl Engine {
     pub(crate) async fn credit(&self, actor: ActorId) -> Arc<Credit> {
         loop {
             let credit = self.credits.of(actor);
-            match self.way_to(actor) {
-                Some(link) => link.wait_for_room(&self.limits).await,
+            match self.hop_to(actor) {
+                Some(hop) => hop.link.wait_for_room(&self.limits).await,
                 // It is being placed, and its messages wait here.
                 None if actor.home == self.process => {}
                 // Whoever sends finds out.

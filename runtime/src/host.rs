@@ -72,11 +72,11 @@ pub(crate) enum ReplyTo<R> {
 }
 
 impl<M: Message> Envelope<M> {
-    fn settle(&mut self, outcome: Result<M::Reply, AskError>, at: Timestamp) {
+    fn settle(&mut self, cell: &Cell, outcome: Result<M::Reply, AskError>, at: Timestamp) {
         match std::mem::replace(&mut self.reply, ReplyTo::Nobody) {
             ReplyTo::Nobody => {}
             ReplyTo::Local(slot) => slot.set(outcome, at),
-            ReplyTo::Remote(back) => back.send(outcome),
+            ReplyTo::Remote(back) => back.send(cell, outcome),
         }
     }
 
@@ -85,7 +85,7 @@ impl<M: Message> Envelope<M> {
         cell.message_in(self.sender);
         cell.message_out(self.sender);
         self.message = None;
-        self.settle(Err(error), Clock::now());
+        self.settle(cell, Err(error), Clock::now());
     }
 
     /// Whether nobody waits for the answer any more.
@@ -115,7 +115,7 @@ impl<M: Message> Drop for Envelope<M> {
         if matches!(self.reply, ReplyTo::Nobody) {
             cell.engine.dead_letter(cell.id, M::NAME, &down);
         } else {
-            self.settle(Err(AskError::Died(down)), Clock::now());
+            self.settle(&cell, Err(AskError::Died(down)), Clock::now());
         }
     }
 }
@@ -172,7 +172,7 @@ pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, mut envelope:
         if matches!(envelope.reply, ReplyTo::Nobody) {
             cell.engine.dead_letter(cell.id, M::NAME, &down);
         }
-        envelope.settle(Err(AskError::Dead(down)), Clock::now());
+        envelope.settle(cell, Err(AskError::Dead(down)), Clock::now());
     }
 }
 
@@ -388,7 +388,7 @@ impl<A: Actor> Life<A> {
                 actor: self.cell.id,
                 waited,
             };
-            return envelope.settle(Err(error), started);
+            return envelope.settle(&self.cell, Err(error), started);
         }
         let context = envelope.trace.child();
         surround(&mut self.surroundings, &self.cell, context);
@@ -413,7 +413,7 @@ impl<A: Actor> Life<A> {
         });
         match result {
             Ok(reply) => {
-                envelope.settle(Ok(reply), ended);
+                envelope.settle(&self.cell, Ok(reply), ended);
                 if let Some(reason) = self.cx.end.take() {
                     Box::pin(self.end(reason)).await;
                 }
@@ -427,7 +427,7 @@ impl<A: Actor> Life<A> {
                 if matches!(envelope.reply, ReplyTo::Nobody) {
                     self.cell.engine.dead_letter(self.cell.id, M::NAME, &down);
                 }
-                envelope.settle(Err(AskError::Died(down)), ended);
+                envelope.settle(&self.cell, Err(AskError::Died(down)), ended);
                 Box::pin(self.end(Reason::Failed(failure))).await;
             }
         }

@@ -26,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, Timestamp};
+use crate::current::{Current, Entered};
 use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::id::ProcessId;
@@ -86,57 +87,75 @@ impl fmt::Debug for Link {
     }
 }
 
-/// The sending end of one byte stream.
+/// The sending end of one byte stream. Queueing never waits for a write: nobody holds both locks
+/// while bytes go out.
 struct Pipe {
-    out: Mutex<Outgoing>,
+    queue: Mutex<Queue>,
+    sink: Mutex<Sink>,
     /// Something waits for the writer task.
     wake: Notify,
     queued_bytes: AtomicU64,
 }
 
-struct Outgoing {
+/// What waits for the stream.
+struct Queue {
     control: BytesMut,
     calls: BytesMut,
     bulk: VecDeque<Chunk>,
+    /// How much control the calls were last marked to come after.
+    marked: u64,
+    /// Somebody writes what waits, or has been woken to do so, and looks again before it stops.
+    tended: bool,
+}
+
+/// The stream, and what it takes at the moment.
+struct Sink {
+    /// A batch is under way.
+    busy: bool,
     writing: BytesMut,
     /// The rest of the chunk whose head is or was in `writing`.
     chunk: Bytes,
     writer: Writer,
     /// Bytes that the stream has taken.
     written: u64,
-    /// How much control the calls were last marked to come after.
-    marked: u64,
 }
 
-impl Outgoing {
-    fn is_idle(&self) -> bool {
-        self.control.is_empty()
-            && self.calls.is_empty()
-            && self.bulk.is_empty()
-            && self.writing.is_empty()
-            && self.chunk.is_empty()
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.control.is_empty() && self.calls.is_empty() && self.bulk.is_empty()
     }
 
-    /// Writes what waits, control first, until the stream takes no more.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        loop {
-            if self.writing.is_empty() && self.chunk.is_empty() {
-                if !self.control.is_empty() {
-                    std::mem::swap(&mut self.writing, &mut self.control);
-                } else if !self.calls.is_empty() {
-                    let batch = batch_of(&self.calls);
-                    if batch == self.calls.len() {
-                        std::mem::swap(&mut self.writing, &mut self.calls);
-                    } else {
-                        self.writing = self.calls.split_to(batch);
-                    }
-                } else if let Some(chunk) = self.bulk.pop_front() {
-                    chunk.encode_head(&mut self.writing);
-                    self.chunk = chunk.bytes;
-                } else {
-                    return Pin::new(&mut self.writer).poll_flush(cx);
-                }
+    /// What waits, apart from bulk, which its receiver bounds.
+    fn len(&self) -> u64 {
+        (self.control.len() + self.calls.len()) as u64
+    }
+
+    /// Hands the next batch to an idle sink, control first. Whether there was any.
+    fn load(&mut self, sink: &mut Sink) -> bool {
+        if !self.control.is_empty() {
+            std::mem::swap(&mut sink.writing, &mut self.control);
+        } else if !self.calls.is_empty() {
+            let batch = batch_of(&self.calls);
+            if batch == self.calls.len() {
+                std::mem::swap(&mut sink.writing, &mut self.calls);
+            } else {
+                sink.writing = self.calls.split_to(batch);
             }
+        } else if let Some(chunk) = self.bulk.pop_front() {
+            chunk.encode_head(&mut sink.writing);
+            sink.chunk = chunk.bytes;
+        } else {
+            return false;
+        }
+        sink.busy = true;
+        true
+    }
+}
+
+impl Sink {
+    /// Writes the present batch.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        while !(self.writing.is_empty() && self.chunk.is_empty()) {
             let head = !self.writing.is_empty();
             let next = if head {
                 &self.writing[..]
@@ -157,16 +176,12 @@ impl Outgoing {
                     self.chunk = Bytes::new();
                 }
             }
-            if self.writing.is_empty() {
-                // Keep the allocation for the next batch.
-                self.writing.clear();
-            }
         }
-    }
-
-    /// What waits, apart from bulk, which its receiver bounds.
-    fn len(&self) -> u64 {
-        (self.control.len() + self.calls.len() + self.writing.len()) as u64
+        // Keep the allocation for the next batch.
+        self.writing.clear();
+        ready!(Pin::new(&mut self.writer).poll_flush(cx))?;
+        self.busy = false;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -183,46 +198,91 @@ fn batch_of(queue: &BytesMut) -> usize {
 
 impl Pipe {
     fn new(writer: Writer) -> Self {
-        let out = Outgoing {
+        let queue = Queue {
             control: BytesMut::new(),
             calls: BytesMut::new(),
             bulk: VecDeque::new(),
+            marked: 0,
+            tended: false,
+        };
+        let sink = Sink {
+            busy: false,
             writing: BytesMut::new(),
             chunk: Bytes::new(),
             writer,
             written: 0,
-            marked: 0,
         };
         Self {
-            out: Mutex::new(out),
+            queue: Mutex::new(queue),
+            sink: Mutex::new(sink),
             wake: Notify::new(),
             queued_bytes: AtomicU64::new(0),
         }
     }
 
     /// Queues what `put` appends; with `alone` it is written at once if the stream is idle.
-    fn push(&self, alone: bool, put: impl FnOnce(&mut Outgoing)) {
-        let mut out = self.out.lock();
-        let idle = out.is_idle();
-        put(&mut out);
-        if alone && idle {
-            let mut cx = Context::from_waker(Waker::noop());
-            if matches!(out.poll_drain(&mut cx), Poll::Ready(Ok(()))) {
-                return;
-            }
+    fn push(&self, alone: bool, put: impl FnOnce(&mut Queue)) {
+        let mut queue = self.queue.lock();
+        put(&mut queue);
+        let tended = std::mem::replace(&mut queue.tended, true);
+        if tended || !alone {
+            self.queued_bytes.store(queue.len(), Ordering::Release);
         }
-        self.queued_bytes.store(out.len(), Ordering::Release);
-        drop(out);
+        drop(queue);
         // What waited before has woken the writer, which goes on until nothing waits.
-        if idle {
+        if !tended && !(alone && self.write_one()) {
             self.wake.notify_one();
         }
     }
 
+    /// Writes one batch from the caller's own thread. Whether nothing waits now, so that nobody has
+    /// to tend the queue.
+    fn write_one(&self) -> bool {
+        let Some(mut sink) = self.sink.try_lock() else {
+            return false;
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        let began = !sink.busy && self.load(&mut sink);
+        began && matches!(sink.poll_write(&mut cx), Poll::Ready(Ok(()))) && self.rest()
+    }
+
+    /// Hands the next batch to the sink. Whether there was any; if not, nobody tends the queue now.
+    fn load(&self, sink: &mut Sink) -> bool {
+        let mut queue = self.queue.lock();
+        let loaded = queue.load(sink);
+        queue.tended = loaded;
+        self.queued_bytes.store(queue.len(), Ordering::Release);
+        loaded
+    }
+
+    /// Stops tending the queue if nothing waits there.
+    fn rest(&self) -> bool {
+        let mut queue = self.queue.lock();
+        queue.tended = !queue.is_empty();
+        !queue.tended
+    }
+
+    /// Writes one batch. Whether more waits.
+    fn poll_batch(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
+        let mut sink = self.sink.lock();
+        if !sink.busy && !self.load(&mut sink) {
+            return Poll::Ready(Ok(false));
+        }
+        ready!(sink.poll_write(cx))?;
+        Poll::Ready(Ok(!self.rest()))
+    }
+
+    /// Ends the stream after what waits, apart from bulk, which has lost its reader.
+    fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.queue.lock().bulk.clear();
+        while ready!(self.poll_batch(cx))? {}
+        Pin::new(&mut self.sink.lock().writer).poll_shutdown(cx)
+    }
+
     /// Bytes that the stream has taken, and whether nothing waits.
     fn progress(&self) -> (u64, bool) {
-        let out = self.out.lock();
-        (out.written, out.is_idle())
+        let sink = self.sink.lock();
+        (sink.written, !sink.busy && self.queue.lock().is_empty())
     }
 }
 
@@ -235,25 +295,25 @@ impl Link {
         }
         if let Frame::Chunk(chunk) = frame {
             let pipe = self.bulk.as_ref().unwrap_or(&self.control);
-            pipe.push(alone, |out| out.bulk.push_back(chunk.clone()));
+            pipe.push(alone, |queue| queue.bulk.push_back(chunk.clone()));
             return true;
         }
         match &self.calls {
             Some(calls) if !frame.is_control() => {
                 let told = self.told.load(Ordering::Acquire);
-                calls.push(alone, |out| {
-                    if told > out.marked {
-                        out.marked = told;
-                        Frame::After(told).encode(&mut out.calls);
+                calls.push(alone, |queue| {
+                    if told > queue.marked {
+                        queue.marked = told;
+                        Frame::After(told).encode(&mut queue.calls);
                     }
-                    frame.encode(&mut out.calls);
+                    frame.encode(&mut queue.calls);
                 });
             }
-            _ => self.control.push(alone, |out| {
+            _ => self.control.push(alone, |queue| {
                 let lane = if frame.is_control() {
-                    &mut out.control
+                    &mut queue.control
                 } else {
-                    &mut out.calls
+                    &mut queue.calls
                 };
                 frame.encode(lane);
                 if frame.binds_calls() {
@@ -329,9 +389,14 @@ impl Link {
             .unwrap_or_else(|| "closed".to_owned())
     }
 
-    /// How long ago anything came from the other side.
+    /// When anything last came from the other side.
+    pub(crate) fn last_heard(&self) -> Timestamp {
+        Timestamp(self.last_heard.load(Ordering::Relaxed))
+    }
+
+    /// How long ago that was.
     pub(crate) fn silent_for(&self) -> std::time::Duration {
-        Clock::now().since(Timestamp(self.last_heard.load(Ordering::Relaxed)))
+        Clock::now().since(self.last_heard())
     }
 
     fn heard(&self) {
@@ -368,32 +433,23 @@ impl Link {
                 }
             }
         }
-        // Say what is left, so that an orderly end is complete; bulk has lost its reader.
-        pipe.out.lock().bulk.clear();
-        let last = std::future::poll_fn(|cx| {
-            let mut out = pipe.out.lock();
-            ready!(out.poll_drain(cx))?;
-            Pin::new(&mut out.writer).poll_shutdown(cx)
-        });
+        // Say what is left, so that an orderly end is complete.
+        let last = std::future::poll_fn(|cx| pipe.poll_finish(cx));
         // The stream may be gone already; there is nothing left to do with the outcome.
         let _ = Clock::timeout(limits.heartbeat_interval, last).await;
     }
 
-    /// Drains the queue of one stream again and again, until that fails.
+    /// Writes what is queued for one stream, batch after batch, until that fails.
     async fn pump(&self, pipe: &Pipe) -> std::io::Result<Infallible> {
+        let mut more = false;
         loop {
-            pipe.wake.notified().await;
+            if !more {
+                pipe.wake.notified().await;
+            }
             // Tasks that are ready to send come first, so that their frames leave with this write.
             tokio::task::yield_now().await;
-            std::future::poll_fn(|cx| {
-                let mut out = pipe.out.lock();
-                let poll = out.poll_drain(cx);
-                pipe.queued_bytes.store(out.len(), Ordering::Release);
-                drop(out);
-                self.room.notify_waiters();
-                poll
-            })
-            .await?;
+            more = std::future::poll_fn(|cx| pipe.poll_batch(cx)).await?;
+            self.room.notify_waiters();
         }
     }
 
@@ -585,22 +641,18 @@ async fn read_loop(
     mut reader: Reader,
     mut buffer: BytesMut,
 ) -> String {
+    // What is decoded on the way (handles of blobs) belongs to this engine.
+    let mut here = Some(Current::Scope(Arc::clone(engine)));
     loop {
         loop {
-            if link.is_closed() {
-                return link.why();
-            }
-            match Frame::decode(&mut buffer, engine.limits.message_bytes_max) {
-                Ok(Some(Frame::After(told))) => link.heed(told).await,
-                Ok(Some(frame)) => {
-                    let binding = frame.binds_calls();
-                    engine.receive(link, frame);
-                    if binding {
-                        link.heeded.send_modify(|heeded| *heeded += 1);
-                    }
-                }
+            let taken = {
+                let _entered = Entered::new(&mut here);
+                take_in(engine, link, &mut buffer)
+            };
+            match taken {
                 Ok(None) => break,
-                Err(error) => return bad_frame(link, &error),
+                Ok(Some(told)) => link.heed(told).await,
+                Err(why) => return why,
             }
         }
         buffer.reserve(missing(&buffer).clamp(READ_BYTES, READ_BYTES_MAX));
@@ -614,6 +666,30 @@ async fn read_loop(
             () = link.closed() => return link.why(),
         }
     }
+}
+
+/// Feeds the whole frames of `buffer` to the engine, up to a mark: then it says how much control
+/// the rest comes after.
+fn take_in(
+    engine: &Arc<Engine>,
+    link: &Arc<Link>,
+    buffer: &mut BytesMut,
+) -> Result<Option<u64>, String> {
+    while !link.is_closed() {
+        match Frame::decode(buffer, engine.limits.message_bytes_max) {
+            Ok(Some(Frame::After(told))) => return Ok(Some(told)),
+            Ok(Some(frame)) => {
+                let binding = frame.binds_calls();
+                engine.receive(link, frame);
+                if binding {
+                    link.heeded.send_modify(|heeded| *heeded += 1);
+                }
+            }
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(bad_frame(link, &error)),
+        }
+    }
+    Err(link.why())
 }
 
 /// How much of the frame at the front is not here yet.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::actor::Wire;
 use crate::clock::{Clock, Timestamp};
@@ -91,17 +92,17 @@ impl<R> Slot<R> {
 
 /// A slot of any type, for the table.
 pub(crate) trait Waiter: Send + Sync {
-    fn reply(&self, payload: &Bytes);
+    fn reply(&self, payload: &Bytes, at: Timestamp);
     fn fail(&self, error: AskError);
 }
 
 impl<R: Wire> Waiter for Slot<R> {
-    fn reply(&self, payload: &Bytes) {
+    fn reply(&self, payload: &Bytes, at: Timestamp) {
         let outcome = codec::decode(payload).map_err(|error| AskError::BadReply {
             actor: self.actor,
             why: error.to_string(),
         });
-        self.set(outcome, Clock::now());
+        self.set(outcome, at);
     }
 
     fn fail(&self, error: AskError) {
@@ -167,6 +168,9 @@ const SHARDS: usize = 16;
 #[derive(Default)]
 pub(crate) struct Pending {
     shards: [Shard; SHARDS],
+    /// Whoever sweeps waits for a first request.
+    resting: AtomicBool,
+    stirred: Notify,
 }
 
 impl Pending {
@@ -188,9 +192,29 @@ impl Pending {
                 (table.entries.len() - 1) as u32
             }
         };
-        shard.live.store(table.len(), Ordering::Relaxed);
         let generation = table.entries[index as usize].generation;
+        // Whoever rests says so before it counts, so one of us sees the other.
+        shard.live.store(table.len(), Ordering::SeqCst);
+        drop(table);
+        if self.resting.load(Ordering::SeqCst) {
+            self.stir();
+        }
         key(shard_index, index, generation)
+    }
+
+    /// Resolves when there is a request, or after [`Pending::stir`].
+    pub(crate) async fn stirred(&self) {
+        self.resting.store(true, Ordering::SeqCst);
+        let live = |shard: &Shard| shard.live.load(Ordering::SeqCst) > 0;
+        if !self.shards.iter().any(live) {
+            self.stirred.notified().await;
+        }
+        self.resting.store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes whoever waits for a first request.
+    pub(crate) fn stir(&self) {
+        self.stirred.notify_one();
     }
 
     /// Takes a request out; `None` when something else has ended it already.
@@ -226,9 +250,9 @@ impl Pending {
         }
     }
 
-    /// How many requests wait.
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(Shard::len).sum()
+    /// Whether at most one request that this thread made waits.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.shards[shard_of_thread()].len() <= 1
     }
 
     /// Takes out every request past its deadline. Whoever sweeps first tells the receivers of those
@@ -303,7 +327,9 @@ mod tests {
         assert_ne!(first, second, "a slot that is used again has another key");
         assert!(pending.take(first).is_none());
         assert!(pending.take(0).is_none() && pending.take(u64::MAX).is_none());
-        assert_eq!(pending.len(), 1);
+        assert!(pending.is_alone());
+        pending.insert(waiting(10).1);
+        assert!(!pending.is_alone());
     }
 
     #[test]
@@ -322,7 +348,7 @@ mod tests {
             Poll::Ready((Err(AskError::Timeout { .. }), _))
         ));
         assert!(late.poll(&mut cx).is_pending());
-        assert_eq!(pending.len(), 1);
+        assert_eq!(pending.sweep(Timestamp(20)).len(), 1);
     }
 
     #[test]

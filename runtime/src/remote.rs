@@ -8,28 +8,26 @@ use bytes::Bytes;
 use crate::actor::{Handler, Message, Wire};
 use crate::blob;
 use crate::cell::{Cell, Sender};
-use crate::clock::Clock;
+use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::AskError;
 use crate::host::{self, Envelope, ReplyTo};
-use crate::id::{ActorId, ProcessId};
+use crate::id::ProcessId;
 use crate::trace::SpanContext;
 use crate::wire::{Call, Frame, codec};
 
 /// A call that came over a link.
 pub(crate) struct Inbound {
     payload: Bytes,
+    arrived: Timestamp,
     budget: Duration,
     trace: SpanContext,
     from: ProcessId,
     back: Option<Back>,
 }
 
-/// The way back to a remote caller. Dropping it without an answer tells the caller that the actor
-/// died.
+/// The way back to a remote caller.
 pub(crate) struct Back {
-    engine: Arc<Engine>,
-    actor: ActorId,
     call: u64,
     to: ProcessId,
 }
@@ -39,10 +37,10 @@ impl Back {
         cell.take_withdrawn(self.to, self.call)
     }
 
-    pub(crate) fn send<R: Wire>(self, outcome: Result<R, AskError>) {
-        let limit = self.engine.limits.message_bytes_max;
+    pub(crate) fn send<R: Wire>(self, cell: &Cell, outcome: Result<R, AskError>) {
+        let limit = cell.engine.limits.message_bytes_max;
         let lost = |why| AskError::BadReply {
-            actor: self.actor,
+            actor: cell.id,
             why,
         };
         let result = outcome.and_then(|reply| match blob::arriving(1, || codec::encode(&reply)) {
@@ -53,12 +51,13 @@ impl Back {
             ))),
             Err(error) => Err(lost(error.to_string())),
         });
-        self.engine.send_reply(self.call, self.to, result);
+        cell.engine.send_reply(self.call, self.to, result);
     }
 }
 
 /// Puts a call into the mailbox of an actor that lives here, or answers why not.
-pub(crate) fn receive(engine: &Arc<Engine>, cell: &Arc<Cell>, call: Call) {
+pub(crate) fn receive(cell: &Arc<Cell>, call: Call, arrived: Timestamp) {
+    let engine = &cell.engine;
     let refuse = |error| engine.refuse_call(&call, error);
     if call.fence != 0 && call.fence != cell.incarnation() {
         return refuse(AskError::Stale {
@@ -81,9 +80,7 @@ pub(crate) fn receive(engine: &Arc<Engine>, cell: &Arc<Cell>, call: Call) {
             waited: Duration::ZERO,
         });
     }
-    let back = (call.call != 0).then(|| Back {
-        engine: Arc::clone(engine),
-        actor: cell.id,
+    let back = (call.call != 0).then_some(Back {
         call: call.call,
         to: call.from,
     });
@@ -98,6 +95,7 @@ pub(crate) fn receive(engine: &Arc<Engine>, cell: &Arc<Cell>, call: Call) {
         cell,
         Inbound {
             payload,
+            arrived,
             budget,
             trace,
             from,
@@ -110,12 +108,12 @@ pub(crate) fn receive(engine: &Arc<Engine>, cell: &Arc<Cell>, call: Call) {
 pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, inbound: Inbound) {
     let Inbound {
         payload,
+        arrived,
         budget,
         trace,
         from,
         back,
     } = inbound;
-    let now = Clock::now();
     let (reply, sender) = match back {
         Some(back) => (ReplyTo::Remote(back), Sender::RemoteAsk),
         None => (ReplyTo::Nobody, Sender::RemoteTell(from)),
@@ -124,12 +122,12 @@ pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, inbound: Inbo
         Ok(message) => (Some(message), None),
         Err(error) => (None, Some(error)),
     };
-    let deadline = now.after(budget);
+    let deadline = arrived.after(budget);
     let envelope = Box::new(Envelope {
         message,
         reply,
         deadline,
-        queued: now,
+        queued: arrived,
         trace,
         sender,
         cell: None,

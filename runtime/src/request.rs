@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -19,7 +20,7 @@ use crate::blob;
 use crate::cell::{Cell, Phase, Sender};
 use crate::clock::{Clock, Timestamp};
 use crate::current;
-use crate::engine::{Credit, Engine, Whereabouts};
+use crate::engine::{Credit, Engine, Hop, Whereabouts};
 use crate::error::{AskError, TellError};
 use crate::failure::Down;
 use crate::host::{self, Envelope, ReplyTo};
@@ -208,8 +209,8 @@ impl<M: Message> Request<M> {
                     Ok(Err(Full::Near(cell)))
                 }
             }
-            Whereabouts::There => match engine.try_credit(to) {
-                Some(credit) => Ok(Ok(Way::Far(engine, credit))),
+            Whereabouts::There(hop) => match engine.try_credit(to, hop.as_ref()) {
+                Some(credit) => Ok(Ok(Way::Far(engine, credit, hop))),
                 None => Ok(Err(Full::Far(engine))),
             },
             Whereabouts::Dead(down) => Err(AskError::Dead(down)),
@@ -233,7 +234,7 @@ impl<M: Message> Request<M> {
                     }
                     Full::Far(engine) => {
                         let credit = engine.credit(to).await;
-                        Way::Far(engine, credit)
+                        Way::Far(engine, credit, None)
                     }
                 }
             };
@@ -244,13 +245,8 @@ impl<M: Message> Request<M> {
         })
     }
 
-    fn call(
-        &self,
-        engine: &Engine,
-        call: u64,
-        patience: Duration,
-        trace: SpanContext,
-    ) -> Result<Call, AskError> {
+    /// The message as it travels.
+    fn payload(&self, engine: &Engine) -> Result<Bytes, AskError> {
         let message = self.message.as_ref().expect("a request is sent once");
         let bytes =
             blob::arriving(1, || codec::encode(message)).map_err(|error| AskError::BadMessage {
@@ -264,17 +260,21 @@ impl<M: Message> Request<M> {
                 limit,
             });
         }
-        Ok(Call {
+        Ok(Bytes::from(bytes))
+    }
+
+    fn call(&self, engine: &Engine, call: u64, trace: SpanContext, payload: Bytes) -> Call {
+        Call {
             call,
             from: engine.process,
             to: self.to,
             at: ProcessId(0),
             fence: self.fence,
             method: M::METHOD,
-            budget: patience,
+            budget: self.patience(engine),
             trace,
-            payload: Bytes::from(bytes),
-        })
+            payload,
+        }
     }
 }
 
@@ -282,15 +282,23 @@ impl<M: Message> Request<M> {
 enum Way {
     /// Into a mailbox of this process.
     Near(Arc<Cell>),
-    /// Over a link, for a remote actor's credit.
-    Far(Arc<Engine>, Arc<Credit>),
+    /// Over a link, for a remote actor's credit. Without a first step the engine looks for one.
+    Far(Arc<Engine>, Arc<Credit>, Option<Hop>),
 }
 
 impl Way {
     fn engine(&self) -> &Arc<Engine> {
         match self {
             Self::Near(cell) => &cell.engine,
-            Self::Far(engine, _) => engine,
+            Self::Far(engine, ..) => engine,
+        }
+    }
+
+    /// Whom the message will be written to, as far as is known.
+    fn neighbour(&self) -> Option<ProcessId> {
+        match self {
+            Self::Far(_, _, Some(hop)) => Some(hop.link.peer),
+            Self::Near(_) | Self::Far(_, _, None) => None,
         }
     }
 }
@@ -371,8 +379,16 @@ impl<M: Message> Ask<M> {
     }
 
     fn send(&mut self, way: Way, cx: &Context<'_>) -> Result<(), AskError> {
-        let sent = self.open(way, cx);
+        let payload = match &way {
+            // What stays in this process is not encoded.
+            Way::Near(_) => Bytes::new(),
+            Way::Far(engine, credit, _) => {
+                let payload = self.request.payload(engine);
+                payload.inspect_err(|_| credit.give_back(1))?
+            }
+        };
         // From here on the drop of `sent` gives back key and credit.
+        let sent = self.open(way, cx);
         match &sent.way {
             Way::Near(cell) => {
                 let envelope = Box::new(Envelope {
@@ -386,10 +402,9 @@ impl<M: Message> Ask<M> {
                 });
                 (self.request.deliver)(cell, envelope);
             }
-            Way::Far(engine, _) => {
-                let patience = self.request.patience(engine);
-                let call = self.request.call(engine, sent.key, patience, sent.span)?;
-                engine.send_call(call);
+            Way::Far(engine, _, hop) => {
+                let call = self.request.call(engine, sent.key, sent.span, payload);
+                engine.send(hop.as_ref(), call);
                 self.request.message = None;
             }
         }
@@ -408,7 +423,7 @@ impl<M: Message> Ask<M> {
             actor: self.request.to,
             deadline: sent.after(patience),
             patience,
-            via: None,
+            via: way.neighbour(),
         });
         let parent = SpanContext::current();
         Sent {
@@ -486,7 +501,7 @@ impl<M: Message> Drop for Sent<M> {
         {
             engine.cancel(self.key, waiting.actor);
         }
-        if let Way::Far(_, credit) = &self.way {
+        if let Way::Far(_, credit, _) = &self.way {
             credit.give_back(1);
         }
     }
@@ -559,7 +574,7 @@ impl<M: Message> Tell<M> {
     fn send(&mut self, way: &Way) -> Result<(), AskError> {
         match way {
             Way::Near(cell) => self.send_near(cell),
-            Way::Far(engine, credit) => self.send_far(engine, credit),
+            Way::Far(engine, credit, hop) => self.send_far(engine, credit, hop.as_ref()),
         }
     }
 
@@ -583,20 +598,19 @@ impl<M: Message> Tell<M> {
         Ok(())
     }
 
-    fn send_far(&mut self, engine: &Arc<Engine>, credit: &Credit) -> Result<(), AskError> {
+    fn send_far(
+        &mut self,
+        engine: &Arc<Engine>,
+        credit: &Credit,
+        hop: Option<&Hop>,
+    ) -> Result<(), AskError> {
+        let payload = self.request.payload(engine);
+        let payload = payload.inspect_err(|_| credit.give_back(1))?;
         let trace = self.trace(engine, Clock::now());
-        let patience = self.request.patience(engine);
-        match self.request.call(engine, 0, patience, trace) {
-            Ok(call) => {
-                engine.send_call(call);
-                self.request.message = None;
-                Ok(())
-            }
-            Err(error) => {
-                credit.give_back(1);
-                Err(error)
-            }
-        }
+        let call = self.request.call(engine, 0, trace, payload);
+        engine.send(hop, call);
+        self.request.message = None;
+        Ok(())
     }
 
     fn undelivered(&mut self, error: AskError) -> TellError<M> {
@@ -703,12 +717,17 @@ impl Stop {
         };
         let (tell, told) = oneshot::channel();
         let stopping = Arc::clone(&engine);
-        // A task of its own: what has begun to end must not stay half ended.
-        engine.spawn_task(async move {
+        let mut ending = Box::pin(async move {
             let outcome = stopping.stop_actor(id).await;
             // Whoever ordered it may have stopped waiting.
             let _ = tell.send(outcome);
         });
+        // The order is given at once, so that what the caller does next comes after it.
+        let _runtime = engine.enter();
+        if ending.as_mut().now_or_never().is_none() {
+            // A task of its own: what has begun to end must not stay half ended.
+            engine.spawn_task(ending);
+        }
         Box::pin(async move {
             let told = async { told.await.unwrap_or(Err(AskError::Unreachable(id))) };
             match timeout {

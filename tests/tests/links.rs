@@ -925,17 +925,17 @@ async fn a_node_that_leaves_in_order_is_noticed_at_once() {
         actor.ask(Note(1)).await.unwrap();
         peer.leave().await;
         let down = watched.await;
-        assert!(
-            matches!(
-                down.reason,
-                Reason::Stopped | Reason::Sibling | Reason::Failed(_)
-            ),
-            "{down}"
-        );
+        match &down.reason {
+            Reason::Stopped | Reason::Sibling => {}
+            Reason::Failed(failure) => assert_eq!(failure.kind, FailureKind::NodeLost, "{down}"),
+            _ => panic!("{down}"),
+        }
         eventually(async || {
             matches!(actor.ask(Note(2)).await, Err(AskError::Unreachable(_))).then_some(())
         })
         .await;
+        let stopped = actor.stop().await;
+        assert_eq!(stopped, Err(AskError::Unreachable(actor.id())));
         assert!(peer.wait());
     })
     .await;

@@ -160,6 +160,11 @@ impl Mux {
         tokio::spawn(async move {
             let (mut batch, mut output) = (Vec::new(), BytesMut::new());
             while queued.recv_many(&mut batch, 256).await > 0 {
+                // Tasks that are ready to send come first, as they do in a link.
+                tokio::task::yield_now().await;
+                while let Ok(next) = queued.try_recv() {
+                    batch.push(next);
+                }
                 for (id, payload) in batch.drain(..) {
                     put_frame(&mut output, id, &payload);
                 }

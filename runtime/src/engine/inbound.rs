@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use crate::cell::Control;
-use crate::current::{Current, Entered};
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind, Reason};
 use crate::id::{ActorId, ProcessId};
@@ -14,21 +13,18 @@ use crate::remote;
 use crate::wire::{Answer, Call, Fact, Frame, HostOrder, Request};
 
 impl Engine {
-    /// One frame from a neighbour.
+    /// One frame from a neighbour. The caller has entered this engine.
     pub(crate) fn receive(self: &Arc<Self>, link: &Arc<Link>, frame: Frame) {
-        // What is decoded on the way (handles of blobs) belongs to this engine.
-        let mut here = Some(Current::Scope(Arc::clone(self)));
-        let _entered = Entered::new(&mut here);
         match frame {
             Frame::Call(call) => {
                 if call.call != 0 {
                     link.serving.fetch_add(1, Ordering::Relaxed);
                 }
-                self.receive_call(call, link.peer);
+                self.receive_call(call, link);
             }
             Frame::Reply { call, to, result } => {
                 if to == self.process {
-                    self.settle(call, result);
+                    self.settle(call, result, link.last_heard());
                 } else {
                     self.forwards.remove(&(to, call));
                     if self.onward(to, link).is_some() {
@@ -106,9 +102,9 @@ impl Engine {
         self.next_link(to).filter(|next| next.peer != came.peer)
     }
 
-    fn receive_call(self: &Arc<Self>, call: Call, came: ProcessId) {
+    fn receive_call(self: &Arc<Self>, call: Call, came: &Link) {
         if let Some(cell) = self.cells.get(&call.to).map(|cell| Arc::clone(&cell)) {
-            return remote::receive(self, &cell, call);
+            return remote::receive(&cell, call, came.last_heard());
         }
         if call.from == self.process {
             // It came back. Its home may have said that a worker of this node hosts the actor.
@@ -126,7 +122,7 @@ impl Engine {
             // Its home sent it here, where the actor has ended meanwhile.
             return self.refuse_call(&call, AskError::Dead(self.obituary(call.to)));
         }
-        self.pass_on(call, came);
+        self.pass_on(call, came.peer);
     }
 
     /// Sends a call of another process on its way.
