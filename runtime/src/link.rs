@@ -229,8 +229,12 @@ impl Pipe {
             self.queued_bytes.store(queue.len(), Ordering::Release);
         }
         drop(queue);
-        // What waited before has woken the writer, which goes on until nothing waits.
-        if !tended && !(alone && self.write_one()) {
+        if tended {
+            // What waited before has woken the writer, which goes on until nothing waits.
+            return;
+        }
+        let written = alone && self.write_one();
+        if !written {
             self.wake.notify_one();
         }
     }
