@@ -1,5 +1,6 @@
 """Trains and samples the models of train.rs in PyTorch: eager f32, scaled dot-product attention,
-fused AdamW, preallocated key-value cache. Prints lines in the same format.
+fused AdamW, preallocated key-value cache. For each line of standard input, such as `tiny train`,
+it runs that for a while and prints the median of its tokens per second.
 
 usage: pytorch_peer.py THREADS SECONDS
 """
@@ -73,63 +74,58 @@ class Model(torch.nn.Module):
         return self.head(self.norm(x))
 
 
-def repeat(seconds, run):
+def rate(seconds, run):
     run()
     start, rates = time.perf_counter(), []
     while time.perf_counter() - start < seconds or len(rates) < 3:
         step = time.perf_counter()
         tokens = run()
         rates.append(tokens / (time.perf_counter() - step))
-    return sorted(rates)
+    return sorted(rates)[len(rates) // 2]
 
 
-def report(model, what, threads, rates):
-    print(
-        f"{'pytorch':8} {model:6} {what:7} threads={threads} "
-        f"median={rates[len(rates) // 2]:9.0f} tok/s best={rates[-1]:9.0f} tok/s "
-        f"runs={len(rates)}",
-        flush=True,
-    )
+def prepare(shape, tokens, batch):
+    model = Model(**shape, tokens=tokens)
+    vocab, heads = shape["vocab"], shape["heads"]
+    decay = [p for p in model.parameters() if p.dim() > 1]
+    plain = [p for p in model.parameters() if p.dim() == 1]
+    groups = [{"params": decay, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), fused=True)
+    rows = torch.arange(batch)[:, None]
+    columns = torch.arange(tokens + 1)[None, :]
+    text = (columns * columns + rows * 31) % vocab
+    cache_shape = (SLOTS, heads, tokens, shape["dim"] // heads)
+    caches = [(torch.zeros(cache_shape), torch.zeros(cache_shape)) for _ in model.blocks]
+
+    def train():
+        logits = model(text[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+        optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return batch * tokens
+
+    @torch.inference_mode()
+    def sample():
+        last = torch.ones((SLOTS, 1), dtype=torch.long)
+        for at in range(tokens - 1):
+            logprobs = F.log_softmax(model(last, caches, at)[:, -1], dim=-1)
+            last = torch.multinomial(logprobs.exp(), 1)
+            logprobs.gather(1, last)
+        return SLOTS * (tokens - 1)
+
+    return {"train": train, "sample": sample}
 
 
 def main():
     threads, seconds = int(sys.argv[1]), float(sys.argv[2])
     torch.set_num_threads(threads)
     torch.manual_seed(1)
-    for name, shape, tokens, batch in CASES:
-        model = Model(**shape, tokens=tokens)
-        vocab, heads = shape["vocab"], shape["heads"]
-        decay = [p for p in model.parameters() if p.dim() > 1]
-        plain = [p for p in model.parameters() if p.dim() == 1]
-        groups = [{"params": decay, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
-        optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), fused=True)
-        rows = torch.arange(batch)[:, None]
-        columns = torch.arange(tokens + 1)[None, :]
-        text = (columns * columns + rows * 31) % vocab
-
-        def train():
-            logits = model(text[:, :-1])
-            loss = F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
-            optimizer.zero_grad(set_to_none=False)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            return batch * tokens
-
-        report(name, "train", threads, repeat(seconds, train))
-        cache_shape = (SLOTS, heads, tokens, shape["dim"] // heads)
-        caches = [(torch.zeros(cache_shape), torch.zeros(cache_shape)) for _ in model.blocks]
-
-        @torch.inference_mode()
-        def sample():
-            last = torch.ones((SLOTS, 1), dtype=torch.long)
-            for at in range(tokens - 1):
-                logprobs = F.log_softmax(model(last, caches, at)[:, -1], dim=-1)
-                last = torch.multinomial(logprobs.exp(), 1)
-                logprobs.gather(1, last)
-            return SLOTS * (tokens - 1)
-
-        report(name, "sample", threads, repeat(seconds, sample))
+    prepared = {name: prepare(shape, tokens, batch) for name, shape, tokens, batch in CASES}
+    for line in sys.stdin:
+        name, what = line.split()
+        print(rate(seconds, prepared[name][what]), flush=True)
 
 
 main()

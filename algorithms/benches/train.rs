@@ -1,11 +1,15 @@
 //! Training and sampling speed of two small models, beside PyTorch where it is installed.
 //!
-//! `cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--only
-//! tiny:train] [--no-peer]`
+//! `cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--rounds N]
+//! [--only tiny:train] [--no-peer]`
+//!
+//! Both take turns, so that a slow minute of the machine hits both; rates are medians over the
+//! rounds, and so is the ratio of each round.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its numbers")]
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling};
@@ -59,49 +63,119 @@ fn main() {
             .unwrap_or(default)
     };
     let threads = number("--threads", 2.0) as usize;
-    let budget = Duration::from_secs_f64(number("--seconds", 5.0));
+    let budget = Duration::from_secs_f64(number("--seconds", 1.5));
+    let rounds = (number("--rounds", 7.0) as usize).max(1);
     let only = args
         .iter()
         .position(|a| a == "--only")
         .and_then(|i| args.get(i + 1));
-    let measures: [(&str, Measure); 2] = [("train", train), ("sample", sample)];
+    let mut peer = if args.iter().any(|a| a == "--no-peer") {
+        None
+    } else {
+        Peer::start(threads, budget)
+    };
+    println!("tokens per second, {threads} threads, median of {rounds} rounds (lowest to highest)");
+    let prepare: [(&str, Prepare); 2] = [("train", train), ("sample", sample)];
     for case in cases() {
-        for (what, measure) in measures {
-            if only.is_none_or(|only| *only == format!("{}:{what}", case.name)) {
-                report(
-                    "odeon",
-                    case.name,
-                    what,
-                    threads,
-                    &measure(&case, threads, budget),
-                );
+        for (what, prepare) in prepare {
+            if only.is_some_and(|only| *only != format!("{}:{what}", case.name)) {
+                continue;
             }
+            let mut run = prepare(&case, threads);
+            let (mut ours, mut theirs, mut ratios) = (vec![], vec![], vec![]);
+            for _ in 0..rounds {
+                let rate = rate(budget, &mut run);
+                ours.push(rate);
+                if let Some(other) = peer.as_mut().and_then(|peer| peer.rate(case.name, what)) {
+                    theirs.push(other);
+                    ratios.push(rate / other);
+                }
+            }
+            let name = format!("{} {what}", case.name);
+            let columns = [
+                ("odeon", ours, 0),
+                ("pytorch", theirs, 0),
+                ("ratio", ratios, 2),
+            ];
+            let columns = columns.map(|(of, values, digits)| spread(of, values, digits));
+            println!("{name:13} {}", columns.concat());
         }
-    }
-    if args.iter().any(|a| a == "--no-peer") {
-        return;
-    }
-    let torch = Command::new("python3")
-        .args(["-c", "import torch"])
-        .output();
-    if !torch.is_ok_and(|o| o.status.success()) {
-        println!("skipped: pytorch_peer, because python3 cannot import torch");
-        return;
-    }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/pytorch_peer.py");
-    let seconds = budget.as_secs_f64().to_string();
-    let status = Command::new("python3")
-        .args([script, &threads.to_string(), &seconds])
-        .status();
-    if !status.is_ok_and(|s| s.success()) {
-        println!("failed: pytorch_peer");
     }
 }
 
-type Measure = fn(&Case, usize, Duration) -> Vec<f64>;
+/// One column: the median, and how far the values lie apart.
+fn spread(of: &str, mut values: Vec<f64>, digits: usize) -> String {
+    values.sort_by(f64::total_cmp);
+    match values[..] {
+        [] => String::new(),
+        [low] => format!("  {of} {low:.digits$}"),
+        [low, .., high] => {
+            let median = values[values.len() / 2];
+            format!("  {of} {median:.digits$} ({low:.digits$} to {high:.digits$})")
+        }
+    }
+}
 
-/// Tokens per second of each repetition.
-fn repeat(budget: Duration, mut run: impl FnMut() -> usize) -> Vec<f64> {
+/// PyTorch, which measures when it is told to.
+struct Peer {
+    child: Child,
+    orders: ChildStdin,
+    rates: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// Starts it, where there is one.
+    fn start(threads: usize, budget: Duration) -> Option<Self> {
+        let torch = Command::new("python3")
+            .args(["-c", "import torch"])
+            .output();
+        if !torch.is_ok_and(|o| o.status.success()) {
+            println!("skipped: pytorch_peer, because python3 cannot import torch");
+            return None;
+        }
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/pytorch_peer.py");
+        let mut child = Command::new("python3")
+            .args([script, &threads.to_string()])
+            .arg(budget.as_secs_f64().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 has just run");
+        let orders = child.stdin.take().expect("it is piped");
+        let rates = BufReader::new(child.stdout.take().expect("it is piped"));
+        Some(Self {
+            child,
+            orders,
+            rates,
+        })
+    }
+
+    fn rate(&mut self, model: &str, what: &str) -> Option<f64> {
+        writeln!(self.orders, "{model} {what}").ok()?;
+        let mut line = String::new();
+        self.rates.read_line(&mut line).ok()?;
+        let rate = line.trim().parse().ok();
+        if rate.is_none() {
+            println!("failed: pytorch_peer, {model} {what}");
+        }
+        rate
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Does a piece of work and says how many tokens it was.
+type Run = Box<dyn FnMut() -> usize>;
+type Prepare = fn(&Case, usize) -> Run;
+
+/// The median of tokens per second over repetitions.
+fn rate(budget: Duration, run: &mut Run) -> f64 {
     run();
     #[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
     let now = Instant::now;
@@ -112,10 +186,11 @@ fn repeat(budget: Duration, mut run: impl FnMut() -> usize) -> Vec<f64> {
         let tokens = run();
         rates.push(tokens as f64 / step.elapsed().as_secs_f64());
     }
-    rates
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
 }
 
-fn train(case: &Case, threads: usize, budget: Duration) -> Vec<f64> {
+fn train(case: &Case, threads: usize) -> Run {
     let model = Model::init(Cpu::new(threads), case.config.clone(), 1).expect("a valid model");
     let settings = TrainConfig {
         lr: 1e-3,
@@ -135,14 +210,14 @@ fn train(case: &Case, threads: usize, budget: Duration) -> Vec<f64> {
         .map(|tokens| Sequence { tokens, prompt: 1 })
         .collect();
     let batch = Batch::pack(&sequences).expect("sequences with prompts");
-    repeat(budget, || {
+    Box::new(move || {
         trainer.accumulate(&batch, &mut CrossEntropy::mean_over(batch.predicted()));
         trainer.apply(1.0);
         batch.predicted()
     })
 }
 
-fn sample(case: &Case, threads: usize, budget: Duration) -> Vec<f64> {
+fn sample(case: &Case, threads: usize) -> Run {
     let options = GeneratorConfig {
         slots: SLOTS,
         max_tokens: case.tokens,
@@ -154,12 +229,13 @@ fn sample(case: &Case, threads: usize, budget: Duration) -> Vec<f64> {
     generator
         .load_flat(&model.to_flat())
         .expect("the same layout");
-    repeat(budget, || {
+    let max_new_tokens = case.tokens - 1;
+    Box::new(move || {
         for id in 0..SLOTS as u64 {
             let request = Request {
                 id,
                 prompt: vec![1],
-                max_new_tokens: case.tokens - 1,
+                max_new_tokens,
                 sampling: Sampling::default(),
                 seed: id,
                 resumed: 0,
@@ -176,15 +252,4 @@ fn sample(case: &Case, threads: usize, budget: Duration) -> Vec<f64> {
         }
         tokens
     })
-}
-
-/// One line a measurement, the same as the peer's.
-fn report(who: &str, model: &str, what: &str, threads: usize, rates: &[f64]) {
-    let mut rates = rates.to_vec();
-    rates.sort_by(f64::total_cmp);
-    let (median, best) = (rates[rates.len() / 2], rates[rates.len() - 1]);
-    println!(
-        "{who:8} {model:6} {what:7} threads={threads} median={median:9.0} tok/s best={best:9.0} tok/s runs={}",
-        rates.len()
-    );
 }

@@ -450,8 +450,11 @@ impl Link {
             if !more {
                 pipe.wake.notified().await;
             }
-            // Tasks that are ready to send come first, so that their frames leave with this write.
-            tokio::task::yield_now().await;
+            if pipe.queued_bytes.load(Ordering::Acquire) < BATCH_BYTES as u64 {
+                // Tasks that are ready to send come first, so that their frames leave with this
+                // write.
+                tokio::task::yield_now().await;
+            }
             more = std::future::poll_fn(|cx| pipe.poll_batch(cx)).await?;
             self.room.notify_waiters();
         }
