@@ -4,7 +4,6 @@
 //! the W3C trace context travels in every call. Recording never waits: a full ring drops its oldest
 //! span and counts it.
 
-use std::cell::Cell as ThreadCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf, BufMut, Bytes};
@@ -12,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::clock::Timestamp;
 use crate::id::ActorId;
+use crate::random;
 
 /// The W3C trace context of a span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl SpanContext {
     /// A new root span.
     #[must_use]
     pub fn root() -> Self {
-        let [high, low, span] = next_randoms();
+        let [high, low, span] = random::quick();
         let trace_id = (u128::from(high) << 64) | u128::from(low);
         Self {
             trace_id,
@@ -43,7 +43,7 @@ impl SpanContext {
         if self.trace_id == 0 {
             Self::root()
         } else {
-            let [span] = next_randoms();
+            let [span] = random::quick();
             Self {
                 span_id: span | 1,
                 ..self
@@ -215,17 +215,6 @@ fn shard_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
     SHARD.with(|shard| *shard)
-}
-
-fn next_randoms<const N: usize>() -> [u64; N] {
-    thread_local!(static STATE: ThreadCell<u64> = ThreadCell::new(crate::random::number()));
-    STATE.with(|state| {
-        std::array::from_fn(|_| {
-            let next = crate::shape::mix(state.get(), 0x2545_f491_4f6c_dd1d);
-            state.set(next);
-            next
-        })
-    })
 }
 
 #[cfg(test)]
