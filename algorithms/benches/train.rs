@@ -64,7 +64,7 @@ fn main() {
     };
     let threads = number("--threads", 2.0) as usize;
     let budget = Duration::from_secs_f64(number("--seconds", 1.5));
-    let rounds = (number("--rounds", 7.0) as usize).max(1);
+    let rounds = (number("--rounds", 5.0) as usize).max(1);
     let only = args
         .iter()
         .position(|a| a == "--only")
@@ -82,6 +82,12 @@ fn main() {
                 continue;
             }
             let mut run = prepare(&case, threads);
+            // The first time is no measure.
+            run();
+            let warm = peer.as_mut().and_then(|peer| peer.rate(case.name, what));
+            if warm.is_none() {
+                peer = None;
+            }
             let (mut ours, mut theirs, mut ratios) = (vec![], vec![], vec![]);
             for _ in 0..rounds {
                 let rate = rate(budget, &mut run);
@@ -176,12 +182,11 @@ type Prepare = fn(&Case, usize) -> Run;
 
 /// The median of tokens per second over repetitions.
 fn rate(budget: Duration, run: &mut Run) -> f64 {
-    run();
     #[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
     let now = Instant::now;
     let start = now();
     let mut rates = Vec::new();
-    while start.elapsed() < budget || rates.len() < 3 {
+    while start.elapsed() < budget {
         let step = now();
         let tokens = run();
         rates.push(tokens as f64 / step.elapsed().as_secs_f64());
