@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dashmap::DashMap;
+use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -31,12 +32,13 @@ use crate::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
 use crate::id::{ActorId, ProcessId};
 use crate::limits::Limits;
 use crate::link::Link;
-use crate::pending::Pending;
+use crate::pending::{Pending, Waiting};
 use crate::registry::ActorTypes;
 use crate::trace::Tracer;
 use crate::wire::{Answer, Call, Fact, Frame, Hello, NameRow, Request, VERSION};
 use crate::worker::Workers;
 
+use credit::Waited;
 pub(crate) use credit::{Credit, Credits};
 pub(crate) use family::{Members, NewRow, Placing};
 
@@ -198,6 +200,15 @@ impl Engine {
         drop(self.runtime.spawn(future));
     }
 
+    /// Polls once, and leaves the rest to a task.
+    pub(crate) fn begin_task(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let _runtime = self.enter();
+        let mut future = Box::pin(future);
+        if future.as_mut().now_or_never().is_none() {
+            self.spawn_task(future);
+        }
+    }
+
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.runtime.enter()
     }
@@ -212,9 +223,7 @@ impl Engine {
             self.blobs.sweep(Clock::now());
             self.credits.sweep();
             for (key, waiting) in self.pending.sweep(Clock::now()) {
-                if waiting.via.is_some() {
-                    self.cancel(key, waiting.actor);
-                }
+                self.withdraw(key, &waiting);
                 waiting.expire();
             }
         }
@@ -343,7 +352,8 @@ impl Engine {
             at => at,
         };
         call.at = ProcessId(0);
-        if self.is_detour(call.to, target, closed) {
+        // Its actor may have been given another place since the step was found.
+        if self.is_detour(call.to, target, closed) || !self.is_at(call.to, target) {
             return self.send_call(call);
         }
         let (actor, why) = (call.to, closed.why());
@@ -392,6 +402,12 @@ impl Engine {
         self.went_nowhere(call, &link);
     }
 
+    /// Whether a process is where an actor is, as far as this process knows.
+    fn is_at(&self, actor: ActorId, process: ProcessId) -> bool {
+        actor.home != self.process
+            || self.members.place_of(actor, self.process) == family::PlaceOf::At(process)
+    }
+
     /// Whether there is, or will be, another way to an actor than this link, which has closed.
     fn is_detour(&self, actor: ActorId, target: ProcessId, closed: &Arc<Link>) -> bool {
         let other = self
@@ -432,8 +448,13 @@ impl Engine {
         }
     }
 
-    /// Tells the receiver of a call that nobody waits for it any more.
-    pub(crate) fn cancel(&self, call: u64, to: ActorId) {
+    /// Nobody waits for the answer to a call of this process any more.
+    pub(crate) fn withdraw(&self, call: u64, waiting: &Waiting) {
+        let to = waiting.actor;
+        if waiting.via.is_none() {
+            // It may wait for its actor to be placed.
+            return self.members.drop_held(to, self.process, call);
+        }
         let target = match self.members.place_of(to, self.process) {
             family::PlaceOf::At(process) => process,
             _ => to.home,
@@ -457,20 +478,25 @@ impl Engine {
         credit.try_take().then_some(credit)
     }
 
-    /// Waits for credit of a remote actor and room on the link to it.
+    /// Waits for credit of a remote actor and room on the link to it, in the order of arrival.
     pub(crate) async fn credit(&self, actor: ActorId) -> Arc<Credit> {
         loop {
             let credit = self.credits.of(actor);
-            match self.hop_to(actor) {
-                Some(hop) => hop.link.wait_for_room(&self.limits).await,
-                // It is being placed, and its messages wait here.
-                None if actor.home == self.process => {}
-                // Whoever sends finds out.
-                None => return credit,
-            }
+            let room = async {
+                match self.hop_to(actor) {
+                    Some(hop) => {
+                        hop.link.wait_for_room(&self.limits).await;
+                        true
+                    }
+                    // It is being placed, and its messages wait here.
+                    None => actor.home == self.process,
+                }
+            };
             // A row ends when what was out on a link is lost: there may be another way now.
-            if credit.take().await {
-                return credit;
+            match credit.wait(room).await {
+                // Without a way, whoever sends finds out.
+                Waited::Taken | Waited::NoWay => return credit,
+                Waited::Ended => {}
             }
         }
     }
@@ -679,7 +705,15 @@ impl Engine {
     /// A link has ended: with it the process behind it, unless its exit is reported otherwise.
     pub(crate) async fn link_down(self: &Arc<Self>, link: &Arc<Link>) {
         let exit = match self.workers.exit_of(link.peer).await {
-            Some(exit) => exit,
+            // It may have been killed because of that.
+            Some(exit) => ProcessExit {
+                status: if link.is_given_up() {
+                    format!("{}, since the link to it was {}", exit.status, link.why())
+                } else {
+                    exit.status
+                },
+                ..exit
+            },
             None => lost_link(link),
         };
         let mine = |_: &ProcessId, known: &Arc<Link>| Arc::ptr_eq(known, link);

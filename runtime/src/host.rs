@@ -17,6 +17,7 @@ use std::task::Poll;
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use crate::actor::{Actor, Context, Handler, Message};
 use crate::cell::{AnyMailbox, Cell, Control, Phase, Sender};
@@ -392,7 +393,9 @@ impl<A: Actor> Life<A> {
         }
         let context = envelope.trace.child();
         surround(&mut self.surroundings, &self.cell, context);
-        let handler = state.handle(message, &mut self.cx);
+        // What the handler logs says where it comes from.
+        let log = tracing::info_span!("handle", actor = %self.cell.id, method = M::NAME, trace = %context.traceparent());
+        let handler = state.handle(message, &mut self.cx).instrument(log);
         let result = guarded(&self.cell, &mut self.surroundings, M::NAME, handler).await;
         let ended = Clock::now();
         self.busy_since = Some(ended);

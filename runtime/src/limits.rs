@@ -24,7 +24,8 @@ pub struct Limits {
     /// How long an ask waits when the caller names no timeout. Long enough for a training step on a
     /// slow machine, short enough that nothing waits for ever.
     pub ask_timeout: Duration,
-    /// How often pending asks are checked against their deadlines.
+    /// How often pending asks are checked against their deadlines, and leases of blobs against
+    /// theirs; while nobody waits for an answer, a hundred times less often.
     pub sweep_interval: Duration,
     /// How long `stop` waits for the handler that is running before the actor is killed.
     pub stop_grace: Duration,

@@ -65,9 +65,9 @@ pub(crate) struct Link {
     /// Questions and facts sent, and taken in.
     told: AtomicU64,
     heeded: watch::Sender<u64>,
-    /// The queue has shrunk.
-    room: Notify,
     closed: AtomicBool,
+    /// This side closed it, because the other does not do its part.
+    given_up: AtomicBool,
     /// It has been closed.
     shut: Notify,
     why: Mutex<Option<String>>,
@@ -95,6 +95,8 @@ struct Pipe {
     /// Something waits for the writer task.
     wake: Notify,
     queued_bytes: AtomicU64,
+    /// The queue has shrunk.
+    room: Notify,
 }
 
 /// What waits for the stream.
@@ -217,6 +219,7 @@ impl Pipe {
             sink: Mutex::new(sink),
             wake: Notify::new(),
             queued_bytes: AtomicU64::new(0),
+            room: Notify::new(),
         }
     }
 
@@ -255,7 +258,11 @@ impl Pipe {
         let mut queue = self.queue.lock();
         let loaded = queue.load(sink);
         queue.tended = loaded;
-        self.queued_bytes.store(queue.len(), Ordering::Release);
+        let left = queue.len();
+        drop(queue);
+        if self.queued_bytes.swap(left, Ordering::AcqRel) > left {
+            self.room.notify_waiters();
+        }
         loaded
     }
 
@@ -347,7 +354,7 @@ impl Link {
     /// Waits until the queue is below its limit, or the link is closed.
     pub(crate) async fn wait_for_room(&self, limits: &Limits) {
         loop {
-            let room = self.room.notified();
+            let room = self.calls().room.notified();
             if self.has_room(limits) || self.is_closed() {
                 return;
             }
@@ -364,7 +371,20 @@ impl Link {
         self.why.lock().get_or_insert(why.into());
         self.closed.store(true, Ordering::Release);
         self.shut.notify_waiters();
-        self.room.notify_waiters();
+        self.calls().room.notify_waiters();
+    }
+
+    /// Closes the link to a process that does not do its part.
+    fn give_up(&self, why: impl Into<String>) {
+        if !self.is_closed() {
+            self.given_up.store(true, Ordering::Release);
+            self.close(why);
+        }
+    }
+
+    /// Whether this side closed it, because the other does not do its part.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
     }
 
     /// Resolves when the link is closed.
@@ -415,7 +435,7 @@ impl Link {
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         beat.tick().await;
         let mut progress = (pipe.progress().0, Clock::now());
-        let mut pumping = pin!(self.pump(pipe));
+        let mut pumping = pin!(Self::pump(pipe));
         while !self.is_closed() {
             tokio::select! {
                 biased;
@@ -428,9 +448,9 @@ impl Link {
                         progress = (written, Clock::now());
                     }
                     if silent > limits.link_idle_timeout {
-                        self.close(format!("silent for {silent:.1?}"));
+                        self.give_up(format!("silent for {silent:.1?}"));
                     } else if Clock::now().since(progress.1) > limits.link_idle_timeout {
-                        self.close("the other side does not read");
+                        self.give_up("not read by the other side");
                     } else if beats {
                         self.push(&Frame::Beat, false);
                     }
@@ -444,7 +464,7 @@ impl Link {
     }
 
     /// Writes what is queued for one stream, batch after batch, until that fails.
-    async fn pump(&self, pipe: &Pipe) -> std::io::Result<Infallible> {
+    async fn pump(pipe: &Pipe) -> std::io::Result<Infallible> {
         let mut more = false;
         loop {
             if !more {
@@ -456,7 +476,6 @@ impl Link {
                 tokio::task::yield_now().await;
             }
             more = std::future::poll_fn(|cx| pipe.poll_batch(cx)).await?;
-            self.room.notify_waiters();
         }
     }
 
@@ -596,8 +615,8 @@ pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) ->
         bulk: bulk_writer.map(Pipe::new),
         told: AtomicU64::new(0),
         heeded: watch::channel(0).0,
-        room: Notify::new(),
         closed: AtomicBool::new(false),
+        given_up: AtomicBool::new(false),
         shut: Notify::new(),
         why: Mutex::new(None),
         writing: watch::channel(readers.len()).0,

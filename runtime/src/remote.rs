@@ -156,15 +156,16 @@ impl Engine {
             tracing::warn!(actor = %call.to, from = %call.from, %error, "dead letter");
             self.dead_letters
                 .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            self.send_to(
-                call.from,
-                &Frame::Credit {
-                    actor: call.to,
-                    host: ProcessId(0),
-                    to: call.from,
-                    messages: 1,
-                },
-            );
+            if call.from == self.process {
+                return self.credits.returned(call.to, ProcessId(0), 1);
+            }
+            let credit = Frame::Credit {
+                actor: call.to,
+                host: ProcessId(0),
+                to: call.from,
+                messages: 1,
+            };
+            self.send_to(call.from, &credit);
         } else {
             self.send_reply(call.call, call.from, Err(error));
         }

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -175,10 +174,18 @@ struct Request<M: Message> {
     fence: Incarnation,
     message: Option<M>,
     timeout: Option<Duration>,
+    /// When patience ends, once it has waited for room.
+    deadline: Option<Timestamp>,
     deliver: Deliver<M>,
 }
 
 impl<M: Message> Request<M> {
+    /// When patience ends: that long after the first attempt.
+    fn deadline(&self, engine: &Engine, now: Timestamp) -> Timestamp {
+        self.deadline
+            .unwrap_or_else(|| now.after(self.patience(engine)))
+    }
+
     fn patience(&self, engine: &Engine) -> Duration {
         self.timeout.unwrap_or(engine.limits.ask_timeout)
     }
@@ -194,6 +201,38 @@ impl<M: Message> Request<M> {
                 current,
             })
         }
+    }
+
+    /// The span of a request that was not sent.
+    fn record_refusal(&self, kind: SpanKind) {
+        if let Some(engine) = current::engine_for(self.to.home) {
+            let now = Clock::now();
+            self.record(&engine, kind, SpanContext::current(), now, Outcome::Failed);
+        }
+    }
+
+    /// Records a span without extent, and gives its context.
+    fn record(
+        &self,
+        engine: &Engine,
+        kind: SpanKind,
+        parent: SpanContext,
+        now: Timestamp,
+        outcome: Outcome,
+    ) -> SpanContext {
+        let context = parent.child();
+        engine.tracer.record(Span {
+            context,
+            parent: parent.span_id,
+            kind,
+            actor: self.to,
+            message: M::NAME,
+            queued: now,
+            started: now,
+            ended: now,
+            outcome,
+        });
+        context
     }
 
     /// Finds the actor, and takes room on the way to it.
@@ -219,12 +258,13 @@ impl<M: Message> Request<M> {
     }
 
     /// Waits for room and takes it.
-    fn wait(&self, full: Full) -> Room {
+    fn wait(&mut self, full: Full) -> Room {
         let to = self.to;
         let patience = self.patience(match &full {
             Full::Near(cell) => &cell.engine,
             Full::Far(engine) => engine,
         });
+        self.deadline = Some(Clock::now().after(patience));
         Box::pin(async move {
             let room = async {
                 match full {
@@ -263,7 +303,14 @@ impl<M: Message> Request<M> {
         Ok(Bytes::from(bytes))
     }
 
-    fn call(&self, engine: &Engine, call: u64, trace: SpanContext, payload: Bytes) -> Call {
+    fn call(
+        &self,
+        engine: &Engine,
+        call: u64,
+        budget: Duration,
+        trace: SpanContext,
+        payload: Bytes,
+    ) -> Call {
         Call {
             call,
             from: engine.process,
@@ -271,7 +318,7 @@ impl<M: Message> Request<M> {
             at: ProcessId(0),
             fence: self.fence,
             method: M::METHOD,
-            budget: self.patience(engine),
+            budget,
             trace,
             payload,
         }
@@ -334,6 +381,7 @@ struct Sent<M: Message> {
     span: SpanContext,
     parent: u64,
     sent: Timestamp,
+    answered: bool,
 }
 
 impl<M: Message> fmt::Debug for Ask<M> {
@@ -349,6 +397,7 @@ impl<M: Message> Ask<M> {
             fence,
             message: Some(message),
             timeout: None,
+            deadline: None,
             deliver,
         };
         Self {
@@ -394,7 +443,7 @@ impl<M: Message> Ask<M> {
                 let envelope = Box::new(Envelope {
                     message: self.request.message.take(),
                     reply: ReplyTo::Local(Arc::clone(&sent.slot)),
-                    deadline: sent.sent.after(self.request.patience(&cell.engine)),
+                    deadline: self.request.deadline(&cell.engine, sent.sent),
                     queued: sent.sent,
                     trace: sent.span,
                     sender: Sender::Local,
@@ -403,7 +452,10 @@ impl<M: Message> Ask<M> {
                 (self.request.deliver)(cell, envelope);
             }
             Way::Far(engine, _, hop) => {
-                let call = self.request.call(engine, sent.key, sent.span, payload);
+                let budget = self.request.deadline(engine, sent.sent).left(sent.sent);
+                let call = self
+                    .request
+                    .call(engine, sent.key, budget, sent.span, payload);
                 engine.send(hop.as_ref(), call);
                 self.request.message = None;
             }
@@ -421,7 +473,7 @@ impl<M: Message> Ask<M> {
         let key = engine.pending.insert(Waiting {
             slot: Arc::clone(&slot) as Arc<dyn Waiter>,
             actor: self.request.to,
-            deadline: sent.after(patience),
+            deadline: self.request.deadline(engine, sent),
             patience,
             via: way.neighbour(),
         });
@@ -433,6 +485,7 @@ impl<M: Message> Ask<M> {
             span: parent.child(),
             parent: parent.span_id,
             sent,
+            answered: false,
         }
     }
 }
@@ -449,6 +502,7 @@ impl<M: Message> Future for Ask<M> {
                 Stage::New => {
                     if let Err(error) = self.begin(cx) {
                         self.stage = Stage::Over;
+                        self.request.record_refusal(SpanKind::Ask);
                         return Poll::Ready(Err(error));
                     }
                     if let Stage::Sent(_) = self.stage {
@@ -459,12 +513,14 @@ impl<M: Message> Future for Ask<M> {
                     let room = ready!(room.as_mut().poll(cx));
                     self.stage = Stage::Over;
                     if let Err(error) = room.and_then(|way| self.send(way, cx)) {
+                        self.request.record_refusal(SpanKind::Ask);
                         return Poll::Ready(Err(error));
                     }
                     return Poll::Pending;
                 }
                 Stage::Sent(sent) => {
                     let (outcome, at) = ready!(sent.slot.poll(cx));
+                    sent.answered = true;
                     sent.record(outcome.is_ok(), at);
                     self.stage = Stage::Over;
                     return Poll::Ready(outcome);
@@ -494,12 +550,13 @@ impl<M: Message> Sent<M> {
 impl<M: Message> Drop for Sent<M> {
     fn drop(&mut self) {
         self.slot.abandon();
+        if !self.answered {
+            self.record(false, Clock::now());
+        }
         // Gone when the answer came over a link or too late; else still there.
         let engine = self.way.engine();
-        if let Some(waiting) = engine.pending.take(self.key)
-            && waiting.via.is_some()
-        {
-            engine.cancel(self.key, waiting.actor);
+        if let Some(waiting) = engine.pending.take(self.key) {
+            engine.withdraw(self.key, &waiting);
         }
         if let Way::Far(_, credit, _) = &self.way {
             credit.give_back(1);
@@ -527,6 +584,7 @@ impl<M: Message> Tell<M> {
                 fence,
                 message: Some(message),
                 timeout: None,
+                deadline: None,
                 deliver,
             },
         }
@@ -551,10 +609,7 @@ impl<M: Message> Tell<M> {
             },
             Err(error) => error,
         };
-        Err(TellError {
-            message: self.request.message,
-            error,
-        })
+        Err(self.undelivered(error))
     }
 
     /// Sends when there is room; else says which way there is none.
@@ -607,34 +662,26 @@ impl<M: Message> Tell<M> {
         let payload = self.request.payload(engine);
         let payload = payload.inspect_err(|_| credit.give_back(1))?;
         let trace = self.trace(engine, Clock::now());
-        let call = self.request.call(engine, 0, trace, payload);
+        let patience = self.request.patience(engine);
+        let call = self.request.call(engine, 0, patience, trace, payload);
         engine.send(hop, call);
         self.request.message = None;
         Ok(())
     }
 
     fn undelivered(&mut self, error: AskError) -> TellError<M> {
+        self.request.record_refusal(SpanKind::Tell);
         TellError {
             message: self.request.message.take(),
             error,
         }
     }
 
+    /// The span of a tell that is accepted.
     fn trace(&self, engine: &Engine, now: Timestamp) -> SpanContext {
         let parent = SpanContext::current();
-        let context = parent.child();
-        engine.tracer.record(Span {
-            context,
-            parent: parent.span_id,
-            kind: SpanKind::Tell,
-            actor: self.request.to,
-            message: M::NAME,
-            queued: now,
-            started: now,
-            ended: now,
-            outcome: Outcome::Ok,
-        });
-        context
+        self.request
+            .record(engine, SpanKind::Tell, parent, now, Outcome::Ok)
     }
 }
 
@@ -717,17 +764,13 @@ impl Stop {
         };
         let (tell, told) = oneshot::channel();
         let stopping = Arc::clone(&engine);
-        let mut ending = Box::pin(async move {
+        // A task of its own: what has begun to end must not stay half ended. The order is given at
+        // once, so that what the caller does next comes after it.
+        engine.begin_task(async move {
             let outcome = stopping.stop_actor(id).await;
             // Whoever ordered it may have stopped waiting.
             let _ = tell.send(outcome);
         });
-        // The order is given at once, so that what the caller does next comes after it.
-        let _runtime = engine.enter();
-        if ending.as_mut().now_or_never().is_none() {
-            // A task of its own: what has begun to end must not stay half ended.
-            engine.spawn_task(ending);
-        }
         Box::pin(async move {
             let told = async { told.await.unwrap_or(Err(AskError::Unreachable(id))) };
             match timeout {

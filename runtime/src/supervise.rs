@@ -56,8 +56,9 @@ impl Default for Budget {
     }
 }
 
-/// How long to wait before the n-th restart in a row: `first`, doubled each time up to `max`, then
-/// shortened at random by at most `jitter` (a part of 1), so that many do not come back at once.
+/// How long to wait before the n-th restart of a child within the window of the budget: `first`,
+/// doubled each time up to `max`, then shortened at random by at most `jitter` (a part of 1), so that
+/// many do not come back at once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Backoff {
     /// Before the first restart.
@@ -169,7 +170,8 @@ pub struct Family {
     supervision: Supervision,
     /// Ordered by serial number, which is the order they were started in.
     children: BTreeMap<ActorId, Restart>,
-    restarts: VecDeque<Timestamp>,
+    /// When, and by whose end.
+    restarts: VecDeque<(Timestamp, ActorId)>,
 }
 
 impl Family {
@@ -229,7 +231,7 @@ impl Family {
         while self
             .restarts
             .front()
-            .is_some_and(|at| now.since(*at) >= window)
+            .is_some_and(|(at, _)| now.since(*at) >= window)
         {
             self.restarts.pop_front();
         }
@@ -243,11 +245,9 @@ impl Family {
                 _ => failure,
             });
         }
-        let wait = self
-            .supervision
-            .backoff
-            .wait(self.restarts.len() as u32, random);
-        self.restarts.push_back(now);
+        let own = self.restarts.iter().filter(|(_, whose)| *whose == child);
+        let wait = self.supervision.backoff.wait(own.count() as u32, random);
+        self.restarts.push_back((now, child));
         self.share_fate(child, wait)
     }
 
@@ -324,6 +324,19 @@ mod tests {
             Just(Strategy::OneForAll),
             Just(Strategy::RestForOne)
         ]
+    }
+
+    /// SEMANTICS 18.
+    #[test]
+    fn the_failures_of_one_child_make_no_other_wait() {
+        let mut family = family(Strategy::OneForOne, &[Restart::Permanent; 2]);
+        let mut wait = |child| match family.judge(id(child), &failed(), Timestamp(0), 0.5) {
+            Verdict::Restart { wait, .. } => wait,
+            other => panic!("{other:?}"),
+        };
+        let (first, again, other) = (wait(1), wait(1), wait(2));
+        assert!(first < again);
+        assert_eq!(other, first);
     }
 
     proptest! {

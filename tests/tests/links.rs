@@ -305,6 +305,7 @@ conformance! {
     an_ask_ends_at_its_deadline,
     a_dropped_ask_is_not_handled_and_gives_its_credit_back,
     a_slow_actor_holds_up_nobody_else,
+    who_waits_for_credit_is_not_overtaken,
     a_dead_actor_says_so,
     an_unknown_method_is_refused,
     a_panic_is_told_and_the_actor_restarts,
@@ -422,6 +423,39 @@ async fn a_dropped_ask_is_not_handled_and_gives_its_credit_back(pair: &Pair) {
         "{} were handled",
         notes.len()
     );
+}
+
+/// SEMANTICS 1.
+async fn who_waits_for_credit_is_not_overtaken(pair: &Pair) {
+    let (actor, other) = (probe(pair).await, probe(pair).await);
+    let gate = Gate::new(pair);
+    let held = begun(actor.ask(Hold(gate.number))).await;
+    gate.entered().await;
+    let credit = limits().credit_messages;
+    let mut queued = vec![];
+    for _ in 1..credit {
+        queued.push(begun(actor.ask(Note(0))).await);
+    }
+    let waiting = begun(actor.ask(Note(1))).await;
+    gate.open().await;
+    let handled = async || {
+        let views = actors_at_b(pair).await;
+        let done = |view: &ActorView| view.id == actor.id() && view.handled >= credit.into();
+        views.iter().any(done).then_some(())
+    };
+    eventually(handled).await;
+    // All answers are here when one that was sent after them is.
+    other.ask(Notes()).await.unwrap();
+    let later = async {
+        held.await.unwrap();
+        for asked in queued {
+            asked.await.unwrap();
+        }
+        actor.ask(Note(2)).await.unwrap();
+    };
+    let ((), waited) = tokio::join!(later, waiting);
+    waited.unwrap();
+    assert!(actor.ask(Notes()).await.unwrap().ends_with(&[1, 2]));
 }
 
 /// SEMANTICS 4, 24.

@@ -12,10 +12,10 @@ use odeon::{
 use tokio::sync::Semaphore;
 
 /// Handlers and starts wait here; each test has its own.
-static GATES: [Semaphore; 8] = [const { Semaphore::const_new(0) }; 8];
+static GATES: [Semaphore; 10] = [const { Semaphore::const_new(0) }; 10];
 
 /// Notes handled, by gate, over all lives.
-static NOTED: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+static NOTED: [AtomicU64; 10] = [const { AtomicU64::new(0) }; 10];
 
 struct Clerk {
     gate: usize,
@@ -241,6 +241,57 @@ async fn a_fenced_reference_refuses_the_next_life() {
         assert_eq!(actor.fenced(2).ask(Life).await, Ok(2));
         system.shutdown().await;
     }
+}
+
+/// SEMANTICS 11: an ask that waits for its actor to be placed again is withdrawn as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_that_was_given_up_while_it_was_held_is_not_handled() {
+    let long = Duration::from_secs(1);
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
+    let system = System::builder()
+        .workers(WorkerMode::Processes(worker))
+        .supervision(odeon::Supervision::one_for_one().backoff(long, long))
+        .start()
+        .await
+        .unwrap();
+    let actor = clerk(&system, 8, true).await;
+    let process = system.process_of(actor).unwrap();
+    let watched = begun(Box::pin(actor.down())).await;
+    assert!(system.kill_worker(process));
+    watched.await;
+    let short = Duration::from_millis(10);
+    let error = actor.ask(Note).timeout(short).await.unwrap_err();
+    assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+    drop(begun(actor.ask(Note)).await);
+    assert_eq!(actor.ask(Note).await, Ok(1), "the first that is handled");
+    system.shutdown().await;
+}
+
+/// SEMANTICS 10: the wait for room and the wait for the answer share one timeout.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_covers_the_wait_for_room_too() {
+    let mut limits = Limits::default();
+    limits.mailbox_messages_max = 1;
+    let system = System::builder().limits(limits).start().await.unwrap();
+    let actor = clerk(&system, 9, false).await;
+    let first = begun(actor.ask(Hold)).await;
+    seen(&system, actor, |view| view.handled == 1).await;
+    let second = begun(actor.ask(Hold)).await;
+    let begin = odeon::Clock::now();
+    let third = begun(actor.ask(Hold).timeout(Duration::from_millis(300))).await;
+    odeon::Clock::sleep(Duration::from_millis(200)).await;
+    GATES[9].add_permits(1);
+    assert_eq!(first.await, Ok(()));
+    let error = third.await.unwrap_err();
+    assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+    let waited = odeon::Clock::now().since(begin);
+    assert!(waited < Duration::from_millis(400), "{waited:?}");
+    GATES[9].add_permits(2);
+    assert_eq!(second.await, Ok(()));
+    system.shutdown().await;
 }
 
 /// SEMANTICS 14, 15: what lies in the mailbox of an actor that ends is answered or counted.

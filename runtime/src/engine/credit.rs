@@ -5,7 +5,7 @@
 //! actor remembers its host, and a new row begins when that is gone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::Semaphore;
 
@@ -22,10 +22,23 @@ pub(crate) struct Credits {
 pub(crate) struct Credit {
     most: usize,
     left: Semaphore,
+    /// How many wait for some, and whose turn it is.
+    waiting: AtomicU32,
+    turn: tokio::sync::Mutex<()>,
     /// The process that hosts the actor, as far as is known; 0 while it is not.
     host: AtomicU64,
     /// Whether it was asked for since the last sweep.
     used: AtomicBool,
+}
+
+/// How a wait for credit ended.
+pub(crate) enum Waited {
+    /// With some.
+    Taken,
+    /// There is no way to the actor.
+    NoWay,
+    /// This row has ended: look for another.
+    Ended,
 }
 
 impl Credit {
@@ -33,25 +46,44 @@ impl Credit {
         Self {
             most,
             left: Semaphore::new(most),
+            waiting: AtomicU32::new(0),
+            turn: tokio::sync::Mutex::new(()),
             host: AtomicU64::new(0),
             used: AtomicBool::new(true),
         }
     }
 
-    /// Takes some for a message, if there is some.
+    /// Takes some for a message, if there is some and nobody was there before.
     pub(crate) fn try_take(&self) -> bool {
-        self.left.try_acquire().is_ok_and(|permit| {
+        let free = self.waiting.load(Ordering::SeqCst) == 0;
+        free && self.left.try_acquire().is_ok_and(|permit| {
             permit.forget();
             true
         })
     }
 
-    /// Waits for some and takes it. `false` when this row has ended: look for another.
-    pub(crate) async fn take(&self) -> bool {
-        self.left.acquire().await.is_ok_and(|permit| {
-            permit.forget();
-            true
-        })
+    /// Waits until all who were there before have theirs, until there is `room` on the way, which
+    /// tells whether there is a way at all, and for some to take.
+    pub(crate) async fn wait(&self, room: impl Future<Output = bool>) -> Waited {
+        struct Waiting<'a>(&'a AtomicU32);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(&self.waiting);
+        let _turn = self.turn.lock().await;
+        if !room.await {
+            return Waited::NoWay;
+        }
+        match self.left.acquire().await {
+            Ok(permit) => {
+                permit.forget();
+                Waited::Taken
+            }
+            Err(_closed) => Waited::Ended,
+        }
     }
 
     /// Some came back; never more than was given out, also when it comes back twice.
@@ -87,7 +119,7 @@ impl Credits {
 
     /// An actor has taken messages out of its mailbox. `host` is its process, or 0 when another had
     /// to refuse them.
-    pub(super) fn returned(&self, actor: ActorId, host: ProcessId, messages: u32) {
+    pub(crate) fn returned(&self, actor: ActorId, host: ProcessId, messages: u32) {
         if let Some(credit) = self.rows.get(&actor) {
             credit.host.store(host.0, Ordering::Release);
             credit.give_back(messages as usize);

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{Engine, IdMap};
 use crate::cell::{Cell, Control};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
 use crate::id::{ActorId, Incarnation, ProcessId};
@@ -40,6 +40,7 @@ enum Place {
 }
 
 /// Where to send a message for an actor.
+#[derive(PartialEq, Eq)]
 pub(super) enum PlaceOf {
     At(ProcessId),
     Nowhere,
@@ -74,7 +75,23 @@ struct Row {
     /// Who waits for it to start.
     starts: Vec<oneshot::Sender<Result<(), Down>>>,
     watchers: Vec<oneshot::Sender<Down>>,
-    backlog: VecDeque<Call>,
+    backlog: VecDeque<Held>,
+}
+
+/// A call that waits for its actor to be placed.
+struct Held {
+    call: Call,
+    since: Timestamp,
+}
+
+/// What became of the order to host an actor.
+enum Hosted {
+    /// It has left.
+    Ordered(oneshot::Receiver<Answer>),
+    /// That life is not wanted any more.
+    Unwanted,
+    /// There is no way to the process: it is gone already.
+    NoWay,
 }
 
 /// What it takes to place an actor in another process, again and again.
@@ -132,7 +149,8 @@ impl Members {
                 if row.backlog.len() >= most {
                     return Err(Unheld::Full(Box::new(call)));
                 }
-                row.backlog.push_back(call);
+                let since = Clock::now();
+                row.backlog.push_back(Held { call, since });
                 Ok(())
             }
             // Whoever placed it has sent the backlog on already.
@@ -144,7 +162,7 @@ impl Members {
     pub(super) fn drop_held(&self, to: ActorId, from: ProcessId, call: u64) {
         if let Some(mut row) = self.rows.get_mut(&to) {
             row.backlog
-                .retain(|held| held.call != call || held.from != from);
+                .retain(|held| held.call.call != call || held.call.from != from);
         }
     }
 
@@ -309,34 +327,39 @@ impl Engine {
             ..placing.host
         };
         let shared = host_is_shared(&placing.launch);
-        let Some(hosted) = self.host_at(id, process, host) else {
-            if !shared {
-                self.release(process).await;
-            }
-            return;
-        };
-        match hosted.await {
-            Ok(Answer::Failed(failure)) if failure.kind == FailureKind::UnknownActor => {
+        match self.host_at(id, process, host) {
+            Hosted::Ordered(answered) => self.begun(id, incarnation, answered.await),
+            Hosted::Unwanted if shared => {}
+            Hosted::Unwanted => self.release(process).await,
+            Hosted::NoWay => {
+                let what = "its process was gone before it could be hosted there";
+                let failure = Failure::new(FailureKind::ProcessLost, what);
                 self.ended(id, Some(incarnation), Reason::Failed(failure));
             }
-            // Other ends are reported by the process that hosts it, or by its loss.
+        }
+    }
+
+    /// The process that was to begin a life has answered, or is gone, which ends the life too. How a
+    /// life ended is reported before the answer; this tells the ends that nobody reports.
+    fn begun<E>(self: &Arc<Self>, id: ActorId, life: Incarnation, answer: Result<Answer, E>) {
+        match answer {
+            Ok(Answer::Failed(failure)) => self.ended(id, Some(life), Reason::Failed(failure)),
             Ok(Answer::Done) => self.note_started(id),
             _ => {}
         }
     }
 
     /// Sends the order and after it the messages that waited, in one go, so that none overtakes.
-    /// `None` when that life is not wanted any more, or there is no way.
-    fn host_at(
-        &self,
-        id: ActorId,
-        process: ProcessId,
-        host: HostOrder,
-    ) -> Option<oneshot::Receiver<Answer>> {
-        let mut row = self.members.rows.get_mut(&id).filter(|row| {
+    fn host_at(&self, id: ActorId, process: ProcessId, host: HostOrder) -> Hosted {
+        let wanted = self.members.rows.get_mut(&id).filter(|row| {
             row.incarnation == host.incarnation && row.place == Place::Nowhere && !row.ended
-        })?;
-        let link = self.next_link(process)?;
+        });
+        let Some(mut row) = wanted else {
+            return Hosted::Unwanted;
+        };
+        let Some(link) = self.next_link(process) else {
+            return Hosted::NoWay;
+        };
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.requests.insert(
@@ -357,19 +380,23 @@ impl Engine {
             false,
         );
         row.place = Place::At(process);
-        for mut call in row.backlog.drain(..) {
+        let now = Clock::now();
+        for Held { mut call, since } in row.backlog.drain(..) {
             call.at = process;
-            if call.call != 0 {
-                if call.from == self.process {
-                    self.pending.sent_via(call.call, Some(link.peer));
-                } else {
-                    self.forwards
-                        .insert((call.from, call.call), (link.peer, call.to));
+            call.budget = call.budget.saturating_sub(now.since(since));
+            let waits = match call.call {
+                0 => true,
+                key if call.from == self.process => self.pending.sent_via(key, Some(link.peer)),
+                key => {
+                    self.forwards.insert((call.from, key), (link.peer, call.to));
+                    true
                 }
+            };
+            if waits {
+                link.push(&Frame::Call(call), false);
             }
-            link.push(&Frame::Call(call), false);
         }
-        Some(answered)
+        Hosted::Ordered(answered)
     }
 
     /// Has the node start a worker, or starts one when this is the node.
@@ -447,11 +474,7 @@ impl Engine {
         };
         match begun {
             Begun::Here(started) => self.settled(id, incarnation, started).await,
-            Begun::At(Some((_, answered))) => {
-                if let Ok(Answer::Done) = answered.await {
-                    self.note_started(id);
-                }
-            }
+            Begun::At(Some((_, answered))) => self.begun(id, incarnation, answered.await),
             // It begins when the process is known to be gone, which ends this life too.
             Begun::At(None) | Begun::Lost => {}
             Begun::Nowhere => self.place_now(id).await,
@@ -497,9 +520,8 @@ impl Engine {
         if id.home == self.process {
             return self.ended(id, Some(incarnation), reason);
         }
-        if let Some((_, (home, request))) = self.awaiting_start.remove(&id) {
-            self.answer(request, home, Answer::Failed(Failure::error(&reason)));
-        }
+        let starting = self.awaiting_start.remove(&id);
+        let not_started = Answer::Failed(Failure::error(&reason));
         let frame = Frame::Request {
             request: 0,
             from: self.process,
@@ -511,6 +533,10 @@ impl Engine {
             },
         };
         self.send_to(id.home, &frame);
+        // After the report, which says more.
+        if let Some((_, (home, request))) = starting {
+            self.answer(request, home, not_started);
+        }
     }
 
     /// The home's side: watchers hear of it, and the verdict follows. `incarnation` is `None` when
@@ -778,8 +804,8 @@ impl Engine {
         for watcher in row.watchers {
             let _ = watcher.send(down.clone());
         }
-        for call in row.backlog {
-            self.refuse_call(&call, AskError::Dead(down.clone()));
+        for held in row.backlog {
+            self.refuse_call(&held.call, AskError::Dead(down.clone()));
         }
         if let (Some(placing), Place::At(process)) = (row.order, row.place)
             && !host_is_shared(&placing.launch)

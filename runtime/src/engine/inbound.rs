@@ -238,7 +238,7 @@ impl Engine {
                     engine.answer(request, from, Answer::Down(down));
                 });
             }
-            Request::Stop(id) => self.spawn_task(async move {
+            Request::Stop(id) => self.begin_task(async move {
                 let answer = match engine.stop_actor(id).await {
                     Ok(()) => Answer::Done,
                     Err(error) => Answer::Failed(Failure::error(error)),

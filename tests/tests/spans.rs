@@ -1,0 +1,183 @@
+//! What is left of asks, tells and handlers to look at: spans in the ring, and the logs of handlers.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use odeon::trace::{Outcome, Span, SpanKind};
+use odeon::{AskError, Reason, Ref, System, WorkerCommand, WorkerMode};
+use tokio::sync::Semaphore;
+
+/// Opens nothing: whoever waits here waits until it is dropped.
+static SHUT: Semaphore = Semaphore::const_new(0);
+
+struct Near;
+
+#[odeon::actor(name = "spans.Near")]
+impl Near {
+    fn start(_args: ()) -> Self {
+        Self
+    }
+
+    #[handler]
+    fn touch(&mut self) {
+        tracing::info!("touched");
+    }
+
+    #[handler]
+    fn rest(&mut self) {}
+
+    #[handler]
+    async fn wait(&mut self) {
+        let _never = SHUT.acquire().await;
+    }
+}
+
+struct Far;
+
+#[odeon::actor(name = "spans.Far")]
+impl Far {
+    fn start(_args: ()) -> Self {
+        Self
+    }
+
+    /// Asks back over the link that the message came by.
+    #[handler]
+    async fn touch_back(&mut self, near: Ref<Near>) -> Result<u32, AskError> {
+        near.ask(Touch).await?;
+        Ok(std::process::id())
+    }
+}
+
+fn job() -> odeon::Job {
+    odeon::job![Near, Far]
+}
+
+#[test]
+fn worker_entry() {
+    job().serve_if_worker();
+}
+
+fn one<'a>(spans: &'a [Span], kind: SpanKind, message: &str) -> &'a Span {
+    let mut of_it = spans
+        .iter()
+        .filter(|span| span.kind == kind && span.message == message);
+    let span = of_it.next().expect("such a span");
+    assert_eq!(of_it.next(), None);
+    span
+}
+
+/// SEMANTICS 39.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_goes_through_other_processes() {
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
+    let system = System::builder()
+        .job(job())
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap();
+    let near = system.spawn::<Near>(()).await.unwrap();
+    let far = system.spawn::<Far>(()).isolated().await.unwrap();
+    let process = far.ask(TouchBack { near }).await.unwrap().unwrap();
+    assert_ne!(process, std::process::id());
+    near.tell(Touch).await.unwrap();
+    // Handled after the tell.
+    near.ask(Rest).await.unwrap();
+
+    let spans = system.spans();
+    let asked = one(&spans, SpanKind::Ask, "TouchBack");
+    assert_eq!((asked.parent, asked.outcome), (0, Outcome::Ok));
+    let touched: Vec<_> = spans
+        .iter()
+        .filter(|span| span.kind == SpanKind::Handle && span.message == "Touch")
+        .collect();
+    let back = touched[0];
+    assert_eq!(back.context.trace_id, asked.context.trace_id);
+    // Its parent is the ask of the other process, which is a child of the handler there.
+    assert!(back.parent != 0 && back.parent != asked.context.span_id);
+    assert!(asked.queued <= back.started && back.ended <= asked.ended);
+    // A tell is the parent of what it caused, and the root of another trace.
+    let told = one(&spans, SpanKind::Tell, "Touch");
+    assert_eq!((touched[1].parent, told.parent), (told.context.span_id, 0));
+    assert_ne!(told.context.trace_id, asked.context.trace_id);
+    system.shutdown().await;
+}
+
+/// SEMANTICS 39.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_leaves_a_span_as_well() {
+    let system = System::local().await.unwrap();
+    let actor = system.spawn::<Near>(()).await.unwrap();
+    let short = std::time::Duration::from_millis(1);
+    let error = actor.ask(Wait).timeout(short).await.unwrap_err();
+    assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+    let spans = system.spans();
+    assert_eq!(one(&spans, SpanKind::Ask, "Wait").outcome, Outcome::Failed);
+
+    let mut dropped = Box::pin(actor.ask(Touch).into_future());
+    let poll = std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx))).await;
+    assert!(poll.is_pending());
+    drop(dropped);
+    let spans = system.spans();
+    assert_eq!(one(&spans, SpanKind::Ask, "Touch").outcome, Outcome::Failed);
+
+    let other = system.spawn::<Far>(()).await.unwrap();
+    other.stop().await.unwrap();
+    let error = other.ask(TouchBack { near: actor }).await.unwrap_err();
+    assert!(matches!(&error, AskError::Dead(down) if down.reason == Reason::Stopped));
+    let refused = other.tell(TouchBack { near: actor }).await;
+    assert!(refused.is_err());
+    let spans = system.spans();
+    for kind in [SpanKind::Ask, SpanKind::Tell] {
+        assert_eq!(one(&spans, kind, "TouchBack").outcome, Outcome::Failed);
+    }
+    system.shutdown().await;
+}
+
+/// What a subscriber wrote.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// SEMANTICS 39.
+#[tokio::test]
+async fn the_log_of_a_handler_says_where_it_comes_from() {
+    let written = Written::default();
+    let to = written.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || to.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let system = System::local().await.unwrap();
+    let actor = system.spawn::<Near>(()).await.unwrap();
+    actor.ask(Touch).await.unwrap();
+    let spans = system.spans();
+    let handled = one(&spans, SpanKind::Handle, "Touch");
+    system.shutdown().await;
+
+    let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let line = written
+        .lines()
+        .find(|line| line.contains("touched"))
+        .expect("it was logged");
+    for part in [
+        format!("actor={}", actor.id()),
+        "method=\"Touch\"".to_owned(),
+        format!("trace={}", handled.context.traceparent()),
+    ] {
+        assert!(line.contains(&part), "{part} is not in: {line}");
+    }
+}
