@@ -610,6 +610,28 @@ async fn a_critic_that_saved_what_the_trainer_lost_goes_back_to_its_checkpoint_b
     }
 }
 
+/// SEMANTICS 38.
+/// It may be found damaged long after the start, when critic and trainer go back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_checkpoint_of_a_critic_is_fatal_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = tiny(&folder.path().join("base"), 0, 1);
+    let checkpoint = folder.path().join("critic");
+    let critic = Rated::start(&engine, &checkpoint).await;
+    critic.learn(1).await;
+    critic.save(1).await.unwrap();
+    critic.learn(2).await;
+    let state = checkpoint.join("warmup-0-step-1/trainer.state");
+    let bytes = std::fs::read(&state).unwrap();
+    std::fs::write(&state, &bytes[..bytes.len() / 2]).unwrap();
+    let failure = critic.values(2).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Fatal);
+    let told = failure.to_string();
+    assert!(told.contains(&state.display().to_string()), "{told}");
+    assert!(!told.contains("the trainer's state"), "{told}");
+    critic.system.shutdown().await;
+}
+
 /// SEMANTICS 33.
 /// Else the trainer's checkpoint had no counterpart, and every life of it were refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -602,6 +602,38 @@ fn repeated_to_the_bit(reports: &[Value]) -> usize {
     repeated
 }
 
+/// SEMANTICS 38.
+#[test]
+fn a_critic_that_cannot_go_on_ends_the_run_in_words() {
+    let place = Place::new();
+    let ppo = |steps| tiny(steps).replacen("grpo", "ppo", 1);
+    place.write("r.toml", &ppo(2));
+    place.out(&["run", "r.toml"]);
+    place.write("r.toml", &ppo(4));
+    let failed = || {
+        let output = place.odeon(&["run", "r.toml"]);
+        let told = talk(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        let error = told.lines().find(|line| line.starts_with("error: "));
+        error.unwrap_or_else(|| panic!("{told}")).to_owned()
+    };
+    let checkpoint = "runs/rl-sums/checkpoint/critic";
+    let state = format!("{checkpoint}/warmup-0-step-2/trainer.state");
+    let whole = fs::read(place.path().join(&state)).unwrap();
+    fs::write(place.path().join(&state), &whole[..whole.len() / 2]).unwrap();
+    let error = failed();
+    assert!(error.contains(&state), "{error}");
+    assert!(error.contains("the state is damaged"), "{error}");
+    assert!(!error.contains("lost 10 times"), "{error}");
+
+    // Without it the critic cannot come to where the trainer is, in no life of the two.
+    fs::remove_dir_all(place.path().join(checkpoint)).unwrap();
+    let error = failed();
+    for words in ["was lost 10 times", "what it knew at step 0", checkpoint] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+}
+
 #[test]
 fn a_run_survives_a_killed_rollout_is_locked_and_stops_in_order_on_an_interrupt() {
     let place = Place::new();
