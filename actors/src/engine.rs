@@ -137,17 +137,24 @@ pub trait ScoreEngine: Send + Sync {
     /// The step cannot be computed.
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure>;
 
-    /// Saves all that is needed to go on after the step `learnt`.
+    /// Saves all that is needed to go on after the step `learnt`. What was saved before stays until
+    /// the next time.
     ///
     /// # Errors
     /// The folder cannot be written.
     fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure>;
 
-    /// Goes back to what was saved: the last step that it had learnt; `None` when nothing was.
+    /// Goes back to the newest that was saved, at or before the step `at_most` if there is one, and
+    /// forgets for good what was saved later: the last step that it had learnt. `None` when nothing
+    /// such was saved; it has not changed then.
     ///
     /// # Errors
     /// The folder is there, but broken.
-    fn restore(&mut self, folder: &Path) -> Result<Option<Version>, Failure>;
+    fn restore(
+        &mut self,
+        folder: &Path,
+        at_most: Option<Version>,
+    ) -> Result<Option<Version>, Failure>;
 }
 
 /// A response that a rollout engine has finished.

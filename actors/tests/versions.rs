@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use odeon::{Limits, System, WorkerMode};
+use odeon::{Failure, FailureKind, Limits, Ref, System, WorkerMode};
 use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling, latest_model, read_model};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{
     EngineSpec, Progress, Response, RolloutEngine, Signals, StepStats, TrainEngine,
 };
+use odeon_actors::packed::{Packed, PackedBatch};
+use odeon_actors::rl::critic::{Critic, CriticArgs, Learn, SaveCritic, Values};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
 use odeon_actors::rl::store::{StoreArgs, Take};
@@ -66,18 +68,22 @@ async fn start(checkpoint: &Path, steps: u64) -> (System, Run) {
 }
 
 async fn start_plan(plan: RunPlan) -> (System, Run) {
+    let system = system().await;
+    let run = Run::start(&system, plan).await.expect("a run starts");
+    (system, run)
+}
+
+async fn system() -> System {
     // Who waits for an actor that is lost need not do so for long.
     let mut limits = Limits::default();
     limits.stop_grace = Duration::from_millis(100);
-    let system = System::builder()
+    System::builder()
         .limits(limits)
         .job(odeon_actors::rl::job())
         .workers(WorkerMode::InProcess)
         .start()
         .await
-        .expect("a system starts");
-    let run = Run::start(&system, plan).await.expect("a run starts");
-    (system, run)
+        .expect("a system starts")
 }
 
 async fn batch_of(run: &Run, step: u64) -> Option<Batch> {
@@ -484,4 +490,165 @@ fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
     let error = refused(3, 1);
     assert!(error.contains("trainer.state"), "{error}");
     assert!(error.contains("cut off"), "{error}");
+}
+
+/// A critic, asked as a trainer does.
+struct Rated {
+    system: System,
+    critic: Ref<Critic>,
+}
+
+impl Rated {
+    /// A life of it.
+    async fn start(engine: &EngineSpec, checkpoint: &Path) -> Self {
+        let system = system().await;
+        let args = CriticArgs {
+            engine: engine.clone(),
+            checkpoint: checkpoint.to_owned(),
+        };
+        let critic = system.spawn::<Critic>(args).await.expect("it starts");
+        Self { system, critic }
+    }
+
+    fn batch(&self, step: u64) -> PackedBatch {
+        let trajectories = (0..4).map(|sample| {
+            let order = order(step, sample);
+            Trajectory {
+                id: order.id,
+                version: step - 1,
+                prompt: order.prompt,
+                response: vec![((step + u64::from(sample)) % 10) as u32; 2],
+                log_probs: vec![0.0; 2],
+                problem: step,
+                reward: 0.0,
+                correct: false,
+            }
+        });
+        let batch = Batch {
+            step,
+            trajectories: trajectories.collect(),
+            group_size: 4,
+        };
+        PackedBatch::pack(&self.system.blobs(), &batch).expect("there is room")
+    }
+
+    async fn values(&self, step: u64) -> Result<Vec<Vec<f32>>, Failure> {
+        let values = Values(self.batch(step));
+        let values = self.critic.ask(values).await.expect("an answer")?;
+        Ok(values.unpack().await.expect("it is here"))
+    }
+
+    /// What it expected before a step, and its loss.
+    async fn learn(&self, step: u64) -> (Vec<Vec<f32>>, f64) {
+        let values = self.values(step).await.expect("values");
+        let returns = vec![vec![1.0 / step as f32; 2]; 4];
+        let learn = || Learn {
+            batch: self.batch(step),
+            returns: Packed::pack(&self.system.blobs(), &returns).expect("there is room"),
+        };
+        let loss = self.critic.ask(learn()).await.expect("an answer");
+        // The answer may have been lost.
+        assert_eq!(self.critic.ask(learn()).await.expect("an answer"), loss);
+        (values, loss.expect("a loss"))
+    }
+
+    async fn save(&self, step: u64) -> Result<(), Failure> {
+        self.critic.ask(SaveCritic(step)).await.expect("an answer")
+    }
+}
+
+/// Both kinds of engine, with a folder.
+fn critics() -> impl Iterator<Item = (EngineSpec, tempfile::TempDir)> {
+    [true, false].into_iter().map(|compute| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spec = match compute {
+            true => tiny(&folder.path().join("base"), 0, 1),
+            false => plan(folder.path(), STEPS).trainer_engine,
+        };
+        (spec, folder)
+    })
+}
+
+/// SEMANTICS 33.
+/// The critic saves first, and the trainer may be lost before it does as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_critic_that_saved_what_the_trainer_lost_goes_back_to_its_checkpoint_before() {
+    for (engine, folder) in critics() {
+        let checkpoint = folder.path().join("critic");
+        let critic = Rated::start(&engine, &checkpoint).await;
+        let mut undisturbed = vec![];
+        for step in 1..=6 {
+            undisturbed.push(critic.learn(step).await);
+            if step % 2 == 0 {
+                critic.save(step).await.unwrap();
+                critic.save(step).await.unwrap();
+            }
+        }
+        assert_ne!(undisturbed[4].0, undisturbed[5].0);
+        // The trainer comes back at step 4, and is lost again.
+        for step in [5, 6, 5] {
+            assert_eq!(critic.learn(step).await, undisturbed[step as usize - 1]);
+        }
+        critic.system.shutdown().await;
+
+        // Nor is what it had saved at step 6 taken by its next life.
+        let critic = Rated::start(&engine, &checkpoint).await;
+        critic.values(6).await.unwrap_err();
+        for step in [5, 6] {
+            assert_eq!(critic.learn(step).await, undisturbed[step as usize - 1]);
+        }
+        critic.save(6).await.unwrap();
+        // A trainer that has no checkpoint begins anew.
+        for step in 1..=2 {
+            assert_eq!(critic.learn(step).await, undisturbed[step as usize - 1]);
+        }
+        critic.system.shutdown().await;
+        let critic = Rated::start(&engine, &checkpoint).await;
+        critic.values(2).await.unwrap_err();
+        assert_eq!(critic.learn(1).await, undisturbed[0]);
+        critic.system.shutdown().await;
+    }
+}
+
+/// SEMANTICS 38.
+/// It may be found damaged long after the start, when critic and trainer go back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_checkpoint_of_a_critic_is_fatal_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = tiny(&folder.path().join("base"), 0, 1);
+    let checkpoint = folder.path().join("critic");
+    let critic = Rated::start(&engine, &checkpoint).await;
+    critic.learn(1).await;
+    critic.save(1).await.unwrap();
+    critic.learn(2).await;
+    let state = checkpoint.join("warmup-0-step-1/trainer.state");
+    let bytes = std::fs::read(&state).unwrap();
+    std::fs::write(&state, &bytes[..bytes.len() / 2]).unwrap();
+    let failure = critic.values(2).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Fatal);
+    let told = failure.to_string();
+    assert!(told.contains(&state.display().to_string()), "{told}");
+    assert!(!told.contains("the trainer's state"), "{told}");
+    critic.system.shutdown().await;
+}
+
+/// SEMANTICS 33.
+/// Else the trainer's checkpoint had no counterpart, and every life of it were refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_critic_that_was_lost_does_not_save_less_than_the_trainer() {
+    for (engine, folder) in critics() {
+        let checkpoint = folder.path().join("critic");
+        let critic = Rated::start(&engine, &checkpoint).await;
+        critic.learn(1).await;
+        critic.save(1).await.unwrap();
+        critic.learn(2).await;
+        critic.system.shutdown().await;
+        let critic = Rated::start(&engine, &checkpoint).await;
+        let refused = critic.save(2).await.unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Error, "the trainer goes back");
+        assert!(refused.message.contains("came back"), "{refused}");
+        critic.learn(2).await;
+        critic.save(2).await.unwrap();
+        critic.system.shutdown().await;
+    }
 }

@@ -187,10 +187,27 @@ impl RolloutEngine for ScriptedRollout {
     }
 }
 
-/// Scores everything with 0. What it has learnt is a counter, and so is its loss.
+/// Scores everything with the number of steps that it has learnt, which is its loss as well.
 #[derive(Debug, Default)]
 pub struct ScriptedScores {
     learnt: Version,
+}
+
+/// The steps after which a critic was saved, newest first.
+fn saved(folder: &Path) -> Result<Vec<Version>, Failure> {
+    let Ok(text) = std::fs::read_to_string(folder.join("learnt")) else {
+        return Ok(vec![]);
+    };
+    let numbers = text.split_whitespace().map(str::parse);
+    numbers.collect::<Result<_, _>>().map_err(Failure::error)
+}
+
+fn write_saved(folder: &Path, saved: &[Version]) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(Failure::error)?;
+    let words: Vec<String> = saved.iter().map(Version::to_string).collect();
+    let fresh = folder.join("learnt.new");
+    std::fs::write(&fresh, words.join(" ")).map_err(Failure::error)?;
+    std::fs::rename(fresh, folder.join("learnt")).map_err(Failure::error)
 }
 
 impl ScoreEngine for ScriptedScores {
@@ -198,7 +215,7 @@ impl ScoreEngine for ScriptedScores {
         Ok(batch
             .trajectories
             .iter()
-            .map(|t| vec![0.0; t.response.len()])
+            .map(|t| vec![self.learnt as f32; t.response.len()])
             .collect())
     }
 
@@ -208,17 +225,23 @@ impl ScoreEngine for ScriptedScores {
     }
 
     fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure> {
-        std::fs::create_dir_all(folder).map_err(Failure::error)?;
-        let fresh = folder.join("learnt.new");
-        std::fs::write(&fresh, learnt.to_string()).map_err(Failure::error)?;
-        std::fs::rename(fresh, folder.join("learnt")).map_err(Failure::error)
+        let before = saved(folder)?.into_iter().take(1);
+        let both: Vec<Version> = [learnt].into_iter().chain(before).collect();
+        write_saved(folder, &both)
     }
 
-    fn restore(&mut self, folder: &Path) -> Result<Option<Version>, Failure> {
-        let Ok(text) = std::fs::read_to_string(folder.join("learnt")) else {
-            return Ok(None);
-        };
-        self.learnt = text.parse().map_err(Failure::error)?;
-        Ok(Some(self.learnt))
+    fn restore(
+        &mut self,
+        folder: &Path,
+        at_most: Option<Version>,
+    ) -> Result<Option<Version>, Failure> {
+        let mut saved = saved(folder)?;
+        if let Some(at_most) = at_most {
+            saved.retain(|learnt| *learnt <= at_most);
+            write_saved(folder, &saved)?;
+        }
+        let newest = saved.first().copied();
+        self.learnt = newest.unwrap_or(self.learnt);
+        Ok(newest)
     }
 }

@@ -4,12 +4,16 @@
 //! batches. A critic that came back has forgotten steps: the trainer fails by its refusal and goes
 //! back. A trainer that went back asks for the values of a step that the critic has learnt, and the
 //! critic goes back as well.
+//!
+//! The critic saves before the trainer does, and either may be lost between the two. So its checkpoint
+//! before the newest stays, and it goes back to the one of the step that the trainer went back to.
 
 use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Context, Failure, actor, message};
 
+use super::trainer::unsaved;
 use crate::engine::{EngineSpec, ScoreEngine};
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::Version;
@@ -29,9 +33,8 @@ pub struct CriticArgs {
 #[derive(Debug)]
 pub struct Values(pub PackedBatch);
 
-/// Learn these returns, one for each response token. Answers the loss; `None` for a step that it has
-/// learnt already, as after a checkpoint that the critic has written and the trainer has not.
-#[message(reply = Result<Option<f64>, Failure>, name = "critic.Learn")]
+/// Learn these returns, one for each response token. Answers the loss.
+#[message(reply = Result<f64, Failure>, name = "critic.Learn")]
 #[derive(Debug)]
 pub struct Learn {
     /// What was done.
@@ -40,17 +43,22 @@ pub struct Learn {
     pub returns: Packed<Vec<f32>>,
 }
 
-/// Save all that is needed to go on.
+/// Save all that is needed to go on after this step.
 #[message(reply = Result<(), Failure>, name = "critic.Save")]
 #[derive(Debug)]
-pub struct SaveCritic;
+pub struct SaveCritic(pub Version);
 
 /// See the module.
 pub struct Critic {
     args: CriticArgs,
-    engine: Box<dyn ScoreEngine>,
+    /// Made again for the next step when it went back to before its first checkpoint.
+    engine: Option<Box<dyn ScoreEngine>>,
     /// The last step that it has learnt.
     learnt: Version,
+    /// With this loss, when it has learnt that in this life.
+    loss: Option<f64>,
+    /// The step of its newest checkpoint.
+    saved: Option<Version>,
 }
 
 impl std::fmt::Debug for Critic {
@@ -65,16 +73,18 @@ impl std::fmt::Debug for Critic {
 #[actor(name = "rl.Critic")]
 impl Critic {
     async fn start(args: CriticArgs) -> Result<Self, Failure> {
-        let (engine, learnt) = tokio::task::block_in_place(|| {
+        let (engine, saved) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.critic()?;
-            let learnt = engine.restore(&args.checkpoint)?;
-            Ok((engine, learnt.unwrap_or(0)))
+            let saved = engine.restore(&args.checkpoint, None)?;
+            Ok((engine, saved))
         })
-        .map_err(Failure::fatal)?;
+        .map_err(unrestored)?;
         Ok(Self {
             args,
-            engine,
-            learnt,
+            engine: Some(engine),
+            learnt: saved.unwrap_or(0),
+            loss: None,
+            saved,
         })
     }
 
@@ -84,57 +94,86 @@ impl Critic {
         values: Values,
         cx: &mut Context<Self>,
     ) -> Result<Packed<Vec<f32>>, Failure> {
-        let step = values.0.step;
-        if step <= self.learnt {
-            tracing::info!(step, "going back with the trainer");
-            self.go_back().await?;
-        }
-        self.follows(step)?;
+        self.be_at(values.0.step.saturating_sub(1))?;
         let batch = values.0.unpack().await?;
-        let values = tokio::task::block_in_place(|| self.engine.score(&batch))?;
+        let values = tokio::task::block_in_place(|| self.engine()?.score(&batch))?;
         Packed::pack(&cx.blobs(), &values)
     }
 
     #[handler(message = Learn)]
-    async fn learn(&mut self, learn: Learn) -> Result<Option<f64>, Failure> {
+    async fn learn(&mut self, learn: Learn) -> Result<f64, Failure> {
         let step = learn.batch.step;
-        self.follows(step)?;
-        if step <= self.learnt {
+        if let Some(loss) = self.loss.filter(|_| step == self.learnt) {
             tracing::info!(step, "this step is learnt already");
-            return Ok(None);
+            return Ok(loss);
         }
+        self.be_at(step.saturating_sub(1))?;
         let (batch, returns) = (learn.batch.unpack().await?, learn.returns.unpack().await?);
-        let loss = tokio::task::block_in_place(|| self.engine.learn(&batch, &returns))?;
+        let loss = tokio::task::block_in_place(|| self.engine()?.learn(&batch, &returns))?;
         self.learnt = step;
-        Ok(Some(loss))
+        self.loss = Some(loss);
+        Ok(loss)
     }
 
     #[handler(message = SaveCritic)]
-    fn save(&mut self, _save: SaveCritic) -> Result<(), Failure> {
-        tokio::task::block_in_place(|| self.engine.save(&self.args.checkpoint, self.learnt))
+    fn save(&mut self, save: SaveCritic) -> Result<(), Failure> {
+        self.be_at(save.0)?;
+        if self.saved == Some(save.0) {
+            return Ok(());
+        }
+        let checkpoint = self.args.checkpoint.clone();
+        tokio::task::block_in_place(|| self.engine()?.save(&checkpoint, save.0))
+            .map_err(unsaved)?;
+        self.saved = Some(save.0);
+        Ok(())
     }
 }
 
 impl Critic {
-    /// Forgets what it has learnt since its checkpoint.
-    async fn go_back(&mut self) -> Result<(), Failure> {
-        match tokio::task::block_in_place(|| self.engine.restore(&self.args.checkpoint))? {
-            Some(learnt) => self.learnt = learnt,
-            None => *self = Self::start(self.args.clone()).await?,
+    /// Has learnt all steps up to this one and no more, or says why it cannot.
+    fn be_at(&mut self, step: Version) -> Result<(), Failure> {
+        if step < self.learnt {
+            tracing::info!(step, "going back with the trainer");
+            self.go_back(step)?;
+        }
+        if step == self.learnt {
+            return Ok(());
+        }
+        Err(Failure::error(format!(
+            "the critic came back with what it knew at step {} ({}), so step {} must wait: the \
+             trainer goes back to their checkpoint",
+            self.learnt,
+            self.args.checkpoint.display(),
+            step + 1
+        )))
+    }
+
+    /// Forgets what it has learnt since its newest checkpoint at or before this step.
+    fn go_back(&mut self, step: Version) -> Result<(), Failure> {
+        let checkpoint = self.args.checkpoint.clone();
+        self.loss = None;
+        self.saved =
+            tokio::task::block_in_place(|| self.engine()?.restore(&checkpoint, Some(step)))
+                .map_err(unrestored)?;
+        self.learnt = self.saved.unwrap_or(0);
+        if self.saved.is_none() {
+            self.engine = None;
         }
         Ok(())
     }
 
-    /// Whether it has learnt all steps before this one.
-    fn follows(&self, step: Version) -> Result<(), Failure> {
-        if step <= self.learnt + 1 {
-            return Ok(());
-        }
-        Err(Failure::error(format!(
-            "the critic came back with what it knew at step {} ({}), so step {step} must wait: the \
-             trainer goes back to their checkpoint",
-            self.learnt,
-            self.args.checkpoint.display()
-        )))
+    fn engine(&mut self) -> Result<&mut dyn ScoreEngine, Failure> {
+        let engine = match &mut self.engine {
+            Some(engine) => engine,
+            none => none.insert(self.args.engine.critic().map_err(Failure::fatal)?),
+        };
+        Ok(engine.as_mut())
     }
+}
+
+/// Another life would find the same files.
+fn unrestored(failure: Failure) -> Failure {
+    Failure::error("the critic cannot go on from its checkpoint")
+        .because(failure)
+        .fatal()
 }

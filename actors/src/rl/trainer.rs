@@ -323,7 +323,7 @@ impl Trainer {
                 reference,
                 advantages,
             },
-            loss,
+            Some(loss),
         ))
     }
 
@@ -350,9 +350,9 @@ impl Trainer {
 
     async fn save(&mut self) -> Result<(), Failure> {
         let (folder, progress) = (self.args.plan.checkpoint.clone(), self.progress);
-        // The critic first: it leaves out steps that it has learnt, and cannot make up for others.
+        // The critic first: it can go back to its checkpoint before, and cannot make up for steps.
         if let Some(critic) = self.args.critic {
-            insist(critic, || SaveCritic).await?.map_err(unsaved)?;
+            insist(critic, || SaveCritic(progress.version)).await??;
         }
         tokio::task::block_in_place(|| self.engine.save(&folder, &progress)).map_err(unsaved)?;
         self.saved = Some(progress);
@@ -389,7 +389,7 @@ impl Trainer {
 }
 
 /// Another life would make the same steps and stand before the same full disk.
-fn unsaved(failure: Failure) -> Failure {
+pub(super) fn unsaved(failure: Failure) -> Failure {
     Failure::error("the checkpoint could not be saved")
         .because(failure)
         .fatal()

@@ -29,11 +29,11 @@ use crate::model::{Adapters, LoraConfig, Model};
 #[non_exhaustive]
 pub enum StateError {
     /// The bytes cannot be read.
-    #[error("the trainer's state cannot be read: {0}")]
+    #[error("the state cannot be read: {0}")]
     Read(#[from] io::Error),
     /// The bytes are no state, cut off, or not those that were written. Restore them from a copy,
     /// or begin anew.
-    #[error("the trainer's state is damaged: {0}; restore it from a copy, or begin anew")]
+    #[error("the state is damaged: {0}; restore it from a copy, or begin anew")]
     Damaged(&'static str),
     /// The state is of a model of another size. Use the settings that it was made with.
     #[error(

@@ -21,7 +21,7 @@ use self::folder::RunFolder;
 use self::metrics::Metrics;
 use self::progress::Display;
 use self::signals::Signals;
-use self::tries::Tries;
+use self::tries::{Tries, Watch};
 use super::model;
 use super::processes::{DRIVER, Listing, Process};
 use crate::args::RunArgs;
@@ -149,6 +149,7 @@ struct Following {
     metrics: Metrics,
     display: Display,
     tries: Tries,
+    watch: Watch,
 }
 
 impl Following {
@@ -156,6 +157,7 @@ impl Following {
         let told = metrics::reports(&folder.path);
         Ok(Self {
             system: system.clone(),
+            watch: Watch::new(run.trainer),
             run,
             listing: Listing::new(&folder.path),
             metrics: Metrics::open(&folder.path)?,
@@ -177,6 +179,7 @@ impl Following {
             tokio::select! {
                 biased;
                 failure = &mut failed => bail!("{failure}"),
+                () = self.watch.heard() => {}
                 report = self.run.reports.recv() => {
                     let Some(report) = report else { bail!("the run has lost its monitor") };
                     self.metrics.write(&report)?;
@@ -184,10 +187,12 @@ impl Following {
                     match report {
                         Report::Finished(_) => break,
                         Report::Halted(_) => return Ok(End::Halted),
-                        Report::Resumed { progress, .. } if self.tries.begin(progress) => bail!(
-                            "the trainer was lost {} times and came to no further checkpoint",
-                            Tries::MAX
-                        ),
+                        Report::Resumed { progress, .. } => {
+                            if self.tries.begin(progress) {
+                                bail!(self.watch.given_up());
+                            }
+                            self.watch.again();
+                        }
                         _ => {}
                     }
                 }

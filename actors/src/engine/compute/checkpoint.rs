@@ -1,6 +1,6 @@
 //! Checkpoints of a trainer: a model folder that other tools read, what the trainer needs to go on
-//! beside it, and a file `latest` that names the newest complete one. A crash at any moment leaves
-//! the last complete checkpoint in force.
+//! beside it, and a file `latest` that names the complete ones, newest first. A crash at any moment
+//! leaves the last complete checkpoint in force.
 //!
 //! With adapters the model folder has them merged, for others; the trainer goes on from its first
 //! weights and the adapters in its state, to the bit.
@@ -16,14 +16,25 @@ use odeon_algorithms::train::Trainer as Optimizer;
 use odeon_algorithms::weights::{ModelView, StoredType, load_directory, save};
 
 use crate::engine::Progress;
+use crate::trajectory::Version;
 
 const LATEST: &str = "latest";
 const MODEL: &str = "model";
 const STATE: &str = "trainer.state";
 
-/// Writes a checkpoint and makes it the latest; older ones are removed.
+/// How many older checkpoints stay when a new one is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Older {
+    /// None.
+    Removed,
+    /// The one before.
+    OneKept,
+}
+
+/// Writes a checkpoint and makes it the latest.
 pub(super) fn write(
     folder: &Path,
+    older: Older,
     progress: &Progress,
     tokenizer: Option<&Tokenizer>,
     optimizer: &Optimizer,
@@ -31,10 +42,13 @@ pub(super) fn write(
 ) -> Result<(), Failure> {
     let name = format!("warmup-{}-step-{}", progress.warmup, progress.version);
     let target = folder.join(&name);
-    let io = |doing: &str, path: &Path| {
-        let place = format!("{doing} {}", path.display());
-        move |error: std::io::Error| Failure::error(format!("{place}: {error}"))
-    };
+    let mut complete = vec![];
+    if older == Older::OneKept {
+        complete = list(folder)?;
+        complete.retain(|(_, kept)| *kept != name);
+        complete.truncate(1);
+    }
+    complete.insert(0, (*progress, name));
     if target.exists() {
         // Left over from a run that died between writing and naming it.
         fs::remove_dir_all(&target).map_err(io("removing", &target))?;
@@ -49,14 +63,32 @@ pub(super) fn write(
         })
         .map_err(io("writing", &path))?;
     sync(&target)?;
+    name_complete(folder, &complete)
+}
+
+/// Has `latest` name these and no others, and removes the others.
+fn name_complete(folder: &Path, complete: &[(Progress, String)]) -> Result<(), Failure> {
+    let latest = folder.join(LATEST);
     let fresh = folder.join("latest.new");
-    let line = format!("{} {} {name}\n", progress.warmup, progress.version);
-    fs::write(&fresh, line).map_err(io("writing", &fresh))?;
-    sync(&fresh)?;
-    fs::rename(&fresh, folder.join(LATEST)).map_err(io("naming", &fresh))?;
+    let lines: String = complete
+        .iter()
+        .map(|(progress, name)| format!("{} {} {name}\n", progress.warmup, progress.version))
+        .collect();
+    if lines.is_empty() {
+        fs::remove_file(&latest).map_err(io("removing", &latest))?;
+    } else {
+        fs::write(&fresh, lines).map_err(io("writing", &fresh))?;
+        sync(&fresh)?;
+        fs::rename(&fresh, &latest).map_err(io("naming", &fresh))?;
+    }
     sync_one(folder)?;
-    remove_others(folder, &name);
+    remove_others(folder, complete);
     Ok(())
+}
+
+fn io(doing: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Failure + use<> {
+    let place = format!("{doing} {}", path.display());
+    move |error| Failure::error(format!("{place}: {error}"))
 }
 
 /// Writes a model with its adapters merged, into a folder that is not there yet.
@@ -87,15 +119,15 @@ fn sync_one(path: &Path) -> Result<(), Failure> {
     synced.map_err(|error| Failure::error(format!("writing {}: {error}", path.display())))
 }
 
-/// Older checkpoints are of no use to the run; one that cannot be removed does no harm.
-fn remove_others(folder: &Path, keep: &str) {
+/// Other checkpoints are of no use to the run; one that cannot be removed does no harm.
+fn remove_others(folder: &Path, keep: &[(Progress, String)]) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with("warmup-") && name != keep {
+        if name.starts_with("warmup-") && keep.iter().all(|(_, kept)| *kept != name) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -103,26 +135,41 @@ fn remove_others(folder: &Path, keep: &str) {
 
 /// The latest checkpoint's progress and folder; `None` when there is none.
 pub(super) fn latest(folder: &Path) -> Result<Option<(Progress, PathBuf)>, Failure> {
+    let newest = list(folder)?.into_iter().next();
+    Ok(newest.map(|(progress, name)| (progress, folder.join(name))))
+}
+
+/// Forgets checkpoints of later steps than this one: what is made again replaces them.
+pub(super) fn forget_after(folder: &Path, version: Version) -> Result<(), Failure> {
+    let mut complete = list(folder)?;
+    let all = complete.len();
+    complete.retain(|(progress, _)| progress.version <= version);
+    if complete.len() < all {
+        name_complete(folder, &complete)?;
+    }
+    Ok(())
+}
+
+/// The complete checkpoints and their names, newest first.
+fn list(folder: &Path) -> Result<Vec<(Progress, String)>, Failure> {
     let path = folder.join(LATEST);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
         Err(error) => return Err(Failure::error(format!("{}: {error}", path.display()))),
     };
-    let mut words = text.split_whitespace();
-    let broken = || Failure::error(format!("{} is broken; remove the folder", path.display()));
-    let mut number = || {
-        words
-            .next()
-            .and_then(|word| word.parse().ok())
-            .ok_or_else(broken)
+    let entry = |line: &str| {
+        let mut words = line.split_whitespace();
+        let progress = Progress {
+            warmup: words.next()?.parse().ok()?,
+            version: words.next()?.parse().ok()?,
+        };
+        Some((progress, words.next()?.to_owned()))
     };
-    let progress = Progress {
-        warmup: number()?,
-        version: number()?,
-    };
-    let name = words.next().ok_or_else(broken)?;
-    Ok(Some((progress, folder.join(name))))
+    let entries: Option<Vec<_>> = text.lines().map(entry).collect();
+    entries
+        .filter(|entries| !entries.is_empty())
+        .ok_or_else(|| Failure::error(format!("{} is broken; remove the folder", path.display())))
 }
 
 /// Puts a checkpoint back into an optimiser with the run's first weights.

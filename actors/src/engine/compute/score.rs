@@ -7,6 +7,7 @@ use odeon_algorithms::model::{Scorer, TokenScores};
 use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
 use odeon_algorithms::train::{TokenGradients, TrainConfig, Trainer as Optimizer};
 
+use super::checkpoint::Older;
 use super::rollout::training_temperature;
 use super::{ComputeSpec, ModelSource, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{Progress, ScoreEngine};
@@ -89,7 +90,11 @@ impl ScoreEngine for Reference {
         Ok(())
     }
 
-    fn restore(&mut self, _folder: &Path) -> Result<Option<Version>, Failure> {
+    fn restore(
+        &mut self,
+        _folder: &Path,
+        _at_most: Option<Version>,
+    ) -> Result<Option<Version>, Failure> {
         Ok(None)
     }
 }
@@ -175,10 +180,25 @@ impl ScoreEngine for Critic {
             warmup: 0,
             version: learnt,
         };
-        checkpoint::write(folder, &progress, None, &self.optimizer, self.context)
+        let older = Older::OneKept;
+        checkpoint::write(
+            folder,
+            older,
+            &progress,
+            None,
+            &self.optimizer,
+            self.context,
+        )
     }
 
-    fn restore(&mut self, folder: &Path) -> Result<Option<Version>, Failure> {
+    fn restore(
+        &mut self,
+        folder: &Path,
+        at_most: Option<Version>,
+    ) -> Result<Option<Version>, Failure> {
+        if let Some(at_most) = at_most {
+            checkpoint::forget_after(folder, at_most)?;
+        }
         let Some((progress, target)) = checkpoint::latest(folder)? else {
             return Ok(None);
         };

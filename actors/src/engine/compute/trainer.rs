@@ -10,6 +10,7 @@ use odeon_algorithms::train::{
     CrossEntropy, Schedule, TokenGradients, TrainConfig, Trainer as Optimizer,
 };
 
+use super::checkpoint::Older;
 use super::rollout::{Sampler, training_temperature};
 use super::{ComputeSpec, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{EvalStats, Progress, Signals, StepStats, TrainEngine};
@@ -250,7 +251,14 @@ impl TrainEngine for Trainer {
         }
         let tokenizer = Some(&self.spec.tokenizer);
         let context = self.spec.context;
-        checkpoint::write(folder, progress, tokenizer, &self.optimizer, context)
+        checkpoint::write(
+            folder,
+            Older::Removed,
+            progress,
+            tokenizer,
+            &self.optimizer,
+            context,
+        )
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure> {

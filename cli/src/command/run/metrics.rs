@@ -1,7 +1,7 @@
 //! The reports of a run, a line for each, over all the times that it was started: `docs/metrics.md`.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -27,9 +27,13 @@ impl Metrics {
     /// Goes on behind what is there.
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(METRICS);
-        let file = OpenOptions::new().create(true).append(true).open(&path);
-        let file = file.with_context(|| format!("writing {}", path.display()))?;
-        Ok(Self(file))
+        let mut options = OpenOptions::new();
+        let file = options.create(true).read(true).append(true).open(&path);
+        file.and_then(|mut file| {
+            end_line(&mut file)?;
+            Ok(Self(file))
+        })
+        .with_context(|| format!("writing {}", path.display()))
     }
 
     pub(super) fn write(&mut self, report: &Report) -> Result<()> {
@@ -43,6 +47,20 @@ impl Metrics {
             .write_all(line.as_bytes())
             .context("writing the metrics")
     }
+}
+
+/// A line that a crash cut off must not take the next one with it.
+fn end_line(file: &mut File) -> std::io::Result<()> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(());
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    if last == *b"\n" {
+        return Ok(());
+    }
+    file.write_all(b"\n")
 }
 
 /// What a run has told so far, in order. A line that a crash cut off is left out.
@@ -84,5 +102,15 @@ mod tests {
         text += "{\"time\":1.5,\"Step\":{\"ver";
         std::fs::write(&path, text).unwrap();
         assert_eq!(reports(folder.path()), told);
+        // The next run's first report has a line of its own.
+        for _ in 0..2 {
+            let mut next = Metrics::open(folder.path()).unwrap();
+            next.write(&told[0]).unwrap();
+        }
+        let [first, second] = told;
+        let all = [first.clone(), second, first.clone(), first];
+        assert_eq!(reports(folder.path()), all);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 5, "{text}");
     }
 }

@@ -1,5 +1,6 @@
 //! The look of a run: bars on a terminal, a line now and then elsewhere, a table at the end.
 
+use std::collections::VecDeque;
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -40,12 +41,46 @@ pub(super) struct Display {
     bar: Option<ProgressBar>,
     begun: Timestamp,
     reinforcing: Option<Timestamp>,
-    reports: Vec<StepReport>,
+    told: Steps,
     /// The first of the run and the last.
     evaluations: Option<(EvalStats, EvalStats)>,
     /// Where this process went on with a run that was begun before.
     since: Option<Progress>,
     resumed: u32,
+}
+
+/// What the lines and the table need of the steps, which may be many.
+#[derive(Debug, Default)]
+struct Steps {
+    count: u64,
+    /// The rewards of the first.
+    first: Vec<f64>,
+    last: VecDeque<StepReport>,
+    staleness_max: u64,
+    /// Without those of the first step: they were made before its report.
+    tokens_behind_first: u64,
+}
+
+impl Steps {
+    fn add(&mut self, step: &StepReport) {
+        if self.count > 0 {
+            self.tokens_behind_first += step.response_tokens;
+        }
+        self.count += 1;
+        self.staleness_max = self.staleness_max.max(step.staleness_max);
+        if self.first.len() < WINDOW {
+            self.first.push(step.reward);
+        }
+        if self.last.len() == WINDOW {
+            self.last.pop_front();
+        }
+        self.last.push_back(step.clone());
+    }
+}
+
+fn mean(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = numbers.len().max(1) as f64;
+    numbers.sum::<f64>() / count
 }
 
 impl Display {
@@ -65,7 +100,7 @@ impl Display {
             bar: None,
             begun: Clock::now(),
             reinforcing: None,
-            reports: vec![],
+            told: Steps::default(),
             evaluations: first.zip(last),
             since: None,
             resumed: 0,
@@ -80,7 +115,7 @@ impl Display {
             }
             Report::Step(step) => {
                 self.reinforcing.get_or_insert_with(Clock::now);
-                self.reports.push(step.clone());
+                self.told.add(step);
                 let parts = self.step_parts();
                 self.advance("reinforced", step.version, self.steps, parts);
             }
@@ -160,9 +195,8 @@ impl Display {
 
     /// Means over the last steps, what matters most first.
     fn step_parts(&self) -> Vec<String> {
-        let last = &self.reports[self.reports.len().saturating_sub(WINDOW)..];
-        let count = last.len().max(1) as f64;
-        let mean = |of: fn(&StepReport) -> f64| last.iter().map(of).sum::<f64>() / count;
+        let last = &self.told.last;
+        let mean = |of: fn(&StepReport) -> f64| mean(last.iter().map(of));
         let mut parts = vec![
             format!("reward {:.3}", mean(|step| step.reward)),
             format!("right {:.0} %", 100.0 * mean(|step| step.accuracy)),
@@ -177,14 +211,8 @@ impl Display {
 
     /// `None` until there are two reports to measure between.
     fn tokens_per_second(&self) -> Option<f64> {
-        let begun = self.reinforcing.filter(|_| self.reports.len() > 1)?;
-        // The first step's tokens were made before its report.
-        let tokens: u64 = self
-            .reports
-            .iter()
-            .skip(1)
-            .map(|step| step.response_tokens)
-            .sum();
+        let begun = self.reinforcing.filter(|_| self.told.count > 1)?;
+        let tokens = self.told.tokens_behind_first;
         Some(tokens as f64 / Clock::now().since(begun).as_secs_f64().max(1e-3))
     }
 
@@ -215,34 +243,23 @@ impl Display {
                 percent(last.accuracy()),
             ]);
         }
-        let window = |reports: &[StepReport]| {
-            let sum: f64 = reports.iter().map(|step| step.reward).sum();
-            format!("{:.3}", sum / reports.len().max(1) as f64)
-        };
-        let count = self.reports.len();
-        let shown = count.min(WINDOW);
-        let steps = match shown {
+        let told = &self.told;
+        let steps = match told.last.len() {
             1 => "step".to_owned(),
-            _ => format!("{shown} steps"),
+            shown => format!("{shown} steps"),
         };
-        let stale = self
-            .reports
-            .iter()
-            .map(|step| step.staleness_max)
-            .max()
-            .unwrap_or(0);
-        if count > 0 {
+        if told.count > 0 {
             rows.push(vec![
                 format!("reward, first {steps}{since}"),
-                window(&self.reports[..shown]),
+                format!("{:.3}", mean(told.first.iter().copied())),
             ]);
             rows.push(vec![
                 format!("reward, last {steps}"),
-                window(&self.reports[count - shown..]),
+                format!("{:.3}", mean(told.last.iter().map(|step| step.reward))),
             ]);
             rows.push(vec![
                 format!("largest staleness, steps{since}"),
-                stale.to_string(),
+                told.staleness_max.to_string(),
             ]);
         }
         if let Some(speed) = self.tokens_per_second() {
@@ -270,5 +287,37 @@ impl Display {
         let seconds = Clock::now().since(self.begun).as_secs_f64();
         rows.push(vec![format!("seconds{since}"), format!("{seconds:.0}")]);
         print::table(&["", "value"], &rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon_actors::engine::StepStats;
+
+    use super::*;
+
+    #[test]
+    fn a_long_run_keeps_its_first_and_last_steps_and_sums_of_the_rest() {
+        let mut told = Steps::default();
+        for version in 1..=1000 {
+            told.add(&StepReport {
+                version,
+                batch_checksum: 0,
+                reward: version as f64,
+                accuracy: 0.0,
+                staleness_mean: 0.0,
+                staleness_max: version % 7,
+                response_mean: 1.0,
+                response_tokens: version,
+                stats: StepStats::default(),
+                critic_loss: None,
+                seconds: 1.0,
+            });
+        }
+        assert_eq!((told.first.len(), told.last.len()), (WINDOW, WINDOW));
+        assert_eq!(mean(told.first.iter().copied()), 5.5);
+        assert_eq!(mean(told.last.iter().map(|step| step.reward)), 995.5);
+        assert_eq!(told.staleness_max, 6);
+        assert_eq!(told.tokens_behind_first, 1000 * 1001 / 2 - 1);
     }
 }

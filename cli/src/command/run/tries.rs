@@ -1,6 +1,10 @@
 //! Whether a run gets on: lives of its trainer that all begin at the same place do not.
 
+use std::pin::Pin;
+
+use odeon::{Down, Reason, Ref};
 use odeon_actors::engine::Progress;
+use odeon_actors::rl::trainer::Trainer;
 
 /// Counts the lives that began at the same checkpoint, one after the other.
 #[derive(Debug, Default)]
@@ -26,6 +30,50 @@ impl Tries {
 
     /// The most lives from one checkpoint. Whoever kills trainers by hand stays below.
     pub(super) const MAX: u32 = 10;
+}
+
+/// Hears why a life of the trainer ended.
+pub(super) struct Watch {
+    trainer: Ref<Trainer>,
+    down: Option<Pin<Box<dyn Future<Output = Down> + Send>>>,
+    last: Option<Reason>,
+}
+
+impl Watch {
+    pub(super) fn new(trainer: Ref<Trainer>) -> Self {
+        let mut watch = Self {
+            trainer,
+            down: None,
+            last: None,
+        };
+        watch.again();
+        watch
+    }
+
+    /// Another life has begun.
+    pub(super) fn again(&mut self) {
+        self.down = Some(Box::pin(self.trainer.down()));
+    }
+
+    /// Waits for the end of the life, once for each. Nothing is lost when that is given up.
+    pub(super) async fn heard(&mut self) {
+        let Some(down) = &mut self.down else {
+            return std::future::pending().await;
+        };
+        let down = down.await;
+        self.down = None;
+        self.last = Some(down.reason);
+    }
+
+    /// That nothing comes of another life, and why the last one that was heard of ended.
+    pub(super) fn given_up(&self) -> String {
+        let times = Tries::MAX;
+        let lost = format!("the trainer was lost {times} times and came to no further checkpoint");
+        match &self.last {
+            Some(reason) => format!("{lost}, the last time because {reason}"),
+            None => lost,
+        }
+    }
 }
 
 #[cfg(test)]
