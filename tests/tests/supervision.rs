@@ -211,18 +211,23 @@ impl Watcher {
     }
 }
 
+const ORPHANS_GRACE: Duration = Duration::from_millis(300);
+
 /// Lives in a worker and has kids in others: they become orphans when its process dies.
 struct Doomed;
 
 #[odeon::actor(name = "sup.Doomed")]
 impl Doomed {
-    async fn start(args: (KidArgs, KidArgs), cx: &mut Context<Self>) -> Result<Self, Failure> {
-        cx.spawn::<Kid>(args.0)
-            .isolated()
-            .await
-            .map_err(Failure::error)?;
-        let keep = cx.spawn::<Kid>(args.1).isolated().orphans(Orphans::Keep);
-        keep.await.map_err(Failure::error)?;
+    async fn start(kids: [KidArgs; 3], cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let fates = [
+            Orphans::Stop,
+            Orphans::StopAfter(ORPHANS_GRACE),
+            Orphans::Keep,
+        ];
+        for (kid, fate) in kids.into_iter().zip(fates) {
+            let kid = cx.spawn::<Kid>(kid).isolated().orphans(fate);
+            kid.await.map_err(Failure::error)?;
+        }
         Ok(Self)
     }
 
@@ -599,14 +604,15 @@ async fn a_panic_in_stop_stops_nobody() {
 async fn orphans_do_as_they_were_told() {
     let system = system().await;
     let book = system.spawn::<Recorder>(()).await.unwrap();
-    let args = (kid("stops", book), kid("keeps", book));
+    let kids = ["stops", "lingers", "keeps"].map(|name| kid(name, book));
     let doomed = system
-        .spawn::<Doomed>(args)
+        .spawn::<Doomed>(kids)
         .isolated()
         .restart(Restart::Temporary)
         .await
         .unwrap();
-    expect(book, &["start stops", "start keeps"]).await;
+    let mut events = vec!["start stops", "start lingers", "start keeps"];
+    expect(book, &events).await;
     let pid = doomed.ask(Pid).await.unwrap();
     let process = system
         .workers()
@@ -614,12 +620,15 @@ async fn orphans_do_as_they_were_told() {
         .find(|worker| worker.1 == pid)
         .unwrap()
         .0;
+    let killed = Clock::now();
     assert!(system.kill_worker(process));
     let Reason::Failed(failure) = doomed.down().await.reason else {
         panic!("it was killed")
     };
     assert_eq!(failure.kind, FailureKind::ProcessLost);
-    expect(book, &["start stops", "start keeps", "stop stops"]).await;
+    events.extend(["stop stops", "stop lingers"]);
+    expect(book, &events).await;
+    assert!(Clock::now().since(killed) >= ORPHANS_GRACE);
     let orphans = async || {
         let views = system.actors().await;
         views
@@ -627,10 +636,13 @@ async fn orphans_do_as_they_were_told() {
             .filter(|view| view.actor == "sup.Kid")
             .count()
     };
-    // The one that stopped leaves; the other runs on.
-    while orphans().await != 1 {
-        tokio::task::yield_now().await;
-    }
+    // Those that stopped leave; the other runs on.
+    let alone = async {
+        while orphans().await != 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    Clock::timeout(MINUTE, alone).await.expect("they leave");
     system.shutdown().await;
 }
 
