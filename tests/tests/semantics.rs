@@ -93,16 +93,18 @@ fn worker_entry() {
     odeon::job![Clerk, Sleepy].serve_if_worker();
 }
 
-async fn system_with(change: impl FnOnce(&mut Limits)) -> System {
+fn workers() -> WorkerMode {
     let worker = WorkerCommand::current_exe()
         .unwrap()
         .arg("worker_entry")
         .arg("--exact");
+    WorkerMode::Processes(worker)
+}
+
+async fn system_with(change: impl FnOnce(&mut Limits)) -> System {
     let mut limits = Limits::default();
     change(&mut limits);
-    let builder = System::builder()
-        .limits(limits)
-        .workers(WorkerMode::Processes(worker));
+    let builder = System::builder().limits(limits).workers(workers());
     builder.start().await.unwrap()
 }
 
@@ -247,12 +249,8 @@ async fn a_fenced_reference_refuses_the_next_life() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ask_that_was_given_up_while_it_was_held_is_not_handled() {
     let long = Duration::from_secs(1);
-    let worker = WorkerCommand::current_exe()
-        .unwrap()
-        .arg("worker_entry")
-        .arg("--exact");
     let system = System::builder()
-        .workers(WorkerMode::Processes(worker))
+        .workers(workers())
         .supervision(odeon::Supervision::one_for_one().backoff(long, long))
         .start()
         .await
