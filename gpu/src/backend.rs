@@ -309,6 +309,8 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn copy(&self, src: Self::View<'_>, dst: Self::ViewMut<'_>);
     /// Sets every element.
     fn fill(&self, dst: Self::ViewMut<'_>, value: f32);
+    /// `dst *= scale`.
+    fn scale(&self, scale: f32, dst: Self::ViewMut<'_>);
     /// `dst += scale * src`.
     fn axpy(&self, scale: f32, src: Self::View<'_>, dst: Self::ViewMut<'_>);
     /// Adds `bias[cols]` to each row.
@@ -385,6 +387,31 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn gather(&self, cols: usize, rows: &[u32], table: Self::View<'_>, dst: Self::ViewMut<'_>);
     /// `table[rows[i]] += src[i]`: the gradient of [`gather`](Self::gather).
     fn scatter_add(&self, cols: usize, rows: &[u32], src: Self::View<'_>, table: Self::ViewMut<'_>);
+
+    /// `dst[rows[i]] += weights[i] * src[i]`: the results of a mixture's experts, weighted and
+    /// brought back to their tokens (Shazeer et al. 2017). A token may stand several times, once an
+    /// expert; [`gather`](Self::gather) is the way there.
+    fn combine(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        weights: Self::View<'_>,
+        src: Self::View<'_>,
+        dst: Self::ViewMut<'_>,
+    );
+    /// Backward of [`combine`](Self::combine): `dsrc[i] = weights[i] * dout[rows[i]]` and
+    /// `dweights[i] = src[i] . dout[rows[i]]`, each if wanted.
+    #[allow(clippy::too_many_arguments, reason = "an operation with six operands")]
+    fn combine_backward(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        weights: Self::View<'_>,
+        src: Self::View<'_>,
+        dout: Self::View<'_>,
+        dsrc: Option<(Self::ViewMut<'_>, Store)>,
+        dweights: Option<(Self::ViewMut<'_>, Store)>,
+    );
 
     /// Log-probability, entropy and log-sum-exp of `scale * x W^T` a row, the vocabulary taken in
     /// chunks, so that the logits of all rows never exist at once.

@@ -11,8 +11,8 @@ mod checks;
 mod reference;
 
 pub use checks::{
-    adamw, attention, decode, elementwise, gather, matmul, packed_linear, reductions, rms_norm,
-    rope, softmax, swiglu, tape, vocab,
+    adamw, attention, combine, decode, elementwise, gather, matmul, mixture, muon, packed_linear,
+    reductions, rms_norm, rope, softmax, swiglu, tape, vocab,
 };
 
 /// Largest accepted relative error of a forward result.
@@ -29,7 +29,7 @@ pub const BACKWARD: f64 = 1e-4;
 macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm rope attention
-            swiglu gather vocab softmax adamw packed_linear decode tape);
+            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape);
     };
     ($backend:expr; $($check:ident)*) => {$(
         #[test]

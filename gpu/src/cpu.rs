@@ -134,6 +134,11 @@ impl Backend for Cpu {
         self.pool.blocks(dst, pool::BLOCK, |_, d| d.fill(value));
     }
 
+    fn scale(&self, scale: f32, dst: &mut [f32]) {
+        self.pool
+            .blocks(dst, pool::BLOCK, |_, d| update::scale(scale, d));
+    }
+
     fn axpy(&self, scale: f32, src: &[f32], dst: &mut [f32]) {
         self.pool.zip(dst, src, |d, s| update::axpy(scale, s, d));
     }
@@ -230,6 +235,47 @@ impl Backend for Cpu {
     fn scatter_add(&self, cols: usize, rows: &[u32], src: &[f32], table: &mut [f32]) {
         for (row, src) in rows.iter().zip(src.chunks_exact(cols)) {
             update::axpy(1.0, src, &mut table[*row as usize * cols..][..cols]);
+        }
+    }
+
+    fn combine(&self, cols: usize, rows: &[u32], weights: &[f32], src: &[f32], dst: &mut [f32]) {
+        for ((row, weight), src) in rows.iter().zip(weights).zip(src.chunks_exact(cols)) {
+            update::axpy(*weight, src, &mut dst[*row as usize * cols..][..cols]);
+        }
+    }
+
+    fn combine_backward(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        weights: &[f32],
+        src: &[f32],
+        dout: &[f32],
+        dsrc: Option<(&mut [f32], Store)>,
+        dweights: Option<(&mut [f32], Store)>,
+    ) {
+        let upstream = |i: usize| &dout[rows[i] as usize * cols..][..cols];
+        if let Some((dsrc, store)) = dsrc {
+            self.pool.row_blocks(dsrc, cols, |first, block| {
+                for (i, dst) in (first..).zip(block.chunks_exact_mut(cols)) {
+                    if store == Store::Set {
+                        dst.fill(0.0);
+                    }
+                    update::axpy(weights[i], upstream(i), dst);
+                }
+            });
+        }
+        if let Some((dweights, store)) = dweights {
+            self.pool.row_blocks(dweights, 1, |first, block| {
+                for (i, dst) in (first..).zip(block) {
+                    let product = update::dot(&src[i * cols..][..cols], upstream(i));
+                    *dst = if store == Store::Set {
+                        product
+                    } else {
+                        *dst + product
+                    };
+                }
+            });
         }
     }
 

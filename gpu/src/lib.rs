@@ -36,6 +36,7 @@ pub mod conformance;
 pub mod cpu;
 pub mod device;
 pub mod layout;
+pub mod muon;
 pub mod tape;
 
 pub use backend::{
@@ -45,4 +46,5 @@ pub use backend::{
 pub use cpu::{Cpu, CpuBuffer};
 pub use device::{Device, DeviceError};
 pub use layout::{Entry, Layout};
+pub use muon::{Matrix, Muon, MuonScratch};
 pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Tape, Var, VocabVars};

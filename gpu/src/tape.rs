@@ -115,6 +115,12 @@ enum Op<B: Backend> {
         rows: Arc<[u32]>,
         out: Var,
     },
+    Combine {
+        x: Var,
+        weights: Var,
+        rows: Arc<[u32]>,
+        out: Var,
+    },
     Linear {
         x: Var,
         weight: Param,
@@ -202,6 +208,31 @@ impl<B: Backend> Tape<B> {
         self.read_by(x);
         let out = self.var(rows.len(), self.vars[x.0].cols);
         self.ops.push(Op::Select { x, rows, out });
+        out
+    }
+
+    /// `out[rows[i]] = sum of weights[i] * x[i]`: brings the rows that experts made of
+    /// [`select`](Self::select)ed tokens back to `tokens` tokens, each with its weight.
+    ///
+    /// # Panics
+    /// If there is not one weight and one token a row.
+    pub fn combine(&mut self, x: Var, weights: Var, rows: Arc<[u32]>, tokens: usize) -> Var {
+        let (taken, cols) = self.shape(x);
+        assert_eq!(rows.len(), taken, "one token a row");
+        assert_eq!(self.shape(weights), (taken, 1), "one weight a row");
+        assert!(
+            rows.iter().all(|&row| (row as usize) < tokens),
+            "rows of tokens that exist"
+        );
+        self.read_by(x);
+        self.read_by(weights);
+        let out = self.var(tokens, cols);
+        self.ops.push(Op::Combine {
+            x,
+            weights,
+            rows,
+            out,
+        });
         out
     }
 
@@ -399,6 +430,7 @@ impl<B: Backend> Op<B> {
     fn inputs(&self) -> Vec<Var> {
         match self {
             Self::Embed { .. } => vec![],
+            Self::Combine { x, weights, .. } => vec![*x, *weights],
             Self::Linear { x, extras, .. } => std::iter::once(*x).chain(extras.residual).collect(),
             Self::Select { x, .. }
             | Self::RmsNorm { x, .. }
@@ -415,6 +447,7 @@ impl<B: Backend> Op<B> {
         match self {
             Self::Embed { out, .. }
             | Self::Select { out, .. }
+            | Self::Combine { out, .. }
             | Self::Linear { out, .. }
             | Self::RmsNorm { out, .. }
             | Self::Attention { out, .. }
@@ -439,6 +472,7 @@ impl<B: Backend> Op<B> {
         match self {
             Self::Embed { .. } | Self::Select { .. } | Self::Rope { .. } => vec![],
             Self::Linear { x, .. } | Self::SwiGlu { x, .. } => vec![*x],
+            Self::Combine { x, weights, .. } => vec![*x, *weights],
             Self::RmsNorm { x, inv_rms, .. } => vec![*x, *inv_rms],
             Self::Attention { qkv, out, lse, .. } => vec![*qkv, *out, *lse],
             Self::Vocab { x, out, lse, .. } => vec![*x, out.logprob, out.entropy, *lse],

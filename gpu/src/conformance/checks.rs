@@ -1,10 +1,13 @@
 //! One check of each operation.
 
+use std::sync::Arc;
+
 use super::{FORWARD, Noise, close, dot, gradient_close, reference, wide};
 use crate::backend::{
     AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
     Strides, VocabGrad, VocabStats,
 };
+use crate::muon::{Matrix, Muon, MuonScratch};
 use crate::tape::{Arena, LinearExtras, Param, Tape};
 
 fn view<B: Backend>(buffer: &B::Buffer) -> B::View<'_> {
@@ -49,7 +52,7 @@ pub fn matmul<B: Backend>(b: &B) {
     }
 }
 
-/// Copy, fill, scaled addition, bias.
+/// Copy, fill, scaling, scaled addition, bias.
 pub fn elementwise<B: Backend>(b: &B) {
     let mut noise = Noise(2);
     let (x, y) = (noise.vec(40_001), noise.vec(40_001));
@@ -61,6 +64,9 @@ pub fn elementwise<B: Backend>(b: &B) {
         .map(|(x, y)| y - 0.75 * x)
         .collect();
     close("axpy", FORWARD, &b.to_vec(&dy), &want);
+    b.scale(-1.25, view_mut::<B>(&mut dy));
+    let want: Vec<f64> = want.iter().map(|v| -1.25 * v).collect();
+    close("scale", FORWARD, &b.to_vec(&dy), &want);
     b.copy(view::<B>(&dx), view_mut::<B>(&mut dy));
     assert_eq!(b.to_vec(&dy), x, "copy");
     b.add_bias(B::view(&dx, 0..39), B::view_mut(&mut dy, 39..39 * 4));
@@ -245,6 +251,124 @@ pub fn gather<B: Backend>(b: &B) {
     });
 }
 
+/// Weighted return of expert rows to their tokens, one token without an expert, and its gradients
+/// set and added.
+pub fn combine<B: Backend>(b: &B) {
+    let mut noise = Noise(14);
+    let (cols, tokens, rows) = (37, 5, [4u32, 0, 4, 2, 0, 1, 4]);
+    let (src, weights) = (noise.vec(rows.len() * cols), noise.vec(rows.len()));
+    let (held, dout) = (noise.vec(tokens * cols), noise.vec(tokens * cols));
+    let combined =
+        |src: &[f64], weights: &[f64]| reference::combine(cols, &rows, weights, src, &wide(&held));
+    let (dev_src, dev_weights, mut dst) = (b.buffer(&src), b.buffer(&weights), b.buffer(&held));
+    b.combine(
+        cols,
+        &rows,
+        view::<B>(&dev_weights),
+        view::<B>(&dev_src),
+        view_mut::<B>(&mut dst),
+    );
+    close(
+        "combine",
+        FORWARD,
+        &b.to_vec(&dst),
+        &combined(&wide(&src), &wide(&weights)),
+    );
+    for (store, before) in [(Store::Set, 0.0), (Store::Add, 0.5)] {
+        let (mut dsrc, mut dweights) = (b.buffer(&vec![0.5; src.len()]), b.buffer(&[0.5; 7]));
+        b.combine_backward(
+            cols,
+            &rows,
+            view::<B>(&dev_weights),
+            view::<B>(&dev_src),
+            view::<B>(&b.buffer(&dout)),
+            Some((view_mut::<B>(&mut dsrc), store)),
+            Some((view_mut::<B>(&mut dweights), store)),
+        );
+        gradient_close("combine dsrc", &b.to_vec(&dsrc), &src, |src| {
+            dot(&combined(src, &wide(&weights)), &dout) + before * src.iter().sum::<f64>()
+        });
+        gradient_close(
+            "combine dweights",
+            &b.to_vec(&dweights),
+            &weights,
+            |weights| {
+                dot(&combined(&wide(&src), weights), &dout) + before * weights.iter().sum::<f64>()
+            },
+        );
+    }
+}
+
+/// Two experts of a mixture through the tape: tokens dispatched, transformed and combined, the
+/// weights themselves computed by a router.
+pub fn mixture<B: Backend>(b: &B) {
+    let mut noise = Noise(15);
+    let (tokens, d) = (6, 4);
+    let (table, seed) = (noise.vec(tokens * d), noise.vec(tokens * d));
+    let params: Vec<f32> = [table, noise.vec(2 * d * d + d)].concat();
+    let (experts, router) = (tokens * d, tokens * d + 2 * d * d);
+    // The first expert takes tokens 0, 2, 3, the second 3, 1, 5: one token goes to both, one to none.
+    let taken: [[u32; 3]; 2] = [[0, 2, 3], [3, 1, 5]];
+    let all: Vec<u32> = (0..tokens as u32).collect();
+    let mut tape = Tape::<B>::new();
+    let x = tape.embed(Param::new(0, 0..experts), d, all.into());
+    let mut out = x;
+    for (e, rows) in taken.iter().enumerate() {
+        let at = experts + e * d * d;
+        let dispatched = tape.select(x, Arc::new(*rows));
+        let made = tape.linear(dispatched, Param::new(0, at..at + d * d), d);
+        let weights = tape.linear(dispatched, Param::new(0, router..router + d), 1);
+        let combined = tape.combine(made, weights, Arc::new(*rows), tokens);
+        out = tape.linear_with(
+            combined,
+            Param::new(0, experts..experts + d * d),
+            d,
+            LinearExtras {
+                residual: Some(out),
+                ..LinearExtras::default()
+            },
+        );
+    }
+    let reference = |p: &[f64]| {
+        let mut out = p[..experts].to_vec();
+        let linear = |x: &[f64], at: usize, outputs: usize| {
+            let mut y = vec![0.0; x.len() / d * outputs];
+            let call = MatMul::linear(x.len() / d, outputs, d);
+            reference::matmul(call, x, &p[at..at + outputs * d], &mut y);
+            y
+        };
+        for (e, rows) in taken.iter().enumerate() {
+            let x: Vec<f64> = rows
+                .iter()
+                .flat_map(|&r| p[r as usize * d..][..d].to_vec())
+                .collect();
+            let (made, weights) = (linear(&x, experts + e * d * d, d), linear(&x, router, 1));
+            let nothing = vec![0.0; tokens * d];
+            let combined = reference::combine(d, rows, &weights, &made, &nothing);
+            let added = linear(&combined, experts, d);
+            out.iter_mut().zip(added).for_each(|(o, a)| *o += a);
+        }
+        out
+    };
+    let plan = tape.plan_training(&[true], &[out]);
+    let mut arena = Arena::default();
+    arena.prepare(b, &plan);
+    let (dev, mut grads) = (b.buffer(&params), [Some(b.alloc(params.len()))]);
+    tape.forward(b, &mut arena, &plan, &[&dev]);
+    close(
+        "mixture",
+        FORWARD,
+        &tape.read(b, &arena, &plan, out),
+        &reference(&wide(&params)),
+    );
+    tape.seed(b, &mut arena, &plan, out, &seed);
+    tape.backward(b, &mut arena, &plan, &[&dev], &mut grads);
+    let grad = grads[0].as_ref().expect("the set is trained");
+    gradient_close("mixture gradient", &b.to_vec(grad), &params, |p| {
+        dot(&reference(p), &seed)
+    });
+}
+
 /// Log-probability and entropy over vocabularies of one and of several chunks.
 pub fn vocab<B: Backend>(b: &B) {
     let mut noise = Noise(9);
@@ -382,6 +506,64 @@ pub fn adamw<B: Backend>(b: &B) {
         params[39_990..],
         "outside the segments"
     );
+}
+
+/// Three steps of Muon on a wide, a tall and a square matrix; elements outside them stay.
+pub fn muon<B: Backend>(b: &B) {
+    let mut noise = Noise(16);
+    let shapes = [(12, 40, 0.1), (50, 20, 0.0), (16, 16, 0.1)];
+    let mut end = 5;
+    let matrices = shapes.map(|(rows, cols, weight_decay)| {
+        let range = end..end + rows * cols;
+        end = range.end + 3;
+        Matrix {
+            range,
+            cols,
+            weight_decay,
+        }
+    });
+    let params = noise.vec(end);
+    let (mut dev, mut momenta) = (b.buffer(&params), b.alloc(end));
+    let mut scratch = MuonScratch::new(b, &matrices);
+    let (mut want, mut held) = (wide(&params), vec![0.0; end]);
+    for _ in 0..3 {
+        let grads = noise.vec(end);
+        let call = Muon {
+            lr: 0.02,
+            momentum: 0.95,
+            grad_scale: 0.5,
+        };
+        call.step(
+            b,
+            &matrices,
+            &mut dev,
+            &b.buffer(&grads),
+            &mut momenta,
+            &mut scratch,
+        );
+        for matrix in &matrices {
+            let at = matrix.range.clone();
+            let rows = at.len() / matrix.cols;
+            let nesterov: Vec<f64> = at
+                .clone()
+                .map(|i| {
+                    let g = 0.5 * f64::from(grads[i]);
+                    held[i] = 0.95 * held[i] + g;
+                    g + 0.95 * held[i]
+                })
+                .collect();
+            let size = 0.02 * 0.2 * (rows.max(matrix.cols) as f64).sqrt();
+            let made = reference::orthogonal(rows, matrix.cols, &nesterov);
+            for (w, o) in want[at].iter_mut().zip(made) {
+                *w = *w * (1.0 - 0.02 * f64::from(matrix.weight_decay)) - size * o;
+            }
+        }
+    }
+    let got = b.to_vec(&dev);
+    close("muon", FORWARD, &got, &want);
+    for i in (0..end).filter(|i| !matrices.iter().any(|m| m.range.contains(i))) {
+        assert_eq!(got[i], params[i], "outside the matrices");
+    }
 }
 
 /// Packed products for all row counts around the kernels' blocks; rows do not depend on the batch.

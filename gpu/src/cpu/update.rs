@@ -1,7 +1,7 @@
 //! Elementwise updates and reductions over flat buffers.
 
 use super::pool::{BLOCK, Pool};
-use super::simd::{LANES, madd, simd};
+use super::simd::{LANES, madd, reduce, simd};
 use crate::backend::AdamW;
 
 simd! {
@@ -12,6 +12,17 @@ simd! {
         for i in 0..len {
             dst[i] = madd::<FMA>(scale, src[i], dst[i]);
         }
+    }
+
+    /// `dst *= scale`.
+    pub(super) fn scale(scale: f32, dst: &mut [f32]) {
+        dst.iter_mut().for_each(|d| *d *= scale);
+    }
+
+    /// Sum of products.
+    pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+        let b = &b[..a.len()];
+        reduce(a.len(), |sum, i| madd::<FMA>(a[i], b[i], sum))
     }
 
     fn block_squares(src: &[f32]) -> f64 {

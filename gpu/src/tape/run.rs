@@ -110,6 +110,21 @@ impl<B: Backend> Run<'_, B> {
                     backend.gather(cols, rows, run.value(*x), out);
                 });
             }
+            Op::Combine {
+                x,
+                weights,
+                rows,
+                out,
+            } => {
+                let len = self.tape.len(*out);
+                let cols = self.tape.vars[out.0].cols;
+                let slot = self.plan.values[out.0].expect("an output has a place");
+                let mut dst = mem::take(&mut self.arena.slots[slot]);
+                backend.fill(B::view_mut(&mut dst, 0..len), 0.0);
+                let view = B::view_mut(&mut dst, 0..len);
+                backend.combine(cols, rows, self.value(*weights), self.value(*x), view);
+                self.arena.slots[slot] = dst;
+            }
             Op::Linear {
                 x,
                 weight,
@@ -237,6 +252,25 @@ impl<B: Backend> Run<'_, B> {
                     backend.scatter_add(cols, rows, self.grad(*out), dx.dst().0);
                     self.put(Some(dx));
                 }
+            }
+            Op::Combine {
+                x,
+                weights,
+                rows,
+                out,
+            } => {
+                let (mut dx, mut dweights) = (self.take_grad(*x), self.take_grad(*weights));
+                backend.combine_backward(
+                    self.tape.vars[out.0].cols,
+                    rows,
+                    self.value(*weights),
+                    self.value(*x),
+                    self.grad(*out),
+                    dx.as_mut().map(Taken::dst),
+                    dweights.as_mut().map(Taken::dst),
+                );
+                self.put(dx);
+                self.put(dweights);
             }
             Op::Linear {
                 x,
