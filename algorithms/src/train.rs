@@ -1,5 +1,5 @@
 //! Trains a model: gradients of an [`Objective`] over packed batches, accumulated over
-//! micro-batches, clipped and applied with AdamW.
+//! micro-batches, clipped and applied with AdamW or Muon.
 //!
 //! An objective sees the new log-probability, entropy and (for critics) value of every response
 //! token, and answers with a loss and its gradient with respect to each of them. Cross-entropy is
@@ -42,7 +42,7 @@
 mod schedule;
 mod state;
 
-use odeon_gpu::{AdamW, Arena, Backend, Cpu, Layout, Segment, Tape};
+use odeon_gpu::{AdamW, Arena, Backend, Cpu, Layout, Matrix, Muon, MuonScratch, Segment, Tape};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Batch, Model, Scorer, TokenScores, Wanted};
@@ -68,6 +68,8 @@ pub struct TrainConfig {
     pub eps: f32,
     /// Decoupled weight decay of matrices; norms and biases have none.
     pub weight_decay: f32,
+    /// What moves the parameters.
+    pub optimizer: Optimizer,
     /// Largest L2 norm of the gradient; larger ones are scaled down. None: no clipping.
     pub clip: Option<f32>,
 }
@@ -82,9 +84,26 @@ impl Default for TrainConfig {
             beta2: 0.95,
             eps: 1e-8,
             weight_decay: 0.1,
+            optimizer: Optimizer::AdamW,
             clip: Some(1.0),
         }
     }
+}
+
+/// What turns gradients into steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Optimizer {
+    /// AdamW for every parameter.
+    #[default]
+    #[serde(rename = "adamw")]
+    AdamW,
+    /// [`Muon`] for the matrices of the layers, at the same learning rate and weight decay; AdamW for
+    /// embeddings, heads, norms and biases.
+    Muon {
+        /// Decay of the momentum, usually 0.95.
+        momentum: f32,
+    },
 }
 
 /// Loss gradients that an objective fills in, one a response token, zero to begin with.
@@ -186,8 +205,9 @@ pub struct Trainer<B: Backend = Cpu> {
     /// One a parameter set; frozen sets have none.
     grads: Vec<Option<B::Buffer>>,
     moment1: B::Buffer,
+    /// With Muon, the first moments of its matrices are their momentum, and the second stay zero.
     moment2: B::Buffer,
-    segments: Vec<Segment>,
+    moved: Moved<B>,
     step: u64,
 }
 
@@ -196,8 +216,8 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub fn new(mut model: Model<B>, config: TrainConfig) -> Self {
         let len = model.trainable_parameters();
-        let segments = segments(model.trained().0, config.weight_decay);
-        let backend = model.backend();
+        let backend = model.backend().clone();
+        let moved = Moved::new(&backend, model.trained().0, &config);
         let sets = model.trainable_sets();
         let grads = sets
             .iter()
@@ -212,7 +232,7 @@ impl<B: Backend> Trainer<B> {
             grads,
             moment1,
             moment2,
-            segments,
+            moved,
             step: 0,
         }
     }
@@ -231,10 +251,11 @@ impl<B: Backend> Trainer<B> {
 
     /// Begins anew with the model as it is: other settings, moments of zero, no gradient.
     pub fn restart(&mut self, config: TrainConfig) {
-        self.segments = segments(self.scorer.model_mut().trained().0, config.weight_decay);
+        let model = self.scorer.model_mut();
+        let backend = model.backend().clone();
+        self.moved = Moved::new(&backend, model.trained().0, &config);
         self.config = config;
         self.step = 0;
-        let backend = self.scorer.model().backend();
         let buffers = self.grads.iter_mut().flatten();
         for buffer in buffers.chain([&mut self.moment1, &mut self.moment2]) {
             let len = B::len(buffer);
@@ -352,7 +373,7 @@ impl<B: Backend> Trainer<B> {
             grads,
             moment1,
             moment2,
-            segments,
+            moved,
             step,
             ..
         } = self;
@@ -373,16 +394,32 @@ impl<B: Backend> Trainer<B> {
         let lr = config.lr * config.schedule.factor(config.warmup, (*step).max(1));
         if applied {
             let clip = config.clip.map_or(1.0, |clip| (clip / grad_norm).min(1.0));
+            let grad_scale = grad_scale * clip;
             let call = AdamW {
                 lr,
                 beta1: config.beta1,
                 beta2: config.beta2,
                 eps: config.eps,
                 step: *step,
-                grad_scale: grad_scale * clip,
+                grad_scale,
             };
             let (_, params) = model.trained();
-            backend.scope(|| backend.adamw(call, segments, params, grads, moment1, moment2));
+            let Moved {
+                segments,
+                matrices,
+                scratch,
+            } = moved;
+            backend.scope(|| {
+                backend.adamw(call, segments, params, grads, moment1, moment2);
+                if let Optimizer::Muon { momentum } = config.optimizer {
+                    let call = Muon {
+                        lr,
+                        momentum,
+                        grad_scale,
+                    };
+                    call.step(&backend, matrices, params, grads, moment1, scratch);
+                }
+            });
         }
         backend.fill(B::view_mut(grads, 0..len), 0.0);
         Update {
@@ -416,24 +453,53 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-/// Runs of parameters that share a weight decay: matrices have it, vectors do not.
-fn segments(layout: &Layout, weight_decay: f32) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
-    for entry in layout.entries() {
-        let weight_decay = if entry.shape.len() > 1 {
-            weight_decay
-        } else {
-            0.0
-        };
-        match segments.last_mut() {
-            Some(last) if last.weight_decay == weight_decay => last.range.end = entry.range.end,
-            _ => segments.push(Segment {
-                range: entry.range.clone(),
-                weight_decay,
-            }),
+/// Which parameters each optimiser moves.
+#[derive(Debug)]
+struct Moved<B: Backend> {
+    /// By AdamW: runs that share a weight decay; matrices have it, vectors do not.
+    segments: Vec<Segment>,
+    /// By Muon.
+    matrices: Vec<Matrix>,
+    scratch: MuonScratch<B>,
+}
+
+impl<B: Backend> Moved<B> {
+    fn new(backend: &B, layout: &Layout, config: &TrainConfig) -> Self {
+        let (mut segments, mut matrices) = (Vec::<Segment>::new(), Vec::new());
+        for entry in layout.entries() {
+            let range = entry.range.clone();
+            let (weight_decay, cols) = match entry.shape[..] {
+                [_, cols] => (config.weight_decay, Some(cols)),
+                _ => (0.0, None),
+            };
+            if let (Optimizer::Muon { .. }, Some(cols)) = (config.optimizer, cols)
+                && entry.name.starts_with("model.layers.")
+            {
+                matrices.push(Matrix {
+                    range,
+                    cols,
+                    weight_decay,
+                });
+                continue;
+            }
+            match segments.last_mut() {
+                Some(last)
+                    if last.weight_decay == weight_decay && last.range.end == range.start =>
+                {
+                    last.range.end = range.end;
+                }
+                _ => segments.push(Segment {
+                    range,
+                    weight_decay,
+                }),
+            }
+        }
+        Self {
+            scratch: MuonScratch::new(backend, &matrices),
+            segments,
+            matrices,
         }
     }
-    segments
 }
 
 #[cfg(test)]

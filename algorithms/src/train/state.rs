@@ -1,9 +1,10 @@
 //! A trainer's state as bytes: what a checkpoint holds beside the model's own weights.
 //!
 //! ```text
-//! "ODTRAIN1"                   8 bytes
+//! "ODTRAIN2"                   8 bytes
 //! steps taken                  u64
 //! trained parameters, n        u64
+//! optimiser                    u64, 0 AdamW, 1 Muon
 //! rank of the adapters         u64, 0 without
 //! alpha of the adapters        f32, 0 without
 //! CRC-32 of the frozen weights u32, 0 without adapters
@@ -20,7 +21,7 @@ use std::io::{self, Read, Write};
 use odeon_gpu::Backend;
 use thiserror::Error;
 
-use super::Trainer;
+use super::{Optimizer, Trainer};
 use crate::model::{Adapters, LoraConfig, Model};
 
 /// Why a trainer did not take a state. After [`Damaged`](Self::Damaged) and [`Read`](Self::Read) its
@@ -45,6 +46,17 @@ pub enum StateError {
         found: u64,
         /// In the trainer.
         expected: u64,
+    },
+    /// The moments are another optimiser's. Use the settings that it was made with.
+    #[error(
+        "the state is of {found}, and this trainer uses {expected}: use the settings that it was \
+         made with, or begin anew"
+    )]
+    Optimizer {
+        /// In the state.
+        found: &'static str,
+        /// In the trainer.
+        expected: &'static str,
     },
     /// The state has other adapters, or one side has none. Use the settings that it was made with.
     #[error(
@@ -78,10 +90,19 @@ fn described(adapters: Option<LoraConfig>) -> String {
     )
 }
 
+fn optimizer_name(number: u64) -> &'static str {
+    match number {
+        0 => "AdamW",
+        1 => "Muon",
+        _ => "an optimiser of a later version",
+    }
+}
+
 /// What comes before the numbers.
 struct Head {
     step: u64,
     parameters: u64,
+    optimizer: u64,
     adapters: Option<LoraConfig>,
     base: u32,
 }
@@ -99,6 +120,7 @@ impl<B: Backend> Trainer<B> {
         out.write(MAGIC)?;
         out.write(&head.step.to_le_bytes())?;
         out.write(&head.parameters.to_le_bytes())?;
+        out.write(&head.optimizer.to_le_bytes())?;
         out.write(&(adapters.rank as u64).to_le_bytes())?;
         out.write(&adapters.alpha.to_le_bytes())?;
         out.write(&head.base.to_le_bytes())?;
@@ -125,6 +147,7 @@ impl<B: Backend> Trainer<B> {
             u64::from_le_bytes(from.array()?),
             u64::from_le_bytes(from.array()?),
         );
+        let optimizer = u64::from_le_bytes(from.array()?);
         let rank = u64::from_le_bytes(from.array()?);
         let alpha = f32::from_le_bytes(from.array()?);
         let base = u32::from_le_bytes(from.array()?);
@@ -144,6 +167,10 @@ impl<B: Backend> Trainer<B> {
                 found: parameters,
                 expected: own.parameters,
             });
+        }
+        if optimizer != own.optimizer {
+            let [found, expected] = [optimizer, own.optimizer].map(optimizer_name);
+            return Err(StateError::Optimizer { found, expected });
         }
         if base != own.base {
             return Err(StateError::Base {
@@ -172,6 +199,10 @@ impl<B: Backend> Trainer<B> {
         Head {
             step: self.step,
             parameters: model.trainable_parameters() as u64,
+            optimizer: match self.config.optimizer {
+                Optimizer::AdamW => 0,
+                Optimizer::Muon { .. } => 1,
+            },
             adapters,
             base: if adapters.is_some() {
                 checksum(model)
@@ -282,7 +313,7 @@ impl<T: Read> Summed<T> {
     }
 }
 
-const MAGIC: &[u8; 8] = b"ODTRAIN1";
+const MAGIC: &[u8; 8] = b"ODTRAIN2";
 
 const NO_ADAPTERS: LoraConfig = LoraConfig {
     rank: 0,

@@ -338,6 +338,65 @@ fn a_restart_keeps_the_model_and_forgets_the_rest() {
     assert_eq!(trainer.model().flat(), fresh.model().flat());
 }
 
+fn with_muon() -> TrainConfig {
+    TrainConfig {
+        lr: 1e-2,
+        weight_decay: 0.0,
+        optimizer: Optimizer::Muon { momentum: 0.95 },
+        ..TrainConfig::default()
+    }
+}
+
+#[test]
+fn muon_moves_the_matrices_of_the_layers_by_a_fifth_of_the_learning_rate() {
+    let mut trainer = Trainer::new(model(config(), 1), with_muon());
+    let before = trainer.model().to_flat();
+    trainer.accumulate(&batch(), &mut mixed);
+    trainer.apply(1.0);
+    let (layout, params) = trainer.model_mut().trained();
+    for entry in layout.entries() {
+        let squares: f32 = entry
+            .range
+            .clone()
+            .map(|i| (params.as_slice()[i] - before[i]).powi(2))
+            .sum();
+        let step = (squares / entry.range.len() as f32).sqrt() / 1e-2;
+        // The quintic brings singular values to between 0.7 and 1.2; AdamW's first step is the sign
+        // of the gradient.
+        let hidden = entry.name.starts_with("model.layers.") && entry.shape.len() == 2;
+        let expected = if hidden { 0.1..0.3 } else { 0.5..1.01 };
+        assert!(expected.contains(&step), "{}: {step}", entry.name);
+    }
+}
+
+#[test]
+fn muon_learns_and_goes_on_from_its_state_to_the_bit() {
+    let loss = |trainer: &mut Trainer| {
+        let count = batch().predicted();
+        let loss = trainer
+            .accumulate(&batch(), &mut CrossEntropy::mean_over(count))
+            .loss;
+        trainer.apply(1.0);
+        loss
+    };
+    let mut trainer = Trainer::new(model(config(), 1), with_muon());
+    let first = loss(&mut trainer);
+    for _ in 0..40 {
+        loss(&mut trainer);
+    }
+    let mut copy = Trainer::new(model(config(), 1), with_muon());
+    copy.model_mut().load_flat(trainer.model().flat()).unwrap();
+    copy.read_state(&*state(&trainer)).unwrap();
+    let last = loss(&mut trainer);
+    assert!(last < first / 2.0, "from {first} to {last}");
+    assert_eq!(last, loss(&mut copy));
+    assert_eq!(trainer.model().flat(), copy.model().flat());
+    let mut other = Trainer::new(model(config(), 1), TrainConfig::default());
+    let error = other.read_state(&*state(&trainer)).unwrap_err();
+    assert!(matches!(error, StateError::Optimizer { .. }), "{error}");
+    assert!(error.to_string().contains("is of Muon"), "{error}");
+}
+
 #[test]
 fn a_gradient_that_is_not_finite_is_thrown_away() {
     let mut trainer = Trainer::new(model(config(), 1), TrainConfig::default());
