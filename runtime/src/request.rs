@@ -793,3 +793,6 @@ impl Future for Stop {
         poll
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -310,6 +310,7 @@ conformance! {
     an_unknown_method_is_refused,
     a_panic_is_told_and_the_actor_restarts,
     a_stop_is_seen_by_whoever_watches,
+    what_is_sent_after_a_stop_is_not_handled,
     names_are_known_on_both_sides,
     a_lost_link_ends_what_is_under_way,
     a_lost_link_ends_the_wait_for_credit,
@@ -568,6 +569,20 @@ async fn a_stop_is_seen_by_whoever_watches(pair: &Pair) {
     let (inside, outside) = (downs.recv().await.unwrap(), outside.await);
     assert_eq!((inside.id, &inside.reason), (actor.id(), &Reason::Stopped));
     assert_eq!(inside, outside);
+}
+
+/// SEMANTICS 14.
+async fn what_is_sent_after_a_stop_is_not_handled(pair: &Pair) {
+    let at_b = probe(pair).await;
+    let placed = pair.a.spawn::<Probe>(1).on_node("b").await.unwrap();
+    for actor in [at_b, placed] {
+        actor.ask(Note(1)).await.unwrap();
+        let stop = begun(actor.stop()).await;
+        let later = begun(actor.ask(Note(2))).await;
+        stop.await.unwrap();
+        // Its process may be gone as well, and the way to it.
+        assert!(later.await.is_err(), "it was handled");
+    }
 }
 
 /// SEMANTICS 16.

@@ -1,14 +1,15 @@
 //! Many seeds, one story: two nodes, asks and tells under delay, partitions, cut links, panics and
 //! killed workers. The oracle: every ask ends; no message is handled twice; each sender's messages
-//! are handled in order; a message that was answered was handled; the actor comes back.
+//! are handled in order; a message that was answered was handled; the actor comes back. Besides,
+//! single promises in moments that are hard to meet elsewhere.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use odeon::simulation::{SimulationSpec, World};
 use odeon::{
-    Actor, ActorId, AskError, Clock, Context, Effect, Failure, Handler, Message, Ref, Restart,
-    Shape, Supervision, System,
+    Actor, ActorId, AskError, Clock, Context, Effect, Failure, FailureKind, Handler, Message, Ref,
+    Restart, Shape, SpawnError, Supervision, System,
 };
 use serde::{Deserialize, Serialize};
 
@@ -292,5 +293,139 @@ fn a_system_may_supervise_with_its_own_budget() {
             })
             .await;
         system.clone().shutdown().await;
+    });
+}
+
+// ---- single promises ----
+
+fn note(number: u64) -> Note {
+    Note {
+        sender: 9,
+        number,
+        panic: false,
+    }
+}
+
+/// Runs a story in the scope of node 0.
+fn at_home<F: Future<Output = ()>>(
+    seed: u64,
+    spec: &SimulationSpec,
+    story: impl FnOnce(World) -> F,
+) {
+    System::simulated(seed, spec.clone()).run(async |world: World| {
+        let home = world.nodes[0].clone();
+        home.scope(story(world)).await;
+    });
+}
+
+/// What waits for an answer, which comes in virtual time if it comes at all.
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    let ended = Clock::timeout(Duration::from_secs(600), future).await;
+    ended.expect("it does not wait for ever")
+}
+
+/// SEMANTICS 4, 7.
+#[test]
+fn tells_that_are_refused_give_their_credit_back() {
+    const BACKLOG: u64 = 4;
+    const CREDIT: u64 = 8;
+    // More than credit that does not come back would allow.
+    const TOLD: u64 = 10 * CREDIT;
+    let minute = Duration::from_secs(60);
+    let supervision = Supervision::one_for_one().backoff(minute, minute);
+    let mut spec = SimulationSpec::new(odeon::job![Recorder]).supervision(supervision);
+    spec.limits.backlog_messages_max = BACKLOG as usize;
+    spec.limits.credit_messages = CREDIT as u32;
+    for (seed, sender) in (0..50).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+        record::take();
+        at_home(seed, &spec, async |world: World| {
+            let home = &world.nodes[0];
+            let spawn = home.spawn::<Recorder>(()).restart(Restart::Permanent);
+            let actor = spawn.isolated().await.expect("it starts");
+            let lost = home.process_of(actor).expect("it has a process");
+            let down = actor.down();
+            assert!(home.kill_worker(lost));
+            down.await;
+            let telling = async {
+                for number in 0..TOLD {
+                    let tell = actor.tell(note(number)).timeout(Duration::from_secs(1));
+                    let told = tell.await.map_err(|error| error.error);
+                    assert_eq!(told, Ok(()), "seed {seed}, node {sender}, tell {number}");
+                }
+            };
+            world.nodes[sender].scope(telling).await;
+            while home.process_of(actor).is_none() {
+                Clock::sleep(Duration::from_secs(1)).await;
+            }
+            assert_eq!(home.dead_letters(), TOLD - BACKLOG, "seed {seed}");
+            let asked = world.nodes[sender].scope(actor.ask(note(TOLD))).await;
+            assert_eq!(asked, Ok(TOLD), "seed {seed}");
+        });
+        let handled: Vec<_> = record::take().iter().map(|seen| seen.2).collect();
+        let expected: Vec<_> = (0..BACKLOG).chain([TOLD]).collect();
+        assert_eq!(handled, expected, "seed {seed}, node {sender}");
+    }
+}
+
+/// SEMANTICS 18.
+#[test]
+fn a_process_that_is_lost_before_it_hosts_its_actor_is_replaced() {
+    let (step, delay) = (Duration::from_millis(1), Duration::from_millis(5));
+    let supervision = Supervision::one_for_one().backoff(delay, delay);
+    let spec = SimulationSpec::new(odeon::job![Recorder])
+        .supervision(supervision)
+        .delays(delay, delay);
+    // The process is killed at every moment of a second spawn into it.
+    for (moment, node) in (0..30).flat_map(|moment| [(moment, 0), (moment, 1)]) {
+        at_home(moment, &spec, async |world: World| {
+            let home = &world.nodes[0];
+            let listener = home.spawn::<Recorder>(()).await.expect("it starts");
+            let spawn = || {
+                let spawn = home.spawn::<Recorder>(()).restart(Restart::Permanent);
+                spawn.on_node(format!("node-{node}")).in_worker("pool")
+            };
+            let first = spawn().await.expect("it starts");
+            let process = home.process_of(first).expect("it has a process");
+            // With bytes on the way all the time, what the other node says within a few
+            // milliseconds arrives at once: that there is a process, and that it is gone.
+            let other = world.nodes[1].clone();
+            let chatter = tokio::spawn(async move {
+                let chatting = async {
+                    while listener.tell(note(0)).await.is_ok() {
+                        Clock::sleep(step).await;
+                    }
+                };
+                other.scope(chatting).await;
+            });
+            let second = tokio::spawn(spawn().into_future());
+            Clock::sleep(step * moment as u32).await;
+            assert!(world.nodes[node].kill_worker(process));
+            let second = in_time(second).await.expect("no panic").expect("it starts");
+            for actor in [first, second] {
+                in_time(async {
+                    // It may be on its way to another process still.
+                    while actor.ask(note(1)).await != Ok(1) {
+                        Clock::sleep(step).await;
+                    }
+                })
+                .await;
+            }
+            chatter.abort();
+        });
+    }
+}
+
+/// SEMANTICS 18.
+#[test]
+fn an_actor_that_its_process_does_not_know_is_named() {
+    let spec = SimulationSpec::new(odeon::job![]).nodes(1);
+    at_home(1, &spec, async |world: World| {
+        let spawn = world.nodes[0].spawn::<Recorder>(()).isolated();
+        let error = in_time(spawn.restart(Restart::Temporary).into_future()).await;
+        let Err(SpawnError::Failed(failure)) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(failure.kind, FailureKind::UnknownActor);
+        assert!(failure.message.contains(Recorder::NAME), "{failure}");
     });
 }

@@ -1,12 +1,11 @@
 //! Blobs: handing over, copying in, many readers, and the way to another node.
 
 use anyhow::{Context, ensure};
-use odeon::{Clock, Ref, Restart};
+use odeon::{Clock, Ref, Restart, System};
 
 use crate::quic::Nodes;
 use crate::row::{Row, Target, median};
 use crate::subject::{self, Subject, Touch};
-use crate::unix::sending_for;
 
 const MIB: usize = 1 << 20;
 const LARGE: usize = 256 * MIB;
@@ -23,13 +22,13 @@ async fn seconds<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Re
 /// The median time in microseconds from a sealed blob to the answer of a process that opened it and
 /// read its ends: hand-over and the way back.
 async fn hand_over(
-    system: &odeon::System,
+    system: &System,
     actor: Ref<Subject>,
     bytes: usize,
     times: usize,
 ) -> anyhow::Result<f64> {
     let blobs = system.blobs();
-    sending_for(system, async move {
+    tokio::spawn(async move {
         let mut laps = vec![];
         for _ in 0..times {
             let blob = blobs.writer(bytes)?.seal();
@@ -42,11 +41,11 @@ async fn hand_over(
         }
         Ok(median(&laps))
     })
-    .await
+    .await?
 }
 
 /// Gigabytes per second of a copy into a blob, and of the same copy into warm memory.
-async fn copy_in(system: &odeon::System) -> anyhow::Result<(f64, f64)> {
+async fn copy_in(system: &System) -> anyhow::Result<(f64, f64)> {
     let blobs = system.blobs();
     let from = vec![3_u8; 64 * MIB];
     let mut to = vec![1_u8; from.len()];
@@ -67,7 +66,7 @@ async fn copy_in(system: &odeon::System) -> anyhow::Result<(f64, f64)> {
 }
 
 /// Milliseconds until every reader has touched all pages of one large blob.
-async fn readers(system: &odeon::System, actors: &[Ref<Subject>]) -> anyhow::Result<f64> {
+async fn readers(system: &System, actors: &[Ref<Subject>]) -> anyhow::Result<f64> {
     let blobs = system.blobs();
     let blob = blobs.writer(LARGE)?.seal();
     let reads = actors.iter().map(|actor| {
@@ -76,7 +75,7 @@ async fn readers(system: &odeon::System, actors: &[Ref<Subject>]) -> anyhow::Res
             all: true,
         };
         let ask = actor.ask(touch);
-        sending_for(system, async move { Ok(ask.await?) })
+        async move { Ok(tokio::spawn(ask).await??) }
     });
     let (time, _) = seconds(futures::future::try_join_all(reads)).await?;
     drop(blob);
@@ -86,16 +85,12 @@ async fn readers(system: &odeon::System, actors: &[Ref<Subject>]) -> anyhow::Res
 
 /// Gigabytes per second of a large blob that another node opens.
 async fn across(nodes: &Nodes) -> anyhow::Result<f64> {
-    let actor = nodes.far.lookup::<Subject>("reader").await?;
     let blobs = nodes.near.blobs();
     let blob = blobs.writer(LARGE)?.seal();
-    let touch = Touch { blob, all: false };
-    let (time, _) = seconds(sending_for(&nodes.near, async move {
-        Ok(actor.ask(touch).await?)
-    }))
-    .await?;
+    let ask = nodes.actor.ask(Touch { blob, all: false });
+    let (time, _) = seconds(async { Ok(tokio::spawn(ask).await??) }).await?;
+    // The other node gives its lease back as it frees its copy.
     blobs.when(|stats| stats.blobs == 0).await;
-    nodes.far.blobs().when(|stats| stats.blobs == 0).await;
     Ok(LARGE as f64 / time / 1e9)
 }
 
@@ -122,13 +117,11 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     system.shutdown().await;
 
     let nodes = Nodes::start().await?;
-    let reader = nodes.far.spawn::<Subject>(()).await?;
-    nodes.far.register("reader", reader).await?;
     let mut rates = vec![];
     for _ in 0..rounds {
         rates.push(across(&nodes).await?);
     }
-    nodes.stop().await?;
+    nodes.near.shutdown().await;
 
     let [small, large, ours, bare, touched] = &times;
     Ok(vec![

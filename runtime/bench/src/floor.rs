@@ -3,18 +3,17 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Context;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::subject::ROLE;
+use crate::far::{self, Far};
 
 const BUFFER: usize = 64 << 10;
 
@@ -57,11 +56,7 @@ fn take_frame(input: &mut BytesMut) -> Option<(u64, Bytes)> {
 /// Serves as the echo process; the socket is standard input.
 pub(crate) fn serve() -> ! {
     let served = with_stdin_socket(|socket| {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        runtime.block_on(async {
+        far::runtime()?.block_on(async {
             let (reader, writer) = UnixStream::from_std(socket)?.into_split();
             tokio::spawn(echo(reader, writer)).await??;
             anyhow::Ok(())
@@ -79,31 +74,12 @@ fn with_stdin_socket(
     serve(socket)
 }
 
-/// An echo process, ended when this is dropped.
-pub(crate) struct EchoProcess {
-    child: Child,
-}
-
-impl EchoProcess {
-    /// Starts one and connects to it.
-    pub(crate) fn start() -> anyhow::Result<(Self, UnixStream)> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        let child = Command::new(std::env::current_exe()?)
-            .env(ROLE, "echo")
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .spawn()
-            .context("starting the echo process")?;
-        ours.set_nonblocking(true)?;
-        Ok((Self { child }, UnixStream::from_std(ours)?))
-    }
-}
-
-impl Drop for EchoProcess {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts an echo process and connects to it.
+pub(crate) fn echo_process() -> anyhow::Result<(Far, UnixStream)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    let far = Far::start("echo", OwnedFd::from(theirs).into(), Stdio::inherit())?;
+    ours.set_nonblocking(true)?;
+    Ok((far, UnixStream::from_std(ours)?))
 }
 
 /// One exchange after the other, written and read by the caller's own task.

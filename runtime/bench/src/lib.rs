@@ -5,10 +5,11 @@
 //! Floor and runtime take turns, round by round, so that a noisy machine disturbs both; a row shows
 //! their medians and the median of the rounds' ratios.
 //!
-//! A program that calls [`run`] must call [`serve_if_child`] first in `main`: workers and the
-//! floor's echo server are further processes of its executable.
+//! A program that calls [`run`] must call [`serve_if_child`] first in `main`: workers, other nodes
+//! and the floor's echo servers are further processes of its executable.
 
 mod bulk;
+mod far;
 mod floor;
 mod local;
 mod quic;
@@ -55,9 +56,11 @@ pub fn groups() -> impl Iterator<Item = &'static str> {
 
 /// In a process that a measurement started: does its work and exits. Elsewhere: returns at once.
 pub fn serve_if_child() {
-    match std::env::var(subject::ROLE).as_deref() {
+    match std::env::var(far::ROLE).as_deref() {
         Ok("worker") => job().serve_if_worker(),
         Ok("echo") => floor::serve(),
+        Ok("quinn echo") => far::serve(quic::begin_echo),
+        Ok("node") => far::serve(quic::begin_node),
         _ => {}
     }
 }

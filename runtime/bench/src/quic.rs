@@ -1,87 +1,52 @@
 //! Remote asks over QUIC on the loopback device, against a framed echo over one bare quinn stream.
-//! Both ends are in this process; the far end of each has a tokio runtime of its own.
+//! The far end of each is a process of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use odeon::{ClusterIdentity, System};
+use odeon::{ClusterIdentity, NodeIdentity, Ref, System};
 use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, ServerConfig};
 use rustls::RootCertStore;
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
+use crate::far::Far;
 use crate::floor::{Direct, Mux, echo};
 use crate::row::{Row, Target};
 use crate::subject::{self, Subject};
 use crate::unix::{
     ask_rate, ask_rate_of_tasks, ask_round_trip, direct_round_trip, mux_rate, mux_rate_of_tasks,
-    sending_for, tell_rate,
+    tell_rate,
 };
 
-pub(crate) fn loopback() -> SocketAddr {
+fn loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
-/// A runtime for the far end, ended without waiting when this is dropped.
-struct Far(Option<tokio::runtime::Runtime>);
+/// The name that the certificate of the bare echo is valid for.
+const ECHO: &str = "localhost";
 
-impl Far {
-    fn new() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        Ok(Self(Some(runtime)))
-    }
-
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
-    ) -> anyhow::Result<T> {
-        let runtime = self.0.as_ref().context("it runs until it is dropped")?;
-        runtime.spawn(work).await?
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// A bare quinn connection to an echo, with a certificate of its own.
+/// A bare quinn connection to an echo.
 struct Bare {
-    _far: Far,
-    _near: Endpoint,
     connection: Connection,
+    _near: Endpoint,
+    _far: Far,
 }
 
 impl Bare {
     async fn start() -> anyhow::Result<Self> {
-        let name = "localhost";
-        let made = rcgen::generate_simple_self_signed([name.to_owned()])?;
-        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        let server = ServerConfig::with_single_cert(vec![made.cert.der().clone()], key.into())?;
-        let far = Far::new()?;
-        let address = far
-            .run(async move {
-                let endpoint = Endpoint::server(server, loopback())?;
-                let address = endpoint.local_addr()?;
-                drop(tokio::spawn(serve(endpoint)));
-                Ok(address)
-            })
-            .await?;
+        let (far, (address, certificate)): (_, (SocketAddr, Vec<u8>)) =
+            Far::serving("quinn echo", ())?;
         let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone())?;
+        roots.add(CertificateDer::from(certificate))?;
         let mut near = Endpoint::client(loopback())?;
         near.set_default_client_config(ClientConfig::with_root_certificates(Arc::new(roots))?);
-        let connection = near.connect(address, name)?.await?;
+        let connection = near.connect(address, ECHO)?.await?;
         Ok(Self {
-            _far: far,
-            _near: near,
             connection,
+            _near: near,
+            _far: far,
         })
     }
 
@@ -89,6 +54,17 @@ impl Bare {
         let (writer, reader) = self.connection.open_bi().await?;
         Ok((reader, writer))
     }
+}
+
+/// Begins to echo, and says where and with which certificate.
+pub(crate) async fn begin_echo((): ()) -> anyhow::Result<((SocketAddr, Vec<u8>), Endpoint)> {
+    let made = rcgen::generate_simple_self_signed([ECHO.to_owned()])?;
+    let certificate = made.cert.der().clone();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let server = ServerConfig::with_single_cert(vec![certificate.clone()], key.into())?;
+    let endpoint = Endpoint::server(server, loopback())?;
+    drop(tokio::spawn(serve(endpoint.clone())));
+    Ok(((endpoint.local_addr()?, certificate.to_vec()), endpoint))
 }
 
 /// Echoes every stream of every connection.
@@ -106,46 +82,50 @@ async fn serve(endpoint: Endpoint) {
     }
 }
 
-/// Two linked systems; the second lives on the far runtime.
+/// This process as a node, linked to another.
 pub(crate) struct Nodes {
     pub(crate) near: System,
-    pub(crate) far: System,
-    runtime: Far,
+    /// Lives on the other node.
+    pub(crate) actor: Ref<Subject>,
+    _far: Far,
 }
 
 impl Nodes {
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let cluster = ClusterIdentity::generate()?;
-        let runtime = Far::new()?;
-        let (a, b) = (cluster.issue("near")?, cluster.issue("far")?);
-        let far = runtime
-            .run(async move {
-                let builder = System::builder().job(subject::job());
-                Ok(builder.listen(loopback(), b).start().await?)
-            })
-            .await?;
-        let builder = System::builder().job(subject::job());
-        let near = builder.listen(loopback(), a).start().await?;
-        near.join(far.address().context("it listens")?).await?;
-        Ok(Self { near, far, runtime })
+        let identity = tempfile::tempdir()?;
+        cluster.issue("far")?.save(identity.path())?;
+        let (far, (address, actor)) = Far::serving("node", identity.path())?;
+        let near = node(cluster.issue("near")?).await?;
+        near.join(address).await?;
+        Ok(Self {
+            near,
+            actor,
+            _far: far,
+        })
     }
+}
 
-    pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        self.near.shutdown().await;
-        let far = self.far;
-        self.runtime
-            .run(async move {
-                far.shutdown().await;
-                Ok(())
-            })
-            .await
-    }
+async fn node(identity: NodeIdentity) -> anyhow::Result<System> {
+    let builder = System::builder().job(subject::job());
+    Ok(builder.listen(loopback(), identity).start().await?)
+}
+
+/// Becomes the node of the identity in this folder, and says where it is and who is there to be
+/// asked.
+pub(crate) async fn begin_node(
+    identity: PathBuf,
+) -> anyhow::Result<((SocketAddr, Ref<Subject>), System)> {
+    let system = node(NodeIdentity::load(&identity)?).await?;
+    let actor = system.spawn::<Subject>(()).await?;
+    let address = system.address().context("it listens")?;
+    Ok(((address, actor), system))
 }
 
 pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let bare = Bare::start().await?;
     let nodes = Nodes::start().await?;
-    let actor = nodes.far.spawn::<Subject>(()).await?;
+    let actor = nodes.actor;
     let (reader, writer) = bare.stream().await?;
     let mut direct = Direct::new(reader, writer);
     let (reader, writer) = bare.stream().await?;
@@ -155,14 +135,14 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         let (time, back) = direct_round_trip(direct).await?;
         direct = back;
         times[0].push(time);
-        times[1].push(sending_for(&nodes.near, ask_round_trip(actor)).await?);
+        times[1].push(tokio::spawn(ask_round_trip(actor)).await??);
         times[2].push(mux_rate(mux.clone()).await?);
-        times[3].push(sending_for(&nodes.near, ask_rate(actor)).await?);
+        times[3].push(tokio::spawn(ask_rate(actor)).await??);
         times[4].push(mux_rate_of_tasks(&mux).await?);
-        times[5].push(ask_rate_of_tasks(&nodes.near, actor).await?);
-        times[6].push(sending_for(&nodes.near, tell_rate(actor)).await?);
+        times[5].push(ask_rate_of_tasks(actor).await?);
+        times[6].push(tokio::spawn(tell_rate(actor)).await??);
     }
-    nodes.stop().await?;
+    nodes.near.shutdown().await;
     let [direct, ask, mux, asks, mux_of_tasks, asks_of_tasks, tells] = &times;
     Ok(vec![
         Row::against(

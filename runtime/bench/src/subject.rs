@@ -5,8 +5,7 @@ use odeon::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The variable that tells a process started by a measurement what it is.
-pub(crate) const ROLE: &str = "ODEON_BENCH_ROLE";
+use crate::far::ROLE;
 
 /// A small message.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

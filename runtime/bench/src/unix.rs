@@ -4,11 +4,11 @@
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use odeon::{Clock, Ref, System, Timestamp};
+use odeon::{Clock, Ref, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
-use crate::floor::{Direct, EchoProcess, Mux};
+use crate::floor::{Direct, Mux, echo_process};
 use crate::row::{Row, Target, median};
 use crate::subject::{self, Echo, Note, Subject};
 
@@ -85,20 +85,6 @@ where
     Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
 }
 
-/// A task that sends for `system`, which matters when the actor's own system is in this process too.
-pub(crate) fn sending_for<T, W>(
-    system: &System,
-    work: W,
-) -> impl Future<Output = anyhow::Result<T>> + Send + use<T, W>
-where
-    T: Send + 'static,
-    W: Future<Output = anyhow::Result<T>> + Send + 'static,
-{
-    let system = system.clone();
-    let task = tokio::spawn(async move { system.scope(work).await });
-    async move { task.await? }
-}
-
 /// The median time of an ask.
 pub(crate) async fn ask_round_trip(actor: Ref<Subject>) -> anyhow::Result<f64> {
     let mut laps = Laps::default();
@@ -118,14 +104,12 @@ pub(crate) async fn ask_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
     .await
 }
 
-pub(crate) async fn ask_rate_of_tasks(system: &System, actor: Ref<Subject>) -> anyhow::Result<f64> {
-    rate_of_tasks(|count| {
-        sending_for(system, async move {
-            for _ in 0..count {
-                actor.ask(Echo([7; 8])).await?;
-            }
-            Ok(())
-        })
+pub(crate) async fn ask_rate_of_tasks(actor: Ref<Subject>) -> anyhow::Result<f64> {
+    rate_of_tasks(|count| async move {
+        for _ in 0..count {
+            actor.ask(Echo([7; 8])).await?;
+        }
+        Ok(())
     })
     .await
 }
@@ -168,10 +152,10 @@ pub(crate) async fn mux_rate_of_tasks(mux: &Mux) -> anyhow::Result<f64> {
 pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let system = subject::system().await?;
     let actor = system.spawn::<Subject>(()).isolated().await?;
-    let (_direct, stream) = EchoProcess::start()?;
+    let (_direct, stream) = echo_process()?;
     let (reader, writer) = stream.into_split();
     let mut direct = Direct::new(reader, writer);
-    let (_mux, stream) = EchoProcess::start()?;
+    let (_mux, stream) = echo_process()?;
     let (reader, writer) = stream.into_split();
     let mux = Mux::new(reader, writer);
     let mut times: [Vec<f64>; 7] = Default::default();
@@ -179,12 +163,12 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         let (time, back) = direct_round_trip(direct).await?;
         direct = back;
         times[0].push(time);
-        times[1].push(sending_for(&system, ask_round_trip(actor)).await?);
+        times[1].push(tokio::spawn(ask_round_trip(actor)).await??);
         times[2].push(mux_rate(mux.clone()).await?);
-        times[3].push(sending_for(&system, ask_rate(actor)).await?);
+        times[3].push(tokio::spawn(ask_rate(actor)).await??);
         times[4].push(mux_rate_of_tasks(&mux).await?);
-        times[5].push(ask_rate_of_tasks(&system, actor).await?);
-        times[6].push(sending_for(&system, tell_rate(actor)).await?);
+        times[5].push(ask_rate_of_tasks(actor).await?);
+        times[6].push(tokio::spawn(tell_rate(actor)).await??);
     }
     system.shutdown().await;
     let [direct, ask, mux, asks, mux_of_tasks, asks_of_tasks, tells] = &times;

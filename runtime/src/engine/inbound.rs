@@ -216,7 +216,7 @@ impl Engine {
                 let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else {
                     return self.answer(request, from, Answer::Done);
                 };
-                self.spawn_task(async move {
+                self.begin_task(async move {
                     let answer = if engine.halt_here(&cell, reason, keep_mail).await {
                         Answer::Done
                     } else {

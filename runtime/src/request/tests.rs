@@ -1,0 +1,99 @@
+//! Requests whose actor moves, or whose link is replaced, after they have found the way to it.
+
+use std::time::Duration;
+
+use super::*;
+use crate::simulation::{SimulationSpec, World};
+use crate::supervise::{Restart, Supervision};
+use crate::{Actor, Context as Surroundings, Failure, System};
+
+/// Says which of its lives this is.
+struct Cat;
+
+#[derive(Serialize, Deserialize)]
+struct Life;
+
+impl Shape for Life {
+    const SHAPE: u64 = shape::name("Life");
+}
+impl Message for Life {
+    const NAME: &'static str = "Life";
+    type Reply = Incarnation;
+}
+impl Actor for Cat {
+    const NAME: &'static str = "test.Cat";
+    type Args = ();
+    async fn start((): (), _: &mut Surroundings<Self>) -> Result<Self, Failure> {
+        Ok(Self)
+    }
+}
+impl Handler<Life> for Cat {
+    async fn handle(&mut self, _: Life, cx: &mut Surroundings<Self>) -> Incarnation {
+        cx.incarnation()
+    }
+}
+crate::register!(Cat: Life);
+
+fn simulate<F: Future<Output = ()>>(seed: u64, story: impl FnOnce(World) -> F) {
+    let second = Duration::from_secs(1);
+    let supervision = Supervision::one_for_one().backoff(second, second);
+    let spec = SimulationSpec::new(crate::job![Cat]).supervision(supervision);
+    System::simulated(seed, spec).run(async |world| {
+        let home = world.nodes[0].clone();
+        home.scope(story(world)).await;
+    });
+}
+
+/// An ask that has found the way to its actor, and the way.
+fn found(actor: Ref<Cat>) -> (Ask<Life>, Way) {
+    let ask = actor.ask(Life);
+    let way = ask.request.way().expect("there is a way");
+    (ask, way.ok().expect("there is room on it"))
+}
+
+/// Sends the ask on the way that it had found.
+async fn send((mut ask, way): (Ask<Life>, Way)) -> Result<Incarnation, AskError> {
+    let mut way = Some(way);
+    std::future::poll_fn(|cx| match way.take() {
+        Some(way) => Poll::Ready(ask.send(way, cx)),
+        None => Poll::Pending,
+    })
+    .await?;
+    ask.await
+}
+
+/// SEMANTICS 7.
+#[test]
+fn an_ask_follows_an_actor_that_moved_since_it_was_found() {
+    for seed in 0..50 {
+        simulate(seed, async |world| {
+            let home = &world.nodes[0];
+            let spawn = home.spawn::<Cat>(()).restart(Restart::Permanent);
+            let actor = spawn.isolated().await.unwrap();
+            let (early, late) = (found(actor), found(actor));
+            let down = actor.down();
+            assert!(home.kill_worker(home.process_of(actor).unwrap()));
+            down.await;
+            // One while nobody knows where the actor will be, one when it is there.
+            assert_eq!(send(early).await, Ok(2), "seed {seed}");
+            assert_eq!(send(late).await, Ok(2), "seed {seed}");
+        });
+    }
+}
+
+/// SEMANTICS 7.
+#[test]
+fn an_ask_takes_the_link_that_replaced_the_one_it_had_found() {
+    for seed in 0..50 {
+        simulate(seed, async |world| {
+            let actor = world.nodes[0].spawn::<Cat>(()).await.unwrap();
+            let asking = async {
+                let found = found(actor);
+                world.network.cut(0, 1);
+                world.join(0, 1).await.unwrap();
+                send(found).await
+            };
+            assert_eq!(world.nodes[1].scope(asking).await, Ok(1), "seed {seed}");
+        });
+    }
+}
