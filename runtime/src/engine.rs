@@ -33,6 +33,7 @@ use crate::id::{ActorId, ProcessId};
 use crate::limits::Limits;
 use crate::link::Link;
 use crate::pending::{Pending, Waiting};
+use crate::pulse::Pulse;
 use crate::registry::ActorTypes;
 use crate::trace::Tracer;
 use crate::wire::{Answer, Call, Fact, Frame, Hello, NameRow, Request, VERSION};
@@ -92,6 +93,8 @@ pub(crate) struct Engine {
     names: Mutex<HashMap<(String, String), NameRow>>,
     obituaries: Mutex<Obituaries>,
     closing: AtomicBool,
+    /// Until it is closed.
+    pulse: Mutex<Option<Pulse>>,
     failed: tokio::sync::watch::Sender<Option<Failure>>,
 }
 
@@ -161,6 +164,8 @@ impl Engine {
             workers,
             blob_share,
         } = config;
+        let runtime = tokio::runtime::Handle::current();
+        let pulse = Mutex::new(Pulse::start(runtime.clone(), limits.pulse_interval));
         let engine = Arc::new(Self {
             process,
             job,
@@ -174,7 +179,7 @@ impl Engine {
             workers,
             dead_letters: AtomicU64::new(0),
             uplink: OnceLock::new(),
-            runtime: tokio::runtime::Handle::current(),
+            runtime,
             cells: IdMap::default(),
             members: Members::default(),
             links: IdMap::default(),
@@ -186,6 +191,7 @@ impl Engine {
             names: Mutex::default(),
             obituaries: Mutex::default(),
             closing: AtomicBool::new(false),
+            pulse,
             failed: tokio::sync::watch::channel(None).0,
         });
         engine.blobs.attach(&engine);
@@ -256,6 +262,7 @@ impl Engine {
                 None => AskError::Unreachable(actor),
             });
         }
+        self.pulse.lock().take();
         self.requests.clear();
         self.blobs.close();
         self.pending.stir();

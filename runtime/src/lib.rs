@@ -36,6 +36,7 @@ pub mod inspect;
 mod limits;
 mod link;
 mod pending;
+mod pulse;
 mod quic;
 mod random;
 mod registry;

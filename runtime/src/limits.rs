@@ -27,6 +27,9 @@ pub struct Limits {
     /// How often pending asks are checked against their deadlines, and leases of blobs against
     /// theirs; while nobody waits for an answer, a hundred times less often.
     pub sweep_interval: Duration,
+    /// How often a runtime of several threads is nudged, so that sockets and timers stay attended
+    /// when a handler blocks a thread. Well below the idle time-out of a link.
+    pub pulse_interval: Duration,
     /// How long `stop` waits for the handler that is running before the actor is killed.
     pub stop_grace: Duration,
     /// How long a worker process may take to say hello.
@@ -59,6 +62,7 @@ impl Default for Limits {
             backlog_messages_max: 4096,
             ask_timeout: Duration::from_secs(30),
             sweep_interval: Duration::from_millis(5),
+            pulse_interval: Duration::from_millis(250),
             stop_grace: Duration::from_secs(5),
             worker_start_timeout: Duration::from_secs(10),
             link_idle_timeout: Duration::from_secs(10),
