@@ -73,6 +73,8 @@ pub(crate) struct Cell {
     pub(crate) ordered: Notify,
     /// Tells taken out of the mailbox that remote senders have not been credited for.
     owed: Mutex<HashMap<ProcessId, u32>>,
+    /// Whether there are any, so that asks can look without the lock.
+    owes: AtomicBool,
     /// The typed sending end, set once by the host.
     mailbox: std::sync::OnceLock<Box<dyn AnyMailbox>>,
 }
@@ -185,6 +187,7 @@ impl Cell {
             orders: AtomicUsize::new(0),
             ordered: Notify::new(),
             owed: Mutex::default(),
+            owes: AtomicBool::new(false),
             mailbox: std::sync::OnceLock::new(),
         })
     }
@@ -251,15 +254,31 @@ impl Cell {
         }
         let left = self.queued_remote.fetch_sub(1, Ordering::Relaxed) - 1;
         if let Sender::RemoteTell(process) = sender {
-            self.owe(process, left == 0);
+            self.owe(process);
+        }
+        if left == 0 && self.owes.load(Ordering::Relaxed) {
+            self.settle(|_| true);
         }
     }
 
-    /// Credits a remote sender of tells, a batch at a time; at once when nothing else is queued.
-    fn owe(&self, process: ProcessId, idle: bool) {
+    /// Credits a remote sender of tells, a batch at a time; all senders at once when nothing else
+    /// is queued.
+    fn owe(&self, process: ProcessId) {
         let batch = (self.engine.limits.credit_messages / 4).max(1);
         let mut owed = self.owed.lock();
-        *owed.entry(process).or_default() += 1;
+        let count = owed.entry(process).or_default();
+        *count += 1;
+        let full = *count >= batch;
+        drop(owed);
+        self.owes.store(true, Ordering::Relaxed);
+        if full {
+            self.settle(|to| to == process);
+        }
+    }
+
+    /// Gives the chosen senders the credit that they are owed.
+    fn settle(&self, chosen: impl Fn(ProcessId) -> bool) {
+        let mut owed = self.owed.lock();
         let credit = |to, messages| {
             let frame = Frame::Credit {
                 actor: self.id,
@@ -269,13 +288,9 @@ impl Cell {
             };
             self.engine.send_to(to, &frame);
         };
-        if idle {
-            owed.drain().for_each(|(to, messages)| credit(to, messages));
-        } else if let Some(count) = owed.get_mut(&process)
-            && *count >= batch
-        {
-            credit(process, std::mem::take(count));
-        }
+        owed.extract_if(|to, _| chosen(*to))
+            .for_each(|(to, messages)| credit(to, messages));
+        self.owes.store(!owed.is_empty(), Ordering::Relaxed);
     }
 
     /// A remote caller has given up. If its message still lies in the mailbox, it will not be

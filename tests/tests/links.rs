@@ -306,6 +306,7 @@ conformance! {
     a_dropped_ask_is_not_handled_and_gives_its_credit_back,
     a_slow_actor_holds_up_nobody_else,
     who_waits_for_credit_is_not_overtaken,
+    all_credit_of_tells_is_back_when_nothing_is_queued,
     a_dead_actor_says_so,
     an_unknown_method_is_refused,
     a_panic_is_told_and_the_actor_restarts,
@@ -457,6 +458,29 @@ async fn who_waits_for_credit_is_not_overtaken(pair: &Pair) {
     let ((), waited) = tokio::join!(later, waiting);
     waited.unwrap();
     assert!(actor.ask(Notes()).await.unwrap().ends_with(&[1, 2]));
+}
+
+/// SEMANTICS 4.
+async fn all_credit_of_tells_is_back_when_nothing_is_queued(pair: &Pair) {
+    let actor = probe(pair).await;
+    let gate = Gate::new(pair);
+    let held = begun(actor.ask(Hold(gate.number))).await;
+    gate.entered().await;
+    // Fewer tells than are credited at a time, and an ask behind them.
+    actor.tell(Note(0)).await.unwrap();
+    let last = begun(actor.ask(Note(1))).await;
+    gate.open().await;
+    held.await.unwrap();
+    last.await.unwrap();
+    let gate = Gate::new(pair);
+    let held = begun(actor.ask(Hold(gate.number))).await;
+    gate.entered().await;
+    for note in 1..u64::from(limits().credit_messages) {
+        let told = actor.tell(Note(note)).timeout(Duration::from_secs(5)).await;
+        told.unwrap();
+    }
+    gate.open().await;
+    held.await.unwrap();
 }
 
 /// SEMANTICS 4, 24.
