@@ -10,6 +10,7 @@
 //! answer on any machine. It is exact for what a [`Demand`] can say: it refuses only when no
 //! placement exists, and a gang is placed whole or not at all. Choosing *when* to ask, queueing and
 //! granting belong to the scheduler; this crate does not know actors or the network.
+//! [`mapping`] decides before a run which models share which devices, and how they are spread.
 //!
 //! # Example
 //!
@@ -39,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod demand;
+pub mod mapping;
 mod refusal;
 mod resources;
 mod solve;
