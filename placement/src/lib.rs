@@ -1,38 +1,39 @@
 //! Where things go: the pure decision behind every placement in the cluster.
 //!
 //! ```text
-//!  View (nodes, leases, workers) ─┐
-//!                                 ├─ solve ─> Plan (leases: node and process of each bundle)
-//!  Demand (bundle x gang, wishes)─┘      └──> Refusal (per node: the first thing in the way, whose)
+//!  View (nodes, devices, leases, workers, quotas) ─┐
+//!                                                  ├─ solve ─> Plan (leases: node, devices, process)
+//!  Demands (bundle x gang, devices, wishes) ───────┘      └──> Refusal (per node: what is in the way, whose)
 //! ```
 //!
-//! [`solve`] has no clock, no input and no randomness: the same view and demand give the same
+//! [`solve`] has no clock, no input and no randomness: the same view and demands give the same
 //! answer on any machine. It is exact for what a [`Demand`] can say: it refuses only when no
-//! placement exists, and a gang is placed whole or not at all. Choosing *when* to ask, queueing and
-//! granting belong to the scheduler; this crate does not know actors or the network.
-//! [`mapping`] decides before a run which models share which devices, and how they are spread.
+//! placement exists, and a gang is placed whole or not at all. [`preempt`] says whom to move out of
+//! the way of a higher priority, [`what_if`] what a change of the cluster would do, [`fragmentation`]
+//! and [`defragment`] how much room is lost between leases. [`mapping`] decides before a run which
+//! models share which devices, and how they are spread. Choosing *when* to ask, queueing and granting
+//! belong to the scheduler; this crate does not know actors or the network.
 //!
 //! # Example
 //!
 //! ```
 //! use odeon_placement::{Demand, Node, Resources, View, solve};
 //!
-//! let node = Resources::new().cpu_milli(8_000).gpus(2);
-//! let view = View::new([
-//!     Node::new("a", node.clone()).held("critic", Resources::new().gpus(1)),
-//!     Node::new("b", node),
-//! ]);
-//! let trainer = Demand::new("job-1", "trainer", Resources::new().gpus(1));
+//! let node = |name| Node::new(name, Resources::new().cpu_milli(8_000)).gpus(2, "H200", 141 << 30);
+//! let mut view = View::new([node("a"), node("b")]);
+//! let critic = Demand::new("job-1", "critic", Resources::new()).gpus(1).on_node("a");
+//! view.grant(&solve(&view, &[critic])?);
 //!
-//! let plan = solve(&view, &trainer.clone().gang(3))?;
+//! let trainer = Demand::new("job-1", "trainer", Resources::new()).gpus(1);
+//! let plan = solve(&view, &[trainer.clone().gang(3)])?;
 //! let nodes: Vec<&str> = plan.leases.iter().map(|lease| lease.node.as_str()).collect();
-//! assert_eq!(nodes, ["b", "b", "a"]);
+//! assert_eq!(nodes, ["a", "b", "b"]);
 //!
-//! let refusal = solve(&view, &trainer.on_node("a").gang(2)).unwrap_err();
+//! let refusal = solve(&view, &[trainer.on_node("a").gang(2)]).unwrap_err();
 //! assert_eq!(
 //!     refusal.to_string(),
 //!     "no place for trainer (2 x 1 gpu, 1 would fit): \
-//!      a takes 1, then has 0 of 2 gpu free (critic holds 1)"
+//!      a takes 1, then has 1 of 2 gpu free (critic holds 1)"
 //! );
 //! # Ok::<(), odeon_placement::Refusal>(())
 //! ```
@@ -40,14 +41,26 @@
 #![forbid(unsafe_code)]
 
 mod demand;
+mod device;
+mod fragmentation;
 pub mod mapping;
+mod preempt;
 mod refusal;
 mod resources;
 mod solve;
+mod topology;
 mod view;
+mod what_if;
 
-pub use demand::{Affinity, Arrange, Demand, Isolation};
-pub use refusal::{NodeRefusal, Reason, Refusal};
-pub use resources::{Resource, Resources};
-pub use solve::{Lease, Plan, Process, solve};
-pub use view::{Held, Liveness, Node, View, Worker};
+pub use demand::{Affinity, Arrange, Demand, DemandError, DeviceAsk, Isolation, Share};
+pub use device::{Device, Health, Level};
+pub use fragmentation::{Defragmentation, Fit, Fragmentation, defragment, fragmentation};
+pub use preempt::{Preemption, preempt};
+pub use refusal::{Cause, NodeRefusal, Reason, Refusal};
+pub use resources::{QuantityError, Resource, Resources, milli};
+pub use solve::{DeviceGrant, Lease, Plan, Process, solve};
+pub use topology::{
+    ClusterSpec, DeviceSpec, ElementSpec, GpuSpec, Link, LinkKind, Links, NodeSpec, TopologyError,
+};
+pub use view::{Liveness, Node, Quota, View, Worker};
+pub use what_if::{Change, Outlook, UnknownTarget, Waiting, WhatIf, what_if};

@@ -4,25 +4,66 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Demand, Liveness, Resource, Resources};
+use crate::resources::{bytes, thousandths};
+use crate::{Demand, DemandError, Level, Liveness, Resource};
 
-/// No placement exists at present. Says for each node what stands in the way first.
+/// No place at present, and why. Nothing was placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Refusal {
     /// Who asked.
     pub holder: String,
-    /// What each bundle needs.
-    pub bundle: Resources,
+    /// What each bundle needs, as people read it.
+    pub asked: String,
     /// How many bundles were asked for.
     pub gang: u32,
-    /// How many of them could be placed.
-    pub would_fit: u32,
-    /// Whether the nodes that are up would not do even if they were empty. Waiting for others to
-    /// finish does not help then; a smaller demand or another node does.
-    pub hopeless: bool,
-    /// All nodes, nearest to a fit first.
-    pub nodes: Vec<NodeRefusal>,
+    /// What stands in the way.
+    pub cause: Box<Cause>,
+}
+
+/// Why a demand has no place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// It cannot be meant so.
+    Invalid(DemandError),
+    /// The job would hold more than it may.
+    Quota {
+        /// The job.
+        job: String,
+        /// What of.
+        resource: String,
+        /// The most that it may hold.
+        limit: String,
+        /// What it holds.
+        held: String,
+        /// What the demand adds.
+        asked: String,
+    },
+    /// The roles that share a device set must have as many ranks, and devices a rank.
+    DeviceSet {
+        /// The set.
+        set: String,
+        /// Who has it.
+        holder: String,
+        /// Ranks of that holder.
+        ranks: u32,
+        /// Devices of each of its ranks.
+        devices: u32,
+    },
+    /// There is not enough room.
+    Room {
+        /// How many bundles could be placed.
+        would_fit: u32,
+        /// Whether the nodes that are up would not do even if they were empty. Waiting for others
+        /// to finish does not help then; a smaller demand or another node does.
+        hopeless: bool,
+        /// The best group, if all bundles had to lie in one.
+        group: Option<String>,
+        /// All nodes, nearest to a fit first.
+        nodes: Vec<NodeRefusal>,
+    },
 }
 
 /// What stands in the way on one node.
@@ -57,15 +98,21 @@ pub enum Reason {
         /// Its value here.
         found: Option<String>,
     },
-    /// A holder that must be here is not.
+    /// This node was to be avoided.
+    Avoided,
+    /// A holder that must be in the same group of a level is not.
     NotNear {
         /// That holder.
         holder: String,
+        /// That level.
+        level: Level,
     },
-    /// A holder that must not be here is.
+    /// A holder that must not be in the same group of a level is.
     NotApart {
         /// That holder.
         holder: String,
+        /// That level.
+        level: Level,
     },
     /// The node is too small, even when empty.
     TooSmall {
@@ -89,6 +136,53 @@ pub enum Reason {
         /// Who holds how much, most first.
         holders: Vec<(String, u64)>,
     },
+    /// Its devices are of other kinds, or too small.
+    OtherDevices {
+        /// The kinds that it has.
+        found: Vec<String>,
+    },
+    /// It has too few devices of the kind in all.
+    TooFewDevices {
+        /// What one bundle needs.
+        asked: u32,
+        /// Healthy devices of the kind.
+        have: u32,
+        /// One that is out of service, and why.
+        quarantined: Option<(u32, String)>,
+    },
+    /// Enough devices are free, but not in one group of the level.
+    NotTogether {
+        /// What one bundle needs.
+        asked: u32,
+        /// Free devices of the kind.
+        free: u32,
+        /// The level.
+        level: Level,
+    },
+    /// Others hold too many devices.
+    DevicesBusy {
+        /// Free devices of the kind.
+        free: u32,
+        /// Healthy devices of the kind.
+        have: u32,
+        /// Who holds how many, in thousandths, most first.
+        holders: Vec<(String, u64)>,
+        /// One that is out of service, and why.
+        quarantined: Option<(u32, String)>,
+    },
+    /// Even the device with most room has too little.
+    DeviceBusy {
+        /// That device.
+        device: u32,
+        /// Its free time, in thousandths.
+        free_milli: u32,
+        /// Its free memory, in bytes.
+        free_memory: u64,
+        /// All its memory, in bytes.
+        memory: u64,
+        /// Who holds how much of its memory, in bytes, most first.
+        holders: Vec<(String, u64)>,
+    },
     /// No further worker process may be started.
     Workers {
         /// The node's limit.
@@ -101,82 +195,117 @@ pub enum Reason {
 }
 
 impl Refusal {
-    pub(crate) fn new(
-        demand: &Demand,
-        would_fit: u32,
-        hopeless: bool,
-        mut nodes: Vec<NodeRefusal>,
-    ) -> Self {
-        nodes.sort_by_cached_key(|node| {
-            (
-                std::cmp::Reverse(node.room_for),
-                node.reason.distance(),
-                node.node.clone(),
-            )
-        });
-        let Demand {
-            holder,
-            bundle,
-            gang,
-            ..
-        } = demand;
-        let (holder, bundle) = (holder.clone(), bundle.clone());
+    pub(crate) fn of(demand: &Demand, cause: Cause) -> Self {
         Self {
-            holder,
-            bundle,
-            gang: *gang,
-            would_fit,
-            hopeless,
-            nodes,
+            holder: demand.holder.clone(),
+            asked: demand.asked(),
+            gang: demand.gang,
+            cause: Box::new(cause),
         }
     }
 
-    /// The node that is nearest to a fit, if there are nodes at all.
+    /// All nodes and what stands in the way on each, nearest to a fit first; none if the cause is
+    /// not one of room.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeRefusal] {
+        match &*self.cause {
+            Cause::Room { nodes, .. } => nodes,
+            _ => &[],
+        }
+    }
+
+    /// The node that is nearest to a fit, if there is one.
     #[must_use]
     pub fn nearest(&self) -> Option<&NodeRefusal> {
-        self.nodes.first()
+        self.nodes().first()
+    }
+
+    /// Whether waiting for others to finish does not help.
+    #[must_use]
+    pub fn is_hopeless(&self) -> bool {
+        match &*self.cause {
+            Cause::Room { hopeless, .. } => *hopeless,
+            Cause::Quota { .. } => false,
+            Cause::Invalid(_) | Cause::DeviceSet { .. } => true,
+        }
     }
 
     fn text(&self) -> impl fmt::Display {
         fmt::from_fn(|f| {
             let Self {
                 holder,
-                bundle,
+                asked,
                 gang,
-                would_fit,
-                hopeless,
-                nodes,
+                cause,
             } = self;
-            match gang {
-                1 => write!(f, "no place for {holder} ({bundle}): ")?,
-                _ => write!(
+            let times = fmt::from_fn(|f| match gang {
+                1 => write!(f, "{holder} ({asked}"),
+                _ => write!(f, "{holder} ({gang} x {asked}"),
+            });
+            match &**cause {
+                Cause::Invalid(error) => write!(f, "{times}) cannot be placed: {error}"),
+                Cause::Quota {
+                    job,
+                    resource,
+                    limit,
+                    held,
+                    asked,
+                } => write!(
                     f,
-                    "no place for {holder} ({gang} x {bundle}, {would_fit} would fit): "
-                )?,
-            }
-            // Where one node was required, the others are no news.
-            let named = |node: &&NodeRefusal| !matches!(node.reason, Reason::NotTheNode { .. });
-            let told: Vec<&NodeRefusal> = nodes.iter().filter(named).collect();
-            match (told.is_empty(), nodes.first().map(|node| &node.reason)) {
-                (_, None) => return f.write_str("the cluster has no nodes"),
-                (true, Some(Reason::NotTheNode { wanted })) => {
-                    return write!(f, "the cluster has no node {wanted}");
+                    "no place for {times}): {job} may hold {limit} {resource}, holds {held} and \
+                     asks for {asked} more"
+                ),
+                Cause::DeviceSet {
+                    set,
+                    holder,
+                    ranks,
+                    devices,
+                } => write!(
+                    f,
+                    "no place for {times}): the device set {set} has {ranks} ranks with {devices} \
+                     devices each ({holder}); ask for the same, or for another set"
+                ),
+                Cause::Room {
+                    would_fit,
+                    hopeless,
+                    group,
+                    nodes,
+                } => {
+                    write!(f, "no place for {times}")?;
+                    match (group, *gang) {
+                        (Some(group), _) => write!(f, ", {would_fit} would fit in {group}): ")?,
+                        (None, 1) => f.write_str("): ")?,
+                        (None, _) => write!(f, ", {would_fit} would fit): ")?,
+                    }
+                    write_nodes(f, nodes)?;
+                    if *hopeless && !nodes.is_empty() {
+                        f.write_str(". It would not fit on idle nodes either")?;
+                    }
+                    Ok(())
                 }
-                _ => {}
             }
-            for (i, node) in told.iter().take(NODES_TOLD).enumerate() {
-                write!(f, "{}{node}", if i > 0 { "; " } else { "" })?;
-            }
-            match told.len().saturating_sub(NODES_TOLD) {
-                0 => {}
-                1 => f.write_str("; and one other node")?,
-                more => write!(f, "; and {more} other nodes")?,
-            }
-            if *hopeless {
-                f.write_str(". It would not fit on idle nodes either")?;
-            }
-            Ok(())
         })
+    }
+}
+
+fn write_nodes(f: &mut fmt::Formatter<'_>, nodes: &[NodeRefusal]) -> fmt::Result {
+    // Where one node was required, the others are no news.
+    let named = |node: &&NodeRefusal| !matches!(node.reason, Reason::NotTheNode { .. });
+    let told: Vec<&NodeRefusal> = nodes.iter().filter(named).collect();
+    match (told.is_empty(), nodes.first().map(|node| &node.reason)) {
+        (_, None) => return f.write_str("the cluster has no nodes"),
+        (true, Some(Reason::NotTheNode { wanted })) => {
+            return write!(f, "the cluster has no node {wanted}");
+        }
+        _ => {}
+    }
+    for (i, node) in told.iter().take(NODES_TOLD).enumerate() {
+        write!(f, "{}{node}", if i > 0 { "; " } else { "" })?;
+    }
+    match told.len().saturating_sub(NODES_TOLD) {
+        0 => Ok(()),
+        1 => f.write_str("; and one other node"),
+        more => write!(f, "; and {more} other nodes"),
     }
 }
 
@@ -192,17 +321,19 @@ impl fmt::Display for NodeRefusal {
 
 impl Reason {
     /// How far from a fit, for sorting: first what passes with time, then what doesn't.
-    fn distance(&self) -> u8 {
+    pub(crate) fn distance(&self) -> u8 {
         match self {
             Self::Others => 0,
             Self::Busy { .. } => 1,
+            Self::DevicesBusy { .. } | Self::DeviceBusy { .. } | Self::NotTogether { .. } => 1,
             Self::Workers { .. } => 2,
             Self::NotApart { .. } => 3,
             Self::NotNear { .. } => 4,
-            Self::TooSmall { .. } => 5,
-            Self::NotUp(_) => 6,
-            Self::Label { .. } => 7,
-            Self::NotTheNode { .. } => 8,
+            Self::TooSmall { .. } | Self::TooFewDevices { .. } => 5,
+            Self::OtherDevices { .. } => 6,
+            Self::NotUp(_) => 7,
+            Self::Label { .. } | Self::Avoided => 8,
+            Self::NotTheNode { .. } => 9,
         }
     }
 }
@@ -224,8 +355,69 @@ impl fmt::Display for Reason {
                 wanted,
                 found: None,
             } => write!(f, "lacks {key}={wanted}"),
-            Self::NotNear { holder } => write!(f, "does not have {holder}"),
-            Self::NotApart { holder } => write!(f, "has {holder}, which must be apart"),
+            Self::Avoided => f.write_str("is to be avoided"),
+            Self::NotNear {
+                holder,
+                level: Level::Node,
+            } => write!(f, "does not have {holder}"),
+            Self::NotNear { holder, level } => write!(f, "is in no {level} with {holder}"),
+            Self::NotApart {
+                holder,
+                level: Level::Node,
+            } => write!(f, "has {holder}, which must be apart"),
+            Self::NotApart { holder, level } => {
+                write!(f, "is in a {level} with {holder}, which must be apart")
+            }
+            Self::OtherDevices { found } => {
+                write!(f, "has other devices ({})", found.join(", "))
+            }
+            Self::TooFewDevices {
+                asked,
+                have,
+                quarantined,
+            } => {
+                match have {
+                    0 => write!(f, "has no gpu, {asked} needed")?,
+                    _ => write!(f, "has only {have} gpu in all, {asked} needed")?,
+                }
+                write_quarantined(f, quarantined.as_ref())
+            }
+            Self::NotTogether { asked, free, level } => {
+                write!(f, "has {free} gpu free, but not {asked} in one {level}")
+            }
+            Self::DevicesBusy {
+                free,
+                have,
+                holders,
+                quarantined,
+            } => {
+                write!(f, "has {free} of {have} gpu free")?;
+                let told = holders
+                    .iter()
+                    .map(|(who, n)| (who, thousandths(*n).to_string()));
+                write_holders(f, told, "holds")?;
+                write_quarantined(f, quarantined.as_ref())
+            }
+            Self::DeviceBusy {
+                device,
+                free_milli,
+                free_memory,
+                memory,
+                holders,
+            } => {
+                let (free, memory) = (bytes(*free_memory), bytes(*memory));
+                write!(f, "has at best {free} of {memory} free")?;
+                if *free_milli < 1000 {
+                    write!(
+                        f,
+                        " and {} of the time",
+                        thousandths(u64::from(*free_milli))
+                    )?;
+                }
+                write!(f, " on gpu {device}")?;
+                let told = holders.iter().map(|(who, n)| (who, bytes(*n).to_string()));
+                write_holders(f, told, "holds")
+            }
             Self::TooSmall {
                 resource,
                 asked,
@@ -262,6 +454,16 @@ impl fmt::Display for Reason {
             }
             Self::Others => f.write_str("has room"),
         }
+    }
+}
+
+fn write_quarantined(
+    f: &mut fmt::Formatter<'_>,
+    quarantined: Option<&(u32, String)>,
+) -> fmt::Result {
+    match quarantined {
+        Some((device, why)) => write!(f, ", gpu {device} is {why}"),
+        None => Ok(()),
     }
 }
 

@@ -3,16 +3,14 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-/// What a node has and an actor needs. Written as its name wherever it is serialised.
+/// What a node has and an actor needs, devices apart: those are individuals, see
+/// [`Device`](crate::Device). Written as its name wherever it is serialised.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 #[non_exhaustive]
 pub enum Resource {
-    /// Whole devices.
-    Gpu,
-    /// Device memory in bytes, over all devices of a node.
-    GpuMemory,
     /// Processor time, in thousandths of a core.
     Cpu,
     /// Main memory in bytes.
@@ -22,19 +20,11 @@ pub enum Resource {
 }
 
 impl Resource {
-    fn amount(&self, quantity: u64) -> Amount<'_> {
-        Amount {
-            resource: self,
-            quantity,
-        }
-    }
-
     /// The quantity in the unit that people use, without the name: `1.5`, `8 GiB`.
     pub(crate) fn quantity(&self, quantity: u64) -> impl fmt::Display {
         fmt::from_fn(move |f| match self {
-            Self::Gpu => write!(f, "{quantity}"),
-            Self::GpuMemory | Self::Memory => write_bytes(f, quantity),
-            Self::Cpu | Self::Custom(_) => write!(f, "{}", quantity as f64 / 1000.0),
+            Self::Memory => write!(f, "{}", bytes(quantity)),
+            Self::Cpu | Self::Custom(_) => write!(f, "{}", thousandths(quantity)),
         })
     }
 }
@@ -42,8 +32,6 @@ impl Resource {
 impl From<String> for Resource {
     fn from(name: String) -> Self {
         match name.as_str() {
-            "gpu" => Self::Gpu,
-            "gpu_memory" => Self::GpuMemory,
             "cpu" => Self::Cpu,
             "memory" => Self::Memory,
             _ => Self::Custom(name),
@@ -63,8 +51,6 @@ impl From<Resource> for String {
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gpu => "gpu",
-            Self::GpuMemory => "gpu_memory",
             Self::Cpu => "cpu",
             Self::Memory => "memory",
             Self::Custom(name) => name,
@@ -73,10 +59,16 @@ impl fmt::Display for Resource {
 }
 
 /// Quantities by resource; what is not named is zero. Sums saturate.
+///
+/// The two that every node has are fields, so that a comparison over a thousand nodes touches no
+/// tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "BTreeMap<Resource, u64>", into = "BTreeMap<Resource, u64>")]
 pub struct Resources {
-    quantities: BTreeMap<Resource, u64>,
+    cpu: u64,
+    memory: u64,
+    /// By name; zeros are left out.
+    custom: BTreeMap<String, u64>,
 }
 
 impl Resources {
@@ -98,18 +90,6 @@ impl Resources {
         self.with(Resource::Memory, bytes)
     }
 
-    /// Sets whole devices.
-    #[must_use]
-    pub fn gpus(self, count: u64) -> Self {
-        self.with(Resource::Gpu, count)
-    }
-
-    /// Sets device memory, in bytes over all devices of a node.
-    #[must_use]
-    pub fn gpu_memory_bytes(self, bytes: u64) -> Self {
-        self.with(Resource::GpuMemory, bytes)
-    }
-
     /// Sets a resource of the cluster's own, in thousandths.
     #[must_use]
     pub fn custom_milli(self, name: impl Into<String>, milli: u64) -> Self {
@@ -119,59 +99,139 @@ impl Resources {
     /// Sets one quantity.
     #[must_use]
     pub fn with(mut self, resource: Resource, quantity: u64) -> Self {
-        self.quantities.insert(resource, quantity);
+        match resource {
+            Resource::Cpu => self.cpu = quantity,
+            Resource::Memory => self.memory = quantity,
+            Resource::Custom(name) if quantity == 0 => {
+                self.custom.remove(&name);
+            }
+            Resource::Custom(name) => {
+                self.custom.insert(name, quantity);
+            }
+        }
         self
     }
 
     /// One quantity.
     #[must_use]
     pub fn get(&self, resource: &Resource) -> u64 {
-        self.quantities.get(resource).copied().unwrap_or(0)
+        match resource {
+            Resource::Cpu => self.cpu,
+            Resource::Memory => self.memory,
+            Resource::Custom(name) => self.custom.get(name).copied().unwrap_or(0),
+        }
     }
 
-    /// Quantities above zero, scarcest kind first (devices before cores before memory).
-    pub fn iter(&self) -> impl Iterator<Item = (&Resource, u64)> {
-        self.quantities
-            .iter()
-            .map(|(resource, &q)| (resource, q))
+    /// Quantities above zero: processor time, memory, then the custom ones by name.
+    pub fn iter(&self) -> impl Iterator<Item = (Resource, u64)> {
+        let fields = [(Resource::Cpu, self.cpu), (Resource::Memory, self.memory)];
+        let custom = self.custom.iter();
+        fields
+            .into_iter()
+            .chain(custom.map(|(name, &q)| (Resource::Custom(name.clone()), q)))
             .filter(|(_, q)| *q > 0)
     }
 
     /// Whether nothing is asked for or left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
+        self.cpu == 0 && self.memory == 0 && self.custom.is_empty()
     }
 
     /// Adds `other`.
     pub fn add(&mut self, other: &Self) {
-        for (resource, quantity) in other.iter() {
-            let sum = self.quantities.entry(resource.clone()).or_default();
-            *sum = sum.saturating_add(quantity);
+        self.cpu = self.cpu.saturating_add(other.cpu);
+        self.memory = self.memory.saturating_add(other.memory);
+        for (name, quantity) in &other.custom {
+            let sum = self.custom.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*quantity);
         }
     }
 
     /// What is left after `other` is taken; never below zero.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
-        let left = |(resource, quantity): (&Resource, u64)| {
-            (
-                resource.clone(),
-                quantity.saturating_sub(other.get(resource)),
-            )
-        };
-        Self {
-            quantities: self.iter().map(left).collect(),
-        }
+        let mut left = self.clone();
+        left.take(other);
+        left
     }
 
-    /// How many times `bundle` fits, and which resource runs out first; `None` for an empty bundle,
-    /// which fits any number of times.
-    pub(crate) fn holds<'b>(&self, bundle: &'b Self) -> Option<(u64, &'b Resource)> {
+    /// Takes `other` away; never below zero.
+    pub(crate) fn take(&mut self, other: &Self) {
+        self.cpu = self.cpu.saturating_sub(other.cpu);
+        self.memory = self.memory.saturating_sub(other.memory);
+        for (name, quantity) in &other.custom {
+            if let Some(left) = self.custom.get_mut(name) {
+                *left = left.saturating_sub(*quantity);
+            }
+        }
+        self.custom.retain(|_, left| *left > 0);
+    }
+
+    /// Processor time and memory, which every node has.
+    pub(crate) fn common(&self) -> [u64; 2] {
+        [self.cpu, self.memory]
+    }
+
+    /// Whether it is of processor time and memory alone.
+    pub(crate) fn is_common(&self) -> bool {
+        self.custom.is_empty()
+    }
+
+    /// How many times `bundle` fits, at most `wanted`.
+    pub(crate) fn times(&self, bundle: &Self, wanted: u32) -> u32 {
+        let times = |have: u64, asked: u64| have.checked_div(asked).unwrap_or(u64::MAX);
+        let mut least = u64::from(wanted)
+            .min(times(self.cpu, bundle.cpu))
+            .min(times(self.memory, bundle.memory));
+        for (name, asked) in &bundle.custom {
+            least = least.min(times(self.custom.get(name).copied().unwrap_or(0), *asked));
+        }
+        // At most `wanted`, which is of this type.
+        least as u32
+    }
+
+    /// The resource that stops the bundle after as many times as it fits; `None` for an empty one.
+    pub(crate) fn tightest(&self, bundle: &Self) -> Option<(Resource, u64)> {
         bundle
             .iter()
-            .map(|(resource, asked)| (self.get(resource) / asked, resource))
+            .map(|(resource, asked)| (self.get(&resource) / asked, resource))
             .min_by_key(|(times, _)| *times)
+            .map(|(times, resource)| (resource, times))
+    }
+
+    /// The largest share of `capacity` in use when this is free and `count` bundles more come.
+    pub(crate) fn load(&self, capacity: &Self, bundle: &Self, count: u32) -> f64 {
+        let share = |capacity: u64, free: u64, asked: u64| {
+            if capacity == 0 {
+                return 0.0;
+            }
+            let used = capacity.saturating_sub(free) as f64 + asked as f64 * f64::from(count);
+            used / capacity as f64
+        };
+        let mut most = share(capacity.cpu, self.cpu, bundle.cpu).max(share(
+            capacity.memory,
+            self.memory,
+            bundle.memory,
+        ));
+        for (name, capacity) in &capacity.custom {
+            let of = |r: &Self| r.custom.get(name).copied().unwrap_or(0);
+            most = most.max(share(*capacity, of(self), of(bundle)));
+        }
+        most
+    }
+}
+
+impl From<BTreeMap<Resource, u64>> for Resources {
+    fn from(quantities: BTreeMap<Resource, u64>) -> Self {
+        let with = |all: Self, (resource, quantity)| all.with(resource, quantity);
+        quantities.into_iter().fold(Self::new(), with)
+    }
+}
+
+impl From<Resources> for BTreeMap<Resource, u64> {
+    fn from(resources: Resources) -> Self {
+        resources.iter().collect()
     }
 }
 
@@ -181,46 +241,55 @@ impl fmt::Display for Resources {
             return f.write_str("no resources");
         }
         for (i, (resource, quantity)) in self.iter().enumerate() {
-            write!(
-                f,
-                "{}{}",
-                if i > 0 { " + " } else { "" },
-                resource.amount(quantity)
-            )?;
+            let plus = if i > 0 { " + " } else { "" };
+            write!(f, "{plus}{} {resource}", resource.quantity(quantity))?;
         }
         Ok(())
     }
 }
 
-struct Amount<'r> {
-    resource: &'r Resource,
-    quantity: u64,
-}
+/// Why a number is no quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[error("{0} is no quantity: give a number of at least 0.001 and at most 1e15, in steps of 0.001")]
+pub struct QuantityError(pub f64);
 
-impl fmt::Display for Amount<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {}",
-            self.resource.quantity(self.quantity),
-            self.resource
-        )
+/// A number of cores, devices or custom units in thousandths.
+///
+/// ```
+/// assert_eq!(odeon_placement::milli(0.25), Ok(250));
+/// assert!(odeon_placement::milli(-1.0).is_err() && odeon_placement::milli(0.0).is_err());
+/// ```
+///
+/// # Errors
+/// If it is zero, negative, not a number, finer than a thousandth or too large.
+pub fn milli(number: f64) -> Result<u64, QuantityError> {
+    let scaled = (number * 1000.0).round();
+    // Within the rounding of decimal fractions in binary.
+    let exact = (number * 1000.0 - scaled).abs() < 1e-6;
+    if exact && (1.0..=1e18).contains(&scaled) {
+        Ok(scaled as u64)
+    } else {
+        Err(QuantityError(number))
     }
 }
 
-fn write_bytes(f: &mut fmt::Formatter<'_>, bytes: u64) -> fmt::Result {
+/// `1.5`, of thousandths.
+pub(crate) fn thousandths(quantity: u64) -> impl fmt::Display {
+    quantity as f64 / 1000.0
+}
+
+/// `1.5 GiB`: two decimals at most, and none where they are zero.
+pub(crate) fn bytes(bytes: u64) -> impl fmt::Display {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.iter().find(|(size, _)| bytes >= *size) {
-        // Two decimals at most, and none where they are zero.
-        Some((size, unit)) => {
-            write!(
-                f,
-                "{} {unit}",
-                (bytes as f64 / *size as f64 * 100.0).round() / 100.0
-            )
-        }
-        None => write!(f, "{bytes} bytes"),
-    }
+    fmt::from_fn(
+        move |f| match UNITS.iter().find(|(size, _)| bytes >= *size) {
+            Some((size, unit)) => {
+                let rounded = (bytes as f64 / *size as f64 * 100.0).round() / 100.0;
+                write!(f, "{rounded} {unit}")
+            }
+            None => write!(f, "{bytes} bytes"),
+        },
+    )
 }
 
 #[cfg(test)]
@@ -232,12 +301,10 @@ mod tests {
         let resources = Resources::new()
             .memory_bytes(3 << 29)
             .cpu_milli(1_500)
-            .gpus(2)
-            .gpu_memory_bytes(80 << 30)
             .custom_milli("licence", 250);
         assert_eq!(
             resources.to_string(),
-            "2 gpu + 80 GiB gpu_memory + 1.5 cpu + 1.5 GiB memory + 0.25 licence"
+            "1.5 cpu + 1.5 GiB memory + 0.25 licence"
         );
         assert_eq!(Resources::new().cpu_milli(0).to_string(), "no resources");
     }
@@ -245,30 +312,36 @@ mod tests {
     #[test]
     fn names_are_the_serialised_form() {
         let resources = Resources::new()
-            .cpu_milli(500)
-            .custom_milli("gpu", 2)
+            .custom_milli("cpu", 500)
             .custom_milli("x", 7);
         assert_eq!(
-            resources.get(&Resource::Gpu),
-            2,
+            resources.get(&Resource::Cpu),
+            500,
             "a known name means the known resource"
         );
         let json = serde_json::to_string(&resources).unwrap();
-        assert_eq!(json, r#"{"gpu":2,"cpu":500,"x":7}"#);
+        assert_eq!(json, r#"{"cpu":500,"x":7}"#);
         assert_eq!(serde_json::from_str::<Resources>(&json).unwrap(), resources);
     }
 
     #[test]
     fn arithmetic_saturates() {
         let mut sum = Resources::new().cpu_milli(u64::MAX);
-        sum.add(&Resources::new().cpu_milli(1).gpus(1));
-        assert_eq!(
-            (sum.get(&Resource::Cpu), sum.get(&Resource::Gpu)),
-            (u64::MAX, 1)
-        );
+        sum.add(&Resources::new().cpu_milli(1).custom_milli("x", 1));
+        assert_eq!(sum.get(&Resource::Cpu), u64::MAX);
         let left = Resources::new()
-            .gpus(1)
-            .less(&Resources::new().gpus(3).cpu_milli(1));
+            .custom_milli("x", 1)
+            .less(&Resources::new().custom_milli("x", 3).cpu_milli(1));
         assert!(left.is_empty());
+    }
+
+    #[test]
+    fn only_positive_thousandths_are_quantities() {
+        for (number, expected) in [(1.0, 1000), (0.001, 1), (2.345, 2345), (0.1 + 0.2, 300)] {
+            assert_eq!(milli(number), Ok(expected));
+        }
+        for number in [0.0, -0.5, 0.0004, f64::NAN, f64::INFINITY, 1e16, 0.0015] {
+            assert!(milli(number).is_err(), "{number}");
+        }
     }
 }

@@ -1,18 +1,29 @@
 //! The solver. All bundles of a demand are equal, so counting how many each node can take is exact.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Affinity, Arrange, Demand, Isolation, Liveness, Node, NodeRefusal, Reason, Refusal, Resource,
-    Resources, View,
-};
+use crate::refusal::Cause;
+use crate::view::{Group, Mask, bits};
+use crate::{Demand, DemandError, Isolation, Level, Refusal, Resources, View};
 
-/// Where each bundle of a demand goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+mod arrange;
+mod device_set;
+mod lay;
+mod room;
+
+use room::Spot;
+pub(crate) use room::{Rules, why_not};
+
+/// Where each bundle of one or more demands goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// One for each bundle, by rank; ranks on the same node follow each other.
+    /// One for each bundle, demand by demand, in the order of ranks.
+    ///
+    /// Ranks follow the order of the topology: zone, rack, node by name (numbers by value), and on a
+    /// node its devices by NUMA node, switch, NVLink domain and number. So ranks that follow each
+    /// other are as near as the places of their gang allow.
     pub leases: Vec<Lease>,
 }
 
@@ -31,8 +42,28 @@ pub struct Lease {
     pub process: Process,
     /// Whether the process may be shared within the job.
     pub isolation: Isolation,
-    /// What it gives a right to.
+    /// What it gives a right to beside devices.
     pub resources: Resources,
+    /// The devices, in the order of the topology.
+    #[serde(default)]
+    pub devices: Vec<DeviceGrant>,
+    /// The set that the devices are shared as.
+    #[serde(default)]
+    pub device_set: Option<String>,
+    /// Of its demand.
+    #[serde(default)]
+    pub priority: i32,
+}
+
+/// A right to a device, or to a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceGrant {
+    /// The [`index`](crate::Device::index) of the device on its node.
+    pub index: u32,
+    /// How much of its time, in thousandths.
+    pub milli: u32,
+    /// How much of its memory, in bytes.
+    pub memory: u64,
 }
 
 /// The process that a bundle runs in.
@@ -46,296 +77,196 @@ pub enum Process {
     New(u32),
 }
 
-/// Finds a place for `demand`, or says why there is none.
+/// Finds places for all of `demands`, or says why there are none.
 ///
-/// Deterministic, and exact: a refusal means that no placement meets the demand.
+/// Deterministic: no clock, no input, no chance. For a single demand it is exact: a refusal means
+/// that no placement meets it. Several demands are placed one after the other, higher priorities
+/// first, else as listed; one that finds no room any more moves to the front of its priority and
+/// the rest try again, so a refusal of several means that none of these orders worked.
 ///
 /// # Errors
 ///
 /// A [`Refusal`] that names for each node the first thing in the way and who holds it.
-pub fn solve(view: &View, demand: &Demand) -> Result<Plan, Refusal> {
-    let rooms: Vec<Room<'_>> = view.nodes().map(|node| Room::of(node, demand)).collect();
-    let would_fit = fits(demand, rooms.iter().map(|room| room.count));
-    if would_fit < demand.gang {
-        return Err(refuse(demand, &rooms, would_fit));
+pub fn solve(view: &View, demands: &[Demand]) -> Result<Plan, Refusal> {
+    match demands {
+        [demand] => solve_one(view, demand),
+        _ => solve_in_turn(view, demands),
     }
-    let placed = match demand.arrange {
-        Arrange::Pack | Arrange::OneNode => pack(demand, rooms),
-        Arrange::Spread | Arrange::DistinctNodes => spread(demand, &rooms),
+}
+
+fn solve_in_turn(view: &View, demands: &[Demand]) -> Result<Plan, Refusal> {
+    let mut order: Vec<&Demand> = demands.iter().collect();
+    let mut names = BTreeSet::new();
+    if let Some(twice) = order.iter().find(|demand| !names.insert(&demand.holder)) {
+        let error = DemandError::Twice(twice.holder.clone());
+        return Err(Refusal::of(twice, Cause::Invalid(error)));
+    }
+    order.sort_by_key(|demand| std::cmp::Reverse(demand.priority));
+    let mut moved = BTreeSet::new();
+    let mut furthest: Option<(usize, Refusal)> = None;
+    loop {
+        match in_this_order(view, &order) {
+            Ok(mut plans) => {
+                let plans = demands
+                    .iter()
+                    .filter_map(|demand| plans.remove(&*demand.holder));
+                let leases = plans.flat_map(|plan| plan.leases).collect();
+                return Ok(Plan { leases });
+            }
+            Err((at, refusal)) => {
+                let class = |demand: &&Demand| demand.priority == order[at].priority;
+                let front = order.iter().position(class).unwrap_or(at);
+                let again = front < at && moved.insert(&order[at].holder);
+                // The order that placed most tells best what is missing.
+                let placed = furthest.as_ref().map(|(placed, _)| *placed);
+                if placed.is_none_or(|placed| at > placed) {
+                    furthest = Some((at, refusal));
+                }
+                if again {
+                    order[front..=at].rotate_right(1);
+                } else if let Some((_, refusal)) = furthest {
+                    return Err(refusal);
+                }
+            }
+        }
+    }
+}
+
+/// The plans by holder, or which demand was refused and why.
+fn in_this_order<'d>(
+    view: &View,
+    demands: &[&'d Demand],
+) -> Result<BTreeMap<&'d str, Plan>, (usize, Refusal)> {
+    let mut view = view.clone();
+    let mut plans = BTreeMap::new();
+    for (at, demand) in demands.iter().enumerate() {
+        let plan = solve_one(&view, demand).map_err(|refusal| (at, refusal))?;
+        view.grant(&plan);
+        plans.insert(&*demand.holder, plan);
+    }
+    Ok(plans)
+}
+
+fn solve_one(view: &View, demand: &Demand) -> Result<Plan, Refusal> {
+    if let Err(error) = demand.check() {
+        return Err(Refusal::of(demand, Cause::Invalid(error)));
+    }
+    if let Some(cause) = over_quota(view, demand) {
+        return Err(Refusal::of(demand, cause));
+    }
+    if demand.gang == 0 {
+        return Ok(Plan::default());
+    }
+    let rules = Rules::new(view, demand);
+    if let Some(holder) = device_set::first_holder(view, demand) {
+        return device_set::join(view, demand, &rules, &holder);
+    }
+    let spots = rules.spots();
+    let mut groups = groups(&rules, spots);
+    let feasible = groups.iter().enumerate().filter_map(|(i, (_, spots))| {
+        let liking = arrange::liking(&rules, spots)?;
+        let leftover = spots.iter().map(|spot| u64::from(spot.count)).sum::<u64>();
+        Some((std::cmp::Reverse(liking), leftover, i))
+    });
+    // The first of the best: groups come in the order of the topology.
+    match feasible.min() {
+        Some((std::cmp::Reverse(liking), _, best)) => {
+            let (_, mut spots) = groups.swap_remove(best);
+            spots.retain(|spot| spot.liking >= liking);
+            Ok(lay::plan(&rules, &arrange::arrange(&rules, spots)))
+        }
+        None => Err(refuse(&rules, &groups)),
+    }
+}
+
+/// The places, by the group that the whole gang must lie in.
+fn groups(rules: &Rules<'_>, spots: Vec<Spot>) -> Vec<(Group, Vec<Spot>)> {
+    let Rules { view, demand, .. } = *rules;
+    let Some(level) = demand.within.filter(|level| *level > Level::Cluster) else {
+        return vec![(Group::Cluster, spots)];
     };
-    Ok(plan(demand, &placed))
-}
-
-/// A node, how many bundles it can take (no more than asked for), and what stops the next one.
-#[derive(Clone, Debug)]
-struct Room<'v> {
-    node: &'v Node,
-    free: Resources,
-    count: u32,
-    stop: Option<Reason>,
-}
-
-impl<'v> Room<'v> {
-    fn of(node: &'v Node, demand: &Demand) -> Self {
-        let free = node.free();
-        let (count, stop) = match unsuitable(node, demand) {
-            Some(reason) => (0, Some(reason)),
-            None => room(node, &free, demand),
-        };
-        // A second one would not be let in, whatever the room.
-        let (count, stop) = match demand.arrange {
-            Arrange::DistinctNodes if count > 0 => (1, None),
-            _ => (count, stop),
-        };
-        Self {
-            node,
-            free,
-            count,
-            stop,
+    let mut groups: BTreeMap<Group, Vec<Spot>> = BTreeMap::new();
+    for spot in spots {
+        if level <= Level::Node {
+            groups
+                .entry(view.group(level, spot.at))
+                .or_default()
+                .push(spot);
+            continue;
+        }
+        let mut masks: BTreeMap<Group, Mask> = BTreeMap::new();
+        for device in bits(spot.mask) {
+            let group = view.device_group(level, spot.at, device);
+            *masks.entry(group).or_default() |= 1 << device;
+        }
+        for (group, mask) in masks {
+            let spot = Spot {
+                mask,
+                count: rules.count(spot.at, mask),
+                ..spot
+            };
+            groups.entry(group).or_default().push(spot);
         }
     }
-
-    /// Devices lie idle under demands that don't need any; such nodes come last.
-    fn wastes_devices(&self, demand: &Demand) -> bool {
-        self.node.capacity.get(&Resource::Gpu) > 0 && demand.bundle.get(&Resource::Gpu) == 0
-    }
-
-    fn starts_worker(&self, demand: &Demand) -> bool {
-        demand.isolation == Isolation::Process || self.node.shared_worker(&demand.job).is_none()
-    }
-
-    /// The fullest resource after `count` more bundles, in millionths of the capacity.
-    fn load(&self, demand: &Demand, count: u32) -> u128 {
-        let load = |(resource, capacity): (&Resource, u64)| {
-            let free = u128::from(self.free.get(resource));
-            let taken = u128::from(demand.bundle.get(resource)) * u128::from(count);
-            let used = u128::from(capacity) - free.min(capacity.into()) + taken;
-            used * 1_000_000 / u128::from(capacity)
-        };
-        self.node.capacity.iter().map(load).max().unwrap_or(0)
-    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, spots)| spots.first().map(|spot| spot.at));
+    groups
 }
 
-/// How many bundles fit in all, given how many fit on each node.
-fn fits(demand: &Demand, counts: impl Iterator<Item = u32>) -> u32 {
-    match demand.arrange {
-        Arrange::OneNode => counts.max().unwrap_or(0),
-        _ => counts.fold(0, u32::saturating_add),
-    }
-    .min(demand.gang)
-}
-
-/// What rules the node out altogether, whatever its room.
-fn unsuitable(node: &Node, demand: &Demand) -> Option<Reason> {
-    if node.liveness != Liveness::Up {
-        return Some(Reason::NotUp(node.liveness));
-    }
-    demand.affinity.iter().find_map(|affinity| match affinity {
-        Affinity::Node(wanted) if node.name != *wanted => Some(Reason::NotTheNode {
-            wanted: wanted.clone(),
-        }),
-        Affinity::Label(key, wanted) if node.labels.get(key) != Some(wanted) => {
-            let found = node.labels.get(key).cloned();
-            Some(Reason::Label {
-                key: key.clone(),
-                wanted: wanted.clone(),
-                found,
-            })
-        }
-        Affinity::Near(holder) if !node.has_holder(holder) => Some(Reason::NotNear {
-            holder: holder.clone(),
-        }),
-        Affinity::Apart(holder) if node.has_holder(holder) => Some(Reason::NotApart {
-            holder: holder.clone(),
-        }),
-        _ => None,
+fn over_quota(view: &View, demand: &Demand) -> Option<Cause> {
+    let quota = view.quotas().get(&demand.job)?;
+    let (held, milli) = view.held_by_job(&demand.job);
+    let gang = u64::from(demand.gang);
+    let over = quota.resources.iter().find_map(|(resource, limit)| {
+        let asked = demand.bundle.get(&resource).saturating_mul(gang);
+        let held = held.get(&resource);
+        (asked > 0 && held.saturating_add(asked) > limit).then(|| Cause::Quota {
+            job: demand.job.clone(),
+            resource: resource.to_string(),
+            limit: resource.quantity(limit).to_string(),
+            held: resource.quantity(held).to_string(),
+            asked: resource.quantity(asked).to_string(),
+        })
+    });
+    over.or_else(|| {
+        let limit = quota.gpu_milli?;
+        let devices = demand.devices.as_ref()?;
+        // Who joins a device set takes no further device.
+        let joins = device_set::first_holder(view, demand).is_some();
+        let each = u64::from(devices.count()) * u64::from(devices.milli());
+        let asked = if joins { 0 } else { each.saturating_mul(gang) };
+        let told = |milli| crate::resources::thousandths(milli).to_string();
+        (asked > 0 && milli.saturating_add(asked) > limit).then(|| Cause::Quota {
+            job: demand.job.clone(),
+            resource: "gpu".into(),
+            limit: told(limit),
+            held: told(milli),
+            asked: told(asked),
+        })
     })
 }
 
-/// How many bundles fit on a suitable node, and what stops the next one.
-fn room(node: &Node, free: &Resources, demand: &Demand) -> (u32, Option<Reason>) {
-    let wanted = u64::from(demand.gang);
-    let by_workers = match demand.isolation {
-        Isolation::Process => node.free_workers(),
-        Isolation::Shared if node.shared_worker(&demand.job).is_some() => wanted,
-        Isolation::Shared if node.free_workers() > 0 => wanted,
-        Isolation::Shared => 0,
-    };
-    let by_resources = free.holds(&demand.bundle);
-    match by_resources {
-        Some((count, resource)) if count < wanted && count <= by_workers => (
-            to_count(count),
-            Some(shortage(node, free, demand, count, resource)),
-        ),
-        _ if by_workers < wanted => (to_count(by_workers), Some(too_many_workers(node))),
-        _ => (demand.gang, None),
-    }
-}
-
-fn shortage(
-    node: &Node,
-    free: &Resources,
-    demand: &Demand,
-    count: u64,
-    resource: &Resource,
-) -> Reason {
-    let asked = demand.bundle.get(resource);
-    let capacity = node.capacity.get(resource);
-    let resource = resource.clone();
-    if capacity < asked {
-        return Reason::TooSmall {
-            resource,
-            asked,
-            capacity,
-        };
-    }
-    let holders = node.holders_of(&resource);
-    Reason::Busy {
-        asked,
-        free: free.get(&resource) - count * asked,
-        capacity,
-        holders,
-        resource,
-    }
-}
-
-fn too_many_workers(node: &Node) -> Reason {
-    let mut jobs: Vec<(String, u32)> = Vec::new();
-    for worker in &node.workers {
-        match jobs.iter_mut().find(|(job, _)| *job == worker.job) {
-            Some((_, count)) => *count += 1,
-            None => jobs.push((worker.job.clone(), 1)),
-        }
-    }
-    jobs.sort_by_key(|(_, count)| Reverse(*count));
-    Reason::Workers {
-        limit: node.worker_limit,
-        jobs,
-    }
-}
-
-/// Fewest nodes: the roomiest first, until the rest fits on one; of those, the tightest.
-fn pack<'v>(demand: &Demand, mut rooms: Vec<Room<'v>>) -> Vec<(&'v Node, u32)> {
-    let mut placed = Vec::new();
-    let mut rest = demand.gang;
-    while rest > 0 {
-        let whole = rooms
-            .iter()
-            .filter(|room| room.count >= rest)
-            .min_by_key(|room| {
-                let fullest = Reverse(room.load(demand, rest));
-                (
-                    room.wastes_devices(demand),
-                    room.starts_worker(demand),
-                    fullest,
-                    &room.node.name,
-                )
-            });
-        let next = whole.or_else(|| {
-            rooms.iter().min_by_key(|room| {
-                (
-                    Reverse(room.count),
-                    room.wastes_devices(demand),
-                    &room.node.name,
-                )
-            })
-        });
-        let Some(node) = next.map(|room| room.node) else {
-            break;
-        };
-        let Some(at) = rooms.iter().position(|room| room.node.name == node.name) else {
-            break;
-        };
-        let count = rooms.swap_remove(at).count.min(rest);
-        placed.push((node, count));
-        rest -= count;
-    }
-    placed
-}
-
-/// One bundle at a time to the node that has the fewest of this gang, then the lowest load.
-fn spread<'v>(demand: &Demand, rooms: &[Room<'v>]) -> Vec<(&'v Node, u32)> {
-    let key = |at: usize, count: u32| {
-        let room = &rooms[at];
-        Reverse((
-            count,
-            room.wastes_devices(demand),
-            room.load(demand, count + 1),
-            at,
-        ))
-    };
-    let open = (0..rooms.len())
-        .filter(|&at| rooms[at].count > 0)
-        .map(|at| key(at, 0));
-    let mut open: BinaryHeap<_> = open.collect();
-    let mut counts = vec![0; rooms.len()];
-    for _ in 0..demand.gang {
-        let Some(Reverse((count, .., at))) = open.pop() else {
-            break;
-        };
-        counts[at] = count + 1;
-        if counts[at] < rooms[at].count {
-            open.push(key(at, counts[at]));
-        }
-    }
-    let placed = rooms
+fn refuse(rules: &Rules<'_>, groups: &[(Group, Vec<Spot>)]) -> Refusal {
+    let Rules { view, demand, .. } = *rules;
+    let best = groups
         .iter()
-        .zip(counts)
-        .map(|(room, count)| (room.node, count));
-    placed.filter(|(_, count)| *count > 0).collect()
-}
-
-fn plan(demand: &Demand, placed: &[(&Node, u32)]) -> Plan {
-    let bundles = placed
-        .iter()
-        .flat_map(|&(node, count)| (0..count).map(move |nth| (node, nth)));
-    let leases = (0..).zip(bundles).map(|(rank, (node, nth))| Lease {
-        job: demand.job.clone(),
-        holder: demand.holder.clone(),
-        rank,
-        node: node.name.clone(),
-        process: match (demand.isolation, node.shared_worker(&demand.job)) {
-            (Isolation::Process, _) => Process::New(nth),
-            (Isolation::Shared, Some(worker)) => Process::Existing(worker.id),
-            (Isolation::Shared, None) => Process::New(0),
+        .max_by_key(|(_, spots)| arrange::fits(rules, spots));
+    let would_fit = best.map_or(0, |(_, spots)| arrange::fits(rules, spots));
+    let idle = Rules::idle(view, demand);
+    let idle_groups = self::groups(&idle, idle.spots());
+    let fits_idle = |(_, spots): &(Group, Vec<Spot>)| arrange::fits(&idle, spots) >= demand.gang;
+    let group = best
+        .filter(|(group, _)| *group != Group::Cluster)
+        .map(|(group, _)| view.group_name(group));
+    Refusal::of(
+        demand,
+        Cause::Room {
+            would_fit,
+            hopeless: !idle_groups.iter().any(fits_idle),
+            group,
+            nodes: why_not(rules),
         },
-        isolation: demand.isolation,
-        resources: demand.bundle.clone(),
-    });
-    Plan {
-        leases: leases.collect(),
-    }
-}
-
-fn refuse(demand: &Demand, rooms: &[Room<'_>], would_fit: u32) -> Refusal {
-    let nodes = rooms
-        .iter()
-        .map(|room| NodeRefusal {
-            node: room.node.name.clone(),
-            room_for: room.count,
-            reason: room.stop.clone().unwrap_or(Reason::Others),
-        })
-        .collect();
-    let idle = rooms.iter().map(|room| idle_room(room.node, demand));
-    let hopeless = fits(demand, idle) < demand.gang;
-    Refusal::new(demand, would_fit, hopeless, nodes)
-}
-
-/// How many bundles would fit if everyone else were done; who is near does not count, because
-/// holders come and go.
-fn idle_room(node: &Node, demand: &Demand) -> u32 {
-    let mut idle = node.clone();
-    idle.held.clear();
-    idle.workers.clear();
-    let mut demand = demand.clone();
-    demand
-        .affinity
-        .retain(|a| matches!(a, Affinity::Node(_) | Affinity::Label(..)));
-    Room::of(&idle, &demand).count
-}
-
-fn to_count(count: u64) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
+    )
 }
 
 #[cfg(test)]

@@ -1,252 +1,425 @@
 //! The cluster as the solver sees it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Isolation, Lease, Plan, Process, Resource, Resources};
+use crate::device::Health;
+use crate::{Device, Isolation, Lease, Level, Links, Plan, Process, Resources};
 
-/// A picture of all nodes at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+mod node;
+
+pub(crate) use node::{Glance, Left, Mask, bits};
+pub use node::{Liveness, Node, Worker};
+
+/// A picture of all nodes at one moment, with what is free kept beside what is held, so that
+/// placing costs a walk over the nodes and nothing else.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Picture", into = "Picture")]
 pub struct View {
-    nodes: BTreeMap<String, Node>,
+    /// In the order of the topology: by zone, rack and name, numbers in names by their value.
+    nodes: Vec<Node>,
+    /// Of each node what most decisions look at, side by side in memory.
+    glances: Vec<Glance>,
+    places: HashMap<String, usize>,
+    /// By holder, the nodes (by place) of its leases and how many.
+    holders: BTreeMap<String, BTreeMap<usize, u32>>,
+    /// By job, the number of the worker that light actors have on each node (by place).
+    light_workers: HashMap<String, Vec<Option<u64>>>,
+    /// Names of NVLink domains by number.
+    domains: Vec<String>,
+    /// Kinds of devices by number: one of each.
+    kinds: Vec<Device>,
+    quotas: BTreeMap<String, Quota>,
+    links: Links,
 }
 
-/// One node. What is free is what its leases leave of its capacity.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
-    /// Unique in the cluster.
-    pub name: String,
-    /// All that the node offers.
-    pub capacity: Resources,
-    /// Whether it takes new work.
-    pub liveness: Liveness,
-    /// What demands may select it by.
-    pub labels: BTreeMap<String, String>,
-    /// Leases granted on it.
-    pub held: Vec<Held>,
-    /// Worker processes on it.
-    pub workers: Vec<Worker>,
-    /// Most worker processes at a time.
-    pub worker_limit: u32,
-}
-
-/// Whether a node takes new work; only a node that is up does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Liveness {
-    /// In contact.
-    #[default]
-    Up,
-    /// Going out of service; keeps what it has.
-    Draining,
-    /// Silent, not yet given up.
-    Suspect,
-    /// Given up.
-    Lost,
-}
-
-/// A part of a node's capacity in someone's hands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// Who holds it.
-    pub holder: String,
-    /// How much.
+/// The most that one job may hold at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quota {
+    /// Only the resources named here are limited.
     pub resources: Resources,
+    /// Devices in thousandths; parts and slices count as what they are of a card.
+    pub gpu_milli: Option<u64>,
 }
 
-/// A worker process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Worker {
-    /// Unique on its node.
-    pub id: u64,
-    /// The job it works for.
-    pub job: String,
-    /// Whether light actors of the job may join.
-    pub isolation: Isolation,
+/// What is written of a view; the rest follows from it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Picture {
+    nodes: Vec<Node>,
+    #[serde(default)]
+    quotas: BTreeMap<String, Quota>,
+    #[serde(default)]
+    links: Links,
+}
+
+impl From<Picture> for View {
+    fn from(picture: Picture) -> Self {
+        let mut view = Self::new(picture.nodes);
+        view.quotas = picture.quotas;
+        view.links = picture.links;
+        view
+    }
+}
+
+impl From<View> for Picture {
+    fn from(view: View) -> Self {
+        Self {
+            nodes: view.nodes,
+            quotas: view.quotas,
+            links: view.links,
+        }
+    }
+}
+
+impl PartialEq for View {
+    fn eq(&self, other: &Self) -> bool {
+        let rest = self.quotas == other.quotas && self.links == other.links;
+        rest && self.nodes == other.nodes
+    }
 }
 
 impl View {
     /// A picture of these nodes. Of nodes with the same name, the last counts.
     pub fn new(nodes: impl IntoIterator<Item = Node>) -> Self {
-        Self {
-            nodes: nodes
-                .into_iter()
-                .map(|node| (node.name.clone(), node))
-                .collect(),
-        }
+        let by_name: HashMap<String, Node> = nodes
+            .into_iter()
+            .map(|node| (node.name.clone(), node))
+            .collect();
+        let mut view = Self {
+            nodes: by_name.into_values().collect(),
+            ..Self::default()
+        };
+        view.nodes.sort_by_cached_key(node::order);
+        view.index();
+        view
     }
 
-    /// All nodes, by name.
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.values()
+    /// All nodes, in the order of the topology.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node> {
+        self.nodes.iter()
     }
 
     /// One node.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Node> {
-        self.nodes.get(name)
+        self.places.get(name).map(|&at| &self.nodes[at])
     }
 
-    /// The picture after a plan was carried out, for placing several demands in a row. New workers
-    /// get the next free numbers of their nodes; the real ones may get others.
+    /// Adds a node, or puts it in the place of the one with its name.
+    pub fn put(&mut self, node: Node) {
+        match self.places.get(&node.name) {
+            Some(&at) => self.nodes[at] = node,
+            None => self.nodes.push(node),
+        }
+        self.nodes.sort_by_cached_key(node::order);
+        self.index();
+    }
+
+    /// Takes a node and all leases on it out of the picture.
+    pub fn remove(&mut self, name: &str) -> Option<Node> {
+        let node = self.places.get(name).map(|&at| self.nodes.remove(at));
+        self.index();
+        node
+    }
+
+    /// Changes what a node says of itself (liveness, labels, the health of its devices) and tells
+    /// whether there is such a node.
+    pub fn update(&mut self, name: &str, change: impl FnOnce(&mut Node)) -> bool {
+        let Some(mut node) = self.node(name).cloned() else {
+            return false;
+        };
+        change(&mut node);
+        self.put(node);
+        true
+    }
+
+    /// Sets the links between its parts.
+    #[must_use]
+    pub fn with_links(mut self, links: Links) -> Self {
+        self.links = links;
+        self
+    }
+
+    /// The links between its parts.
+    #[must_use]
+    pub fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// Limits what a job may hold.
+    pub fn set_quota(&mut self, job: impl Into<String>, quota: Quota) {
+        self.quotas.insert(job.into(), quota);
+    }
+
+    /// The limits of jobs that have any.
+    #[must_use]
+    pub fn quotas(&self) -> &BTreeMap<String, Quota> {
+        &self.quotas
+    }
+
+    /// All leases, node by node.
+    pub fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.nodes.iter().flat_map(Node::leases)
+    }
+
+    /// Carries out a plan: its leases are held from now on. New workers get the next free numbers of
+    /// their nodes; the real ones may get others.
+    ///
+    /// # Panics
+    /// If the plan names a node that is not in the picture.
+    pub fn grant(&mut self, plan: &Plan) {
+        let mut started = HashMap::new();
+        for lease in &plan.leases {
+            let at = self.places[&lease.node];
+            let node = &mut self.nodes[at];
+            if let Process::New(nth) = lease.process {
+                let id = *started
+                    .entry((at, nth))
+                    .or_insert_with(|| node.start_worker(lease));
+                node.grant(Lease {
+                    process: Process::Existing(id),
+                    ..lease.clone()
+                });
+                if lease.devices.is_empty() && lease.isolation == Isolation::Shared {
+                    self.note_light_worker(&lease.job.clone(), at, id);
+                }
+            } else {
+                node.grant(lease.clone());
+            }
+            self.glances[at] = self.nodes[at].glance();
+            let holder = self.holders.entry(lease.holder.clone()).or_default();
+            *holder.entry(at).or_default() += 1;
+        }
+    }
+
+    /// The picture after a plan was carried out.
     #[must_use]
     pub fn with(&self, plan: &Plan) -> Self {
         let mut view = self.clone();
-        for (name, node) in &mut view.nodes {
-            node.carry_out(plan.leases.iter().filter(|lease| lease.node == *name));
-        }
+        view.grant(plan);
         view
+    }
+
+    /// Gives back all that a holder has. Its worker processes stay, for others of the job.
+    pub fn release(&mut self, holder: &str) -> Vec<Lease> {
+        let nodes = self.holders.remove(holder).unwrap_or_default();
+        let nodes = nodes.into_keys();
+        let mut released = Vec::new();
+        for at in nodes {
+            released.extend(self.nodes[at].release(holder));
+            self.glances[at] = self.nodes[at].glance();
+        }
+        released
+    }
+
+    /// Places (positions in [`nodes`](Self::nodes)) where a holder has leases.
+    pub(crate) fn places_of(&self, holder: &str) -> impl Iterator<Item = usize> {
+        let places = self.holders.get(holder).into_iter();
+        places.flat_map(|nodes| nodes.keys().copied())
+    }
+
+    /// The worker that light actors of `job` share on each node.
+    pub(crate) fn light_workers(&self, job: &str) -> &[Option<u64>] {
+        self.light_workers.get(job).map_or(&[], Vec::as_slice)
+    }
+
+    fn note_light_worker(&mut self, job: &str, at: usize, id: u64) {
+        let nodes = self.nodes.len();
+        let workers = match self.light_workers.get_mut(job) {
+            Some(workers) => workers,
+            None => self.light_workers.entry(job.to_owned()).or_default(),
+        };
+        workers.resize(nodes, None);
+        workers[at] = Some(workers[at].map_or(id, |least| least.min(id)));
+    }
+
+    /// One device of each kind that there is.
+    pub(crate) fn kinds(&self) -> &[Device] {
+        &self.kinds
+    }
+
+    /// The node at a place, at a glance.
+    pub(crate) fn glance(&self, place: usize) -> Glance {
+        self.glances[place]
+    }
+
+    /// The node at a place.
+    pub(crate) fn at(&self, place: usize) -> &Node {
+        &self.nodes[place]
+    }
+
+    /// What a job holds: resources, and devices in thousandths. Roles that share a device count
+    /// once.
+    #[must_use]
+    pub fn held_by_job(&self, job: &str) -> (Resources, u64) {
+        let mut sum = Resources::new();
+        let mut milli = 0;
+        for node in &self.nodes {
+            let mut sets = Vec::new();
+            for lease in node.leases().filter(|lease| lease.job == job) {
+                sum.add(&lease.resources);
+                for grant in &lease.devices {
+                    let shared = lease.device_set.is_some();
+                    if shared && sets.contains(&grant.index) {
+                        continue;
+                    }
+                    if shared {
+                        sets.push(grant.index);
+                    }
+                    milli += u64::from(grant.milli);
+                }
+            }
+        }
+        (sum, milli)
+    }
+
+    fn index(&mut self) {
+        self.places.clear();
+        self.holders.clear();
+        self.light_workers.clear();
+        let mut light = Vec::new();
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            node.recount();
+            self.places.insert(node.name.clone(), at);
+            for lease in node.leases() {
+                let holder = self.holders.entry(lease.holder.clone()).or_default();
+                *holder.entry(at).or_default() += 1;
+            }
+            for worker in &node.workers {
+                if worker.isolation == Isolation::Shared && worker.devices.is_empty() {
+                    light.push((worker.job.clone(), at, worker.id));
+                }
+            }
+        }
+        for (job, at, id) in light {
+            self.note_light_worker(&job, at, id);
+        }
+        self.glances = self.nodes.iter().map(Node::glance).collect();
+        self.number_groups();
     }
 }
 
-impl Node {
-    /// A node that is up and empty, without labels, with room for 64 workers.
-    pub fn new(name: impl Into<String>, capacity: Resources) -> Self {
-        Self {
-            name: name.into(),
-            capacity,
-            liveness: Liveness::Up,
-            labels: BTreeMap::new(),
-            held: Vec::new(),
-            workers: Vec::new(),
-            worker_limit: 64,
-        }
-    }
+/// Which group of a level something lies in; equal groups are the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Group {
+    Cluster,
+    Zone(u32),
+    Rack(u32),
+    Node(usize),
+    Numa(usize, u32),
+    Switch(usize, u32),
+    Nvlink(u32),
+    Device(usize, u32),
+    /// A device whose place at this level is not known: it is near nobody.
+    Alone(usize, u32),
+}
 
-    /// Sets the liveness.
-    #[must_use]
-    pub fn liveness(mut self, liveness: Liveness) -> Self {
-        self.liveness = liveness;
-        self
-    }
-
-    /// Adds a label.
-    #[must_use]
-    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.labels.insert(key.into(), value.into());
-        self
-    }
-
-    /// Adds a lease.
-    #[must_use]
-    pub fn held(mut self, holder: impl Into<String>, resources: Resources) -> Self {
-        self.held.push(Held {
-            holder: holder.into(),
-            resources,
-        });
-        self
-    }
-
-    /// Adds a worker process.
-    #[must_use]
-    pub fn worker(mut self, id: u64, job: impl Into<String>, isolation: Isolation) -> Self {
-        self.workers.push(Worker {
-            id,
-            job: job.into(),
-            isolation,
-        });
-        self
-    }
-
-    /// Sets the most worker processes at a time.
-    #[must_use]
-    pub fn worker_limit(mut self, limit: u32) -> Self {
-        self.worker_limit = limit;
-        self
-    }
-
-    /// What is not held by anyone.
-    #[must_use]
-    pub fn free(&self) -> Resources {
-        let mut used = Resources::new();
-        self.held.iter().for_each(|held| used.add(&held.resources));
-        self.capacity.less(&used)
-    }
-
-    /// Whether `holder` has a lease here.
-    #[must_use]
-    pub fn has_holder(&self, holder: &str) -> bool {
-        self.held.iter().any(|held| held.holder == holder)
-    }
-
-    /// Who holds how much of `resource`, most first.
-    #[must_use]
-    pub fn holders_of(&self, resource: &Resource) -> Vec<(String, u64)> {
-        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        for held in &self.held {
-            let sum = sums.entry(&held.holder).or_default();
-            *sum = sum.saturating_add(held.resources.get(resource));
-        }
-        let mut holders: Vec<(String, u64)> = sums
-            .into_iter()
-            .filter(|(_, sum)| *sum > 0)
-            .map(|(h, sum)| (h.into(), sum))
-            .collect();
-        holders.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
-        holders
-    }
-
-    /// The worker that light actors of `job` share.
-    pub(crate) fn shared_worker(&self, job: &str) -> Option<&Worker> {
-        let shared = |w: &&Worker| w.job == job && w.isolation == Isolation::Shared;
-        self.workers
-            .iter()
-            .filter(shared)
-            .min_by_key(|worker| worker.id)
-    }
-
-    /// Worker processes that may still be started.
-    pub(crate) fn free_workers(&self) -> u64 {
-        u64::from(self.worker_limit).saturating_sub(self.workers.len() as u64)
-    }
-
-    fn carry_out<'l>(&mut self, leases: impl Iterator<Item = &'l Lease>) {
-        let first = self
-            .workers
-            .iter()
-            .map(|worker| worker.id + 1)
-            .max()
-            .unwrap_or(0);
-        let mut started = BTreeSet::new();
-        for lease in leases {
-            let Lease {
-                holder,
-                resources,
-                job,
-                isolation,
-                process,
-                ..
-            } = lease;
-            self.held.push(Held {
-                holder: holder.clone(),
-                resources: resources.clone(),
-            });
-            if let Process::New(nth) = *process
-                && started.insert(nth)
-            {
-                let (job, isolation) = (job.clone(), *isolation);
-                self.workers.push(Worker {
-                    id: first + u64::from(nth),
-                    job,
-                    isolation,
+impl View {
+    /// Zones and racks get numbers in the order of the topology, NVLink domains in that of their
+    /// first device.
+    fn number_groups(&mut self) {
+        let (mut zone, mut rack) = (0, 0);
+        let mut domains: HashMap<String, u32> = HashMap::new();
+        self.domains.clear();
+        self.kinds.clear();
+        for at in 0..self.nodes.len() {
+            if let Some(before) = at.checked_sub(1) {
+                let (before, node) = (&self.nodes[before], &self.nodes[at]);
+                let moved = before.zone != node.zone;
+                zone += u32::from(moved);
+                rack += u32::from(moved || before.rack != node.rack);
+            }
+            let node = &mut self.nodes[at];
+            (node.zone_number, node.rack_number) = (zone, rack);
+            let names = node.devices.iter().map(|device| device.nvlink.as_ref());
+            let number = |name: &String| {
+                let next = self.domains.len() as u32;
+                *domains.entry(name.clone()).or_insert_with(|| {
+                    self.domains.push(name.clone());
+                    next
+                })
+            };
+            let mut number = number;
+            node.domains = names.map(|name| name.map(&mut number)).collect();
+            node.kinds.clear();
+            for (i, device) in node.devices.iter().enumerate().take(Mask::BITS as usize) {
+                let known = self.kinds.iter().position(|kind| kind.is_like(device));
+                let kind = known.unwrap_or_else(|| {
+                    self.kinds.push(device.clone());
+                    self.kinds.len() - 1
                 });
+                match node.kinds.iter_mut().find(|(number, _)| *number == kind) {
+                    Some((_, mask)) => *mask |= 1 << i,
+                    None => node.kinds.push((kind, 1 << i)),
+                }
+            }
+        }
+    }
+
+    /// The group of a level down to the node that a node lies in.
+    pub(crate) fn group(&self, level: Level, at: usize) -> Group {
+        let node = &self.nodes[at];
+        match level {
+            Level::Cluster => Group::Cluster,
+            Level::Zone => Group::Zone(node.zone_number),
+            Level::Rack => Group::Rack(node.rack_number),
+            _ => Group::Node(at),
+        }
+    }
+
+    /// The group of any level that a device (by position) lies in.
+    pub(crate) fn device_group(&self, level: Level, at: usize, i: usize) -> Group {
+        let node = &self.nodes[at];
+        let device = &node.devices[i];
+        match level {
+            Level::Numa => Group::Numa(at, device.numa),
+            Level::Switch => match device.switch {
+                Some(switch) => Group::Switch(at, switch),
+                None => Group::Alone(at, device.card),
+            },
+            Level::Nvlink => match node.domains[i] {
+                Some(domain) => Group::Nvlink(domain),
+                None => Group::Alone(at, device.card),
+            },
+            Level::Device => Group::Device(at, device.card),
+            _ => self.group(level, at),
+        }
+    }
+
+    /// The name of a group for people.
+    pub(crate) fn group_name(&self, group: &Group) -> String {
+        let node = |at: &usize| &self.nodes[*at].name;
+        match group {
+            Group::Cluster => "the cluster".into(),
+            Group::Zone(zone) => {
+                let of = self.nodes.iter().find(|node| node.zone_number == *zone);
+                let name = of.and_then(|node| node.zone.as_deref());
+                format!("zone {}", name.unwrap_or("(unnamed)"))
+            }
+            Group::Rack(rack) => {
+                let of = self.nodes.iter().find(|node| node.rack_number == *rack);
+                let name = of.and_then(|node| node.rack.as_deref());
+                format!("rack {}", name.unwrap_or("(unnamed)"))
+            }
+            Group::Node(at) => node(at).clone(),
+            Group::Numa(at, numa) => format!("NUMA node {numa} of {}", node(at)),
+            Group::Switch(at, switch) => format!("PCIe switch {switch} of {}", node(at)),
+            Group::Nvlink(domain) => format!("NVLink domain {}", self.domains[*domain as usize]),
+            Group::Device(at, card) | Group::Alone(at, card) => {
+                format!("device {card} of {}", node(at))
             }
         }
     }
 }
 
-impl fmt::Display for Liveness {
+impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Up => "up",
-            Self::Draining => "draining",
-            Self::Suspect => "suspect",
-            Self::Lost => "lost",
-        })
+        match self {
+            Self::Good => f.write_str("good"),
+            Self::Quarantined(reason) => write!(f, "quarantined: {reason}"),
+        }
     }
 }

@@ -2,146 +2,382 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-
 use super::*;
+use crate::{Affinity, Arrange, Device, Liveness, Node, Quota, Reason};
 
-fn gpus(count: u64) -> Resources {
-    Resources::new().gpus(count)
+mod oracle;
+
+const GIB: u64 = 1 << 30;
+
+fn cores(count: u64) -> Resources {
+    Resources::new().cpu_milli(1000 * count)
+}
+
+fn gpus(name: &str, count: u32) -> Node {
+    Node::new(name, Resources::new()).gpus(count, "H200", 80 * GIB)
 }
 
 fn demand(bundle: Resources) -> Demand {
     Demand::new("job", "me", bundle)
 }
 
+fn one_gpu() -> Demand {
+    demand(Resources::new()).gpus(1)
+}
+
+fn place(view: &View, demand: &Demand) -> Result<Plan, Refusal> {
+    solve(view, std::slice::from_ref(demand))
+}
+
+/// Grants `holder` whole devices of a node.
+fn hold(view: &mut View, holder: &str, node: &str, devices: u32) {
+    let demand = Demand::new("other", holder, Resources::new())
+        .gpus(devices)
+        .on_node(node);
+    let plan = place(view, &demand).unwrap();
+    view.grant(&plan);
+}
+
 /// Bundles per node, as `a=2 b=1`.
 #[track_caller]
-fn check(view: &View, demand: &Demand, expect: &str) {
-    let plan = solve(view, demand).unwrap_or_else(|refusal| panic!("{refusal}"));
+fn check(view: &View, demand: &Demand, expect: &str) -> Plan {
+    let plan = place(view, demand).unwrap_or_else(|refusal| panic!("{refusal}"));
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     plan.leases
         .iter()
         .for_each(|lease| *counts.entry(&lease.node).or_default() += 1);
-    let told: Vec<String> = counts
-        .iter()
-        .map(|(node, count)| format!("{node}={count}"))
-        .collect();
-    assert_eq!(told.join(" "), expect);
+    let told = counts.iter().map(|(node, count)| format!("{node}={count}"));
+    assert_eq!(told.collect::<Vec<_>>().join(" "), expect);
     let ranks: Vec<u32> = plan.leases.iter().map(|lease| lease.rank).collect();
     assert_eq!(ranks, (0..demand.gang).collect::<Vec<_>>());
+    plan
 }
 
 #[track_caller]
 fn check_refused(view: &View, demand: &Demand, expect: &str) -> Refusal {
-    let refusal = solve(view, demand).unwrap_err();
+    let refusal = place(view, demand).unwrap_err();
     assert_eq!(refusal.to_string(), expect);
+    let json = serde_json::to_string(&refusal).unwrap();
+    assert_eq!(serde_json::from_str::<Refusal>(&json).unwrap(), refusal);
     refusal
+}
+
+/// Devices by rank, as `0 1|2 3`.
+fn devices(plan: &Plan) -> String {
+    let told = plan.leases.iter().map(|lease| {
+        let devices = lease.devices.iter().map(|d| d.index.to_string());
+        devices.collect::<Vec<_>>().join(" ")
+    });
+    told.collect::<Vec<_>>().join("|")
 }
 
 #[test]
 fn a_single_bundle_goes_where_least_is_left_over_or_most_is_free() {
-    let view = View::new([
-        Node::new("big", gpus(8)),
-        Node::new("half", gpus(4)).held("other", gpus(2)),
-        Node::new("small", gpus(1)),
-    ]);
-    check(&view, &demand(gpus(1)), "small=1");
-    check(&view, &demand(gpus(2)), "half=1");
-    check(&view, &demand(gpus(1)).arrange(Arrange::Spread), "big=1");
+    let mut view = View::new([gpus("big", 8), gpus("half", 4), gpus("small", 1)]);
+    hold(&mut view, "other", "half", 2);
+    check(&view, &one_gpu(), "small=1");
+    check(&view, &one_gpu().gpus(2), "half=1");
+    check(&view, &one_gpu().arrange(Arrange::Spread), "big=1");
 }
 
 #[test]
 fn a_gang_is_packed_on_few_nodes_or_spread_over_many() {
-    let view = View::new([
-        Node::new("a", gpus(2)),
-        Node::new("b", gpus(4)),
-        Node::new("c", gpus(8)),
-    ]);
-    let gang = |size| demand(gpus(1)).gang(size);
+    let view = View::new([gpus("a", 2), gpus("b", 4), gpus("c", 8)]);
+    let gang = |size| one_gpu().gang(size);
     check(&view, &gang(3), "b=3");
     check(&view, &gang(10), "a=2 c=8");
     check(&view, &gang(14), "a=2 b=4 c=8");
     check(&view, &gang(6).arrange(Arrange::Spread), "a=2 b=2 c=2");
     check(&view, &gang(8).arrange(Arrange::Spread), "a=2 b=3 c=3");
-    check(&view, &gang(8).arrange(Arrange::OneNode), "c=8");
+    check(&view, &gang(8).arrange(Arrange::StrictPack), "c=8");
     check(
         &view,
-        &gang(3).arrange(Arrange::DistinctNodes),
+        &gang(3).arrange(Arrange::StrictSpread),
         "a=1 b=1 c=1",
     );
     check(&view, &gang(0), "");
 }
 
 #[test]
+fn of_the_fewest_nodes_those_near_each_other_are_taken() {
+    let rack = |names: [&str; 2], rack| names.map(|name| gpus(name, 8).at("z", rack));
+    let mut nodes: Vec<Node> = rack(["a1", "a2"], "r1").into();
+    nodes.extend(rack(["b1", "b2"], "r2"));
+    let mut view = View::new(nodes);
+    hold(&mut view, "x", "a2", 3);
+    // Each pair of nodes would do; only rack r2 has two that are near.
+    check(&view, &one_gpu().gang(16), "b1=8 b2=8");
+    // Three nodes are needed: they cannot lie in one rack.
+    check(&view, &one_gpu().gang(20), "a1=8 a2=4 b1=8");
+    check(&view, &one_gpu().gang(9).within(Level::Rack), "a1=8 a2=1");
+    check_refused(
+        &view,
+        &one_gpu().gang(17).within(Level::Rack),
+        "no place for me (17 x 1 gpu, 16 would fit in rack r2): \
+         a1 takes 8, then has 0 of 8 gpu free; b1 takes 8, then has 0 of 8 gpu free; \
+         b2 takes 8, then has 0 of 8 gpu free; \
+         a2 takes 5, then has 0 of 8 gpu free (x holds 3). \
+         It would not fit on idle nodes either",
+    );
+}
+
+/// Eight devices: two NUMA nodes, four switches of two, two NVLink domains that cross the NUMA nodes.
+fn islands() -> Node {
+    (0..8).fold(Node::new("a", cores(8)), |node, i| {
+        let device = Device::new(i, "A100", 40 * GIB).numa(i / 4).switch(i / 2);
+        node.device(device.nvlink(format!("nv{}", i / 2 % 2)))
+    })
+}
+
+#[test]
+fn the_devices_of_a_bundle_and_of_a_gang_lie_near_each_other() {
+    let view = View::new([islands()]);
+    let ask = |count| demand(Resources::new()).gpus(count);
+    assert_eq!(devices(&check(&view, &ask(2), "a=1")), "0 1");
+    // Four: an NVLink domain is nearer than a NUMA node.
+    assert_eq!(devices(&check(&view, &ask(4), "a=1")), "0 1 4 5");
+    assert_eq!(devices(&check(&view, &ask(2).gang(2), "a=2")), "0 1|4 5");
+    let in_numa = ask(3).devices_within(Level::Numa).gang(2);
+    assert_eq!(devices(&check(&view, &in_numa, "a=2")), "0 1 2|4 5 6");
+    let gang = ask(1).gang(4).within(Level::Numa);
+    assert_eq!(devices(&check(&view, &gang, "a=4")), "0|1|2|3");
+    check_refused(
+        &view,
+        &ask(3).devices_within(Level::Switch),
+        "no place for me (3 gpu in one PCIe switch): \
+         a has 8 gpu free, but not 3 in one PCIe switch. It would not fit on idle nodes either",
+    );
+    let mut taken = view.clone();
+    hold(&mut taken, "x", "a", 1);
+    // The broken pair is used up before a whole one is broken.
+    assert_eq!(devices(&check(&taken, &ask(1), "a=1")), "1");
+    assert_eq!(devices(&check(&taken, &ask(2), "a=1")), "4 5");
+}
+
+/// SEMANTICS 43.
+#[test]
+fn an_nvlink_domain_may_cover_nodes_of_a_rack() {
+    let node = |name: &str, domain: &str| {
+        (0..4).fold(Node::new(name, cores(8)), |node, i| {
+            node.device(Device::new(i, "GB200", 192 * GIB).nvlink(domain))
+        })
+    };
+    let view = View::new([node("n1", "x"), node("n2", "y"), node("n10", "y")]);
+    let gang = one_gpu().gang(8).within(Level::Nvlink);
+    let plan = check(&view, &gang, "n10=4 n2=4");
+    // Numbers in names count by value: ranks 0 to 3 lie on n2.
+    assert_eq!(
+        (&*plan.leases[0].node, &*plan.leases[7].node),
+        ("n2", "n10")
+    );
+    assert!(place(&view, &gang.gang(9)).is_err());
+}
+
+#[test]
+fn parts_of_devices_are_counted_in_time_and_memory() {
+    let mut view = View::new([gpus("a", 2)]);
+    let part = |milli| demand(Resources::new()).gpu_milli(milli);
+    // Proportional memory, packed on one device before the next is opened.
+    let plan = check(&view, &part(500).gang(3), "a=3");
+    assert_eq!(devices(&plan), "0|0|1");
+    assert_eq!(plan.leases[0].devices[0].memory, 40 * GIB);
+    let spread = check(&view, &part(500).gang(3).arrange(Arrange::Spread), "a=3");
+    assert_eq!(devices(&spread), "0|0|1");
+    view.grant(&check(&view, &part(250).device_memory(60 * GIB), "a=1"));
+    check_refused(
+        &view,
+        &part(0).device_memory(81 * GIB),
+        "no place for me (81 GiB of a gpu): a has other devices (H200 of 80 GiB). \
+         It would not fit on idle nodes either",
+    );
+    view.grant(&check(&view, &one_gpu().on_node("a"), "a=1"));
+    check_refused(
+        &view,
+        &part(0).device_memory(41 * GIB),
+        "no place for me (41 GiB of a gpu): \
+         a has at best 20 GiB of 80 GiB free and 0.75 of the time on gpu 0 (me holds 60 GiB)",
+    );
+    check(&view, &part(0).device_memory(20 * GIB), "a=1");
+    check_refused(
+        &view,
+        &one_gpu(),
+        "no place for me (1 gpu): a has 0 of 2 gpu free (me holds 1.25)",
+    );
+}
+
+#[test]
+fn models_slices_and_quarantine_are_told_apart() {
+    let view = View::new([
+        Node::new("a", cores(8))
+            .device(Device::new(0, "A100", 40 * GIB))
+            .device(Device::new(1, "A100", 40 * GIB).quarantined("Xid 79: fell off the bus")),
+        Node::new("b", cores(8))
+            .device(Device::new(0, "H100", 10 * GIB).slice_of(0, "1g.10gb"))
+            .device(Device::new(1, "H100", 10 * GIB).slice_of(0, "1g.10gb")),
+    ]);
+    check(&view, &one_gpu(), "a=1");
+    check(
+        &view,
+        &demand(Resources::new()).slice("1g.10gb").gang(2),
+        "b=2",
+    );
+    let same_card = demand(Resources::new()).slice("1g.10gb").gang(2);
+    check(&view, &same_card.within(Level::Device), "b=2");
+    check_refused(
+        &view,
+        &one_gpu().model("H200"),
+        "no place for me (1 gpu (H200)): a has other devices (A100 of 40 GiB); \
+         b has other devices (slice 1g.10gb of H100). It would not fit on idle nodes either",
+    );
+    check_refused(
+        &view,
+        &one_gpu().gpus(2),
+        "no place for me (2 gpu): a has only 1 gpu in all, 2 needed, \
+         gpu 1 is quarantined: Xid 79: fell off the bus; \
+         b has other devices (slice 1g.10gb of H100). It would not fit on idle nodes either",
+    );
+}
+
+/// SEMANTICS 40.
+#[test]
+fn roles_share_a_device_set_rank_by_rank() {
+    let mut view = View::new([gpus("a", 4), gpus("b", 4)]);
+    let role = |name: &str, memory| {
+        let demand = Demand::new("rl", name, Resources::new()).gpus(1).gang(6);
+        demand.device_memory(memory * GIB).device_set("train")
+    };
+    let actor = place(&view, &role("actor", 50)).unwrap();
+    view.grant(&actor);
+    let critic = place(&view, &role("critic", 20)).unwrap();
+    view.grant(&critic);
+    let lies = |plan: &Plan| -> Vec<(String, u32)> {
+        let lies = plan.leases.iter();
+        lies.map(|lease| (lease.node.clone(), lease.devices[0].index))
+            .collect()
+    };
+    assert_eq!(lies(&actor), lies(&critic));
+    let process = |plan: &Plan| plan.leases[0].process;
+    assert_eq!(
+        (process(&actor), process(&critic)),
+        (Process::New(0), Process::Existing(0))
+    );
+    check_refused(
+        &view,
+        &role("reward", 20),
+        "no place for reward (6 x 1 gpu of 20 GiB, 0 would fit): \
+         a has at best 10 GiB of 80 GiB free on gpu 0 (actor holds 50 GiB, critic holds 20 GiB); \
+         b has at best 10 GiB of 80 GiB free on gpu 0 (actor holds 50 GiB, critic holds 20 GiB)",
+    );
+    check_refused(
+        &view,
+        &role("reward", 1).gang(5),
+        "no place for reward (5 x 1 gpu of 1 GiB): the device set train has 6 ranks with 1 devices \
+         each (actor); ask for the same, or for another set",
+    );
+    let other_job = Demand {
+        job: "x".into(),
+        ..role("x", 1)
+    };
+    assert!(
+        place(&view, &other_job.gang(3)).is_err(),
+        "sets belong to a job"
+    );
+    // The devices stay taken until the last role has gone.
+    assert_eq!(view.release("actor").len(), 6);
+    assert!(place(&view, &one_gpu().gang(3)).is_err());
+    view.release("critic");
+    check(&view, &one_gpu().gang(8), "a=4 b=4");
+}
+
+#[test]
+fn wishes_are_followed_where_they_can_be() {
+    let view = View::new([
+        gpus("a", 2).label("disk", "hdd"),
+        gpus("b", 2).label("disk", "ssd"),
+        gpus("c", 2).label("disk", "ssd"),
+    ]);
+    let ssd = Affinity::Label("disk".into(), "ssd".into());
+    let wish = one_gpu()
+        .prefer(ssd, 1)
+        .prefer(Affinity::Node("c".into()), 1);
+    check(&view, &wish.clone().gang(2), "c=2");
+    check(&view, &wish.clone().gang(4), "b=2 c=2");
+    check(&view, &wish.gang(5), "a=1 b=2 c=2");
+}
+
+#[test]
 fn demands_without_devices_leave_device_nodes_alone() {
-    let cores = Resources::new().cpu_milli(4_000);
-    let view = View::new([Node::new("a", cores.clone().gpus(8)), Node::new("z", cores)]);
-    let light = demand(Resources::new().cpu_milli(1_000));
+    let view = View::new([
+        Node::new("a", cores(4)).gpus(8, "H200", GIB),
+        Node::new("z", cores(4)),
+    ]);
+    let light = demand(cores(1));
     check(&view, &light, "z=1");
     check(&view, &light.gang(5), "a=1 z=4");
 }
 
 #[test]
 fn affinity_is_a_requirement() {
-    let view = View::new([
-        Node::new("a", gpus(2))
-            .held("critic", gpus(1))
-            .label("zone", "x"),
-        Node::new("b", gpus(2)).label("zone", "y"),
-        Node::new("c", gpus(2)),
+    let mut view = View::new([
+        gpus("a", 2).label("zone", "x"),
+        gpus("b", 2).label("zone", "y"),
+        gpus("c", 2),
     ]);
-    let one = demand(gpus(1));
-    check(&view, &one.clone().near("critic"), "a=1");
-    check(&view, &one.clone().apart_from("critic").gang(4), "b=2 c=2");
-    check(&view, &one.clone().on_node("c"), "c=1");
+    hold(&mut view, "critic", "a", 1);
+    check(&view, &one_gpu().together_with("critic"), "a=1");
+    check(&view, &one_gpu().apart_from("critic").gang(4), "b=2 c=2");
+    check(&view, &one_gpu().on_node("c"), "c=1");
+    let not = |name: &str| Affinity::NotNode(name.into());
+    check(&view, &one_gpu().require(not("a")).require(not("b")), "c=1");
     check_refused(
         &view,
-        &one.clone().on_node("a").gang(2),
+        &one_gpu().on_node("a").gang(2),
         "no place for me (2 x 1 gpu, 1 would fit): \
          a takes 1, then has 0 of 2 gpu free (critic holds 1)",
     );
     check_refused(
         &view,
-        &one.clone().on_node("d"),
-        "no place for me (1 gpu): the cluster has no node d",
+        &one_gpu().on_node("d"),
+        "no place for me (1 gpu): the cluster has no node d. \
+         It would not fit on idle nodes either",
     );
-    check(
-        &view,
-        &one.clone()
-            .require(Affinity::Label("zone".into(), "y".into())),
-        "b=1",
-    );
+    let label = |value: &str| Affinity::Label("zone".into(), value.into());
+    check(&view, &one_gpu().require(label("y")), "b=1");
     check_refused(
         &view,
-        &one.clone().near("critic").gang(2),
+        &one_gpu().together_with("critic").gang(2),
         "no place for me (2 x 1 gpu, 1 would fit): \
          a takes 1, then has 0 of 2 gpu free (critic holds 1); \
          b does not have critic; c does not have critic",
     );
     check_refused(
         &view,
-        &one.require(Affinity::Label("zone".into(), "z".into()))
-            .apart_from("critic"),
+        &one_gpu().require(label("z")).apart_from("critic"),
         "no place for me (1 gpu): a has zone=x, not zone=z; b has zone=y, not zone=z; \
          c lacks zone=z. It would not fit on idle nodes either",
     );
+    let switch = one_gpu().near("critic", Level::Numa);
+    assert_eq!(devices(&check(&view, &switch, "a=1")), "1");
+    let apart = one_gpu().require(Affinity::Apart("critic".into(), Level::Device));
+    check(&view, &apart.gang(5), "a=1 b=2 c=2");
 }
 
 #[test]
 fn the_jobs_shared_worker_is_joined_and_isolated_bundles_get_their_own() {
-    let cores = Resources::new().cpu_milli(8_000);
     let view = View::new([
-        Node::new("a", cores.clone()).worker(3, "other", Isolation::Shared),
-        Node::new("b", cores.clone())
+        Node::new("a", cores(8)).worker(3, "other", Isolation::Shared),
+        Node::new("b", cores(8))
             .worker(7, "job", Isolation::Process)
             .worker(9, "job", Isolation::Shared),
+        gpus("g", 2),
     ]);
     let processes = |demand: &Demand| {
-        let plan = solve(&view, demand).unwrap();
-        plan.leases
+        let plan = place(&view, demand).unwrap();
+        let processes = plan
+            .leases
             .into_iter()
-            .map(|lease| (lease.node, lease.process))
-            .collect::<Vec<_>>()
+            .map(|lease| (lease.node, lease.process));
+        processes.collect::<Vec<_>>()
     };
     let light = demand(Resources::new().cpu_milli(100));
     let on = |node: &str, process| (node.to_owned(), process);
@@ -158,11 +394,14 @@ fn the_jobs_shared_worker_is_joined_and_isolated_bundles_get_their_own() {
         processes(&light.isolated().gang(2)),
         [on("a", Process::New(0)), on("a", Process::New(1))],
     );
+    let quarter = demand(Resources::new()).gpu_milli(250).gang(5);
+    let expected = [0, 0, 0, 0, 1].map(|nth| on("g", Process::New(nth)));
+    assert_eq!(processes(&quarter), expected, "one process a device");
 }
 
 #[test]
 fn the_worker_limit_holds_and_says_who_fills_it() {
-    let node = Node::new("a", Resources::new().cpu_milli(8_000))
+    let node = Node::new("a", cores(8))
         .worker_limit(3)
         .worker(0, "old", Isolation::Process)
         .worker(1, "old", Isolation::Shared);
@@ -176,8 +415,8 @@ fn the_worker_limit_holds_and_says_who_fills_it() {
         "no place for me (2 x 0.001 cpu, 1 would fit): \
          a takes 1, then is at its limit of 3 worker processes (old has 2)",
     );
-    assert!(!refusal.hopeless);
-    let full = view.with(&solve(&view, &light.clone().isolated()).unwrap());
+    assert!(!refusal.is_hopeless());
+    let full = view.with(&place(&view, &light.clone().isolated()).unwrap());
     check_refused(
         &full,
         &light,
@@ -186,268 +425,179 @@ fn the_worker_limit_holds_and_says_who_fills_it() {
     );
 }
 
+/// SEMANTICS 42.
 #[test]
 fn a_refusal_names_the_nearest_node_first_and_who_holds_what() {
-    let node = |name: &str| Node::new(name, gpus(4).memory_bytes(64 << 30));
-    let view = View::new([
+    let memory = |gib| Resources::new().memory_bytes(gib * GIB);
+    let node = |name: &str| Node::new(name, memory(64)).gpus(4, "H200", GIB);
+    let mut view = View::new([
         node("a").liveness(Liveness::Draining),
-        node("b").held("critic", gpus(1)).held("rollout", gpus(3)),
-        Node::new("c", Resources::new().memory_bytes(1 << 30)),
-        node("d").held("loader", Resources::new().memory_bytes(60 << 30)),
+        node("b"),
+        Node::new("c", memory(1)),
+        node("d"),
     ]);
+    hold(&mut view, "critic", "b", 1);
+    hold(&mut view, "rollout", "b", 3);
+    let loader = Demand::new("other", "loader", memory(60)).on_node("d");
+    let plan = place(&view, &loader).unwrap();
+    view.grant(&plan);
     let refusal = check_refused(
         &view,
-        &Demand::new("job", "trainer", gpus(2).memory_bytes(8 << 30)),
+        &Demand::new("job", "trainer", memory(8)).gpus(2),
         "no place for trainer (2 gpu + 8 GiB memory): \
          b has 0 of 4 gpu free (rollout holds 3, critic holds 1); \
          d has 4 GiB of 64 GiB memory free (loader holds 60 GiB); \
          c has no gpu, 2 needed; a is draining",
     );
     assert_eq!(refusal.nearest().unwrap().node, "b");
-    assert!(!refusal.hopeless);
+    assert!(!refusal.is_hopeless());
     check_refused(
         &View::default(),
-        &demand(gpus(1)),
+        &one_gpu(),
         "no place for me (1 gpu): the cluster has no nodes",
     );
-    let json = serde_json::to_string(&refusal).unwrap();
-    assert_eq!(serde_json::from_str::<Refusal>(&json).unwrap(), refusal);
 }
 
 #[test]
 fn a_refusal_of_a_large_cluster_stays_short() {
-    let view = View::new((0..1024).map(|i| Node::new(format!("n{i:04}"), gpus(8))));
-    check(
+    let view = View::new((0..1024).map(|i| gpus(&format!("n{i}"), 8)));
+    let spread = place(
         &view,
-        &demand(gpus(8)).gang(1024).arrange(Arrange::Spread),
-        &{
-            (0..1024)
-                .map(|i| format!("n{i:04}=1"))
-                .collect::<Vec<_>>()
-                .join(" ")
-        },
-    );
+        &one_gpu().gpus(8).gang(1024).arrange(Arrange::Spread),
+    )
+    .unwrap();
+    assert!((0..1024).all(|i| spread.leases[i].node == format!("n{i}")));
     let refusal = check_refused(
         &view,
-        &demand(gpus(1)).gang(9).arrange(Arrange::OneNode),
+        &one_gpu().gang(9).arrange(Arrange::StrictPack),
         "no place for me (9 x 1 gpu, 8 would fit): \
-         n0000 takes 8, then has 0 of 8 gpu free; n0001 takes 8, then has 0 of 8 gpu free; \
-         n0002 takes 8, then has 0 of 8 gpu free; n0003 takes 8, then has 0 of 8 gpu free; \
+         n0 takes 8, then has 0 of 8 gpu free; n1 takes 8, then has 0 of 8 gpu free; \
+         n2 takes 8, then has 0 of 8 gpu free; n3 takes 8, then has 0 of 8 gpu free; \
          and 1020 other nodes. It would not fit on idle nodes either",
     );
-    assert_eq!(refusal.nodes.len(), 1024);
+    assert_eq!(refusal.nodes().len(), 1024);
 }
 
-fn any_resources(max: u64) -> impl Strategy<Value = Resources> {
-    (0..=max, 0..=max, 0..=max).prop_map(|(gpu, cpu, custom)| {
-        Resources::new()
-            .gpus(gpu)
-            .cpu_milli(cpu)
-            .custom_milli("x", custom)
-    })
-}
-
-fn any_node() -> impl Strategy<Value = Node> {
-    let isolation = prop_oneof![Just(Isolation::Shared), Just(Isolation::Process)];
-    (
-        any_resources(6),
-        prop_oneof![5 => Just(Liveness::Up), 1 => Just(Liveness::Draining)],
-        prop::collection::vec((0..3u8, any_resources(2)), 0..3),
-        prop::collection::vec((prop_oneof![Just("job"), Just("other")], isolation), 0..3),
-        0..5u32,
-        0..2u8,
-    )
-        .prop_map(|(capacity, liveness, held, workers, limit, zone)| {
-            let mut node = Node::new("", capacity)
-                .liveness(liveness)
-                .worker_limit(limit)
-                .label("zone", zone.to_string());
-            for (holder, resources) in held {
-                node = node.held(format!("h{holder}"), resources);
-            }
-            for (id, (job, isolation)) in (0..).zip(workers) {
-                node = node.worker(id, job, isolation);
-            }
-            node
-        })
-}
-
-fn any_view() -> impl Strategy<Value = Vec<Node>> {
-    prop::collection::vec(any_node(), 0..5).prop_map(|mut nodes| {
-        nodes
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, node)| node.name = format!("n{i}"));
-        nodes
-    })
-}
-
-fn any_demand() -> impl Strategy<Value = Demand> {
-    let affinity = prop_oneof![
-        (0..4u8).prop_map(|n| Affinity::Node(format!("n{n}"))),
-        (0..2u8).prop_map(|z| Affinity::Label("zone".into(), z.to_string())),
-        (0..3u8).prop_map(|h| Affinity::Near(format!("h{h}"))),
-        (0..3u8).prop_map(|h| Affinity::Apart(format!("h{h}"))),
-    ];
-    let arrange = prop_oneof![
-        Just(Arrange::Pack),
-        Just(Arrange::Spread),
-        Just(Arrange::OneNode),
-        Just(Arrange::DistinctNodes)
-    ];
-    let wishes = prop::collection::vec(affinity, 0..2);
-    (any_resources(3), 1..5u32, any::<bool>(), wishes, arrange).prop_map(
-        |(bundle, gang, isolated, affinity, arrange)| {
-            let demand = demand(bundle).gang(gang).arrange(arrange);
-            let demand = if isolated { demand.isolated() } else { demand };
-            Demand { affinity, ..demand }
-        },
-    )
-}
-
-/// Whether these bundles may lie on these nodes (by index), told from the definitions alone.
-fn is_valid(nodes: &[Node], demand: &Demand, places: &[usize]) -> bool {
-    let per_node = |at| places.iter().filter(|&&place| place == at).count();
-    let arranged = match demand.arrange {
-        Arrange::OneNode => places.windows(2).all(|pair| pair[0] == pair[1]),
-        Arrange::DistinctNodes => (0..nodes.len()).all(|at| per_node(at) <= 1),
-        Arrange::Pack | Arrange::Spread => true,
+/// SEMANTICS 40.
+#[test]
+fn a_job_stays_within_its_quota() {
+    let mut view = View::new([Node::new("a", cores(8)).gpus(8, "H200", GIB)]);
+    let quota = Quota {
+        resources: cores(2),
+        gpu_milli: Some(2_500),
     };
-    arranged
-        && nodes.iter().enumerate().all(|(at, node)| {
-            let count = per_node(at);
-            let mut used = BTreeMap::new();
-            let bundles = std::iter::repeat_n(&demand.bundle, count);
-            for resources in node
-                .held
-                .iter()
-                .map(|held| &held.resources)
-                .chain(bundles.clone())
-            {
-                for (resource, quantity) in resources.iter() {
-                    *used.entry(resource).or_insert(0) += quantity;
-                }
-            }
-            let room = bundles
-                .take(1)
-                .flat_map(Resources::iter)
-                .all(|(resource, _)| used[resource] <= node.capacity.get(resource));
-            let joins = node
-                .workers
-                .iter()
-                .any(|worker| worker.job == demand.job && worker.isolation == Isolation::Shared);
-            let started = match demand.isolation {
-                Isolation::Process => count,
-                Isolation::Shared => usize::from(count > 0 && !joins),
-            };
-            let suits = demand.affinity.iter().all(|affinity| match affinity {
-                Affinity::Node(name) => node.name == *name,
-                Affinity::Label(key, value) => node.labels.get(key) == Some(value),
-                Affinity::Near(holder) => node.held.iter().any(|held| held.holder == *holder),
-                Affinity::Apart(holder) => node.held.iter().all(|held| held.holder != *holder),
-            });
-            let limit = node.worker_limit as usize;
-            let staffed = started == 0 || node.workers.len() + started <= limit;
-            count == 0 || (room && staffed && suits && node.liveness == Liveness::Up)
-        })
+    view.set_quota("job", quota);
+    view.grant(&place(&view, &one_gpu().gang(2)).unwrap());
+    let more = Demand::new("job", "more", Resources::new());
+    check(&view, &more.clone().gpu_milli(500), "a=1");
+    check_refused(
+        &view,
+        &more.gpus(1),
+        "no place for more (1 gpu): job may hold 2.5 gpu, holds 2 and asks for 1 more",
+    );
+    check_refused(
+        &view,
+        &demand(cores(1)).gang(3),
+        "no place for me (3 x 1 cpu): job may hold 2 cpu, holds 0 and asks for 3 more",
+    );
+    check(&view, &Demand::new("free", "x", cores(3)).gpus(3), "a=1");
 }
 
-/// Tries every assignment of bundles to nodes.
-fn brute_force(nodes: &[Node], demand: &Demand, places: &mut Vec<usize>) -> bool {
-    if places.len() == demand.gang as usize {
-        return is_valid(nodes, demand, places);
+/// SEMANTICS 42.
+#[test]
+fn what_cannot_be_meant_is_refused_with_a_reason() {
+    let light = || demand(cores(1));
+    let near = || Affinity::Near("x".into(), Level::Node);
+    let apart = |level| Affinity::Apart("x".into(), level);
+    let not = |node: &str| Affinity::NotNode(node.into());
+    for (demand, reason) in [
+        (
+            light().gpus(0),
+            "it asks for zero devices: leave it out, or ask for at least one",
+        ),
+        (light().gpu_milli(0), "it asks for zero of a device"),
+        (
+            light().gpus(1).device_memory(0),
+            "it asks for zero device memory",
+        ),
+        (
+            light().gpu_milli(1500),
+            "it asks for 1.5 of a device as a part: ask for whole devices",
+        ),
+        (
+            light().within(Level::Nvlink),
+            "it names a NVLink domain, but asks for no device",
+        ),
+        (
+            light().near("x", Level::Numa),
+            "it names a NUMA node, but asks for no device",
+        ),
+        (
+            light().device_set("s"),
+            "it shares the device set s, so it must ask for whole devices",
+        ),
+        (light().gpus(1).device_set("s"), "and say how much memory"),
+        (
+            light().on_node("a").on_node("b"),
+            "on a and on b exclude each other",
+        ),
+        (
+            light().on_node("a").require(not("a")),
+            "on a and not on a exclude each other",
+        ),
+        (
+            light().require(near()).require(apart(Level::Rack)),
+            "in a node with x and in a rack without x exclude each other",
+        ),
+        (
+            light().on_node("a").gang(2).arrange(Arrange::StrictSpread),
+            "one node a bundle and on a exclude each other",
+        ),
+        (
+            light().prefer(near(), 0),
+            "it asks for zero weight of a preference",
+        ),
+    ] {
+        let refusal = place(&View::new([gpus("a", 8)]), &demand).unwrap_err();
+        assert!(refusal.to_string().contains(reason), "{refusal}");
+        assert!(refusal.is_hopeless());
     }
-    (0..nodes.len()).any(|at| {
-        places.push(at);
-        let found = brute_force(nodes, demand, places);
-        places.pop();
-        found
-    })
+    // In the same rack but on another node is no contradiction.
+    let rack = light().near("x", Level::Rack).require(apart(Level::Node));
+    assert_eq!(rack.check(), Ok(()));
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+/// SEMANTICS 40.
+#[test]
+fn several_demands_are_placed_together_or_not_at_all() {
+    let view = View::new([gpus("a", 1), gpus("b", 1).label("fast", "yes")]);
+    let named = |name: &str| Demand::new("job", name, Resources::new()).gpus(1);
+    let picky = named("picky").require(Affinity::Label("fast".into(), "yes".into()));
+    let easy = named("easy").prefer(Affinity::Node("b".into()), 1);
+    // Placed first, the easy one would take the only place of the picky one.
+    let plan = solve(&view, &[easy.clone(), picky.clone()]).unwrap();
+    let nodes: Vec<_> = plan.leases.iter().map(|l| (&*l.holder, &*l.node)).collect();
+    assert_eq!(nodes, [("easy", "a"), ("picky", "b")]);
+    let refusal = solve(&view, &[easy.clone(), picky, named("third")]).unwrap_err();
+    assert_eq!(refusal.holder, "third");
+    let refusal = solve(&view, &[easy.clone(), easy]).unwrap_err();
+    assert!(
+        refusal.to_string().contains("easy stands twice"),
+        "{refusal}"
+    );
+    // A demand may name one that is placed with it.
+    let shadow = Demand::new("job", "shadow", Resources::new()).together_with("picky");
+    let plan = solve(&view, &[named("picky"), shadow]).unwrap();
+    assert_eq!(plan.leases[0].node, plan.leases[1].node);
+    // The higher priority is served first, wherever it is listed.
+    let view = View::new([gpus("a", 1)]);
+    let refusal = solve(&view, &[named("low"), named("high").priority(1)]).unwrap_err();
+    assert_eq!(refusal.holder, "low");
+}
 
-    /// All or nothing, within capacity, limits and wishes; refused only when nothing is possible.
-    #[test]
-    fn plans_are_valid_and_refusals_are_right(nodes in any_view(), demand in any_demand()) {
-        let view = View::new(nodes.clone());
-        match solve(&view, &demand) {
-            Ok(plan) => {
-                prop_assert_eq!(plan.leases.len(), demand.gang as usize);
-                let at = |lease: &Lease| nodes.iter().position(|node| node.name == lease.node);
-                let places: Option<Vec<usize>> = plan.leases.iter().map(at).collect();
-                prop_assert!(is_valid(&nodes, &demand, &places.unwrap()), "{plan:?}");
-                let mut after = view.with(&plan);
-                for (node, before) in after.nodes().zip(&nodes) {
-                    prop_assert!(node.workers.len() <= before.workers.len().max(node.worker_limit as usize));
-                }
-                // The plan uses up what it took: in the end the demand is refused.
-                for _ in 0..40 {
-                    let Ok(next) = solve(&after, &demand) else { break };
-                    after = after.with(&next);
-                }
-                for node in after.nodes() {
-                    for (resource, _) in demand.bundle.iter() {
-                        let held = node.held.iter().map(|held| held.resources.get(resource));
-                        let before = view.node(&node.name).unwrap();
-                        let held_before = before.held.iter().map(|held| held.resources.get(resource));
-                        let bound = node.capacity.get(resource).max(held_before.sum());
-                        prop_assert!(held.sum::<u64>() <= bound);
-                    }
-                }
-            }
-            Err(refusal) => {
-                prop_assert!(!brute_force(&nodes, &demand, &mut Vec::new()), "{refusal}");
-                prop_assert_eq!(refusal.nodes.len(), nodes.len());
-                prop_assert!(refusal.would_fit < demand.gang);
-                let fewer = demand.clone().gang(refusal.would_fit);
-                prop_assert!(solve(&view, &fewer).is_ok(), "{refusal}");
-                if refusal.hopeless {
-                    let idle = nodes.into_iter().map(|mut node| {
-                        node.workers.clear();
-                        node.held.clear();
-                        node
-                    });
-                    prop_assert!(solve(&View::new(idle), &demand).is_err());
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_order_of_nodes_does_not_matter(mut nodes in any_view(), demand in any_demand()) {
-        let first = solve(&View::new(nodes.clone()), &demand);
-        nodes.reverse();
-        prop_assert_eq!(first, solve(&View::new(nodes), &demand));
-    }
-
-    /// Packing uses the fewest nodes possible, spreading leaves the counts as even as rooms allow.
-    #[test]
-    fn arrangements_keep_their_promise(nodes in any_view(), demand in any_demand()) {
-        let view = View::new(nodes.clone());
-        let counts = |plan: &Plan| {
-            let mut counts = vec![0usize; nodes.len()];
-            for lease in &plan.leases {
-                counts[nodes.iter().position(|node| node.name == lease.node).unwrap()] += 1;
-            }
-            counts
-        };
-        if let Ok(plan) = solve(&view, &demand.clone().arrange(Arrange::Pack)) {
-            let used = counts(&plan).iter().filter(|&&count| count > 0).count();
-            let mut rooms: Vec<u32> =
-                view.nodes().map(|node| Room::of(node, &demand.clone().arrange(Arrange::Pack)).count).collect();
-            rooms.sort_unstable_by_key(|count| Reverse(*count));
-            prop_assert!(used == 1 || rooms[..used - 1].iter().sum::<u32>() < demand.gang);
-        }
-        let even = demand.arrange(Arrange::Spread);
-        if let Ok(plan) = solve(&view, &even) {
-            let counts = counts(&plan);
-            for (at, &count) in counts.iter().enumerate() {
-                let room = Room::of(&nodes[at], &even).count as usize;
-                let most = counts.iter().max().copied().unwrap_or(0);
-                prop_assert!(count == room || count + 1 >= most, "{counts:?}");
-            }
-        }
-    }
+#[test]
+fn a_refusal_says_it_is_the_node_that_failed_before() {
+    let view = View::new([gpus("a", 8)]);
+    let refusal = place(&view, &one_gpu().require(Affinity::NotNode("a".into()))).unwrap_err();
+    assert_eq!(refusal.nearest().unwrap().reason, Reason::Avoided);
 }

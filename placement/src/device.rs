@@ -1,0 +1,167 @@
+//! Accelerators as individuals, and the levels of the topology that they lie in.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A level of the topology, outermost first.
+///
+/// Levels above [`Node`](Self::Node) nest. Below it, groups need not: an NVLink domain may cover two
+/// NUMA nodes, or, in machines of a whole rack, several nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Everything.
+    Cluster,
+    /// Nodes that share a building or a spine.
+    Zone,
+    /// Nodes behind one switch.
+    Rack,
+    /// One machine.
+    Node,
+    /// Devices near one processor and its memory.
+    Numa,
+    /// Devices behind one PCIe switch.
+    Switch,
+    /// Devices that reach each other over NVLink.
+    Nvlink,
+    /// One card, whole or with its slices.
+    Device,
+}
+
+impl Level {
+    /// All of them, outermost first.
+    pub const ALL: [Self; 8] = [
+        Self::Cluster,
+        Self::Zone,
+        Self::Rack,
+        Self::Node,
+        Self::Numa,
+        Self::Switch,
+        Self::Nvlink,
+        Self::Device,
+    ];
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "cluster",
+            Self::Zone => "zone",
+            Self::Rack => "rack",
+            Self::Node => "node",
+            Self::Numa => "NUMA node",
+            Self::Switch => "PCIe switch",
+            Self::Nvlink => "NVLink domain",
+            Self::Device => "device",
+        })
+    }
+}
+
+/// An accelerator of a node, or a hardware slice of one that is leased by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Number on its node, which the driver knows it by.
+    pub index: u32,
+    /// Model, as the vendor writes it.
+    pub model: String,
+    /// Memory that can be reserved, in bytes.
+    pub memory: u64,
+    /// Profile of a slice, such as `1g.10gb`; none for a whole card.
+    #[serde(default)]
+    pub slice: Option<String>,
+    /// Number of the card that a slice belongs to; of a whole card its own.
+    pub card: u32,
+    /// NUMA node.
+    #[serde(default)]
+    pub numa: u32,
+    /// PCIe switch, unique on the node; unknown means alone behind it.
+    #[serde(default)]
+    pub switch: Option<u32>,
+    /// NVLink domain, unique in the cluster; none for a device without NVLink.
+    #[serde(default)]
+    pub nvlink: Option<String>,
+    /// Whether it may be leased.
+    #[serde(default)]
+    pub health: Health,
+}
+
+/// Whether a device may be leased.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Health {
+    /// It works as far as anyone knows.
+    #[default]
+    Good,
+    /// Taken out of service, with the reason as it is told to people.
+    Quarantined(String),
+}
+
+impl Device {
+    /// A whole, healthy card on NUMA node 0 without NVLink.
+    pub fn new(index: u32, model: impl Into<String>, memory: u64) -> Self {
+        Self {
+            index,
+            model: model.into(),
+            memory,
+            slice: None,
+            card: index,
+            numa: 0,
+            switch: None,
+            nvlink: None,
+            health: Health::Good,
+        }
+    }
+
+    /// Makes it a hardware slice of a card.
+    #[must_use]
+    pub fn slice_of(mut self, card: u32, profile: impl Into<String>) -> Self {
+        self.card = card;
+        self.slice = Some(profile.into());
+        self
+    }
+
+    /// Sets the NUMA node.
+    #[must_use]
+    pub fn numa(mut self, numa: u32) -> Self {
+        self.numa = numa;
+        self
+    }
+
+    /// Sets the PCIe switch.
+    #[must_use]
+    pub fn switch(mut self, switch: u32) -> Self {
+        self.switch = Some(switch);
+        self
+    }
+
+    /// Sets the NVLink domain by a name that is unique in the cluster.
+    #[must_use]
+    pub fn nvlink(mut self, domain: impl Into<String>) -> Self {
+        self.nvlink = Some(domain.into());
+        self
+    }
+
+    /// Whether demands cannot tell the two apart.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let kind = (self.memory, &self.model, &self.slice);
+        kind == (other.memory, &other.model, &other.slice)
+    }
+
+    /// Its kind, for people: `H200 of 141 GiB`.
+    pub(crate) fn told(&self) -> String {
+        let memory = crate::resources::bytes(self.memory);
+        match &self.slice {
+            Some(profile) => format!("slice {profile} of {}", self.model),
+            None => format!("{} of {memory}", self.model),
+        }
+    }
+
+    /// Takes it out of service.
+    #[must_use]
+    pub fn quarantined(mut self, reason: impl Into<String>) -> Self {
+        self.health = Health::Quarantined(reason.into());
+        self
+    }
+}
