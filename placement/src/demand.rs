@@ -126,6 +126,9 @@ pub enum DemandError {
     /// A part of a device is a whole one or more.
     #[error("it asks for {} of a device as a part: ask for whole devices", thousandths(u64::from(*.0)))]
     PartTooLarge(u32),
+    /// More bundles than any cluster takes.
+    #[error("it asks for a gang of {0}: a gang has at most {GANG_MAX} bundles")]
+    GangTooLarge(u32),
     /// A level that only devices have, without devices.
     #[error("it names a {0}, but asks for no device")]
     LevelWithoutDevices(Level),
@@ -297,6 +300,9 @@ impl Demand {
     /// # Errors
     /// The first thing that cannot.
     pub fn check(&self) -> Result<(), DemandError> {
+        if self.gang > GANG_MAX {
+            return Err(DemandError::GangTooLarge(self.gang));
+        }
         let levels = [self.within, self.devices.as_ref().and_then(|d| d.within)];
         let holders = self.affinity.iter().filter_map(|affinity| match affinity {
             Affinity::Near(_, level) | Affinity::Apart(_, level) => Some(*level),
@@ -440,3 +446,6 @@ impl fmt::Display for Affinity {
         }
     }
 }
+
+/// Most bundles of a gang, so that a slip of the pen does not fill the memory with leases.
+const GANG_MAX: u32 = 1 << 20;

@@ -554,6 +554,14 @@ fn what_cannot_be_meant_is_refused_with_a_reason() {
             "one node a bundle and on a exclude each other",
         ),
         (
+            light().gang(u32::MAX),
+            "a gang has at most 1048576 bundles",
+        ),
+        (
+            light().gpus(u32::MAX).gang(2),
+            "has only 8 gpu in all, 4294967295 needed",
+        ),
+        (
             light().prefer(near(), 0),
             "it asks for zero weight of a preference",
         ),
