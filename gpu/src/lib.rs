@@ -35,6 +35,7 @@ pub mod backend;
 pub mod conformance;
 pub mod cpu;
 pub mod device;
+pub mod inventory;
 pub mod layout;
 pub mod muon;
 pub mod tape;
