@@ -35,8 +35,10 @@ pub mod backend;
 pub mod conformance;
 pub mod cpu;
 pub mod device;
+pub mod fault;
 pub mod inventory;
 pub mod layout;
+pub mod memory;
 pub mod muon;
 pub mod tape;
 
