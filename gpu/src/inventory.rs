@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  Nvml  (library loaded at run time) ─┐
-//!  Fake  (from a specification)       ─┴─ Probe::read ─> Inventory
+//!  Fake  (from a specification)       ─┴─ Probe::inventory ─> Inventory
 //! ```
 //!
-//! [`Probe::read`] has no error: a machine without a driver, without permission, or with a card of
+//! [`Probe::inventory`] has no error: a machine without a driver, without permission, or with a card of
 //! another maker has an inventory that says so. A sensor that gives nothing is a [`Reading`] with
 //! its reason and never a zero, so that no decision takes "unknown" for "idle" or "cold".
 
+pub mod conformance;
 mod nvml;
 mod reading;
 pub mod sysfs;
@@ -23,7 +24,7 @@ pub use reading::Reading;
 /// A source of inventories.
 pub trait Probe: Debug + Send {
     /// Looks at the machine now. Takes what events came since the last look; does not wait.
-    fn read(&mut self) -> Inventory;
+    fn inventory(&mut self) -> Inventory;
 }
 
 /// The accelerators of one machine at one time.

@@ -83,7 +83,7 @@ impl Nvml {
 }
 
 impl Probe for Nvml {
-    fn read(&mut self) -> Inventory {
+    fn inventory(&mut self) -> Inventory {
         let mut inventory = self.look().unwrap_or_else(|error| Inventory {
             devices: self.seen.clone(),
             ..Inventory::empty(reason(&error))
@@ -365,7 +365,7 @@ mod tests {
     fn a_machine_without_the_library_has_an_empty_inventory_that_says_why() {
         let mut nvml = Nvml::at("libthat-is-not-there.so", "/nowhere");
         for _ in 0..2 {
-            let inventory = nvml.read();
+            let inventory = nvml.inventory();
             assert!(inventory.devices.is_empty() && inventory.unusable.is_empty());
             let why = inventory.driver.map(|driver| driver.driver).to_string();
             assert!(why.contains("no NVIDIA driver"), "{why}");
@@ -380,7 +380,7 @@ mod tests {
         } else {
             "libc"
         };
-        let inventory = Nvml::at(library, "/nowhere").read();
+        let inventory = Nvml::at(library, "/nowhere").inventory();
         assert_eq!(inventory.driver.value(), None);
     }
 
@@ -392,7 +392,7 @@ mod tests {
             temperature_celsius: Reading::Measured(40),
             ..DeviceFacts::unmeasured(0, "not asked")
         }];
-        let device = nvml.read().devices.remove(0);
+        let device = nvml.inventory().devices.remove(0);
         assert_eq!(device.uuid.value().map(String::as_str), Some("GPU-1"));
         assert!(
             device

@@ -52,6 +52,15 @@ impl<T> Reading<T> {
         }
     }
 
+    /// Why there is no value, if there is none.
+    #[must_use]
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Measured(_) => None,
+            Self::Unmeasured { why } => Some(why),
+        }
+    }
+
     /// The same reading of something derived from the value.
     #[must_use]
     pub fn map<U>(self, derive: impl FnOnce(T) -> U) -> Reading<U> {
