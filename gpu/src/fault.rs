@@ -13,7 +13,6 @@ pub struct GpuFault {
     /// Index of the device.
     pub device: u32,
     /// What happened.
-    #[source]
     pub kind: FaultKind,
 }
 

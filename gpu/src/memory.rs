@@ -16,6 +16,41 @@
 //!
 //! All of this is bookkeeping, the same over a real device and over a fake one, and the same calls
 //! give the same addresses.
+//!
+//! ```
+//! use odeon_gpu::fault::GpuFault;
+//! use odeon_gpu::memory::{MemoryError, Pool, RawBlock, RawError, RawMemory};
+//!
+//! /// A device of 64 MiB that gives one address after the other.
+//! #[derive(Debug)]
+//! struct Line(u64);
+//!
+//! impl RawMemory for Line {
+//!     fn alloc(&mut self, bytes: u64) -> Result<RawBlock, RawError> {
+//!         let (address, free) = (self.0, self.capacity() - self.0);
+//!         if bytes > free {
+//!             return Err(RawError::Full { free });
+//!         }
+//!         self.0 += bytes;
+//!         Ok(RawBlock { address, bytes })
+//!     }
+//!     fn free(&mut self, _: RawBlock) -> Result<(), GpuFault> {
+//!         Ok(())
+//!     }
+//!     fn capacity(&self) -> u64 {
+//!         64 << 20
+//!     }
+//! }
+//!
+//! let mut pool = Pool::new(Line(0));
+//! pool.reserve("actor", 8 << 20)?;
+//! let weights = pool.alloc("actor", 6 << 20)?;
+//! let refused = pool.alloc("actor", 3 << 20).unwrap_err();
+//! assert!(matches!(refused, MemoryError::OverBudget { owner, .. } if owner == "actor"));
+//! pool.free(weights)?;
+//! assert_eq!(pool.owner("actor").map(|held| held.used_bytes), Some(0));
+//! # Ok::<(), MemoryError>(())
+//! ```
 
 mod error;
 mod pieces;
@@ -26,6 +61,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 pub use error::{MemoryError, Share, Shares};
 use pieces::{Class, Pieces, rounded, segment_sizes};
@@ -62,15 +98,17 @@ pub struct RawBlock {
 }
 
 /// Why the device gave no memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RawError {
     /// There is not that much, or not in one piece.
+    #[error("the device has {free} bytes left, and not what was asked in one piece")]
     Full {
         /// What is left, in bytes.
         free: u64,
     },
     /// The device is broken.
-    Fault(GpuFault),
+    #[error(transparent)]
+    Fault(#[from] GpuFault),
 }
 
 /// Memory of one owner, until it is given to [`Pool::free`] or the owner is released.

@@ -139,7 +139,6 @@ pub struct SpecError {
     /// Line of the file, from 1; none when the specification is not from a file.
     pub line: Option<usize>,
     /// What it is.
-    #[source]
     pub kind: SpecErrorKind,
 }
 

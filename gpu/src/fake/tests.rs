@@ -336,6 +336,23 @@ fn the_same_script_gives_the_same_run() {
 }
 
 #[test]
+fn a_thousand_devices_fail_each_on_their_own() {
+    let spec = Spec::cluster(128, Model::default())
+        .fault("node5/gpu5", When::Ms(5), Strike::Lost)
+        .fault("node77/gpu0", When::Ms(6), Strike::Ecc);
+    let fake = Fake::new(spec).unwrap();
+    fake.advance(ms(5));
+    let mut broken = vec![];
+    for node in 0..128 {
+        let mut machine = fake.machine(&format!("node{node}")).unwrap();
+        assert_eq!(machine.inventory().devices.len(), 8);
+        let devices = (0..machine.devices()).filter(|device| machine.health(*device).is_err());
+        broken.extend(devices.map(|device| (node, device)).collect::<Vec<_>>());
+    }
+    assert_eq!(broken, [(5, 5)], "the second is for later");
+}
+
+#[test]
 fn a_copy_that_ended_is_seen_without_polling() {
     let mut machine = rig().driver;
     let worker = worker(&mut machine, 0, 1).unwrap();

@@ -88,22 +88,7 @@ impl Probe for Nvml {
             devices: self.seen.clone(),
             ..Inventory::empty(reason(&error))
         });
-        let why = match &inventory.driver {
-            Reading::Measured(_) => "the driver no longer lists this device",
-            Reading::Unmeasured { why } => why,
-        };
-        for known in &self.seen {
-            match inventory
-                .devices
-                .iter_mut()
-                .find(|now| now.index == known.index)
-            {
-                Some(now) if now.uuid.value().is_none() => *now = known.vanished(why),
-                Some(now) if inventory.driver.value().is_none() => *now = known.vanished(why),
-                Some(_) => {}
-                None => inventory.devices.push(known.vanished(why)),
-            }
-        }
+        recall(&self.seen, &mut inventory);
         inventory.devices.sort_by_key(|device| device.index);
         inventory.unusable = sysfs::unusable_cards(&self.sys);
         self.seen.clone_from(&inventory.devices);
@@ -159,7 +144,12 @@ impl Session {
     ) -> DeviceFacts {
         let device = match library.device_by_index(index) {
             Ok(device) => device,
-            Err(error) => return DeviceFacts::unmeasured(index, &reason(&error)),
+            Err(error) => {
+                return DeviceFacts {
+                    xids: self.xids(index),
+                    ..DeviceFacts::unmeasured(index, &reason(&error))
+                };
+            }
         };
         let bus_id = reading(bus_id(library, index));
         let (numa_node, switch) = match &bus_id {
@@ -194,7 +184,11 @@ impl Session {
         let watch = self
             .watches
             .entry(index)
-            .or_insert_with(|| reading(XidWatch::new(&self.library, index)));
+            .or_insert_with(|| Reading::unmeasured("not asked yet"));
+        // One that failed may succeed now, such as after a reset.
+        if watch.value().is_none() {
+            *watch = reading(XidWatch::new(&self.library, index));
+        }
         let kept = self.xids.entry(index).or_default();
         match watch {
             Reading::Unmeasured { why } => Reading::unmeasured(why.clone()),
@@ -208,6 +202,35 @@ impl Session {
                 Err(_) if !kept.is_empty() => Reading::Measured(kept.clone()),
                 Err(error) => Reading::unmeasured(reason(&error)),
             },
+        }
+    }
+}
+
+/// Puts back what is known of devices that can no longer be read, with the reason.
+fn recall(seen: &[DeviceFacts], inventory: &mut Inventory) {
+    let driver = inventory.driver.why().map(str::to_owned);
+    for known in seen {
+        let now = inventory
+            .devices
+            .iter_mut()
+            .find(|now| now.index == known.index);
+        match (now, &driver) {
+            (Some(now), Some(why)) => *now = known.vanished(why),
+            (Some(now), None) => {
+                if let Some(why) = now.uuid.why().map(str::to_owned) {
+                    // The last event may be what tells why it is gone.
+                    let last = std::mem::replace(&mut now.xids, Reading::unmeasured(""));
+                    *now = known.vanished(&why);
+                    if last.value().is_some() {
+                        now.xids = last;
+                    }
+                }
+            }
+            (None, driver) => {
+                let why = driver.as_deref();
+                let gone = known.vanished(why.unwrap_or("the driver no longer lists this device"));
+                inventory.devices.push(gone);
+            }
         }
     }
 }
@@ -400,6 +423,37 @@ mod tests {
                 .to_string()
                 .contains("no NVIDIA driver")
         );
+    }
+
+    #[test]
+    fn a_device_that_fell_off_the_bus_keeps_its_name_and_shows_its_last_event() {
+        let known = DeviceFacts {
+            uuid: Reading::Measured("GPU-1".to_owned()),
+            xids: Reading::Measured(vec![]),
+            ..DeviceFacts::unmeasured(1, "not asked")
+        };
+        let lost = reason(&NvmlError::GpuLost);
+        let mut inventory = Inventory {
+            driver: Reading::Measured(DriverVersion {
+                driver: "580".to_owned(),
+                cuda: Reading::Measured((13, 0)),
+            }),
+            devices: vec![DeviceFacts {
+                xids: Reading::Measured(vec![Xid { code: Some(79) }]),
+                ..DeviceFacts::unmeasured(1, &lost)
+            }],
+            ..Inventory::empty("none")
+        };
+        recall(std::slice::from_ref(&known), &mut inventory);
+        let device = &inventory.devices[0];
+        assert_eq!(device.uuid, known.uuid);
+        assert_eq!(device.memory.why(), Some(lost.as_str()));
+        assert_eq!(device.xids, Reading::Measured(vec![Xid { code: Some(79) }]));
+
+        inventory.devices.clear();
+        recall(&[known], &mut inventory);
+        let why = inventory.devices[0].memory.why().unwrap();
+        assert!(why.contains("no longer lists"));
     }
 
     #[test]
