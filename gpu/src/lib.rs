@@ -8,6 +8,11 @@
 //! allocates nothing and its memory is known in advance.
 //! Parameters, gradients and optimiser moments are flat buffers; [`Layout`] names views of them.
 //!
+//! Below that, apart from any arithmetic, is what a runtime needs to hand devices out:
+//! [`inventory`] says what a machine has, [`memory`] gives device memory out under budgets,
+//! [`driver`] is what can be done with a device, [`fault`] what goes wrong with one, and [`fake`]
+//! is a cluster of devices that are not there, with a script of faults.
+//!
 //! This crate knows nothing of models, losses, actors or networks.
 //!
 //! ```
@@ -35,9 +40,15 @@ pub mod backend;
 pub mod conformance;
 pub mod cpu;
 pub mod device;
+pub mod driver;
+pub mod fake;
+pub mod fault;
+pub mod inventory;
 pub mod layout;
+pub mod memory;
 pub mod muon;
 pub mod tape;
+pub mod topology;
 
 pub use backend::{
     AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,

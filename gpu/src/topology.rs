@@ -1,0 +1,296 @@
+//! The tree of a cluster: which device is in which machine, rack and zone.
+//!
+//! An element lies in a parent of a higher [`Level`]; levels may be left out. NVLink crosses the
+//! tree: the eight devices of a machine hang below several PCIe switches and share one NVLink
+//! domain. So a domain is no level between switch and device, but an element of its own that
+//! devices name, and that lies where all of its devices are.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What an element is, the widest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Everything.
+    Cluster,
+    /// Machines that share power and network.
+    Zone,
+    /// Machines below one network switch.
+    Rack,
+    /// One machine.
+    Node,
+    /// A processor socket and its memory.
+    Numa,
+    /// A PCIe switch.
+    Switch,
+    /// Devices that reach each other over NVLink.
+    Nvlink,
+    /// An accelerator.
+    Device,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "cluster",
+            Self::Zone => "zone",
+            Self::Rack => "rack",
+            Self::Node => "node",
+            Self::Numa => "numa",
+            Self::Switch => "switch",
+            Self::Nvlink => "nvlink",
+            Self::Device => "device",
+        })
+    }
+}
+
+/// A part of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Element {
+    /// Its name, unique in the cluster.
+    pub name: String,
+    /// What it is.
+    pub level: Level,
+    /// What it lies in; nothing for the widest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Of a device: the name of its model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Of a device: its NVLink domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvlink: Option<String>,
+    /// Of what leads out of it to its parent, in bytes a second; unlimited if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Element {
+    /// An element in a parent.
+    #[must_use]
+    pub fn new(level: Level, name: impl Into<String>, parent: Option<&str>) -> Self {
+        Self {
+            name: name.into(),
+            level,
+            parent: parent.map(str::to_owned),
+            model: None,
+            nvlink: None,
+            bytes_per_second: None,
+        }
+    }
+}
+
+/// What is wrong with a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// Two elements have one name.
+    #[error("there are two elements named {element}")]
+    Duplicate {
+        /// The name.
+        element: String,
+    },
+    /// An element lies in something that is not there.
+    #[error("{element} lies in {parent}, which is not there")]
+    UnknownParent {
+        /// The element.
+        element: String,
+        /// What is not there.
+        parent: String,
+    },
+    /// Elements that lie in one another.
+    #[error("elements lie in one another: {}", path.join(" in "))]
+    Cycle {
+        /// From an element back to itself.
+        path: Vec<String>,
+    },
+    /// The parent is of no higher level.
+    #[error(
+        "{element} ({level}) cannot lie in {parent} ({parent_level}): a parent is of a wider level"
+    )]
+    WrongLevel {
+        /// The element.
+        element: String,
+        /// Its level.
+        level: Level,
+        /// What it lies in.
+        parent: String,
+        /// Level of that.
+        parent_level: Level,
+    },
+    /// A device names a domain that is not there, or something that is no domain.
+    #[error("{device} names the NVLink domain {domain}, which is not there")]
+    UnknownDomain {
+        /// The device.
+        device: String,
+        /// The name.
+        domain: String,
+    },
+    /// A device names a domain of another part of the cluster.
+    #[error(
+        "{device} names the NVLink domain {domain}, but does not lie in {place}, where that is"
+    )]
+    OutsideDomain {
+        /// The device.
+        device: String,
+        /// The domain.
+        domain: String,
+        /// What the domain lies in.
+        place: String,
+    },
+    /// A device that is in no machine.
+    #[error("{device} lies in no node")]
+    NoNode {
+        /// The device.
+        device: String,
+    },
+    /// A field that an element of this level does not have.
+    #[error("{element} is no device and has no `{field}`")]
+    NotADevice {
+        /// The element.
+        element: String,
+        /// The field.
+        field: &'static str,
+    },
+    /// A link that carries nothing.
+    #[error("{element} has bytes_per_second = 0: leave it out for a link without a limit")]
+    ZeroBandwidth {
+        /// The element.
+        element: String,
+    },
+}
+
+/// A tree without contradictions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    elements: Vec<Element>,
+    by_name: BTreeMap<String, usize>,
+}
+
+impl Topology {
+    /// Checks the elements, which may stand in any order.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction, with the index of the element that has it.
+    pub fn new(elements: Vec<Element>) -> Result<Self, (usize, TopologyError)> {
+        let mut by_name = BTreeMap::new();
+        for (index, element) in elements.iter().enumerate() {
+            if by_name.insert(element.name.clone(), index).is_some() {
+                let element = element.name.clone();
+                return Err((index, TopologyError::Duplicate { element }));
+            }
+        }
+        let topology = Self { elements, by_name };
+        for (index, element) in topology.elements.iter().enumerate() {
+            topology.check_parents(element).map_err(|e| (index, e))?;
+        }
+        // Only now does every walk upwards end.
+        for (index, element) in topology.elements.iter().enumerate() {
+            topology.check_place(element).map_err(|e| (index, e))?;
+        }
+        Ok(topology)
+    }
+
+    /// The elements, in the order given.
+    #[must_use]
+    pub fn elements(&self) -> &[Element] {
+        &self.elements
+    }
+
+    /// The element of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Element> {
+        self.elements.get(*self.by_name.get(name)?)
+    }
+
+    /// The element and what it lies in, up to the widest.
+    pub fn upwards<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Element> + use<'a> {
+        std::iter::successors(self.get(name), |element| self.get(element.parent.as_ref()?))
+    }
+
+    /// What of this level the element lies in, itself included.
+    #[must_use]
+    pub fn around(&self, name: &str, level: Level) -> Option<&Element> {
+        self.upwards(name).find(|element| element.level == level)
+    }
+
+    /// The smallest element that holds both.
+    #[must_use]
+    pub fn common(&self, a: &str, b: &str) -> Option<&Element> {
+        self.upwards(a)
+            .find(|element| self.upwards(b).any(|other| other.name == element.name))
+    }
+
+    fn check_parents(&self, element: &Element) -> Result<(), TopologyError> {
+        let mut path = vec![element.name.clone()];
+        let mut at = element;
+        while let Some(parent) = &at.parent {
+            let Some(above) = self.get(parent) else {
+                return Err(TopologyError::UnknownParent {
+                    element: at.name.clone(),
+                    parent: parent.clone(),
+                });
+            };
+            path.push(parent.clone());
+            if path[..path.len() - 1].contains(parent) {
+                return Err(TopologyError::Cycle { path });
+            }
+            at = above;
+        }
+        Ok(())
+    }
+
+    fn check_place(&self, element: &Element) -> Result<(), TopologyError> {
+        let name = || element.name.clone();
+        if let Some(above) = element.parent.as_ref().and_then(|parent| self.get(parent))
+            && (above.level >= element.level || above.level == Level::Nvlink)
+        {
+            return Err(TopologyError::WrongLevel {
+                element: name(),
+                level: element.level,
+                parent: above.name.clone(),
+                parent_level: above.level,
+            });
+        }
+        if element.bytes_per_second == Some(0) {
+            return Err(TopologyError::ZeroBandwidth { element: name() });
+        }
+        if element.level != Level::Device {
+            let field = match (&element.model, &element.nvlink) {
+                (Some(_), _) => "model",
+                (_, Some(_)) => "nvlink",
+                _ => return Ok(()),
+            };
+            let element = name();
+            return Err(TopologyError::NotADevice { element, field });
+        }
+        if self.around(&element.name, Level::Node).is_none() {
+            return Err(TopologyError::NoNode { device: name() });
+        }
+        let Some(domain) = &element.nvlink else {
+            return Ok(());
+        };
+        let Some(found) = self.get(domain).filter(|it| it.level == Level::Nvlink) else {
+            return Err(TopologyError::UnknownDomain {
+                device: name(),
+                domain: domain.clone(),
+            });
+        };
+        match &found.parent {
+            Some(place) if !self.upwards(&element.name).any(|it| it.name == *place) => {
+                Err(TopologyError::OutsideDomain {
+                    device: name(),
+                    domain: domain.clone(),
+                    place: place.clone(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
