@@ -33,7 +33,7 @@
 //! assert_eq!(
 //!     refusal.to_string(),
 //!     "no place for trainer (2 x 1 gpu, 1 would fit): \
-//!      a takes 1, then has 1 of 2 gpu free (critic holds 1)"
+//!      a takes 1, then has 0 of 2 gpu free (critic holds 1)"
 //! );
 //! # Ok::<(), odeon_placement::Refusal>(())
 //! ```

@@ -553,10 +553,7 @@ fn what_cannot_be_meant_is_refused_with_a_reason() {
             light().on_node("a").gang(2).arrange(Arrange::StrictSpread),
             "one node a bundle and on a exclude each other",
         ),
-        (
-            light().gang(u32::MAX),
-            "a gang has at most 1048576 bundles",
-        ),
+        (light().gang(u32::MAX), "a gang has at most 1048576 bundles"),
         (
             light().gpus(u32::MAX).gang(2),
             "has only 8 gpu in all, 4294967295 needed",
