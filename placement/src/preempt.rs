@@ -1,10 +1,10 @@
 //! Who has to go so that a demand of higher priority finds room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Demand, Plan, Refusal, View, solve};
+use crate::{Affinity, Demand, Lease, Plan, Refusal, View, solve};
 
 /// Room made for a demand at the cost of others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,13 +19,14 @@ pub struct Preemption {
 /// Finds room for a demand by ending holders of lower priority, if it must.
 ///
 /// No smaller choice among the victims would do: each of them is needed. The lowest priorities go
-/// first; of equal ones the smallest holder, then by name. Quotas are not lifted.
+/// first; of equal ones the smallest holder, then by name. Quotas are not lifted, and whom the demand
+/// must be near, or shares a device set with, stays.
 ///
 /// # Errors
 /// The [`Refusal`] that stands even when all of lower priority are gone.
 pub fn preempt(view: &View, demand: &Demand) -> Result<Preemption, Refusal> {
     let demands = std::slice::from_ref(demand);
-    let candidates = candidates(view, demand.priority);
+    let candidates = candidates(view, demand);
     let without = |gone: &[String]| {
         let mut view = view.clone();
         for holder in gone {
@@ -40,8 +41,8 @@ pub fn preempt(view: &View, demand: &Demand) -> Result<Preemption, Refusal> {
         });
     }
     without(&candidates)?;
-    // Releasing more never makes a single demand harder to place, so the shortest prefix that does
-    // is found by halving.
+    // Releasing more of these never makes a single demand harder to place, so the shortest prefix
+    // that does is found by halving.
     let (mut too_few, mut enough) = (0, candidates.len());
     while too_few + 1 < enough {
         let middle = usize::midpoint(too_few, enough);
@@ -55,29 +56,26 @@ pub fn preempt(view: &View, demand: &Demand) -> Result<Preemption, Refusal> {
     let mut plan = without(&victims)?;
     for at in (0..victims.len()).rev() {
         let mut fewer = victims.clone();
-        let spared = fewer.remove(at);
-        // Somebody apart from the plan is spared without a look: the plan stands.
-        if !touches(view, &spared, &plan) && demand.affinity.is_empty() {
-            victims = fewer;
-        } else if let Ok(other) = without(&fewer) {
+        fewer.remove(at);
+        if let Ok(other) = without(&fewer) {
             (victims, plan) = (fewer, other);
         }
     }
     Ok(Preemption { victims, plan })
 }
 
-/// Whether a holder has a lease on a node of the plan.
-fn touches(view: &View, holder: &str, plan: &Plan) -> bool {
-    let mut places = view.places_of(holder);
-    places.any(|at| {
-        plan.leases
-            .iter()
-            .any(|lease| lease.node == view.at(at).name)
-    })
-}
-
-/// Holders of lower priority, in the order in which they go.
-fn candidates(view: &View, priority: i32) -> Vec<String> {
+/// Holders of lower priority that the demand does not need, in the order in which they go.
+fn candidates(view: &View, demand: &Demand) -> Vec<String> {
+    let needed = |lease: &Lease| {
+        let near = |affinity: &Affinity| matches!(affinity, Affinity::Near(holder, _) if *holder == lease.holder);
+        let set = lease.device_set.is_some() && lease.device_set == demand.device_set;
+        (set && lease.job == demand.job) || demand.affinity.iter().any(near)
+    };
+    let kept: BTreeSet<&str> = view
+        .leases()
+        .filter(|lease| needed(lease))
+        .map(|lease| &*lease.holder)
+        .collect();
     let mut holders: BTreeMap<&str, (i32, usize)> = BTreeMap::new();
     for lease in view.leases() {
         let (highest, size) = holders.entry(&lease.holder).or_insert((i32::MIN, 0));
@@ -86,7 +84,7 @@ fn candidates(view: &View, priority: i32) -> Vec<String> {
     }
     let lower = holders
         .into_iter()
-        .filter(|(_, (highest, _))| *highest < priority);
+        .filter(|(holder, (highest, _))| *highest < demand.priority && !kept.contains(holder));
     let mut lower: Vec<_> = lower.collect();
     lower.sort_by_key(|(name, rank)| (*rank, *name));
     lower.into_iter().map(|(name, _)| name.to_owned()).collect()
@@ -97,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Node, Resources};
+    use crate::{Node, Quota, Resources};
 
     fn named(name: &str, gpus: u32, priority: i32) -> Demand {
         let demand = Demand::new("job", name, Resources::new())
@@ -151,6 +149,47 @@ mod tests {
         assert_eq!(made.victims, ["a"]);
     }
 
+    #[test]
+    fn a_holder_elsewhere_goes_when_the_quota_wants_it() {
+        let mut cluster = view(&[2, 2], &[]);
+        let old = Demand::new("own", "old", Resources::new()).gpus(2);
+        cluster.grant(&solve(&cluster, &[old.on_node("n0")]).unwrap());
+        let quota = Quota {
+            gpu_milli: Some(2_000),
+            ..Quota::default()
+        };
+        cluster.set_quota("own", quota);
+        let me = Demand::new("own", "me", Resources::new()).gpus(1);
+        let made = preempt(&cluster, &me.priority(1).on_node("n1")).unwrap();
+        assert_eq!(made.victims, ["old"]);
+        // Without a requirement as well.
+        let me = Demand::new("own", "me", Resources::new()).gpus(1);
+        let made = preempt(&cluster, &me.priority(1)).unwrap();
+        assert_eq!(made.victims, ["old"]);
+    }
+
+    #[test]
+    fn whom_the_demand_needs_is_spared() {
+        let cluster = view(&[3], &[named("friend", 1, 0), named("other", 2, 0)]);
+        let me = named("me", 1, 1).together_with("friend");
+        assert_eq!(preempt(&cluster, &me).unwrap().victims, ["other"]);
+        let role = |name: &str, memory| {
+            let demand = named(name, 3, i32::from(name == "me")).device_memory(memory);
+            demand.device_set("set")
+        };
+        let cluster = view(&[3], &[role("actor", 1 << 29)]);
+        assert!(
+            preempt(&cluster, &role("me", 1 << 29))
+                .unwrap()
+                .victims
+                .is_empty()
+        );
+        assert!(
+            preempt(&cluster, &role("me", 1 << 30)).is_err(),
+            "nobody ends its own set"
+        );
+    }
+
     proptest! {
         /// SEMANTICS 44. The plan holds once the victims are gone, all are of lower priority, each is needed, and
         /// it is refused only if nothing helps.
@@ -189,7 +228,7 @@ mod tests {
                         prop_assert!(without(&fewer).is_err(), "{victim} was not needed");
                     }
                 }
-                Err(_) => prop_assert!(without(&candidates(&view, priority)).is_err()),
+                Err(_) => prop_assert!(without(&candidates(&view, &demand)).is_err()),
             }
         }
     }
