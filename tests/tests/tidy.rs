@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &str, &[&str])] = &[
     ("gpu", "odeon-gpu", &[]),
     ("placement", "odeon-placement", &[]),
-    ("runtime/shm", "odeon-shm", &[]),
+    ("runtime/shm", "odeon-shm", &["odeon-gpu"]),
     ("runtime/macros", "odeon-macros", &[]),
     ("algorithms", "odeon-algorithms", &["odeon-gpu"]),
     (
         "runtime",
         "odeon",
-        &["odeon-placement", "odeon-shm", "odeon-macros"],
+        &["odeon-gpu", "odeon-placement", "odeon-shm", "odeon-macros"],
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
     (
@@ -77,6 +77,7 @@ const PURE: &[&str] = &[
 const UNSAFE: &[&str] = &[
     // Memory shared between processes.
     "runtime/shm/src/arena.rs",
+    "runtime/shm/src/gang.rs",
     "runtime/shm/src/mapper.rs",
     "runtime/shm/src/mapping.rs",
     "runtime/shm/tests/processes.rs",
