@@ -73,7 +73,7 @@ fn kinds(world: usize) -> Vec<(&'static str, Vec<Queues>)> {
     ]
 }
 
-// SEMANTICS 50
+// SEMANTICS 50.
 #[test]
 fn every_algorithm_gives_what_arithmetic_gives_and_all_ranks_the_same_bits() {
     for world in [1, 2, 3, 4, 5, 8] {
@@ -89,7 +89,7 @@ fn every_algorithm_gives_what_arithmetic_gives_and_all_ranks_the_same_bits() {
     }
 }
 
-// SEMANTICS 50
+// SEMANTICS 50.
 #[test]
 fn small_queues_and_small_windows_do_as_well() {
     for world in [2, 3, 5] {
@@ -113,7 +113,7 @@ fn small_queues_and_small_windows_do_as_well() {
     }
 }
 
-// SEMANTICS 50
+// SEMANTICS 50.
 #[test]
 fn streams_do_as_well() {
     for world in [2, 4] {
@@ -130,7 +130,7 @@ fn streams_do_as_well() {
     }
 }
 
-// SEMANTICS 50
+// SEMANTICS 50.
 #[test]
 fn a_sum_does_not_depend_on_who_comes_first() {
     // Numbers of very different size, whose sum depends on the order.
@@ -180,7 +180,7 @@ fn fault_soon(comm: &mut Communicator<Queues>, result: Result<(), CollectiveErro
     fault(result.and_then(|()| comm.barrier()))
 }
 
-// SEMANTICS 51
+// SEMANTICS 51.
 #[test]
 fn a_rank_that_does_not_come_is_named_by_all_within_the_deadline() {
     for (kind, ranks) in kinds(4) {
@@ -223,7 +223,7 @@ fn a_rank_that_does_not_come_is_named_by_all_within_the_deadline() {
     }
 }
 
-// SEMANTICS 51
+// SEMANTICS 51.
 #[test]
 fn a_rank_that_gives_up_is_named_at_once() {
     for (kind, ranks) in kinds(4) {
@@ -245,7 +245,7 @@ fn a_rank_that_gives_up_is_named_at_once() {
     }
 }
 
-// SEMANTICS 52
+// SEMANTICS 52.
 #[test]
 fn ranks_that_call_different_things_are_told_who_called_what() {
     type Body = fn(&mut Communicator<Queues>) -> Result<(), CollectiveError>;
@@ -291,7 +291,7 @@ fn ranks_that_call_different_things_are_told_who_called_what() {
     }
 }
 
-// SEMANTICS 52
+// SEMANTICS 52.
 #[test]
 fn roots_and_lengths_of_parts_are_compared_too() {
     for (kind, ranks) in kinds(3) {
@@ -327,7 +327,7 @@ fn roots_and_lengths_of_parts_are_compared_too() {
     }
 }
 
-// SEMANTICS 53
+// SEMANTICS 53.
 #[test]
 fn a_rank_of_the_past_is_refused() {
     let ranks = sockets(&Topology::one_node(3), |rank| if rank == 2 { 6 } else { 7 });

@@ -93,7 +93,7 @@ impl Other {
     }
 }
 
-// SEMANTICS 50
+// SEMANTICS 50.
 #[test]
 fn processes_get_what_arithmetic_gives() {
     const NAME: &str = "processes_get_what_arithmetic_gives";
@@ -126,7 +126,7 @@ fn processes_get_what_arithmetic_gives() {
     }
 }
 
-// SEMANTICS 51
+// SEMANTICS 51.
 #[test]
 fn a_killed_process_is_named_by_all_at_once() {
     const NAME: &str = "a_killed_process_is_named_by_all_at_once";
@@ -186,7 +186,7 @@ fn a_killed_process_is_named_by_all_at_once() {
     }
 }
 
-// SEMANTICS 51
+// SEMANTICS 51.
 #[test]
 fn a_rank_that_does_not_come_is_named_though_its_process_lives() {
     const NAME: &str = "a_rank_that_does_not_come_is_named_though_its_process_lives";
@@ -259,7 +259,7 @@ fn only_who_fits_may_join() {
     assert_eq!(gang.missing(), [1]);
 }
 
-// SEMANTICS 53
+// SEMANTICS 53.
 #[test]
 fn a_new_gang_does_not_hear_an_old_one() {
     let (old, new) = (
@@ -321,7 +321,7 @@ fn nothing_is_left_of_a_gang() {
     );
 }
 
-// SEMANTICS 51
+// SEMANTICS 51.
 #[test]
 fn a_rank_of_this_process_that_gives_up_is_named() {
     let gang = Gang::create(3, GangOptions::default()).unwrap();

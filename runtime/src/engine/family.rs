@@ -111,7 +111,7 @@ pub(crate) struct Life {
     pub(crate) incarnation: Incarnation,
     /// Whether it has started and not ended.
     pub(crate) running: bool,
-    /// Whether it is on the node of its home.
+    /// Whether it is on the node of its home, as far as that can be told.
     pub(crate) near: bool,
 }
 
@@ -347,14 +347,27 @@ impl Engine {
     /// The life of an actor that this process is the home of.
     pub(crate) fn life_of(&self, id: ActorId) -> Option<Life> {
         let row = self.members.rows.get(&id)?;
-        let node = row
+        let near = row
             .order
             .as_ref()
-            .and_then(|placing| placing.launch.node.as_ref());
+            .is_none_or(|placing| match (&placing.launch, &row.place) {
+                (
+                    LaunchOrder {
+                        node: Some(node), ..
+                    },
+                    _,
+                ) => *node == self.node,
+                // The scheduler chose a node.
+                (LaunchOrder { ask: Some(_), .. }, Place::At(process)) => {
+                    let worker = self.links.get(process).is_some_and(|link| link.is_worker);
+                    worker || self.uplink.get().is_some()
+                }
+                _ => true,
+            });
         Some(Life {
             incarnation: row.incarnation,
             running: row.started && !row.ended,
-            near: node.is_none_or(|node| *node == self.node),
+            near,
         })
     }
 
