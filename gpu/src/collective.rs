@@ -57,7 +57,9 @@ use std::time::Duration;
 pub use communicator::{Communicator, DEADLINE};
 pub use cost::{Costs, Link};
 pub use element::{Element, ElementType, Reduce};
-pub use error::{CALL_BYTES, Call, CollectiveError, Fault, Operation, REPORT_BYTES_MAX, Report};
+pub use error::{
+    CALL_BYTES, Call, CollectiveError, Failed, Fault, Operation, REPORT_BYTES_MAX, Report,
+};
 pub use half::bf16;
 pub use schedule::{Algorithm, Topology};
 pub use transport::{Board, Membership, Transport, Trouble, WINDOW_BYTES_MIN};

@@ -12,7 +12,7 @@ use odeon::{
 };
 use odeon_gpu::fake::{Model, Spec, Strike};
 use odeon_gpu::fault::{FaultKind, GpuFault};
-use odeon_placement::{Arrange, Level, Quota};
+use odeon_placement::{Arrange, Lease, Level, Quota};
 use serde::{Deserialize, Serialize};
 
 /// What an actor was granted: the numbers of its devices on their node.
@@ -561,9 +561,11 @@ fn a_spare_takes_over_from_a_process_that_is_lost_and_the_pool_fills_up_again() 
         assert!(world.devices.strike("node0/gpu1", Strike::Xid(79)));
         until(async || {
             let view = node.nodes().await.remove(0).node;
-            let spares = view
-                .leases()
-                .filter(|lease| lease.holder.starts_with("spare"));
+            // What is off the bus cannot be seen to be free.
+            let parked = |lease: &&Lease| {
+                lease.holder.starts_with("spare") && !lease.holder.contains("leaving")
+            };
+            let spares = view.leases().filter(parked);
             let devices: Vec<u32> = spares.map(|lease| lease.devices[0].index).collect();
             devices.len() == 2 && !devices.contains(&1) && pool.ready() == 2
         })

@@ -104,7 +104,7 @@ impl Rounds<'_> {
         let room = self.room();
         for chunk in pieces(data.len(), room) {
             self.round(0, |window| {
-                window[..chunk.len()].copy_from_slice(&data[chunk.clone()])
+                window[..chunk.len()].copy_from_slice(&data[chunk.clone()]);
             })?;
             element::fold(
                 &mut data[chunk],

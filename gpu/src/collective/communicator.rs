@@ -6,7 +6,7 @@ use super::Collective;
 use super::board;
 use super::cost::Costs;
 use super::element::{Element, Reduce};
-use super::error::{Call, CollectiveError, Fault, Operation, Report};
+use super::error::{Call, CollectiveError, Failed, Fault, Operation, Report};
 use super::run::{Header, Run, Scratch};
 use super::schedule::{Algorithm, Incoming, Outgoing, Place, Task, Then, schedule};
 use super::transport::{Membership, Transport, Trouble};
@@ -26,7 +26,7 @@ pub struct Communicator<X> {
     sequence: u64,
     /// Sends to and receives from each rank so far.
     pairs: Vec<(u64, u64)>,
-    broken: Option<Box<CollectiveError>>,
+    broken: Option<Box<Failed>>,
     scratch: Scratch,
 }
 
@@ -70,7 +70,7 @@ impl<X: Transport> Communicator<X> {
 
     /// The first failure, after which every call fails.
     #[must_use]
-    pub fn broken(&self) -> Option<&CollectiveError> {
+    pub fn broken(&self) -> Option<&Failed> {
         self.broken.as_deref()
     }
 
@@ -236,15 +236,15 @@ impl<X: Transport> Communicator<X> {
                 report
             }
         };
-        let error = CollectiveError::Failed {
+        let failed = Box::new(Failed {
             rank,
             generation,
             sequence,
             call,
             report,
-        };
-        self.broken = Some(Box::new(error.clone()));
-        error
+        });
+        self.broken = Some(failed.clone());
+        CollectiveError::Failed(failed)
     }
 
     /// One message between two ranks.

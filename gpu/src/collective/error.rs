@@ -212,28 +212,14 @@ pub struct Report {
 pub enum CollectiveError {
     /// The gang failed during this call. The buffers hold unspecified numbers, other ranks fail as
     /// well, and the communicator is broken: it answers [`CollectiveError::Broken`] from now on.
-    #[error(
-        "{call} on rank {rank} (number {sequence}, generation {generation}) failed: {}{}; {}",
-        report.fault, found_by(report, *rank), report.fault.advice()
-    )]
-    Failed {
-        /// This rank.
-        rank: usize,
-        /// The generation of the gang.
-        generation: u64,
-        /// The number of this call, counted from 1.
-        sequence: u64,
-        /// What was called here.
-        call: Call,
-        /// What went wrong, as the first who found it told.
-        report: Report,
-    },
+    #[error("{0}")]
+    Failed(Box<Failed>),
     /// An earlier call failed, so that the ranks no longer agree on where they are. Nothing was
     /// moved. Make a new communicator.
     #[error("the communicator is broken since an earlier call: {first}")]
     Broken {
         /// The first failure.
-        first: Box<Self>,
+        first: Box<Failed>,
     },
     /// The arguments do not fit. Nothing was moved and the communicator is as before; the other
     /// ranks wait for this one until it calls rightly.
@@ -253,18 +239,45 @@ impl CollectiveError {
     #[must_use]
     pub fn fault(&self) -> Option<&Fault> {
         match self {
-            Self::Failed { report, .. } => Some(&report.fault),
-            Self::Broken { first } => first.fault(),
+            Self::Failed(failed) | Self::Broken { first: failed } => Some(&failed.report.fault),
             Self::Misuse { .. } => None,
         }
     }
 }
 
-fn found_by(report: &Report, rank: usize) -> String {
-    if report.by == rank {
-        String::new()
-    } else {
-        format!(", as rank {} found in its {}", report.by, report.call)
+/// The failure of a gang as one rank sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// This rank.
+    pub rank: usize,
+    /// The generation of the gang.
+    pub generation: u64,
+    /// The number of the call here, counted from 1.
+    pub sequence: u64,
+    /// What was called here.
+    pub call: Call,
+    /// What went wrong, as the first who found it told.
+    pub report: Report,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rank,
+            generation,
+            sequence,
+            call,
+            report,
+        } = self;
+        write!(
+            f,
+            "{call} on rank {rank} (number {sequence}, generation {generation}) failed: {}",
+            report.fault
+        )?;
+        if report.by != *rank {
+            write!(f, ", as rank {} found in its {}", report.by, report.call)?;
+        }
+        write!(f, "; {}", report.fault.advice())
     }
 }
 
@@ -600,13 +613,14 @@ mod tests {
             call: a_call(),
             fault,
         };
-        let error = CollectiveError::Failed {
+        let failed = Failed {
             rank: 0,
             generation: 4,
             sequence: 12,
             call: a_call(),
             report,
         };
+        let error = CollectiveError::Failed(Box::new(failed.clone()));
         let text = error.to_string();
         for part in [
             "all-reduce (mean)",
@@ -621,7 +635,7 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         let broken = CollectiveError::Broken {
-            first: Box::new(error.clone()),
+            first: Box::new(failed),
         };
         assert_eq!(broken.fault(), error.fault());
         assert!(broken.to_string().contains("rank 2"));

@@ -382,7 +382,7 @@ impl Board for BoardEnd {
         let mut state = self.all.state.lock();
         state.rounds[self.rank] += 1;
         let round = state.rounds[self.rank];
-        let side = usize::from(round % 2 == 0);
+        let side = usize::from(round.is_multiple_of(2));
         state.windows[side][self.rank] = window.into();
         self.all.moved.notify_all();
         loop {

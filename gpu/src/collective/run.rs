@@ -398,7 +398,7 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
             }
             Then::Keep => {
                 let size = size_of::<T>();
-                let (each, kept) = (self.data.len() * size, &mut self.scratch);
+                let (each, kept) = (size_of_val(self.data), &mut self.scratch);
                 let Some(scratch) = kept else {
                     return Ok(progress);
                 };
@@ -469,7 +469,7 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
         let membership = self.transport.membership();
         let (rank, world) = (membership.rank, membership.world());
         let size = size_of::<T>();
-        let each = self.data.len() * size;
+        let each = size_of_val(self.data);
         let Some(scratch) = &mut self.scratch else {
             return;
         };

@@ -37,18 +37,15 @@ fn main() -> io::Result<()> {
         let source = vec![1.0f32; bytes / 4];
         let mut target = vec![0.0f32; bytes / 4];
         let seconds = best(times, || {
-            target.copy_from_slice(std::hint::black_box(&source))
+            target.copy_from_slice(std::hint::black_box(&source));
         });
         report(bytes, "copy in one process", seconds);
     }
     for world in [2, 4] {
-        let options = GangOptions {
-            window_bytes: env::var("WINDOW_KIB")
-                .map_or(GangOptions::default().window_bytes, |kib| {
-                    kib.parse::<usize>().expect("a number") << 10
-                }),
-            ..GangOptions::default()
-        };
+        let mut options = GangOptions::default();
+        if let Ok(kib) = env::var("WINDOW_KIB") {
+            options.window_bytes = kib.parse::<usize>().expect("a number") << 10;
+        }
         let gang = Gang::create(world, options)?;
         let name = serde_json::to_string(&gang.name()).expect("a name is plain");
         let others: io::Result<Vec<Child>> = (1..world)
@@ -83,7 +80,7 @@ fn measure(rank: usize, name: &GangName) {
         let mut data = vec![0.0f32; bytes / 4];
         let seconds = best(times, || {
             comm.all_reduce(&mut data, Reduce::Sum)
-                .expect("all are there")
+                .expect("all are there");
         });
         if rank == 0 {
             report(bytes, &format!("windows, {world} ranks"), seconds);
@@ -96,7 +93,7 @@ fn measure(rank: usize, name: &GangName) {
         let times = times.div_ceil(4);
         let seconds = best(times, || {
             comm.all_reduce(&mut data, Reduce::Sum)
-                .expect("all are there")
+                .expect("all are there");
         });
         if rank == 0 {
             report(bytes, &format!("queues in a ring, {world} ranks"), seconds);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use odeon_gpu::collective::{
-    Algorithm, Collective, CollectiveError, Element, Membership, Reduce, Topology,
+    Algorithm, Collective, CollectiveError, Element, Failed, Membership, Reduce, Topology,
 };
 use odeon_shm::{Gang, GangName, GangOptions, JoinError, Member};
 use serde::{Deserialize, Serialize};
@@ -291,7 +291,7 @@ pub struct Communicator(odeon_gpu::collective::Communicator<Member>);
 impl Communicator {
     /// The first failure, after which every call fails.
     #[must_use]
-    pub fn broken(&self) -> Option<&CollectiveError> {
+    pub fn broken(&self) -> Option<&Failed> {
         self.0.broken()
     }
 
