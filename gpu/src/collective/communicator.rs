@@ -218,24 +218,23 @@ impl<X: Transport> Communicator<X> {
         done.map_err(|trouble| self.fail(&header, trouble))
     }
 
-    /// Remembers the first fault and tells the others, unless they told it.
+    /// Remembers the first fault, and tells the others.
     fn fail(&mut self, header: &Header, trouble: Trouble) -> CollectiveError {
         let membership = self.transport.membership();
         let (rank, generation) = (membership.rank, membership.generation);
         let (call, sequence) = (header.call, header.sequence);
         let report = match trouble {
             Trouble::Told(report) => report,
-            Trouble::Found(fault) => {
-                let report = Report {
-                    by: rank,
-                    sequence,
-                    call,
-                    fault,
-                };
-                self.transport.abort(&report);
-                report
-            }
+            Trouble::Found(fault) => Report {
+                by: rank,
+                sequence,
+                call,
+                fault,
+            },
         };
+        // Also what others told: they may be gone before it reaches everybody, and whoever sees them
+        // go must have heard why.
+        self.transport.abort(&report);
         let failed = Box::new(Failed {
             rank,
             generation,

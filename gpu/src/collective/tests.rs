@@ -191,11 +191,9 @@ fn a_rank_that_does_not_come_is_named_by_all_within_the_deadline() {
                 // It is there, and stuck elsewhere.
                 done.wait();
                 let late = fault(comm.barrier());
-                assert_eq!(
-                    late.ranks(),
-                    [2],
-                    "{kind}: who comes late hears why nobody waits"
-                );
+                // It hears why nobody waits; over sockets, a call of before may arrive sooner.
+                let mismatch = kind == "sockets" && matches!(late, Fault::Mismatch { .. });
+                assert!(mismatch || late.ranks() == [2], "{kind}: {late}");
                 return;
             }
             let mut data = vec![1.0f32; 100_000];
