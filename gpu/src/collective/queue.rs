@@ -380,21 +380,25 @@ impl Board for BoardEnd {
         write(&mut window);
         let begun = now();
         let mut state = self.all.state.lock();
+        // Who comes late is not waited for any more, though all others have come.
+        if let Some(report) = &state.told {
+            return Err(Trouble::Told(report.clone()));
+        }
         state.rounds[self.rank] += 1;
         let round = state.rounds[self.rank];
         let side = usize::from(round.is_multiple_of(2));
         state.windows[side][self.rank] = window.into();
         self.all.moved.notify_all();
         loop {
-            if let Some(report) = &state.told {
-                return Err(Trouble::Told(report.clone()));
-            }
             let missing: Vec<usize> = (0..state.rounds.len())
                 .filter(|rank| state.rounds[*rank] < round)
                 .collect();
             if missing.is_empty() {
                 self.seen.clone_from(&state.windows[side]);
                 return Ok(());
+            }
+            if let Some(report) = &state.told {
+                return Err(Trouble::Told(report.clone()));
             }
             if let Some(rank) = missing.iter().find(|rank| state.left[**rank]) {
                 return Err(lost(*rank, "it has given up its membership".to_owned()));

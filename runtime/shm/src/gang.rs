@@ -453,8 +453,9 @@ impl Member {
             let missing: Vec<usize> = (0..self.shape.world)
                 .filter(|other| !self.has_come(*other, round))
                 .collect();
+            // All have come, whatever has become of one since: what it wrote for this round stands.
             let Some(first) = missing.first() else {
-                return self.told();
+                return Ok(());
             };
             self.told()?;
             let begun = *begun.get_or_insert_with(now);
@@ -580,6 +581,8 @@ impl Board for Member {
         if let Some(trouble) = &self.failed {
             return Err(trouble.clone());
         }
+        // Who comes late is not waited for any more, though all others have come.
+        self.told()?;
         let (rank, round) = (self.membership.rank, self.round.wrapping_add(1));
         let mine = self.shape.window(rank, side(round));
         // SAFETY: all ranks have come to the round before, so nobody reads what was written two
