@@ -11,7 +11,7 @@ const WORKERS: usize = 3;
 const ROWS: usize = 600;
 const FEATURES: usize = 64;
 const STEPS: u32 = 60;
-const RATE: f32 = 0.2;
+const RATE: f32 = 0.5;
 
 /// Takes a seat and trains; the answer is the loss after each step.
 #[derive(Clone)]
@@ -39,9 +39,16 @@ impl Worker {
     }
 }
 
+/// Between -1 and 1, the same everywhere.
+fn noise(x: u32) -> f32 {
+    let x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
+    let x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
+    ((x ^ (x >> 16)) % 2001) as f32 / 1000.0 - 1.0
+}
+
 /// A row and what a known model says of it.
 fn row(i: usize) -> ([f32; FEATURES], f32) {
-    let features = std::array::from_fn(|j| ((i * 37 + j * 101) % 199) as f32 / 99.5 - 1.0);
+    let features = std::array::from_fn(|j| noise((i * FEATURES + j) as u32));
     let target = features
         .iter()
         .enumerate()
