@@ -68,7 +68,10 @@ mod tests {
     #[test]
     fn nonsense_is_refused_and_the_ends_are_right() {
         for p in [-0.1, 1.1, f64::NAN] {
-            assert!(matches!(spares(8, p, 0.99), Err(SparesError::Probability(_))));
+            assert!(matches!(
+                spares(8, p, 0.99),
+                Err(SparesError::Probability(_))
+            ));
         }
         for q in [-0.1, 1.0, f64::NAN] {
             assert!(matches!(spares(8, 0.5, q), Err(SparesError::Quantile(_))));

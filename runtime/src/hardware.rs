@@ -42,9 +42,9 @@ pub(crate) use leases::LeaseId;
 use leases::{Leases, Stage};
 use queue::Queue;
 pub use queue::Waiting;
-pub use standby::Standby;
 pub(crate) use standby::PoolId;
 use standby::Pools;
+pub use standby::Standby;
 
 /// What a node is told of its hardware; the rest it finds out.
 #[derive(Debug, Default)]
@@ -154,10 +154,12 @@ async fn look(devices: &Arc<Mutex<Box<dyn Devices>>>) -> Inventory {
 /// What this machine has beside devices.
 fn machine() -> Resources {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
+    let memory = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        });
     let resources = Resources::new().cpu_milli(cores * 1000);
     match memory {
         Some(kib) => resources.memory_bytes(kib << 10),
@@ -244,21 +246,22 @@ impl Engine {
         self.room_changed();
     }
 
-    /// The worker process of a claimed lease, started unless it runs.
+    /// The worker process of a claimed lease, started unless it runs; `None` when the claim is over.
     pub(crate) async fn launch_leased(
         self: &Arc<Self>,
         lease: LeaseId,
-    ) -> Result<Launched, Failure> {
-        let over = || Failure::new(FailureKind::NotPlaced, "its claim is over");
+    ) -> Result<Option<Launched>, Failure> {
         let parts = self.parts().await;
-        let process = parts.leases.lock().hold(lease).ok_or_else(over)?;
+        let Some(process) = parts.leases.lock().hold(lease) else {
+            return Ok(None);
+        };
         let gate = Arc::clone(&self.hardware.starting.entry(process).or_default());
         let started = gate.lock().await;
         // It may have ended while this waited.
         let grant = parts.leases.lock().get(lease).cloned();
-        let grant = grant
-            .filter(|grant| grant.stage == Stage::Held)
-            .ok_or_else(over)?;
+        let Some(grant) = grant.filter(|grant| grant.stage == Stage::Held) else {
+            return Ok(None);
+        };
         let seen = parts.leases.lock().seen_by(process);
         if !self.links.contains_key(&process) {
             let binding = self.binding(parts, &seen);
@@ -282,7 +285,10 @@ impl Engine {
             };
             self.retire_here(process, fault, &error.to_string()).await;
             let kind = fault.map_or(FailureKind::ProcessLost, FailureKind::Gpu);
-            let why = format!("its devices on node `{}` are not to be had: {error}", self.node);
+            let why = format!(
+                "its devices on node `{}` are not to be had: {error}",
+                self.node
+            );
             return Err(Failure::new(kind, why));
         }
         let book = parts.leases.lock();
@@ -297,14 +303,14 @@ impl Engine {
             memory: granted.memory,
             milli: granted.milli,
         });
-        Ok(Launched {
+        Ok(Some(Launched {
             process,
             lease: Some(Granted {
                 node: self.process,
                 lease,
             }),
             devices: devices.collect(),
-        })
+        }))
     }
 
     /// What a worker process sees of this machine, by the devices that it was granted.
@@ -388,7 +394,11 @@ impl Engine {
         if let Some(fault) = fault {
             let parts = self.parts().await;
             // A device that it does not have is not its to accuse.
-            let its_own = parts.leases.lock().processes_on(fault.device).contains(&process);
+            let its_own = parts
+                .leases
+                .lock()
+                .processes_on(fault.device)
+                .contains(&process);
             if its_own {
                 self.attend_fault(fault).await;
             }
@@ -400,7 +410,10 @@ impl Engine {
     async fn attend_fault(self: &Arc<Self>, fault: GpuFault) {
         let parts = self.parts().await;
         if fault.remedy() == Remedy::QuarantineDevice
-            && parts.leases.lock().quarantine(fault.device, fault.kind.to_string())
+            && parts
+                .leases
+                .lock()
+                .quarantine(fault.device, fault.kind.to_string())
         {
             let device = fault.device;
             tracing::warn!(device, why = %fault.kind, "a device is out of service");
@@ -422,6 +435,7 @@ impl Engine {
     /// Looks at the devices again and again: faults end the processes on them, and what ended
     /// processes held is granted again when it is free.
     async fn watch_devices(self: Arc<Self>) {
+        let mut looked = Clock::now();
         while !self.is_closing() {
             let Some(parts) = self.hardware.parts.get() else {
                 // The first look is not over.
@@ -434,10 +448,13 @@ impl Engine {
             } else {
                 self.limits.device_poll_interval
             };
-            // A stir tells that there is something to settle, which then takes its time.
-            let stirred = Clock::timeout(pause, self.hardware.stirred.notified()).await;
-            if stirred.is_none() {
+            let left = looked.after(pause).left(Clock::now());
+            if left.is_zero() {
                 self.attend_devices(parts).await;
+                looked = Clock::now();
+            } else {
+                // A stir tells that there is something to settle, so that the next look is sooner.
+                let _ = Clock::timeout(left, self.hardware.stirred.notified()).await;
             }
         }
     }

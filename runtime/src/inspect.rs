@@ -64,7 +64,10 @@ impl NodeView {
     /// What this node knows of an actor.
     #[must_use]
     pub fn why(&self, actor: ActorId) -> Option<Why> {
-        let waiting = self.waiting.iter().find(|waiting| waiting.actors.contains(&actor));
+        let waiting = self
+            .waiting
+            .iter()
+            .find(|waiting| waiting.actors.contains(&actor));
         if let Some(waiting) = waiting {
             return Some(Why::Waits(waiting.clone()));
         }

@@ -242,6 +242,17 @@ impl Needs {
         self
     }
 
+    /// What the solver is asked for, by these names. Company that it wishes for is not in it: that
+    /// goes by actors that run.
+    #[must_use]
+    pub fn demand(&self, job: &str, holder: &str) -> Demand {
+        Demand {
+            job: job.to_owned(),
+            holder: holder.to_owned(),
+            ..self.demand.clone()
+        }
+    }
+
     pub(crate) fn isolated(&mut self) {
         self.demand.isolation = Isolation::Process;
     }
@@ -268,7 +279,8 @@ impl Needs {
                 wish: true,
             };
             self.company.extend(near.map(|level| company(level, false)));
-            self.company.extend(apart.then(|| company(Level::Node, true)));
+            self.company
+                .extend(apart.then(|| company(Level::Node, true)));
         }
         if arrange == Arrange::StrictPack || apart {
             self.demand.arrange = Arrange::Pack;

@@ -162,7 +162,8 @@ impl World {
             .filter(|element| element.level == Level::Node)
             .map(|element| element.name.clone())
             .collect();
-        let devices = Fake::new(devices).map_err(|error| SystemError::Refused(error.to_string()))?;
+        let devices =
+            Fake::new(devices).map_err(|error| SystemError::Refused(error.to_string()))?;
         for index in 0..spec.nodes {
             let mut builder = System::builder()
                 .job(spec.job)

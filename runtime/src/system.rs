@@ -180,7 +180,10 @@ impl System {
         let views = pictures.into_iter().map(|(process, picture)| NodeView {
             process,
             // With what is free worked out.
-            node: view.node(&picture.node.name).cloned().unwrap_or(picture.node),
+            node: view
+                .node(&picture.node.name)
+                .cloned()
+                .unwrap_or(picture.node),
             actors: picture.actors,
             waiting: picture.waiting,
         });
@@ -190,7 +193,10 @@ impl System {
     /// Why an actor is where it is, or what it waits for; `None` for one that needs nothing, or has
     /// ended.
     pub async fn why<A>(&self, actor: Ref<A>) -> Option<Why> {
-        self.nodes().await.into_iter().find_map(|view| view.why(actor.id))
+        self.nodes()
+            .await
+            .into_iter()
+            .find_map(|view| view.why(actor.id))
     }
 
     /// Keeps so many worker processes with these needs ready, for actors that name them as their

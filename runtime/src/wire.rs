@@ -17,8 +17,8 @@ use thiserror::Error;
 use crate::blob::{BlobError, BlobRequest, Handle};
 use crate::error::{AskError, NameError};
 use crate::failure::{Down, Failure, ProcessExit, Reason};
-use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::hardware::{Ask, Granted, GrantedDevice, Launched, LeaseId, Picture};
+use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::trace::SpanContext;
 
 /// Raised when a frame's layout or meaning changes. Peers with different versions refuse each
@@ -149,6 +149,8 @@ pub(crate) enum Request {
     Stop(ActorId),
     /// Give me a worker process.
     Launch(LaunchOrder),
+    /// Start the process of a lease of yours, unless it runs.
+    LaunchLeased(LeaseId),
     /// A worker process of its own is not needed any more, or an actor's lease in one.
     Release {
         process: ProcessId,
@@ -178,7 +180,10 @@ pub(crate) enum Request {
         rank: u32,
     },
     /// End the holders of these names, to make room.
-    Evict { holders: Vec<String>, by: String },
+    Evict {
+        holders: Vec<String>,
+        by: String,
+    },
     /// Keep, find or forget a name.
     Register(NameRow),
     Lookup {

@@ -286,9 +286,6 @@ impl Engine {
         if let Some(ask) = &order.ask {
             return self.launch_scheduled(ask, order.claim).await;
         }
-        if let Some(claim) = order.claim {
-            return self.launch_leased(claim.lease).await;
-        }
         let process = self.launch_unleased(order).await?;
         Ok(Launched {
             process,
@@ -321,28 +318,25 @@ impl Engine {
                 }
             };
             let launched = if granted.node == self.process {
-                self.launch_leased(granted.lease).await
+                self.launch_leased(granted.lease).await?
             } else {
-                let order = LaunchOrder {
-                    claim: Some(granted),
-                    ..LaunchOrder::default()
-                };
-                self.launched_by(granted.node, order).await
+                self.launched_by(granted).await?
             };
             match launched {
-                Err(failure) if failure.kind == FailureKind::NotPlaced => {
-                    tracing::debug!(%failure, "a claim was over, looking again");
-                }
-                launched => return launched,
+                Some(launched) => return Ok(launched),
+                None => tracing::debug!(holder = ask.holder, "a claim was over, looking again"),
             }
         }
         let why = format!("{CLAIMS_MAX} claims in a row were over before they could be used");
         Err(Failure::new(FailureKind::NotPlaced, why))
     }
 
-    async fn launched_by(&self, node: ProcessId, order: LaunchOrder) -> Result<Launched, Failure> {
-        match self.request(node, Request::Launch(order), None).await {
-            Some(Answer::Launched(launched)) => Ok(launched),
+    /// Has another node start the process of a lease of its own.
+    async fn launched_by(&self, granted: Granted) -> Result<Option<Launched>, Failure> {
+        let launch = Request::LaunchLeased(granted.lease);
+        match self.request(granted.node, launch, None).await {
+            Some(Answer::Launched(launched)) => Ok(Some(launched)),
+            Some(Answer::Outdated) => Ok(None),
             Some(Answer::Failed(failure)) => Err(failure),
             _ => {
                 let why = "the node was lost before it gave a worker process";
@@ -351,10 +345,7 @@ impl Engine {
         }
     }
 
-    async fn launch_unleased(
-        self: &Arc<Self>,
-        order: LaunchOrder,
-    ) -> Result<ProcessId, Failure> {
+    async fn launch_unleased(self: &Arc<Self>, order: LaunchOrder) -> Result<ProcessId, Failure> {
         if let Some(node) = &order.node
             && *node != self.node
         {
@@ -403,11 +394,7 @@ impl Engine {
 
     /// Ends a worker process that is not needed any more, or gives back an actor's lease in one; or
     /// has the node do it that runs it.
-    pub(crate) async fn release_here(
-        self: &Arc<Self>,
-        process: ProcessId,
-        lease: Option<Granted>,
-    ) {
+    pub(crate) async fn release_here(self: &Arc<Self>, process: ProcessId, lease: Option<Granted>) {
         match lease {
             Some(granted) if granted.node == self.process => {
                 return self.release_lease(granted.lease).await;

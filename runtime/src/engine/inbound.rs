@@ -256,6 +256,18 @@ impl Engine {
                 };
                 engine.answer(request, from, answer);
             }),
+            Request::LaunchLeased(lease) => self.spawn_task(async move {
+                let answer = match engine.launch_leased(lease).await {
+                    Ok(Some(_)) if engine.next_link(from).is_none() => {
+                        // Whoever wanted it is gone.
+                        return engine.release_lease(lease).await;
+                    }
+                    Ok(Some(launched)) => Answer::Launched(launched),
+                    Ok(None) => Answer::Outdated,
+                    Err(failure) => Answer::Failed(failure),
+                };
+                engine.answer(request, from, answer);
+            }),
             Request::Release { process, lease } => self.spawn_task(async move {
                 engine.release_here(process, lease).await;
                 engine.answer(request, from, Answer::Done);

@@ -79,7 +79,9 @@ impl FakeDevices {
     pub fn new(fake: &Fake, node: &str) -> Option<Self> {
         let mut machine = fake.machine(node)?;
         let devices = machine.inventory().devices;
-        let last = devices.iter().filter_map(|facts| facts.numa_node.value().copied());
+        let last = devices
+            .iter()
+            .filter_map(|facts| facts.numa_node.value().copied());
         Some(Self {
             numa_nodes: last.max().map_or(1, |last| last + 1),
             machine,
@@ -269,7 +271,9 @@ pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFaul
                 old.len().min(new.len())
             } else {
                 let ends = |skip: &usize| new.starts_with(&old[*skip..]);
-                (0..=old.len()).find(ends).map_or(0, |skip| old.len() - skip)
+                (0..=old.len())
+                    .find(ends)
+                    .map_or(0, |skip| old.len() - skip)
             };
             for xid in &new[kept..] {
                 // An event without a number is one that nobody knows: the device rests.

@@ -66,7 +66,9 @@ impl Queue {
         let demands = || asks.iter().map(|ask| &ask.needs.demand);
         let actors = asks.iter().flat_map(|ask| &ask.actors);
         let entry = Entry {
-            holder: asks.first().map_or_else(String::new, |ask| ask.holder.clone()),
+            holder: asks
+                .first()
+                .map_or_else(String::new, |ask| ask.holder.clone()),
             actors: actors.map(|(actor, _)| *actor).collect(),
             priority: demands().map(|demand| demand.priority).max().unwrap_or(0),
             wants_devices: demands().any(|demand| demand.devices.is_some()),
@@ -109,8 +111,7 @@ impl Queue {
         let first = self.entries.iter().find(|(number, other)| {
             let waits = other.wants_devices && other.refusal.is_some();
             let older = **number < ticket && now.since(other.since) >= overtaking;
-            let before =
-                other.priority > me.priority || (other.priority == me.priority && older);
+            let before = other.priority > me.priority || (other.priority == me.priority && older);
             **number != ticket && waits && before
         });
         first.map(|(_, other)| other.holder.clone())
@@ -165,7 +166,11 @@ mod tests {
             ..ask("light", 1, 0)
         };
         let light = queue.enter(&[light], at(1));
-        assert_eq!(queue.ahead(small, at(2), WINDOW), None, "nobody was refused");
+        assert_eq!(
+            queue.ahead(small, at(2), WINDOW),
+            None,
+            "nobody was refused"
+        );
         queue.note(large, refusal());
         assert_eq!(queue.ahead(small, at(9), WINDOW), None);
         assert_eq!(queue.ahead(small, at(10), WINDOW).as_deref(), Some("large"));

@@ -197,7 +197,8 @@ impl Engine {
         plan: &Plan,
         pictures: &[(ProcessId, Picture)],
     ) -> Option<Vec<Granted>> {
-        let actors: Vec<(ActorId, u32)> = asks.iter().flat_map(|ask| &ask.actors).copied().collect();
+        let actors: Vec<(ActorId, u32)> =
+            asks.iter().flat_map(|ask| &ask.actors).copied().collect();
         let mut by_node: BTreeMap<&str, Vec<(usize, (Lease, ActorId))>> = BTreeMap::new();
         for (at, lease) in plan.leases.iter().enumerate() {
             let (actor, rank) = actors.get(at).copied()?;

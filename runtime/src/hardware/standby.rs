@@ -88,7 +88,13 @@ impl Standby {
 
 impl Drop for Standby {
     fn drop(&mut self) {
-        let pool = self.engine.hardware.pools.lock().pools.remove(&self.id.number);
+        let pool = self
+            .engine
+            .hardware
+            .pools
+            .lock()
+            .pools
+            .remove(&self.id.number);
         let engine = Arc::clone(&self.engine);
         self.engine.spawn_task(async move {
             for spare in pool.into_iter().flat_map(|pool| pool.ready) {
@@ -125,7 +131,11 @@ impl Engine {
         }
     }
 
-    async fn launch_spare(self: &Arc<Self>, number: u64, needs: Needs) -> Result<Launched, Failure> {
+    async fn launch_spare(
+        self: &Arc<Self>,
+        number: u64,
+        needs: Needs,
+    ) -> Result<Launched, Failure> {
         let ask = Ask {
             holder: format!("spare of pool {number}"),
             actors: vec![(self.new_id(), 0)],
@@ -180,7 +190,8 @@ impl Engine {
 
     /// Writes the lease of a spare to an actor. Whether the spare lives.
     async fn hand_over(self: &Arc<Self>, spare: &Launched, ask: &Ask) -> bool {
-        let (Some(granted), Some((actor, rank))) = (spare.lease, ask.actors.first().copied()) else {
+        let (Some(granted), Some((actor, rank))) = (spare.lease, ask.actors.first().copied())
+        else {
             return false;
         };
         let Granted { node, lease } = granted;

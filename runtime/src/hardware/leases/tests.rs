@@ -20,7 +20,10 @@ fn actor(serial: u64) -> ActorId {
 
 fn book(machine: &mut Machine) -> Leases {
     let mut book = Leases::new(Node::new("a", Resources::new().cpu_milli(4000)));
-    book.set_devices(super::super::devices::of_inventory("a", &machine.inventory()));
+    book.set_devices(super::super::devices::of_inventory(
+        "a",
+        &machine.inventory(),
+    ));
     book
 }
 
@@ -40,7 +43,11 @@ fn claim(
 ) -> Option<LeaseId> {
     let view = View::new([book.picture()]);
     let plan = solve(&view, std::slice::from_ref(demand)).ok()?;
-    let leases: Vec<_> = plan.leases.into_iter().map(|l| (l, actor(serial))).collect();
+    let leases: Vec<_> = plan
+        .leases
+        .into_iter()
+        .map(|l| (l, actor(serial)))
+        .collect();
     let until = now.after(Duration::from_secs(15));
     let fresh = || ProcessId(serial << 33 | 1);
     let version = book.version();
@@ -125,7 +132,10 @@ fn what_cannot_be_measured_is_not_taken_for_free() {
     assert!(!book.settle(&blind, at(1), PATIENCE));
     assert!(book.settle(&blind, at(30_000), PATIENCE));
     let why = book.quarantined(0).unwrap();
-    assert!(why.contains("nobody can say what it holds of device 0 (no permission)"), "{why}");
+    assert!(
+        why.contains("nobody can say what it holds of device 0 (no permission)"),
+        "{why}"
+    );
 }
 
 /// In a container the driver numbers processes otherwise.
