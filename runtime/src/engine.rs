@@ -251,6 +251,7 @@ impl Engine {
             return;
         }
         self.end_children(ActorId::root(self.process)).await;
+        self.release_spares().await;
         self.workers.end_all(self).await;
         let links: Vec<_> = self.links.iter().map(|link| Arc::clone(&link)).collect();
         for link in links {
@@ -719,8 +720,11 @@ impl Engine {
     pub(crate) async fn link_down(self: &Arc<Self>, link: &Arc<Link>) {
         let pid = self.workers.pid_of(link.peer);
         let ended = self.workers.exit_of(link.peer).await;
-        if ended.is_some() {
-            self.worker_ended(link.peer, pid);
+        match (&ended, self.workers.are_inside()) {
+            (Some(_), true) => self.worker_ended(link.peer, pid),
+            // Whoever waits for the process sees its end.
+            (Some(_), false) => self.worker_lost(link.peer, pid),
+            (None, _) => {}
         }
         let exit = match ended {
             // It may have been killed because of that.

@@ -34,7 +34,7 @@ use crate::engine::{Engine, IdMap};
 use crate::failure::{Failure, FailureKind};
 use crate::id::{ActorId, ProcessId};
 use crate::needs::Needs;
-use crate::wire::Fact;
+use crate::wire::{Answer, Fact, Request};
 use crate::worker::Binding;
 
 pub use devices::{Devices, FakeDevices, GrantedDevice};
@@ -50,6 +50,13 @@ pub use standby::Standby;
 #[derive(Debug, Default)]
 pub(crate) struct HardwareConfig {
     pub(crate) devices: Option<Box<dyn Devices>>,
+    pub(crate) offer: Offer,
+}
+
+/// What a node offers beside its devices.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
+    /// All that the machine has, unless told otherwise.
     pub(crate) resources: Option<Resources>,
     pub(crate) custom: Vec<(String, u64)>,
     pub(crate) labels: BTreeMap<String, String>,
@@ -58,7 +65,10 @@ pub(crate) struct HardwareConfig {
 
 /// See the module. A node that nobody asks for anything never looks at its devices.
 pub(crate) struct Hardware {
-    config: Mutex<HardwareConfig>,
+    offer: Offer,
+    devices: Arc<Mutex<Box<dyn Devices>>>,
+    /// Whether a look at them may take long.
+    may_block: bool,
     parts: tokio::sync::OnceCell<Parts>,
     /// Room came or went, here or elsewhere.
     changed: Notify,
@@ -74,9 +84,9 @@ pub(crate) struct Hardware {
 
 struct Parts {
     leases: Mutex<Leases>,
-    devices: Arc<Mutex<Box<dyn Devices>>>,
     inventory: Mutex<Inventory>,
-    quotas: BTreeMap<String, Quota>,
+    /// The processors of each NUMA node that has devices.
+    cpus: BTreeMap<u32, Vec<u32>>,
 }
 
 /// A lease of a node.
@@ -102,6 +112,9 @@ pub(crate) struct Ask {
     /// With their ranks.
     pub(crate) actors: Vec<(ActorId, u32)>,
     pub(crate) needs: Needs,
+    /// Whether they have had a place before: then waiting may help where it seems not to, since
+    /// others may be between two places as well.
+    pub(crate) again: bool,
 }
 
 /// A node at one moment.
@@ -122,8 +135,12 @@ impl fmt::Debug for Hardware {
 
 impl Hardware {
     pub(crate) fn new(config: HardwareConfig) -> Self {
+        let devices = config.devices;
+        let devices = devices.unwrap_or_else(|| Box::new(Nvml::new()));
         Self {
-            config: Mutex::new(config),
+            offer: config.offer,
+            may_block: devices.may_block(),
+            devices: Arc::new(Mutex::new(devices)),
             parts: tokio::sync::OnceCell::new(),
             changed: Notify::new(),
             stirred: Notify::new(),
@@ -140,15 +157,15 @@ impl Hardware {
     }
 }
 
-/// Asks the devices, on a thread that may block when they are real.
-async fn look(devices: &Arc<Mutex<Box<dyn Devices>>>) -> Inventory {
-    let may_block = devices.lock().may_block();
-    if !may_block {
-        return devices.lock().look();
-    }
-    let devices = Arc::clone(devices);
-    let looked = tokio::task::spawn_blocking(move || devices.lock().look()).await;
-    looked.unwrap_or_else(|error| Inventory::empty(format!("the look at the devices: {error}")))
+/// What a look at the devices shows, and the processors of the NUMA nodes that they lie in.
+type Look = (Inventory, BTreeMap<u32, Vec<u32>>);
+
+fn look_at(devices: &mut Box<dyn Devices>) -> Look {
+    let inventory = devices.look();
+    let numa = inventory.devices.iter();
+    let numa = numa.filter_map(|facts| facts.numa_node.value().copied());
+    let cpus = numa.map(|node| (node, devices.cpus_of(node))).collect();
+    (inventory, cpus)
 }
 
 /// What this machine has beside devices.
@@ -168,31 +185,52 @@ fn machine() -> Resources {
 }
 
 impl Engine {
+    /// Asks the devices, on a thread that may block when they are real. A driver that does not answer
+    /// in time is one that cannot be asked.
+    async fn look(&self) -> Look {
+        let devices = Arc::clone(&self.hardware.devices);
+        if !self.hardware.may_block {
+            return look_at(&mut devices.lock());
+        }
+        let looking = tokio::task::spawn_blocking(move || {
+            // An earlier look may still wait for the driver.
+            Some(look_at(&mut *devices.try_lock()?))
+        });
+        match Clock::timeout(self.limits.device_look_timeout, looking).await {
+            Some(Ok(Some(look))) => look,
+            Some(Err(error)) => {
+                let why = format!("the look at the devices failed: {error}");
+                (Inventory::empty(why), BTreeMap::new())
+            }
+            _ => {
+                let why = "the driver does not answer";
+                (Inventory::empty(why), BTreeMap::new())
+            }
+        }
+    }
+
     /// What this node has, looked at for the first time when it is first needed.
     async fn parts(self: &Arc<Self>) -> &Parts {
         let make = || async {
-            let config = std::mem::take(&mut *self.hardware.config.lock());
-            let devices = config.devices.unwrap_or_else(|| Box::new(Nvml::new()));
-            let devices = Arc::new(Mutex::new(devices));
-            let inventory = look(&devices).await;
+            let offer = &self.hardware.offer;
+            let (inventory, cpus) = self.look().await;
             if let Some(why) = inventory.driver.why() {
                 tracing::debug!(why, "this node has no devices");
             }
-            let mut resources = config.resources.unwrap_or_else(machine);
-            for (name, milli) in config.custom {
-                resources = resources.custom_milli(name, milli);
+            let mut resources = offer.resources.clone().unwrap_or_else(machine);
+            for (name, milli) in &offer.custom {
+                resources = resources.custom_milli(name, *milli);
             }
             let limit = u32::try_from(self.limits.workers_max).unwrap_or(u32::MAX);
             let mut node = Node::new(self.node.clone(), resources).worker_limit(limit);
-            node.labels = config.labels;
+            node.labels.clone_from(&offer.labels);
             let mut leases = Leases::new(node);
-            leases.set_devices(devices::of_inventory(&self.node, &inventory));
+            leases.see(devices::of_inventory(&self.node, &inventory));
             self.begin_watch();
             Parts {
                 leases: Mutex::new(leases),
-                devices,
                 inventory: Mutex::new(inventory),
-                quotas: config.quotas,
+                cpus,
             }
         };
         self.hardware.parts.get_or_init(make).await
@@ -236,14 +274,24 @@ impl Engine {
     /// Gives back leases that were claimed for nothing.
     pub(crate) async fn unclaim_here(self: &Arc<Self>, leases: &[LeaseId]) {
         let parts = self.parts().await;
+        let mut unused = vec![];
         for lease in leases {
             let claimed = |stage: &Stage| matches!(stage, Stage::Claimed { .. });
             let mut book = parts.leases.lock();
             if book.get(*lease).is_some_and(|grant| claimed(&grant.stage)) {
-                book.release(*lease);
+                unused.extend(book.release(*lease));
             }
         }
+        self.end_unused(unused);
         self.room_changed();
+    }
+
+    /// Ends processes in which nobody has a lease any more.
+    fn end_unused(self: &Arc<Self>, processes: Vec<ProcessId>) {
+        for process in processes {
+            let engine = Arc::clone(self);
+            self.spawn_task(async move { engine.workers.end(&engine, process).await });
+        }
     }
 
     /// The worker process of a claimed lease, started unless it runs; `None` when the claim is over.
@@ -267,17 +315,34 @@ impl Engine {
             let binding = self.binding(parts, &seen);
             if let Err(failure) = self.launch_as(process, Some(&binding)).await {
                 self.worker_ended(process, None);
-                return Err(failure);
+                let book = parts.leases.lock();
+                let broken = seen.iter().any(|index| book.quarantined(*index).is_some());
+                // A device that failed meanwhile is the reason, and there may be others.
+                return if broken { Ok(None) } else { Err(failure) };
             }
         }
         drop(started);
         self.hardware.starting.remove(&process);
-        let pid = self.workers.pid_of(process);
-        let Some(pid) = pid else {
-            let why = "its process was gone before it could be used";
-            return Err(Failure::new(FailureKind::ProcessLost, why));
+        let Some(pid) = self.workers.pid_of(process) else {
+            return Ok(None);
         };
-        let begun = parts.devices.lock().begin(pid, &grant.lease.devices);
+        {
+            let mut book = parts.leases.lock();
+            book.runs_as(process, pid);
+            // It may have been ended while it started.
+            if book
+                .get(lease)
+                .is_none_or(|grant| grant.stage != Stage::Held)
+            {
+                return Ok(None);
+            }
+        }
+        let begun = if self.hardware.may_block {
+            Ok(())
+        } else {
+            let mut devices = self.hardware.devices.lock();
+            devices.begin(pid, &grant.lease.devices)
+        };
         if let Err(error) = begun {
             let fault = match error {
                 DriverError::Fault(fault) => Some(fault),
@@ -337,8 +402,8 @@ impl Engine {
             .collect();
         numa.sort_unstable();
         numa.dedup();
-        let devices = parts.devices.lock();
-        let cpus = numa.into_iter().flat_map(|node| devices.cpus_of(node));
+        let cpus = numa.iter().filter_map(|node| parts.cpus.get(node));
+        let cpus = cpus.flatten().copied();
         Binding {
             visible,
             cpus: cpus.collect(),
@@ -363,24 +428,35 @@ impl Engine {
         actor: ActorId,
         holder: &str,
         rank: u32,
+        priority: i32,
     ) -> bool {
         let parts = self.parts().await;
-        let process = parts.leases.lock().hand_over(lease, actor, holder, rank);
+        let mut book = parts.leases.lock();
+        let process = book.hand_over(lease, actor, holder, rank, priority);
         process.is_some_and(|process| self.links.contains_key(&process))
     }
 
     /// A worker process of this node has ended.
     pub(crate) fn worker_ended(self: &Arc<Self>, process: ProcessId, pid: Option<u32>) {
         self.hardware.starting.remove(&process);
-        let Some(parts) = self.hardware.parts.get() else {
-            return;
-        };
-        if let Some(pid) = pid {
-            parts.devices.lock().end(pid);
+        if let (Some(pid), false) = (pid, self.hardware.may_block) {
+            self.hardware.devices.lock().end(pid);
         }
-        let now = Clock::now();
-        parts.leases.lock().process_ended(process, pid, now);
-        self.room_changed();
+        self.note_end(process, pid, true);
+    }
+
+    /// A worker process of this node was killed, or is not heard of any more.
+    pub(crate) fn worker_lost(&self, process: ProcessId, pid: Option<u32>) {
+        self.note_end(process, pid, false);
+    }
+
+    fn note_end(&self, process: ProcessId, pid: Option<u32>, exited: bool) {
+        if let Some(parts) = self.hardware.parts.get() {
+            let mut book = parts.leases.lock();
+            book.process_ended(process, pid, exited, Clock::now());
+            drop(book);
+            self.room_changed();
+        }
     }
 
     /// Ends a worker process of this node for a reason, which its actors fail with, and waits until
@@ -403,6 +479,8 @@ impl Engine {
                 self.attend_fault(fault).await;
             }
         }
+        let pid = self.workers.pid_of(process);
+        self.worker_lost(process, pid);
         self.workers.retire(self, process, fault, why).await;
     }
 
@@ -460,12 +538,18 @@ impl Engine {
     }
 
     async fn attend_devices(self: &Arc<Self>, parts: &Parts) {
-        let now = look(&parts.devices).await;
+        let looked = Clock::now();
+        let (now, _) = self.look().await;
         let before = std::mem::replace(&mut *parts.inventory.lock(), now.clone());
-        if now.devices.len() != before.devices.len() {
-            let devices = devices::of_inventory(&self.node, &now);
-            parts.leases.lock().set_devices(devices);
-        }
+        let seen = devices::of_inventory(&self.node, &now);
+        let (version, unused) = {
+            let mut book = parts.leases.lock();
+            let version = book.version();
+            book.see(seen);
+            let patience = self.limits.device_release_timeout;
+            (version, book.settle(&now, looked, Clock::now(), patience))
+        };
+        self.end_unused(unused);
         for fault in devices::faults_between(&before, &now) {
             self.attend_fault(fault).await;
             if fault.remedy() == Remedy::FreeMemory {
@@ -473,13 +557,37 @@ impl Engine {
             }
             let processes = parts.leases.lock().processes_on(fault.device);
             for process in processes {
-                let why = format!("device {}: {}", fault.device, fault.kind);
-                self.retire_here(process, Some(fault), &why).await;
+                // A process may take its time to die, and other devices need attention meanwhile.
+                let engine = Arc::clone(self);
+                self.spawn_task(async move {
+                    let why = format!("device {}: {}", fault.device, fault.kind);
+                    engine.retire_here(process, Some(fault), &why).await;
+                });
             }
         }
-        let patience = self.limits.device_release_timeout;
-        if parts.leases.lock().settle(&now, Clock::now(), patience) {
+        self.attend_orphans(parts);
+        if parts.leases.lock().version() != version {
             self.room_changed();
+        }
+    }
+
+    /// Gives back the leases of actors whose homes are out of reach and that live nowhere: nobody
+    /// else does.
+    fn attend_orphans(self: &Arc<Self>, parts: &Parts) {
+        let reaches = |home| home == self.process || self.routes_to(home);
+        let orphans = parts.leases.lock().orphans(reaches);
+        for (lease, actor, process) in orphans {
+            let engine = Arc::clone(self);
+            self.spawn_task(async move {
+                let patience = Some(engine.limits.stop_grace);
+                let answer = engine.request(process, Request::Inspect, patience).await;
+                if let Some(Answer::Inspected(views)) = answer
+                    && !views.iter().any(|view| view.id == actor)
+                {
+                    tracing::info!(%actor, "its home is out of reach, so its lease is given back");
+                    engine.release_lease(lease).await;
+                }
+            });
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Limits {
     pub overtaking_max: Duration,
     /// How often a node that has leased devices looks at them. A fault is noticed as late as this.
     pub device_poll_interval: Duration,
+    /// How long a look at the devices may take before the driver counts as not answering.
+    pub device_look_timeout: Duration,
     /// How often while memory of ended processes is awaited.
     pub device_settle_interval: Duration,
     /// How long the driver may take to free the memory of a process that has ended, before its
@@ -84,6 +86,7 @@ impl Default for Limits {
             claim_timeout: Duration::from_secs(15),
             overtaking_max: Duration::from_secs(10),
             device_poll_interval: Duration::from_secs(1),
+            device_look_timeout: Duration::from_secs(10),
             device_settle_interval: Duration::from_millis(50),
             device_release_timeout: Duration::from_secs(30),
             link_idle_timeout: Duration::from_secs(10),

@@ -161,6 +161,7 @@ impl<A: Actor> Spawn<A> {
             holder: String::new(),
             actors: vec![],
             needs,
+            again: false,
         };
         Ok(Some(LaunchOrder {
             ask: Some(Box::new(ask)),

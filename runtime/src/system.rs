@@ -338,7 +338,7 @@ impl SystemBuilder {
     /// What this node gives to actors beside devices; all that the machine has, unless told
     /// otherwise.
     pub fn resources(mut self, resources: Resources) -> Self {
-        self.hardware.resources = Some(resources);
+        self.hardware.offer.resources = Some(resources);
         self
     }
 
@@ -353,13 +353,13 @@ impl SystemBuilder {
         quantity: f64,
     ) -> Result<Self, QuantityError> {
         let milli = milli(quantity)?;
-        self.hardware.custom.push((name.into(), milli));
+        self.hardware.offer.custom.push((name.into(), milli));
         Ok(self)
     }
 
     /// What actors may select this node by: see [`Needs::label`](crate::Needs::label).
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.hardware.labels.insert(key.into(), value.into());
+        self.hardware.offer.labels.insert(key.into(), value.into());
         self
     }
 
@@ -400,6 +400,7 @@ impl SystemBuilder {
         let job = self.job.unwrap_or_else(|| "default".to_owned());
         let mut hardware = self.hardware;
         hardware
+            .offer
             .quotas
             .extend(self.quota.map(|quota| (job.clone(), quota)));
         let engine = Engine::start(EngineConfig {

@@ -156,10 +156,11 @@ pub(crate) enum Request {
         process: ProcessId,
         lease: Option<Granted>,
     },
-    /// A worker process met a fault of one of its devices: end it, and see to the device.
+    /// A worker process must not be used again: end it, and see to the device that failed.
     Retire {
         process: ProcessId,
-        fault: GpuFault,
+        fault: Option<GpuFault>,
+        why: String,
     },
     /// Find room for these actors, all or none.
     Schedule(Vec<Ask>),
@@ -178,6 +179,7 @@ pub(crate) enum Request {
         actor: ActorId,
         holder: String,
         rank: u32,
+        priority: i32,
     },
     /// End the holders of these names, to make room.
     Evict {

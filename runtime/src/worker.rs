@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use odeon_gpu::fault::GpuFault;
 use parking_lot::Mutex;
@@ -151,6 +152,11 @@ impl Workers {
         }
     }
 
+    /// Whether they are engines inside this process.
+    pub(crate) fn are_inside(&self) -> bool {
+        matches!(self.mode, WorkerMode::InProcess)
+    }
+
     /// The process ids of the workers that run as processes.
     pub(crate) fn pids(&self) -> Vec<(ProcessId, u32)> {
         let table = self.table.lock();
@@ -219,12 +225,14 @@ impl Workers {
             return ProcessExit::new(process, "killed");
         }
         let mut exit = worker.exit;
-        let status = exit
-            .wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|exit| exit.clone());
-        status.unwrap_or_else(|| ProcessExit::new(process, "ended"))
+        // One that hangs in the driver does not end even so.
+        let ended = Clock::timeout(EXIT_PATIENCE, exit.wait_for(Option::is_some)).await;
+        match ended {
+            Some(Ok(exit)) => exit.clone(),
+            Some(Err(_)) => None,
+            None => Some(ProcessExit::new(process, "killed, but it does not end")),
+        }
+        .unwrap_or_else(|| ProcessExit::new(process, "ended"))
     }
 
     /// Ends a worker in order: it may finish what its actors do, then it is killed.
@@ -301,7 +309,7 @@ impl Engine {
         ask: &Ask,
         claim: Option<Granted>,
     ) -> Result<Launched, Failure> {
-        if claim.is_none()
+        if ask.again
             && let Some(spare) = self.take_spare(ask).await
         {
             return Ok(spare);
@@ -414,16 +422,27 @@ impl Engine {
         }
     }
 
-    /// Ends a worker process in which a device failed, wherever it runs, and waits until it is gone.
-    pub(crate) async fn retire(self: &Arc<Self>, process: ProcessId, fault: GpuFault) {
-        if let Some(node) = self.uplink.get() {
-            let retire = Request::Retire { process, fault };
-            let _ = self.request(*node, retire, None).await;
-        } else if self.runs(process) {
-            self.retire_here(process, Some(fault), &fault.to_string())
-                .await;
-        } else if let Some(node) = self.node_of(process) {
-            let retire = Request::Retire { process, fault };
+    /// Ends a worker process that must not be used again, wherever it runs, and waits until it is
+    /// gone.
+    pub(crate) async fn retire(
+        self: &Arc<Self>,
+        process: ProcessId,
+        fault: Option<GpuFault>,
+        why: &str,
+    ) {
+        let node = match self.uplink.get() {
+            Some(node) => Some(*node),
+            None if self.runs(process) => return self.retire_here(process, fault, why).await,
+            None => self.node_of(process),
+        };
+        if let Some(node) = node {
+            let why = why.to_owned();
+            let retire = Request::Retire {
+                process,
+                fault,
+                why,
+            };
+            // No answer means that the node is gone, and its workers with it.
             let _ = self.request(node, retire, None).await;
         }
     }
@@ -496,6 +515,7 @@ impl Engine {
             cpus: binding.map_or_else(Vec::new, |binding| binding.cpus.clone()),
         };
         let mut child = Command::new(&command.program);
+        child.envs(command.env.iter().map(|(name, value)| (name, value)));
         if let Some(binding) = binding {
             // By the order of the bus, as the management library counts.
             child.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
@@ -503,7 +523,6 @@ impl Engine {
         }
         let child = child
             .args(&command.args)
-            .envs(command.env.iter().map(|(name, value)| (name, value)))
             .env(WORKER_ENV, birth.write()?)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
@@ -540,7 +559,9 @@ impl Engine {
                 Ok(())
             }
             outcome => {
+                let pid = self.workers.pid_of(process);
                 let status = self.workers.exit_of(process).await;
+                self.worker_lost(process, pid);
                 Err(match outcome {
                     Err(error) => SystemError::Refused(format!(
                         "{error} ({})",
@@ -559,6 +580,7 @@ impl Engine {
         mut child: Child,
         tell: watch::Sender<Option<ProcessExit>>,
     ) {
+        let pid = child.id();
         let status = match child.wait().await {
             Ok(status) => match status.signal() {
                 Some(signal) => format!("signal {signal}{}", signal_name(signal)),
@@ -566,6 +588,7 @@ impl Engine {
             },
             Err(error) => format!("its end could not be observed: {error}"),
         };
+        self.worker_ended(process, pid);
         tell.send_replace(Some(ProcessExit::new(process, status)));
         // The link usually ends by itself; a grandchild that holds the socket must not keep it
         // open.
@@ -642,16 +665,26 @@ impl Birth {
         if self.cpus.is_empty() {
             return Ok(());
         }
-        let mut set = rustix::thread::CpuSet::new();
-        for cpu in &self.cpus {
-            set.set(*cpu as usize);
-        }
-        rustix::thread::sched_setaffinity(None, &set).map_err(|errno| SystemError::Io {
+        let io = |errno: rustix::io::Errno| SystemError::Io {
             doing: format!("binding the process to the processors {:?}", self.cpus),
             source: errno.into(),
-        })
+        };
+        let allowed = rustix::thread::sched_getaffinity(None).map_err(io)?;
+        let mut set = rustix::thread::CpuSet::new();
+        let near = self.cpus.iter().map(|cpu| *cpu as usize);
+        let near =
+            near.filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(*cpu));
+        near.for_each(|cpu| set.set(cpu));
+        if set.count() == 0 {
+            tracing::warn!(cpus = ?self.cpus, "this process may run on none that are near its devices");
+            return Ok(());
+        }
+        rustix::thread::sched_setaffinity(None, &set).map_err(io)
     }
 }
+
+/// How long a process that was killed may take to end before that is news of its own.
+const EXIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Claims in a row that may be over before they are used.
 const CLAIMS_MAX: usize = 8;

@@ -86,7 +86,9 @@ fn told(places: &Places) -> Vec<Told> {
             actor: Some(actor.to_string()),
             why: match &facts {
                 Some(why) => why.to_string(),
-                None => "it reserves nothing, so nothing has to be free for it".to_owned(),
+                None => {
+                    "it holds no lease: it reserves nothing, or is between two places".to_owned()
+                }
             },
             facts,
         }

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use odeon_gpu::fault::GpuFault;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -379,7 +378,11 @@ impl Engine {
         }) else {
             return;
         };
-        let launched = match self.launch(placing.launch.clone()).await {
+        let mut launch = placing.launch.clone();
+        if let Some(ask) = &mut launch.ask {
+            ask.again = incarnation > 1;
+        }
+        let launched = match self.launch(launch).await {
             Ok(launched) => launched,
             Err(failure) if incarnation == 1 && failure.kind == FailureKind::NotPlaced => {
                 // It never lived: whoever spawned it hears why, and there is nothing to restart.
@@ -662,7 +665,10 @@ impl Engine {
             let _ = watcher.send(down.clone());
         }
         let engine = Arc::clone(self);
-        self.spawn_task(async move { engine.judge(parent, down).await });
+        self.spawn_task(async move {
+            engine.replace_process(&down).await;
+            engine.judge(parent, down).await;
+        });
     }
 
     async fn judge(self: Arc<Self>, parent: ActorId, down: Down) {
@@ -701,11 +707,6 @@ impl Engine {
                     } else if !self.halt(id, Reason::Sibling, true).await {
                         blocked.push(id);
                     }
-                }
-                if let Reason::Failed(failure) = &down.reason
-                    && let Some(fault) = failure.replaces_process()
-                {
-                    self.replace_process(down.id, fault).await;
                 }
                 drop(turn);
                 Clock::sleep(wait).await;
@@ -875,7 +876,13 @@ impl Engine {
         });
         if alone {
             let lease = self.members.rows.get(&id).and_then(|row| row.lease);
-            self.release(process, lease).await;
+            if lease.is_some() {
+                // Others may have leases there, but it computes on the devices as long as it runs.
+                let why = format!("actor {id} blocks its thread and had to end");
+                self.retire(process, None, &why).await;
+            } else {
+                self.release(process, None).await;
+            }
             self.members.displace(id);
         }
         alone || !self.routes_to(process)
@@ -924,13 +931,22 @@ impl Engine {
         }
     }
 
-    /// A device failed under these lives: their processes are ended and replaced, and the devices
-    /// seen to.
-    async fn replace_process(self: &Arc<Self>, id: ActorId, fault: GpuFault) {
-        let place = self.members.rows.get(&id).map(|row| row.place);
+    /// When a device failed under a life, its process is ended and the device seen to, whatever the
+    /// verdict will be.
+    async fn replace_process(self: &Arc<Self>, down: &Down) {
+        let Reason::Failed(failure) = &down.reason else {
+            return;
+        };
+        let Some(fault) = failure.replaces_process() else {
+            return;
+        };
+        let own = |row: &Row| row.ended && row.incarnation == down.incarnation;
+        let place = self.members.rows.get(&down.id);
+        let place = place.filter(|row| own(row)).map(|row| row.place);
         if let Some(Place::At(process)) = place {
-            self.retire(process, fault).await;
-            self.members.displace(id);
+            let why = fault.to_string();
+            self.retire(process, Some(fault), &why).await;
+            self.members.displace(down.id);
         }
     }
 

@@ -272,8 +272,12 @@ impl Engine {
                 engine.release_here(process, lease).await;
                 engine.answer(request, from, Answer::Done);
             }),
-            Request::Retire { process, fault } => self.spawn_task(async move {
-                engine.retire(process, fault).await;
+            Request::Retire {
+                process,
+                fault,
+                why,
+            } => self.spawn_task(async move {
+                engine.retire(process, fault, &why).await;
                 engine.answer(request, from, Answer::Done);
             }),
             Request::Schedule(ask) => self.spawn_task(async move {
@@ -300,8 +304,10 @@ impl Engine {
                 actor,
                 holder,
                 rank,
+                priority,
             } => self.spawn_task(async move {
-                let lives = engine.hand_over_here(lease, actor, &holder, rank).await;
+                let handed = engine.hand_over_here(lease, actor, &holder, rank, priority);
+                let lives = handed.await;
                 let answer = if lives {
                     Answer::Done
                 } else {

@@ -158,6 +158,7 @@ impl<A: Registered> SpawnGroup<A> {
                     holder,
                     actors: vec![],
                     needs: ask.needs.clone(),
+                    again: false,
                 });
                 asks.len() - 1
             });

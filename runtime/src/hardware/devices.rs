@@ -6,7 +6,9 @@ use std::fmt::Debug;
 use odeon_gpu::driver::{Driver, DriverError, Side};
 use odeon_gpu::fake::{Fake, Machine};
 use odeon_gpu::fault::{FaultKind, GpuFault};
-use odeon_gpu::inventory::{DeviceFacts, Inventory, NvLinkEnd, Nvml, Probe, XIDS_MAX};
+use odeon_gpu::inventory::{
+    DeviceFacts, Inventory, MemoryFacts, NvLinkEnd, Nvml, Probe, ProcessFacts, XIDS_MAX,
+};
 use odeon_placement::{Device, DeviceGrant};
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +19,13 @@ pub trait Devices: Debug + Send {
     /// Looks at them now.
     fn look(&mut self) -> Inventory;
 
-    /// Whether a look may take long, since it asks a real driver.
+    /// Whether a look may take long, since it asks a real driver. Such a one learns by itself which
+    /// processes there are, and is never told.
     fn may_block(&self) -> bool {
         true
     }
 
-    /// A process is about to use what it was granted.
+    /// A process is about to use what it was granted. Not called where looks may block.
     ///
     /// # Errors
     /// Why it cannot.
@@ -31,7 +34,7 @@ pub trait Devices: Debug + Send {
         Ok(())
     }
 
-    /// A process has ended.
+    /// A process has ended. Not called where looks may block.
     fn end(&mut self, pid: u32) {
         let _ = pid;
     }
@@ -56,9 +59,26 @@ fn parse_cpus(list: &str) -> Option<Vec<u32>> {
 }
 
 impl Devices for Nvml {
+    /// Without those that `CUDA_VISIBLE_DEVICES` hides from this process: they belong to others.
     fn look(&mut self) -> Inventory {
-        self.inventory()
+        let mut inventory = self.inventory();
+        if let Ok(visible) = std::env::var("CUDA_VISIBLE_DEVICES") {
+            inventory.devices.retain(|facts| is_named(facts, &visible));
+        }
+        inventory
     }
+}
+
+/// Whether a list names a device, by its number on the bus or the beginning of its identity.
+fn is_named(facts: &DeviceFacts, list: &str) -> bool {
+    let mut names = list
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    names.any(|name| {
+        let uuid = facts.uuid.value();
+        name == facts.index.to_string() || uuid.is_some_and(|uuid| uuid.starts_with(name))
+    })
 }
 
 /// Fake devices of one node, under the runtime's clock. Each process that a node starts on them
@@ -197,6 +217,32 @@ fn slice_index(card: u32, nth: usize) -> u32 {
     (card + 1) * 1000 + nth as u32
 }
 
+/// What is known of the memory of a device or slice.
+pub(super) struct Facts<'a> {
+    pub(super) memory: Option<&'a MemoryFacts>,
+    /// Of a slice, those of its card.
+    pub(super) processes: Option<&'a Vec<ProcessFacts>>,
+    /// Why something is missing.
+    pub(super) why: Option<&'a str>,
+}
+
+pub(super) fn facts_of(inventory: &Inventory, index: u32) -> Option<Facts<'_>> {
+    inventory.devices.iter().find_map(|card| {
+        let memory = if card.index == index {
+            &card.memory
+        } else {
+            let slices = &card.mig.value()?.slices;
+            let nth = (0..slices.len()).find(|nth| slice_index(card.index, *nth) == index)?;
+            &slices[nth].memory
+        };
+        Some(Facts {
+            memory: memory.value(),
+            processes: card.processes.value(),
+            why: memory.why().or(card.processes.why()),
+        })
+    })
+}
+
 /// What CUDA opens a device or slice by, by its number; its plain number where there is no better.
 pub(super) fn visible_name(inventory: &Inventory, index: u32) -> String {
     let uuid = inventory.devices.iter().find_map(|facts| {
@@ -256,9 +302,13 @@ fn domains(inventory: &Inventory) -> Vec<Option<usize>> {
     (0..count).map(number).collect()
 }
 
-/// What has befallen the devices between two looks.
+/// What has befallen the devices between two looks. A driver that cannot be asked tells nothing of
+/// them: whatever runs on them goes on.
 pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFault> {
     let mut faults = vec![];
+    if before.driver.value().is_none() || now.driver.value().is_none() {
+        return faults;
+    }
     for facts in &now.devices {
         let same = |other: &&DeviceFacts| other.index == facts.index;
         let Some(old) = before.devices.iter().find(same) else {
@@ -287,7 +337,9 @@ pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFaul
         {
             fault(FaultKind::Ecc);
         }
-        if old.memory.value().is_some() && facts.memory.value().is_none() {
+        // Once may be a hiccup of the driver.
+        let unreadable = |facts: &DeviceFacts| facts.memory.value().is_none();
+        if unreadable(old) && unreadable(facts) && facts.utilisation.value().is_none() {
             fault(FaultKind::Lost);
         }
     }
@@ -297,7 +349,8 @@ pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFaul
 #[cfg(test)]
 mod tests {
     use odeon_gpu::fake::{Model, Spec, Strike};
-    use odeon_gpu::inventory::{Reading, Xid};
+    use odeon_gpu::inventory::{Mig, MigSlice, Reading, Xid};
+    use odeon_placement::Health;
 
     use super::*;
 
@@ -305,6 +358,21 @@ mod tests {
         let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
         let machine = fake.machine("node0").unwrap();
         (fake, machine)
+    }
+
+    #[test]
+    fn devices_are_named_by_number_or_identity() {
+        let (_, mut machine) = eight();
+        let facts = &machine.inventory().devices[3];
+        for (list, named) in [
+            ("3", true),
+            ("0, 3", true),
+            ("FAKE-node0/gpu3", true),
+            ("", false),
+        ] {
+            assert_eq!(is_named(facts, list), named, "{list}");
+        }
+        assert!(!is_named(facts, "2,33,GPU-1"));
     }
 
     #[test]
@@ -348,8 +416,53 @@ mod tests {
         let faults = faults_between(&before, &now);
         assert!(faults.contains(&GpuFault::new(1, FaultKind::Xid { code: 31 })));
         assert!(faults.contains(&GpuFault::new(4, FaultKind::Ecc)));
-        assert!(faults.contains(&GpuFault::new(6, FaultKind::Lost)));
+        let lost = GpuFault::new(6, FaultKind::Lost);
+        assert!(!faults.contains(&lost), "unreadable once");
+        assert_eq!(faults_between(&now, &now), [lost]);
+    }
+
+    #[test]
+    fn a_driver_that_vanishes_is_no_fault_of_the_devices() {
+        let (_, mut machine) = eight();
+        let before = machine.inventory();
+        let mut now = before.clone();
+        now.driver = Reading::unmeasured("the library does not fit the driver");
+        for facts in &mut now.devices {
+            *facts = facts.vanished("the library does not fit the driver");
+        }
+        assert_eq!(faults_between(&before, &now), []);
         assert_eq!(faults_between(&now, &now), []);
+        assert_eq!(faults_between(&now, &before), []);
+    }
+
+    #[test]
+    fn slices_are_found_by_their_numbers() {
+        let (_, mut machine) = eight();
+        let mut inventory = machine.inventory();
+        let bytes = |used_bytes| MemoryFacts {
+            total_bytes: 10 << 30,
+            used_bytes,
+            free_bytes: (10 << 30) - used_bytes,
+        };
+        let slice = |nth: u64| MigSlice {
+            uuid: Reading::Measured(format!("MIG-{nth}")),
+            profile: Reading::Measured("1g.10gb".to_owned()),
+            memory: Reading::Measured(bytes(nth)),
+        };
+        inventory.devices[1].mig = Reading::Measured(Mig {
+            enabled: true,
+            slices: vec![slice(5), slice(6)],
+        });
+        let devices = of_inventory("a", &inventory);
+        assert_eq!(devices.len(), 10);
+        let second = devices.iter().find(|device| device.index == 2001).unwrap();
+        assert_eq!((second.card, second.slice.as_deref()), (1, Some("1g.10gb")));
+        assert_eq!(visible_name(&inventory, 2001), "MIG-6");
+        let facts = facts_of(&inventory, 2001).unwrap();
+        assert_eq!(facts.memory, Some(&bytes(6)));
+        assert!(facts_of(&inventory, 3000).is_none());
+        let card = devices.iter().find(|device| device.index == 1).unwrap();
+        assert_ne!(card.health, Health::Good, "its slices are leased instead");
     }
 
     #[test]

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use odeon_gpu::inventory::Inventory;
-use odeon_placement::{Device, Isolation, Lease, Node, Process, Worker};
+use odeon_placement::{Device, Health, Isolation, Lease, Node, Process, Worker};
 
+use super::devices::facts_of;
 use crate::clock::Timestamp;
 use crate::id::{ActorId, ProcessId};
 
@@ -44,8 +45,10 @@ pub(super) struct Grant {
     pub(super) actor: ActorId,
     pub(super) process: ProcessId,
     pub(super) stage: Stage,
-    /// Bytes in use on each of its devices when it was claimed, where that was measured.
+    /// Bytes in use on each of its devices before its process came, where that was measured.
     before: BTreeMap<u32, u64>,
+    /// Whether the driver has listed its process, under the number that it has here.
+    known: bool,
 }
 
 /// How far a lease is.
@@ -59,6 +62,8 @@ pub(super) enum Stage {
     Leaving {
         since: Timestamp,
         pid: Option<u32>,
+        /// Whether its end was seen; else it was only killed.
+        exited: bool,
         /// What was still held when it took too long.
         overdue: Option<String>,
     },
@@ -70,6 +75,9 @@ struct Seat {
     job: String,
     isolation: Isolation,
     devices: Vec<u32>,
+    /// Whether it was ordered to run, and what the driver knows it by.
+    started: bool,
+    pid: Option<u32>,
 }
 
 /// A claim was made on a picture that is not true any more.
@@ -100,10 +108,26 @@ impl Leases {
         self.grants.get(&lease)
     }
 
-    /// The devices that the node has from now on.
-    pub(super) fn set_devices(&mut self, devices: Vec<Device>) {
-        if self.node.devices != devices {
-            self.node.devices = devices;
+    /// The devices as they are seen now. Of one that cannot be read for a while, what is known stays.
+    pub(super) fn see(&mut self, devices: Vec<Device>) {
+        let mut seen = self.node.devices.clone();
+        for old in &mut seen {
+            let now = devices.iter().find(|device| device.index == old.index);
+            match now {
+                Some(now) if now.memory > 0 => *old = now.clone(),
+                Some(now) => old.health = now.health.clone(),
+                None => {
+                    *old = old
+                        .clone()
+                        .quarantined("the driver does not list it any more")
+                }
+            }
+        }
+        let is_new = |device: &Device| !seen.iter().any(|old| old.index == device.index);
+        let new: Vec<Device> = devices.into_iter().filter(is_new).collect();
+        seen.extend(new);
+        if self.node.devices != seen {
+            self.node.devices = seen;
             self.version += 1;
         }
     }
@@ -118,7 +142,14 @@ impl Leases {
             Stage::Leaving { overdue, .. } if grant.has(device) => overdue.clone(),
             _ => None,
         });
-        self.quarantine.get(&device).cloned().or(overdue)
+        let own = self.node.devices.iter().find(|known| known.index == device);
+        let card = own.map_or(device, |own| own.card);
+        let soft = own.and_then(|own| match &own.health {
+            Health::Quarantined(why) => Some(why.clone()),
+            _ => None,
+        });
+        let rests = self.quarantine.get(&device).or(self.quarantine.get(&card));
+        rests.cloned().or(overdue).or(soft)
     }
 
     /// The node as the solver sees it.
@@ -173,10 +204,17 @@ impl Leases {
                 job: lease.job.clone(),
                 isolation: lease.isolation,
                 devices: lease.devices.iter().map(|grant| grant.index).collect(),
+                started: false,
+                pid: None,
             });
             let before = lease.devices.iter().filter_map(|grant| {
-                let used = used_bytes(inventory, grant.index)?;
-                (grant.milli == 1000).then_some((grant.index, used))
+                // What those who share the device hold is not there before them.
+                let known = self
+                    .grants
+                    .values()
+                    .filter_map(|other| other.before.get(&grant.index));
+                let used = facts_of(inventory, grant.index)?.memory?.used_bytes;
+                Some((grant.index, known.copied().fold(used, u64::min)))
             });
             let grant = Grant {
                 lease: Lease {
@@ -187,6 +225,7 @@ impl Leases {
                 process,
                 stage: Stage::Claimed { until },
                 before: before.collect(),
+                known: false,
             };
             self.grants.insert(self.next, grant);
             ids.push(self.next);
@@ -196,37 +235,66 @@ impl Leases {
         Ok(ids)
     }
 
-    /// The process of a claimed lease is about to run. `None` when the claim is over.
+    /// The process of a claimed lease is about to run. `None` when the claim is over, or a device of
+    /// it has gone out of service meanwhile.
     pub(super) fn hold(&mut self, lease: LeaseId) -> Option<ProcessId> {
-        let grant = self.grants.get_mut(&lease)?;
-        match grant.stage {
-            Stage::Claimed { .. } => grant.stage = Stage::Held,
-            Stage::Held => {}
-            Stage::Leaving { .. } => return None,
+        let grant = self.grants.get(&lease)?;
+        let mut devices = grant.lease.devices.iter();
+        if grant.is_leaving() || devices.any(|device| self.quarantined(device.index).is_some()) {
+            return None;
         }
+        let grant = self.grants.get_mut(&lease)?;
+        grant.stage = Stage::Held;
+        let seat = self.processes.get_mut(&grant.process)?;
+        seat.started = true;
         Some(grant.process)
     }
 
-    /// Gives a lease back whose process goes on for others, or never ran. The process, when nobody
-    /// has a lease in it any more: it has to end, and the lease stays until it has.
+    /// What the driver knows a process by.
+    pub(super) fn runs_as(&mut self, process: ProcessId, pid: u32) {
+        if let Some(seat) = self.processes.get_mut(&process) {
+            seat.pid = Some(pid);
+        }
+    }
+
+    /// Gives a lease back whose process goes on for others, or never ran. The process, when it runs
+    /// and nobody else has a lease in it: it has to end, the lease stays until it has, and nobody
+    /// joins it any more.
     pub(super) fn release(&mut self, lease: LeaseId) -> Option<ProcessId> {
-        let grant = self.grants.get(&lease)?;
-        let (process, stage) = (grant.process, grant.stage.clone());
+        let grant = self
+            .grants
+            .get(&lease)
+            .filter(|grant| !grant.is_leaving())?;
+        let process = grant.process;
         let alone = !self
             .grants
             .iter()
             .any(|(id, other)| *id != lease && other.process == process);
-        if alone && stage == Stage::Held {
-            return Some(process);
-        }
-        if matches!(stage, Stage::Claimed { .. } | Stage::Held) {
+        let runs = self
+            .processes
+            .get(&process)
+            .is_some_and(|seat| seat.started);
+        if !(alone && runs) {
             self.remove(lease);
+            return None;
         }
-        None
+        if let Some(grant) = self.grants.get_mut(&lease) {
+            grant.stage = Stage::Held;
+        }
+        self.processes.remove(&process);
+        self.version += 1;
+        Some(process)
     }
 
-    /// A process has ended; `pid` is what the driver knew it by, if it ever ran.
-    pub(super) fn process_ended(&mut self, process: ProcessId, pid: Option<u32>, now: Timestamp) {
+    /// A process was killed, or has ended when `exited`; `pid` is what the driver knew it by, if it
+    /// ever ran.
+    pub(super) fn process_ended(
+        &mut self,
+        process: ProcessId,
+        pid: Option<u32>,
+        exited: bool,
+        now: Timestamp,
+    ) {
         let of: Vec<LeaseId> = self
             .grants
             .iter()
@@ -237,12 +305,15 @@ impl Leases {
             let Some(grant) = self.grants.get_mut(&id) else {
                 continue;
             };
-            if grant.lease.devices.is_empty() || pid.is_none() {
+            if let Stage::Leaving { exited: seen, .. } = &mut grant.stage {
+                *seen |= exited;
+            } else if grant.lease.devices.is_empty() || pid.is_none() {
                 self.remove(id);
-            } else if !grant.is_leaving() {
+            } else {
                 grant.stage = Stage::Leaving {
                     since: now,
                     pid,
+                    exited,
                     overdue: None,
                 };
                 self.version += 1;
@@ -253,50 +324,71 @@ impl Leases {
         }
     }
 
-    /// What a look at the devices settles: leases whose memory is free go, those that take longer
-    /// than `patience` put their devices out of service, and claims that nobody took up end.
-    /// Whether any of that happened.
+    /// What a look at the devices, begun at `looked`, settles: leases whose memory is free go, those
+    /// that take longer than `patience` put their devices out of service, and claims that nobody
+    /// took up end. Gives the processes that run for nobody now.
     pub(super) fn settle(
         &mut self,
         inventory: &Inventory,
+        looked: Timestamp,
         now: Timestamp,
         patience: Duration,
-    ) -> bool {
-        let version = self.version;
-        let mut gone = vec![];
+    ) -> Vec<ProcessId> {
+        let (mut gone, mut over) = (vec![], vec![]);
         for (id, grant) in &mut self.grants {
-            let before = &grant.before;
+            let pid = self.processes.get(&grant.process).and_then(|seat| seat.pid);
+            let (before, known) = (&grant.before, grant.known);
             match &mut grant.stage {
-                Stage::Claimed { until } if *until <= now => gone.push(*id),
+                Stage::Claimed { until } if *until <= now => over.push(*id),
+                Stage::Claimed { .. } => {}
+                Stage::Held => {
+                    let mut devices = grant.lease.devices.iter();
+                    grant.known |= devices.any(|device| lists(inventory, device.index, pid));
+                }
                 Stage::Leaving {
                     since,
                     pid,
+                    exited,
                     overdue,
                 } => {
-                    let held = grant
-                        .lease
-                        .devices
-                        .iter()
-                        .find_map(|device| still_held(inventory, device.index, *pid, before));
+                    let mut devices = grant.lease.devices.iter();
+                    let held = if *exited {
+                        devices.find_map(|d| still_held(inventory, d.index, *pid, before, known))
+                    } else {
+                        Some("its process was killed and does not end".to_owned())
+                    };
                     match held {
-                        None => gone.push(*id),
+                        // An older look may not show what the process did last.
+                        None if *since < looked => gone.push(*id),
                         Some(held) if now.since(*since) >= patience && overdue.is_none() => {
-                            *overdue = Some(format!(
-                                "{} has ended, but after {patience:?} {held}",
-                                grant.lease.holder
-                            ));
+                            let holder = &grant.lease.holder;
+                            let text = format!("{holder} has ended, but after {patience:?} {held}");
+                            *overdue = Some(text);
                             self.version += 1;
                         }
-                        Some(_) => {}
+                        _ => {}
                     }
                 }
-                _ => {}
             }
         }
         for id in gone {
             self.remove(id);
         }
-        self.version != version
+        over.into_iter().filter_map(|id| self.release(id)).collect()
+    }
+
+    /// Leases of actors whose homes are out of reach, with their actors and processes.
+    pub(super) fn orphans(
+        &self,
+        reaches: impl Fn(ProcessId) -> bool,
+    ) -> Vec<(LeaseId, ActorId, ProcessId)> {
+        let held = self
+            .grants
+            .iter()
+            .filter(|(_, grant)| grant.stage == Stage::Held);
+        held.filter(|(_, grant)| !reaches(grant.actor.home))
+            .map(|(id, grant)| (*id, grant.actor, grant.process))
+            .collect()
     }
 
     /// Whether any lease waits for something that only a look at the devices tells.
@@ -334,12 +426,18 @@ impl Leases {
         let mut processes: Vec<_> = self
             .grants
             .values()
-            .filter(|grant| grant.stage == Stage::Held && grant.has(device))
+            .filter(|grant| grant.stage == Stage::Held && self.uses(grant, device))
             .map(|grant| grant.process)
             .collect();
         processes.sort_unstable();
         processes.dedup();
         processes
+    }
+
+    /// Whether a lease is of a device, or of a slice of it.
+    fn uses(&self, grant: &Grant, device: u32) -> bool {
+        let slice_of = |known: &&Device| known.card == device && grant.has(known.index);
+        grant.has(device) || self.node.devices.iter().any(|known| slice_of(&known))
     }
 
     /// Hands a lease to another actor and holder, as a standby that takes over.
@@ -349,6 +447,7 @@ impl Leases {
         actor: ActorId,
         holder: &str,
         rank: u32,
+        priority: i32,
     ) -> Option<ProcessId> {
         let grant = self.grants.get_mut(&lease)?;
         if grant.is_leaving() {
@@ -357,6 +456,7 @@ impl Leases {
         grant.actor = actor;
         holder.clone_into(&mut grant.lease.holder);
         grant.lease.rank = rank;
+        grant.lease.priority = priority;
         grant.stage = Stage::Held;
         self.version += 1;
         Some(grant.process)
@@ -390,49 +490,54 @@ impl Grant {
     }
 }
 
-fn used_bytes(inventory: &Inventory, device: u32) -> Option<u64> {
-    let facts = inventory.devices.iter().find(|facts| facts.index == device);
-    facts?.memory.value().map(|memory| memory.used_bytes)
+/// Whether the driver lists a process on a device.
+fn lists(inventory: &Inventory, device: u32, pid: Option<u32>) -> bool {
+    let processes = facts_of(inventory, device).and_then(|facts| facts.processes);
+    let mut processes = processes.into_iter().flatten();
+    pid.is_some() && processes.any(|process| Some(process.pid) == pid)
 }
 
 /// What still holds memory of a device for a process that has ended, in words; `None` when it is
 /// known to be free. What cannot be measured is not known to be free.
+///
+/// In a container the driver's process numbers are not ours, so that the absence of one from the
+/// list proves something only where the driver had it there before; that the memory is as empty as
+/// before the process came proves it always.
 fn still_held(
     inventory: &Inventory,
     device: u32,
     pid: Option<u32>,
     before: &BTreeMap<u32, u64>,
+    known: bool,
 ) -> Option<String> {
-    let facts = inventory.devices.iter().find(|facts| facts.index == device);
-    let Some(facts) = facts else {
+    let Some(facts) = facts_of(inventory, device) else {
         return Some(format!("device {device} is not there any more"));
     };
-    let own = facts.processes.value().map(|processes| {
+    let own = facts.processes.map(|processes| {
         let mut processes = processes.iter();
         processes.find(|process| Some(process.pid) == pid)
     });
-    match (own, before.get(&device), facts.memory.value()) {
-        (Some(Some(process)), _, _) if process.memory_bytes.value() != Some(&0) => {
-            let held = match process.memory_bytes.value() {
-                Some(bytes) => format!("{} MiB", bytes >> 20),
-                None => "an unknown part".to_owned(),
-            };
-            Some(format!("{held} of device {device} are still its own"))
-        }
-        // In a container the driver's process numbers are not ours, so that its absence from the
-        // list proves nothing; that the memory is as empty as before does.
-        (_, Some(before), Some(memory)) => (memory.used_bytes > before + SLACK_BYTES).then(|| {
+    if let Some(Some(process)) = own
+        && process.memory_bytes.value() != Some(&0)
+    {
+        let held = match process.memory_bytes.value() {
+            Some(bytes) => format!("{} MiB", bytes >> 20),
+            None => "an unknown part".to_owned(),
+        };
+        return Some(format!("{held} of device {device} are still its own"));
+    }
+    if own.is_some() && known {
+        return None;
+    }
+    match (before.get(&device), facts.memory) {
+        (Some(before), Some(memory)) => (memory.used_bytes > before + SLACK_BYTES).then(|| {
             let more = (memory.used_bytes - before) >> 20;
             format!("{more} MiB of device {device} are more in use than before it came")
         }),
-        (Some(_), None, _) => None,
-        _ => {
-            let why = facts.processes.why().or(facts.memory.why());
-            Some(format!(
-                "nobody can say what it holds of device {device} ({})",
-                why.unwrap_or("not measured")
-            ))
-        }
+        _ => Some(format!(
+            "nobody can say what it holds of device {device} ({})",
+            facts.why.unwrap_or("not measured")
+        )),
     }
 }
 

@@ -146,6 +146,7 @@ mod tests {
             holder: holder.to_owned(),
             actors: vec![(ActorId { home, serial: 1 }, 0)],
             needs: Needs::new().gpus(gpus).priority(priority),
+            again: false,
         }
     }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::future::join_all;
-use odeon_placement::{Affinity, Cause, Demand, Lease, Plan, Refusal, View, preempt, solve};
+use odeon_placement::{
+    Affinity, Cause, Demand, Health, Lease, Plan, Refusal, View, preempt, solve,
+};
 
 use super::queue::Ticket;
 use super::{Ask, Granted, Picture};
@@ -25,6 +27,10 @@ enum Unplaced {
 /// What one look found.
 enum Refused {
     Never(Failure),
+    /// There is room, but not for these.
+    Behind,
+    /// Others were faster, again and again.
+    Outrun(String),
     Busy(Refusal),
 }
 
@@ -85,21 +91,22 @@ impl Engine {
         evicted: &mut BTreeSet<String>,
     ) -> Result<Vec<Granted>, Unplaced> {
         let _turn = self.hardware.turn.lock().await;
-        {
-            let mut queue = self.hardware.queue.lock();
-            let ahead = queue.ahead(ticket, Clock::now(), self.limits.overtaking_max);
-            if let Some(holder) = ahead {
-                queue.note_behind(ticket, holder.clone());
-                let why = format!("{holder}, which was refused before, comes first");
-                return Err(Unplaced::Busy(why));
-            }
-        }
-        let placed = self.place_once(asks, evicted).await;
+        let now = Clock::now();
+        let queue = &self.hardware.queue;
+        let ahead = queue.lock().ahead(ticket, now, self.limits.overtaking_max);
+        let placed = self.place_once(asks, ahead.is_none(), evicted).await;
         placed.map_err(|error| match error {
             Refused::Never(failure) => Unplaced::Never(failure),
+            Refused::Outrun(why) => Unplaced::Busy(why),
+            Refused::Behind => {
+                let holder = ahead.unwrap_or_default();
+                let why = format!("{holder}, which was refused before, comes first");
+                queue.lock().note_behind(ticket, holder);
+                Unplaced::Busy(why)
+            }
             Refused::Busy(refusal) => {
                 let why = refusal.to_string();
-                self.hardware.queue.lock().note(ticket, refusal);
+                queue.lock().note(ticket, refusal);
                 Unplaced::Busy(why)
             }
         })
@@ -109,24 +116,29 @@ impl Engine {
     async fn place_once(
         self: &Arc<Self>,
         asks: &[Ask],
+        first: bool,
         evicted: &mut BTreeSet<String>,
     ) -> Result<Vec<Granted>, Refused> {
+        let mut tries = 0;
         loop {
+            tries += 1;
             let pictures = self.pictures().await;
             let demands = asks.iter().map(|ask| self.demand(ask, &pictures));
             let demands: Vec<Demand> = demands.collect::<Result<_, _>>().map_err(Refused::Never)?;
             let mut view = View::new(pictures.iter().map(|(_, picture)| picture.node.clone()));
-            for (job, quota) in &self.parts().await.quotas {
+            for (job, quota) in &self.hardware.offer.quotas {
                 view.set_quota(job.clone(), quota.clone());
             }
+            let again = asks.iter().any(|ask| ask.again);
             let plan = match solve(&view, &demands) {
+                Ok(_) if !first => return Err(Refused::Behind),
                 Ok(plan) => plan,
-                Err(refusal) if is_final(&refusal) => {
+                Err(refusal) if is_final(&refusal, &view, &demands, again) => {
                     let failure = Failure::new(FailureKind::NotPlaced, refusal.to_string());
                     return Err(Refused::Never(failure));
                 }
                 Err(refusal) => {
-                    if let [demand] = demands.as_slice() {
+                    if let ([demand], true) = (demands.as_slice(), first) {
                         self.make_room(&view, demand, &pictures, evicted).await;
                     }
                     return Err(Refused::Busy(refusal));
@@ -136,6 +148,10 @@ impl Engine {
                 return Ok(granted);
             }
             // Somebody was faster; there are new pictures.
+            if tries == TRIES_MAX || self.is_closing() {
+                let why = format!("{TRIES_MAX} plans in a row were out of date");
+                return Err(Refused::Outrun(why));
+            }
         }
     }
 
@@ -156,7 +172,17 @@ impl Engine {
         };
         let others = join_all(nodes.into_iter().map(ask)).await;
         let mut pictures = vec![(self.process, self.picture().await)];
-        pictures.extend(others.into_iter().flatten());
+        for (process, picture) in others.into_iter().flatten() {
+            let name = &picture.node.name;
+            if pictures.iter().any(|(_, known)| known.node.name == *name) {
+                tracing::warn!(
+                    node = name,
+                    "two nodes have this name, only one of them is used"
+                );
+            } else {
+                pictures.push((process, picture));
+            }
+        }
         pictures
     }
 
@@ -170,7 +196,8 @@ impl Engine {
             let mut actors = pictures.iter().flat_map(|(_, picture)| &picture.actors);
             let known = actors.find(|(actor, ..)| *actor == company.actor);
             let Some((_, holder, _)) = known else {
-                if company.wish {
+                // It may be between two places.
+                if company.wish || ask.again {
                     continue;
                 }
                 let why = format!(
@@ -271,13 +298,20 @@ impl Engine {
         let Ok(preemption) = preempt(view, demand) else {
             return;
         };
+        // One that has come back in another process meanwhile has to go again.
+        let lives = |holder: &String| {
+            let actors = pictures.iter().flat_map(|(_, picture)| &picture.actors);
+            let own = actors.filter(|(_, name, _)| name == holder);
+            let mut processes: Vec<u64> = own.map(|(.., process)| process.0).collect();
+            processes.sort_unstable();
+            format!("{holder} {processes:?}")
+        };
         let victims = preemption.victims.into_iter();
-        let victims: Vec<String> = victims.filter(|name| !evicted.contains(name)).collect();
+        let victims: Vec<String> = victims.filter(|name| evicted.insert(lives(name))).collect();
         if victims.is_empty() {
             return;
         }
         tracing::info!(holder = demand.holder, ?victims, "making room");
-        evicted.extend(victims.iter().cloned());
         for (node, _) in pictures {
             if *node == self.process {
                 self.evict_here(&victims, &demand.holder).await;
@@ -313,11 +347,28 @@ impl Engine {
     }
 }
 
-/// Whether waiting cannot help: it asks for what cannot be, or what no node has.
-fn is_final(refusal: &Refusal) -> bool {
+/// Whether waiting cannot help: it asks for what cannot be, or what no node has, devices that are
+/// out of service counted. Who has had a place before may find it again.
+fn is_final(refusal: &Refusal, view: &View, demands: &[Demand], again: bool) -> bool {
     match &*refusal.cause {
         Cause::Invalid(_) | Cause::DeviceSet { .. } => true,
-        Cause::Room { hopeless, .. } => *hopeless,
+        Cause::Room { hopeless: true, .. } if !again => {
+            let healed = view.nodes().cloned().map(|mut node| {
+                for device in &mut node.devices {
+                    device.health = Health::Good;
+                }
+                node
+            });
+            match solve(&View::new(healed), demands) {
+                Ok(_) => false,
+                Err(refusal) => {
+                    matches!(&*refusal.cause, Cause::Room { hopeless: true, .. })
+                }
+            }
+        }
         _ => false,
     }
 }
+
+/// Plans in a row that may be out of date before others are let in.
+const TRIES_MAX: usize = 16;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use odeon_placement::Demand;
+use odeon_placement::{Demand, Isolation};
 
 use super::{Ask, Granted, Launched};
 use crate::clock::Clock;
@@ -141,17 +141,28 @@ impl Engine {
             actors: vec![(self.new_id(), 0)],
             needs: Needs {
                 demand: Demand {
-                    isolation: odeon_placement::Isolation::Process,
+                    isolation: Isolation::Process,
+                    // Whoever needs the room now comes first.
+                    priority: i32::MIN,
                     ..needs.demand.clone()
                 },
                 ..needs
             },
+            again: false,
         };
         let order = LaunchOrder {
             ask: Some(Box::new(ask)),
             ..LaunchOrder::default()
         };
         self.launch_here(order).await
+    }
+
+    /// Lets all spares go.
+    pub(crate) async fn release_spares(self: &Arc<Self>) {
+        let pools = std::mem::take(&mut self.hardware.pools.lock().pools);
+        for spare in pools.into_values().flat_map(|pool| pool.ready) {
+            self.release_here(spare.process, spare.lease).await;
+        }
     }
 
     async fn park(self: &Arc<Self>, number: u64, spare: Launched) {
@@ -185,6 +196,7 @@ impl Engine {
             if self.hand_over(&spare, ask).await {
                 return Some(spare);
             }
+            self.release_here(spare.process, spare.lease).await;
         }
     }
 
@@ -195,14 +207,18 @@ impl Engine {
             return false;
         };
         let Granted { node, lease } = granted;
+        let priority = ask.needs.demand.priority;
         if node == self.process {
-            return self.hand_over_here(lease, actor, &ask.holder, rank).await;
+            return self
+                .hand_over_here(lease, actor, &ask.holder, rank, priority)
+                .await;
         }
         let hand_over = Request::HandOver {
             lease,
             actor,
             holder: ask.holder.clone(),
             rank,
+            priority,
         };
         let patience = Some(self.limits.claim_timeout);
         self.request(node, hand_over, patience).await == Some(Answer::Done)

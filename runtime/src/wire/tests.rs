@@ -109,6 +109,7 @@ impl Draw {
             holder: self.text(),
             actors: vec![(self.actor(), 3)],
             needs: Needs::new().gpus(2).device_memory(self.next()).cpus(1.5),
+            again: self.flag(),
         }
     }
 
@@ -208,7 +209,8 @@ impl Draw {
             },
             13 => Request::Retire {
                 process: self.process(),
-                fault: GpuFault::new(3, FaultKind::Xid { code: self.next() }),
+                fault: Some(GpuFault::new(3, FaultKind::Xid { code: self.next() })),
+                why: self.text(),
             },
             _ => Request::Blob(BlobRequest::Arrived {
                 ticket: self.next(),

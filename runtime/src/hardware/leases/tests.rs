@@ -1,3 +1,5 @@
+//! The book of leases against fake devices, which know who holds their memory.
+
 use odeon_gpu::driver::{Driver, Side};
 use odeon_gpu::fake::{Fake, Machine, Model, Spec};
 use odeon_gpu::inventory::{MemoryFacts, Probe, ProcessFacts, Reading};
@@ -20,7 +22,7 @@ fn actor(serial: u64) -> ActorId {
 
 fn book(machine: &mut Machine) -> Leases {
     let mut book = Leases::new(Node::new("a", Resources::new().cpu_milli(4000)));
-    book.set_devices(super::super::devices::of_inventory(
+    book.see(super::super::devices::of_inventory(
         "a",
         &machine.inventory(),
     ));
@@ -69,6 +71,14 @@ fn begin(book: &Leases, machine: &mut Machine, lease: LeaseId, pid: u32) -> bool
     })
 }
 
+/// A look, and what it settles. Whether anything has changed.
+fn settle(book: &mut Leases, inventory: &Inventory, ms: u64) -> bool {
+    let version = book.version();
+    let unused = book.settle(inventory, at(ms), at(ms), PATIENCE);
+    assert_eq!(unused, []);
+    book.version() != version
+}
+
 /// SEMANTICS 45.
 #[test]
 fn a_claim_on_an_old_picture_is_refused() {
@@ -86,8 +96,8 @@ fn a_claim_that_nobody_takes_up_ends() {
     let (_, mut machine) = eight();
     let mut book = book(&mut machine);
     let lease = claim(&mut book, &mut machine, &whole(1, 8), 1, at(0)).unwrap();
-    assert!(!book.settle(&machine.inventory(), at(14_999), PATIENCE));
-    assert!(book.settle(&machine.inventory(), at(15_000), PATIENCE));
+    assert!(!settle(&mut book, &machine.inventory(), 14_999));
+    assert!(settle(&mut book, &machine.inventory(), 15_000));
     assert_eq!(book.hold(lease), None);
     assert_eq!(book.picture().workers, []);
     assert!(claim(&mut book, &mut machine, &whole(2, 8), 2, at(15_000)).is_some());
@@ -102,18 +112,18 @@ fn devices_come_back_when_their_memory_is_free_and_rest_when_it_is_not() {
     let process = book.hold(lease).unwrap();
     assert!(begin(&book, &mut machine, lease, 7));
     machine.kill(7);
-    book.process_ended(process, Some(7), at(0));
+    book.process_ended(process, Some(7), true, at(0));
     fake.advance(Duration::from_millis(1_900));
-    assert!(!book.settle(&machine.inventory(), at(1_900), PATIENCE));
+    assert!(!settle(&mut book, &machine.inventory(), 1_900));
     assert!(claim(&mut book, &mut machine, &whole(2, 1), 2, at(1_900)).is_none());
     // Suppose that the driver never freed it.
     let stuck = machine.inventory();
-    assert!(book.settle(&stuck, at(30_000), PATIENCE));
+    assert!(settle(&mut book, &stuck, 30_000));
     let refusal = solve(&View::new([book.picture()]), &[whole(3, 1)]).unwrap_err();
     let why = "w1 has ended, but after 30s 144384 MiB of device 0 are still its own";
     assert!(refusal.to_string().contains(why), "{refusal}");
     fake.advance(Duration::from_secs(1));
-    assert!(book.settle(&machine.inventory(), at(31_000), PATIENCE));
+    assert!(settle(&mut book, &machine.inventory(), 31_000));
     assert!(claim(&mut book, &mut machine, &whole(4, 8), 4, at(31_000)).is_some());
 }
 
@@ -124,13 +134,13 @@ fn what_cannot_be_measured_is_not_taken_for_free() {
     let mut book = book(&mut machine);
     let lease = claim(&mut book, &mut machine, &whole(1, 1), 1, at(0)).unwrap();
     let process = book.hold(lease).unwrap();
-    book.process_ended(process, Some(7), at(0));
+    book.process_ended(process, Some(7), true, at(0));
     let mut blind = machine.inventory();
     let facts = &mut blind.devices[0];
     facts.processes = Reading::unmeasured("no permission");
     facts.memory = Reading::unmeasured("no permission");
-    assert!(!book.settle(&blind, at(1), PATIENCE));
-    assert!(book.settle(&blind, at(30_000), PATIENCE));
+    assert!(!settle(&mut book, &blind, 1));
+    assert!(settle(&mut book, &blind, 30_000));
     let why = book.quarantined(0).unwrap();
     assert!(
         why.contains("nobody can say what it holds of device 0 (no permission)"),
@@ -147,7 +157,7 @@ fn a_process_that_the_driver_knows_by_another_number_is_waited_for() {
     let mut book = book(&mut machine);
     let lease = claim(&mut book, &mut machine, &whole(1, 1), 1, at(0)).unwrap();
     let process = book.hold(lease).unwrap();
-    book.process_ended(process, Some(7), at(0));
+    book.process_ended(process, Some(7), true, at(0));
     let mut inventory = machine.inventory();
     let facts = &mut inventory.devices[0];
     facts.processes = Reading::Measured(vec![ProcessFacts {
@@ -159,8 +169,83 @@ fn a_process_that_the_driver_knows_by_another_number_is_waited_for() {
         used_bytes: 5 << 30,
         free_bytes: 136 << 30,
     });
-    assert!(!book.settle(&inventory, at(1), PATIENCE));
-    assert!(book.settle(&machine.inventory(), at(2), PATIENCE));
+    assert!(!settle(&mut book, &inventory, 1));
+    assert!(settle(&mut book, &machine.inventory(), 2));
+}
+
+/// SEMANTICS 47.
+#[test]
+fn a_process_that_runs_for_nobody_has_to_end_and_nobody_joins_it() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    let role = |serial| whole(serial, 1).device_memory(1 << 30).device_set("s");
+    let first = claim(&mut book, &mut machine, &role(1), 1, at(0)).unwrap();
+    let second = claim(&mut book, &mut machine, &role(2), 2, at(0)).unwrap();
+    let process = book.hold(first).unwrap();
+    assert!(begin(&book, &mut machine, first, 7));
+    book.runs_as(process, 7);
+    assert_eq!(book.release(first), None, "another is on its way there");
+    let unused = book.settle(&machine.inventory(), at(15_000), at(15_000), PATIENCE);
+    assert_eq!(unused, [process]);
+    assert_eq!(book.picture().workers, []);
+    let third = claim(&mut book, &mut machine, &whole(3, 8), 3, at(15_000));
+    assert!(third.is_none(), "its memory is not free");
+    machine.kill(7);
+    book.process_ended(process, Some(7), true, at(15_000));
+    assert!(book.hold(second).is_none());
+}
+
+/// SEMANTICS 47.
+#[test]
+fn an_older_look_proves_nothing_and_neither_does_a_kill() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    let empty = machine.inventory();
+    let lease = claim(&mut book, &mut machine, &whole(1, 1), 1, at(0)).unwrap();
+    let process = book.hold(lease).unwrap();
+    book.process_ended(process, Some(7), false, at(20));
+    book.settle(&empty, at(10), at(30), PATIENCE);
+    book.settle(&empty, at(40), at(40), PATIENCE);
+    assert!(
+        book.get(lease).unwrap().is_leaving(),
+        "its end was not seen"
+    );
+    book.settle(&empty, at(30_020), at(30_020), PATIENCE);
+    let why = book.quarantined(0).unwrap();
+    assert!(why.contains("was killed and does not end"), "{why}");
+    book.process_ended(process, Some(7), true, at(40_000));
+    book.settle(&empty, at(40_001), at(40_001), PATIENCE);
+    assert_eq!(book.grants().count(), 0);
+}
+
+/// SEMANTICS 48.
+#[test]
+fn a_device_that_cannot_be_read_rests_until_it_can_and_a_card_rests_with_its_slices() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    let lease = claim(&mut book, &mut machine, &whole(1, 1), 1, at(0)).unwrap();
+    let mut blind = machine.inventory();
+    for facts in &mut blind.devices {
+        *facts = facts.vanished("the driver does not answer");
+    }
+    book.see(super::super::devices::of_inventory("a", &blind));
+    assert_eq!(
+        book.hold(lease),
+        None,
+        "not on a device that is out of service"
+    );
+    let kept = book.devices()[0].memory;
+    assert_eq!(kept, 141 << 30);
+    book.see(super::super::devices::of_inventory(
+        "a",
+        &machine.inventory(),
+    ));
+    assert!(book.hold(lease).is_some());
+    assert!(book.quarantine(0, "broken".to_owned()));
+    book.see(vec![
+        Device::new(1000, "H200", 1 << 30).slice_of(0, "1g.10gb"),
+    ]);
+    assert_eq!(book.quarantined(1000).as_deref(), Some("broken"));
 }
 
 /// What may happen to a node, in any order.
@@ -218,27 +303,33 @@ proptest! {
                         let next = running.len() as u32 + 1000 * serial as u32;
                         let pid = *running.entry(process).or_insert(next);
                         prop_assert!(begin(&book, &mut machine, lease, pid), "{:?}", book);
+                        book.runs_as(process, pid);
                     }
                 }
                 Step::Release(which) if !ids.is_empty() => {
                     if let Some(process) = book.release(*which.get(&ids)) {
                         let pid = running.remove(&process);
                         pid.into_iter().for_each(|pid| machine.kill(pid));
-                        book.process_ended(process, pid, at(now));
+                        book.process_ended(process, pid, true, at(now));
                     }
                 }
                 Step::Die(which) if !running.is_empty() => {
                     let process = *which.get(&running.keys().copied().collect::<Vec<_>>());
                     let pid = running.remove(&process);
                     pid.into_iter().for_each(|pid| machine.kill(pid));
-                    book.process_ended(process, pid, at(now));
+                    book.process_ended(process, pid, true, at(now));
                 }
                 Step::Quarantine(device) => drop(book.quarantine(device, "x".to_owned())),
                 Step::Repair(device) => drop(book.repair(device)),
                 Step::Pass(ms) => {
                     now += ms;
                     fake.advance(Duration::from_millis(ms));
-                    book.settle(&machine.inventory(), at(now), PATIENCE);
+                    let unused = book.settle(&machine.inventory(), at(now), at(now), PATIENCE);
+                    for process in unused {
+                        let pid = running.remove(&process);
+                        pid.into_iter().for_each(|pid| machine.kill(pid));
+                        book.process_ended(process, pid, true, at(now));
+                    }
                 }
                 _ => {}
             }
@@ -248,13 +339,17 @@ proptest! {
                 prop_assert!(alone <= 1, "device {} granted {} times", device, alone);
             }
         }
-        // When all is over, all is free.
+        // Nobody runs without a lease, and when all is over, all is free.
+        for process in running.keys() {
+            prop_assert!(book.grants().any(|(_, grant)| grant.process == *process));
+        }
         for (process, pid) in running {
             machine.kill(pid);
-            book.process_ended(process, Some(pid), at(now));
+            book.process_ended(process, Some(pid), true, at(now));
         }
         fake.advance(Duration::from_secs(60));
-        book.settle(&machine.inventory(), at(now + 60_000), PATIENCE);
+        let end = at(now + 60_000);
+        book.settle(&machine.inventory(), end, end, PATIENCE);
         prop_assert_eq!(book.grants().count(), 0);
         prop_assert_eq!(book.picture().workers, vec![]);
     }
