@@ -79,7 +79,7 @@ impl<B: Backend> Model<B> {
     pub fn zeros(backend: B, config: ModelConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let (layout, places) = network::layout(&config);
-        let params = backend.alloc(layout.len());
+        let params = backend.parameters(layout.len());
         Ok(Self {
             backend,
             config,

@@ -335,7 +335,7 @@ impl Backend for Cpu {
         decode::linear(&self.pool, x, w, y, store);
     }
 
-    fn cache_len(shape: AttentionShape, capacity: usize) -> usize {
+    fn cache_len(&self, shape: AttentionShape, capacity: usize) -> usize {
         decode::cache_len(shape, capacity)
     }
 

@@ -39,6 +39,7 @@
 pub mod backend;
 pub mod conformance;
 pub mod cpu;
+pub mod cuda;
 pub mod device;
 pub mod driver;
 pub mod fake;
@@ -51,10 +52,11 @@ pub mod tape;
 pub mod topology;
 
 pub use backend::{
-    AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
-    Strides, VocabGrad, VocabStats,
+    AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle,
+    Segment, Store, Strides, VocabGrad, VocabStats,
 };
 pub use cpu::{Cpu, CpuBuffer};
+pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
 pub use layout::{Entry, Layout};
 pub use muon::{Matrix, Muon, MuonScratch};

@@ -90,6 +90,8 @@ const UNSAFE: &[&str] = &[
     "gpu/src/cpu/simd.rs",
     "gpu/src/cpu/update.rs",
     "gpu/src/cpu/vocab.rs",
+    // Kernels compiled for the processor, which touch memory by address.
+    "gpu/src/cuda/emulated/library.rs",
     // Events of the management library, which borrow the library they are kept beside.
     "gpu/src/inventory/nvml/xid.rs",
     // Read-only maps of model files.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{FORWARD, Noise, close, dot, gradient_close, reference, wide};
+use super::{
+    BACKWARD, FORWARD, Noise, backward, close, dot, forward, gradient_close, reference, wide,
+};
 use crate::backend::{
     AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
     Strides, VocabGrad, VocabStats,
@@ -48,7 +50,7 @@ pub fn matmul<B: Backend>(b: &B) {
             view::<B>(&b.buffer(&w)),
             view_mut::<B>(&mut got),
         );
-        close(&format!("{call:?}"), FORWARD, &b.to_vec(&got), &want);
+        close(&format!("{call:?}"), forward(b, 1), &b.to_vec(&got), &want);
     }
 }
 
@@ -123,10 +125,10 @@ pub fn rms_norm<B: Backend>(b: &B) {
             );
             // What the destinations held before enters the loss linearly.
             let residual = if store == Store::Add { 1.0 } else { 0.0 };
-            gradient_close("rms_norm dx", &b.to_vec(&dx), &x, |x| {
+            gradient_close("rms_norm dx", BACKWARD, &b.to_vec(&dx), &x, |x| {
                 dot(&f(x, &wide(&w)), &dy) + residual * dot(x, &dy)
             });
-            gradient_close("rms_norm dweight", &b.to_vec(&dw), &w, |w| {
+            gradient_close("rms_norm dweight", BACKWARD, &b.to_vec(&dw), &w, |w| {
                 dot(&f(&wide(&x), w), &dy) + 0.25 * w.iter().sum::<f64>()
             });
         }
@@ -155,7 +157,7 @@ pub fn rope<B: Backend>(b: &B) {
         b.rope(shape, &positions, view_mut::<B>(&mut y));
         close("rope", FORWARD, &b.to_vec(&y), &f(&wide(&x)));
         b.rope_backward(shape, &positions, view_mut::<B>(&mut dx));
-        gradient_close("rope dx", &b.to_vec(&dx), &x, |x| dot(&f(x), &dy));
+        gradient_close("rope dx", BACKWARD, &b.to_vec(&dx), &x, |x| dot(&f(x), &dy));
     }
 }
 
@@ -182,8 +184,8 @@ pub fn attention<B: Backend>(b: &B) {
         let (dst0, dst1) = (view_mut::<B>(&mut out), view_mut::<B>(&mut lse));
         b.attention(shape, &bounds, view::<B>(&dev), dst0, dst1);
         let (want, want_lse) = reference::attention(shape, &bounds, &wide(&qkv));
-        close("attention", FORWARD, &b.to_vec(&out), &want);
-        close("attention lse", FORWARD, &b.to_vec(&lse), &want_lse);
+        close("attention", forward(b, 2), &b.to_vec(&out), &want);
+        close("attention lse", forward(b, 2), &b.to_vec(&lse), &want_lse);
         let mut dqkv = b.buffer(&noise.vec(qkv.len()));
         b.attention_backward(
             shape,
@@ -194,9 +196,13 @@ pub fn attention<B: Backend>(b: &B) {
             view::<B>(&b.buffer(&dout)),
             view_mut::<B>(&mut dqkv),
         );
-        gradient_close("attention dqkv", &b.to_vec(&dqkv), &qkv, |qkv| {
-            dot(&reference::attention(shape, &bounds, qkv).0, &dout)
-        });
+        gradient_close(
+            "attention dqkv",
+            backward(b, 3),
+            &b.to_vec(&dqkv),
+            &qkv,
+            |qkv| dot(&reference::attention(shape, &bounds, qkv).0, &dout),
+        );
     }
 }
 
@@ -220,7 +226,7 @@ pub fn swiglu<B: Backend>(b: &B) {
         view::<B>(&b.buffer(&dy)),
         view_mut::<B>(&mut dx),
     );
-    gradient_close("swiglu dx", &b.to_vec(&dx), &x, |x| {
+    gradient_close("swiglu dx", BACKWARD, &b.to_vec(&dx), &x, |x| {
         dot(&reference::swiglu(cols, x), &dy)
     });
 }
@@ -246,7 +252,7 @@ pub fn gather<B: Backend>(b: &B) {
         view::<B>(&b.buffer(&dout)),
         view_mut::<B>(&mut dtable),
     );
-    gradient_close("scatter_add", &b.to_vec(&dtable), &table, |t| {
+    gradient_close("scatter_add", BACKWARD, &b.to_vec(&dtable), &table, |t| {
         dot(&pick(t), &dout)
     });
 }
@@ -285,11 +291,12 @@ pub fn combine<B: Backend>(b: &B) {
             Some((view_mut::<B>(&mut dsrc), store)),
             Some((view_mut::<B>(&mut dweights), store)),
         );
-        gradient_close("combine dsrc", &b.to_vec(&dsrc), &src, |src| {
+        gradient_close("combine dsrc", BACKWARD, &b.to_vec(&dsrc), &src, |src| {
             dot(&combined(src, &wide(&weights)), &dout) + before * src.iter().sum::<f64>()
         });
         gradient_close(
             "combine dweights",
+            BACKWARD,
             &b.to_vec(&dweights),
             &weights,
             |weights| {
@@ -357,16 +364,20 @@ pub fn mixture<B: Backend>(b: &B) {
     tape.forward(b, &mut arena, &plan, &[&dev]);
     close(
         "mixture",
-        FORWARD,
+        forward(b, 2),
         &tape.read(b, &arena, &plan, out),
         &reference(&wide(&params)),
     );
     tape.seed(b, &mut arena, &plan, out, &seed);
     tape.backward(b, &mut arena, &plan, &[&dev], &mut grads);
     let grad = grads[0].as_ref().expect("the set is trained");
-    gradient_close("mixture gradient", &b.to_vec(grad), &params, |p| {
-        dot(&reference(p), &seed)
-    });
+    gradient_close(
+        "mixture gradient",
+        backward(b, 4),
+        &b.to_vec(grad),
+        &params,
+        |p| dot(&reference(p), &seed),
+    );
 }
 
 /// Log-probability and entropy over vocabularies of one and of several chunks.
@@ -390,9 +401,9 @@ pub fn vocab<B: Backend>(b: &B) {
         b.vocab(scale, view::<B>(&dev_x), view::<B>(&dev_w), &labels, out);
         let f = |x: &[f64], w: &[f64]| reference::vocab(f64::from(scale), x, w, &labels);
         let (want_logp, want_ent, want_lse) = f(&wide(&x), &wide(&w));
-        close("vocab logprob", FORWARD, &b.to_vec(&logp), &want_logp);
-        close("vocab entropy", FORWARD, &b.to_vec(&ent), &want_ent);
-        close("vocab logsumexp", FORWARD, &b.to_vec(&lse), &want_lse);
+        close("vocab logprob", forward(b, 1), &b.to_vec(&logp), &want_logp);
+        close("vocab entropy", forward(b, 1), &b.to_vec(&ent), &want_ent);
+        close("vocab logsumexp", forward(b, 1), &b.to_vec(&lse), &want_lse);
         for (with_logp, with_ent) in [(true, true), (true, false), (false, true)] {
             let (mut dx, mut dw) = (b.alloc(x.len()), b.alloc(w.len()));
             let (dev_dlogp, dev_dent) = (b.buffer(&dlogp), b.buffer(&dent));
@@ -424,8 +435,12 @@ pub fn vocab<B: Backend>(b: &B) {
                 }
                 loss
             };
-            gradient_close("vocab dx", &b.to_vec(&dx), &x, |x| loss(x, &wide(&w)));
-            gradient_close("vocab dw", &b.to_vec(&dw), &w, |w| loss(&wide(&x), w));
+            gradient_close("vocab dx", backward(b, 3), &b.to_vec(&dx), &x, |x| {
+                loss(x, &wide(&w))
+            });
+            gradient_close("vocab dw", backward(b, 3), &b.to_vec(&dw), &w, |w| {
+                loss(&wide(&x), w)
+            });
         }
     }
 }
@@ -560,7 +575,7 @@ pub fn muon<B: Backend>(b: &B) {
         }
     }
     let got = b.to_vec(&dev);
-    close("muon", FORWARD, &got, &want);
+    close("muon", forward(b, 15), &got, &want);
     for i in (0..end).filter(|i| !matrices.iter().any(|m| m.range.contains(i))) {
         assert_eq!(got[i], params[i], "outside the matrices");
     }
@@ -589,7 +604,7 @@ pub fn packed_linear<B: Backend>(b: &B) {
         &wide(&w),
         &mut want,
     );
-    close("packed_linear", FORWARD, &alone, &want);
+    close("packed_linear", forward(b, 1), &alone, &want);
     for rows in [2, 3, 5, 6, 7, 11, 12, 13, 32, 40] {
         let mut y = b.alloc(rows * outputs);
         let x = B::view(&dev, 0..rows * inputs);
@@ -618,7 +633,7 @@ pub fn decode<B: Backend>(b: &B) {
         let bounds = [0, 40, 70];
         let qkv = noise.vec(70 * width);
         let want = reference::attention(shape, &bounds, &wide(&qkv)).0;
-        let mut cache = b.alloc(2 * B::cache_len(shape, capacity));
+        let mut cache = b.alloc(2 * b.cache_len(shape, capacity));
         let mut got = vec![0.0; 70 * shape.out_cols()];
         for position in 0..40u32 {
             // Both sequences while both last; the first stands in slot 1.
@@ -655,7 +670,7 @@ pub fn decode<B: Backend>(b: &B) {
                 got[row_of(r) * shape.out_cols()..][..shape.out_cols()].copy_from_slice(out);
             }
         }
-        close("cache_attention", FORWARD, &got, &want);
+        close("cache_attention", forward(b, 2), &got, &want);
     }
 }
 
@@ -730,21 +745,29 @@ pub fn tape<B: Backend>(b: &B) {
         let got = tape.read(b, &arena, &plan, out);
         close(
             "tape",
-            FORWARD,
+            forward(b, 3),
             &got,
             &reference(&wide(&base), &wide(&adapter)),
         );
         tape.seed(b, &mut arena, &plan, out, &seed);
         tape.backward(b, &mut arena, &plan, &params, &mut grads);
         if let Some(grad) = &grads[0] {
-            gradient_close("tape base", &b.to_vec(grad), &base, |base| {
-                dot(&reference(base, &wide(&adapter)), &seed)
-            });
+            gradient_close(
+                "tape base",
+                backward(b, 6),
+                &b.to_vec(grad),
+                &base,
+                |base| dot(&reference(base, &wide(&adapter)), &seed),
+            );
         }
         if let Some(grad) = &grads[1] {
-            gradient_close("tape adapter", &b.to_vec(grad), &adapter, |adapter| {
-                dot(&reference(&wide(&base), adapter), &seed)
-            });
+            gradient_close(
+                "tape adapter",
+                backward(b, 6),
+                &b.to_vec(grad),
+                &adapter,
+                |adapter| dot(&reference(&wide(&base), adapter), &seed),
+            );
         }
         let held = arena.bytes();
         arena.prepare(b, &plan);
@@ -759,7 +782,7 @@ pub fn tape<B: Backend>(b: &B) {
     let got = tape.read(b, &arena, &plan, out);
     close(
         "tape inference",
-        FORWARD,
+        forward(b, 3),
         &got,
         &reference(&wide(&base), &wide(&adapter)),
     );
