@@ -92,6 +92,8 @@ const UNSAFE: &[&str] = &[
     "gpu/src/cpu/vocab.rs",
     // Kernels compiled for the processor, which touch memory by address.
     "gpu/src/cuda/emulated/library.rs",
+    // NVIDIA's compiler, loaded at run time.
+    "gpu/src/cuda/nvrtc.rs",
     // Events of the management library, which borrow the library they are kept beside.
     "gpu/src/inventory/nvml/xid.rs",
     // Read-only maps of model files.
