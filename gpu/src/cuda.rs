@@ -28,9 +28,11 @@ mod buffer;
 pub mod cache;
 pub mod card;
 mod decode;
+mod driver;
 pub mod emulated;
 mod error;
 mod fault;
+mod gpu;
 pub mod kernel;
 mod nvrtc;
 mod pages;
@@ -54,9 +56,11 @@ use crate::fault::GpuFault;
 pub use buffer::{CudaBuffer, CudaView, CudaViewMut};
 use card::Card;
 pub use decode::CudaPacked;
+pub use driver::CudaDriver;
 pub use emulated::Emulated;
 pub use error::CudaError;
 pub use fault::fault_of;
+pub use gpu::{Gpu, GpuGraph, GpuOptions, IpcHandle};
 pub use nvrtc::{Nvrtc, compile_cached};
 pub use pages::{PAGE, PageTable};
 pub use queue::Counters;
@@ -64,7 +68,7 @@ use queue::Queue;
 
 /// A card, and what waits to be done on it. Clones share both.
 #[derive(Debug)]
-pub struct Cuda<C: Card = Emulated> {
+pub struct Cuda<C: Card = Gpu> {
     card: Arc<C>,
     queue: Arc<Mutex<Queue<C>>>,
     precision: Precision,
@@ -77,6 +81,33 @@ impl<C: Card> Clone for Cuda<C> {
             queue: Arc::clone(&self.queue),
             precision: self.precision,
         }
+    }
+}
+
+impl Cuda {
+    /// Opens a card of this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError`]: there is no driver, no such card, or not what it takes to compile for it.
+    /// Nothing is held then.
+    ///
+    /// ```
+    /// use odeon_gpu::Precision;
+    /// use odeon_gpu::cuda::{Cuda, GpuOptions};
+    ///
+    /// match Cuda::open(0, Precision::Bf16, &GpuOptions::default()) {
+    ///     Ok(cuda) => assert!(cuda.fault().is_none()),
+    ///     // On a machine without a card: what is missing, and what to do.
+    ///     Err(error) => assert!(!error.to_string().is_empty()),
+    /// }
+    /// ```
+    pub fn open(
+        device: u32,
+        precision: Precision,
+        options: &GpuOptions,
+    ) -> Result<Self, CudaError> {
+        Ok(Self::over(Gpu::open(device, options)?, precision))
     }
 }
 

@@ -164,7 +164,14 @@ pub fn rope<B: Backend>(b: &B) {
 /// Causal attention over packed sequences, with and without grouped queries.
 pub fn attention<B: Backend>(b: &B) {
     let mut noise = Noise(6);
-    for (heads, kv_heads, dim) in [(2, 2, 4), (6, 2, 8), (2, 1, 33)] {
+    for (heads, kv_heads, dim) in [
+        (2, 2, 4),
+        (6, 2, 8),
+        (2, 1, 33),
+        (2, 1, 80),
+        (1, 1, 128),
+        (1, 1, 160),
+    ] {
         let shape = AttentionShape {
             heads,
             kv_heads,
@@ -583,8 +590,13 @@ pub fn muon<B: Backend>(b: &B) {
 
 /// Packed products for all row counts around the kernels' blocks; rows do not depend on the batch.
 pub fn packed_linear<B: Backend>(b: &B) {
+    for (outputs, inputs) in [(53, 40), (20, 600)] {
+        packed_linear_of(b, outputs, inputs);
+    }
+}
+
+fn packed_linear_of<B: Backend>(b: &B, outputs: usize, inputs: usize) {
     let mut noise = Noise(11);
-    let (outputs, inputs) = (53, 40);
     let w = noise.vec(outputs * inputs);
     let mut packed = b.pack(outputs, inputs, view::<B>(&b.buffer(&noise.vec(w.len()))));
     b.repack(view::<B>(&b.buffer(&w)), &mut packed);
@@ -623,19 +635,21 @@ pub fn packed_linear<B: Backend>(b: &B) {
 /// Attention over a cache filled token by token, equal to attention over the whole sequences.
 pub fn decode<B: Backend>(b: &B) {
     let mut noise = Noise(12);
-    for dim in [4, 32, 40] {
+    // The long sequence crosses the borders of pages and of blocks of them.
+    for (dim, long) in [(4, 40), (32, 40), (40, 40), (8, 300)] {
         let shape = AttentionShape {
             heads: 4,
             kv_heads: 2,
             head_dim: dim,
         };
-        let (width, capacity) = (shape.qkv_cols(), 45);
-        let bounds = [0, 40, 70];
-        let qkv = noise.vec(70 * width);
+        let (width, capacity) = (shape.qkv_cols(), long as usize + 5);
+        let total = long as usize + 30;
+        let bounds = [0, long, long + 30];
+        let qkv = noise.vec(total * width);
         let want = reference::attention(shape, &bounds, &wide(&qkv)).0;
         let mut cache = b.alloc(2 * b.cache_len(shape, capacity));
-        let mut got = vec![0.0; 70 * shape.out_cols()];
-        for position in 0..40u32 {
+        let mut got = vec![0.0; total * shape.out_cols()];
+        for position in 0..long {
             // Both sequences while both last; the first stands in slot 1.
             let rows: Vec<CacheRow> = (0..if position < 30 { 2u32 } else { 1 })
                 .map(|sequence| CacheRow {
@@ -643,7 +657,7 @@ pub fn decode<B: Backend>(b: &B) {
                     position,
                 })
                 .collect();
-            let row_of = |r: &CacheRow| (40 * (1 - r.slot) + r.position) as usize;
+            let row_of = |r: &CacheRow| (long * (1 - r.slot) + r.position) as usize;
             let step: Vec<f32> = rows
                 .iter()
                 .flat_map(|r| qkv[row_of(r) * width..][..width].to_vec())

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::cuda::card::{Arg, Card, Command, Gemm, Launch};
 use crate::cuda::kernel::Kernel;
 use crate::fault::GpuFault;
+use crate::memory::MemoryError;
 
 /// Commands that wait at most before they are begun: a millisecond of recording.
 const COMMANDS_MAX: usize = 1024;
@@ -174,15 +175,17 @@ impl<C: Card> Queue<C> {
         if bytes == 0 {
             return 0;
         }
-        match self.card.alloc(bytes) {
-            Ok(address) => address,
+        let mut given = self.card.alloc(bytes);
+        if given.is_err() && !self.retired.is_empty() {
             // What waits to be given back may be enough.
-            Err(_) if !self.retired.is_empty() => {
-                self.flush();
-                match self.card.alloc(bytes) {
-                    Ok(address) => address,
-                    Err(error) => panic!("{bytes} bytes on device {}: {error}", self.card.device()),
-                }
+            self.flush();
+            given = self.card.alloc(bytes);
+        }
+        match given {
+            Ok(address) => address,
+            Err(MemoryError::Fault(fault)) => {
+                self.checked(Err(fault));
+                0
             }
             Err(error) => panic!("{bytes} bytes on device {}: {error}", self.card.device()),
         }
