@@ -22,7 +22,7 @@ use crate::backend::Backend;
 
 pub use checks::{
     adamw, attention, combine, decode, elementwise, gather, matmul, mixture, muon, packed_linear,
-    reductions, rms_norm, rope, softmax, swiglu, tape, vocab,
+    reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
 };
 
 /// Largest accepted relative error of a forward result.
@@ -39,7 +39,8 @@ pub const BACKWARD: f64 = 1e-4;
 macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm rope attention
-            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape);
+            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape
+            transformer);
     };
     ($backend:expr; $($check:ident)*) => {$(
         #[test]

@@ -19,10 +19,6 @@
 //! by the operation that finds the queue full: it panics with the fault's text, and
 //! [`Cuda::fault`] tells it by type.
 
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "results are exclusive borrows, moved in"
-)]
 mod attention;
 mod buffer;
 pub mod cache;
@@ -164,9 +160,9 @@ impl<C: Card> Cuda<C> {
         rows: &[CacheRow],
         table: &PageTable,
         qkv: CudaView<'_, C>,
-        cache: CudaViewMut<'_, C>,
+        cache: &mut CudaViewMut<'_, C>,
     ) {
-        self.cache_filled(shape, capacity, rows, Some(table), qkv, &cache);
+        self.cache_filled(shape, capacity, rows, Some(table), qkv, cache);
     }
 
     /// [`Backend::cache_attention`] over pages.
@@ -182,9 +178,9 @@ impl<C: Card> Cuda<C> {
         table: &PageTable,
         qkv: CudaView<'_, C>,
         cache: CudaView<'_, C>,
-        out: CudaViewMut<'_, C>,
+        out: &mut CudaViewMut<'_, C>,
     ) {
-        self.cache_attended(shape, capacity, rows, Some(table), qkv, cache, &out);
+        self.cache_attended(shape, capacity, rows, Some(table), qkv, cache, out);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<C>> {

@@ -24,7 +24,8 @@ fn emulated(order: Order, precision: Precision) -> Option<Cuda<Emulated>> {
 macro_rules! suite {
     ($name:ident, $order:expr, $precision:expr) => {
         suite!($name, $order, $precision; matmul elementwise reductions rms_norm rope attention
-            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape);
+            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape
+            transformer);
     };
     ($name:ident, $order:expr, $precision:expr; $($check:ident)*) => {
         mod $name {
@@ -251,7 +252,7 @@ mod around {
                 &rows,
                 &table,
                 qkv,
-                B::view_mut(&mut paged, 0..paged_len),
+                &mut B::view_mut(&mut paged, 0..paged_len),
             );
             let len = rows.len() * shape.out_cols();
             let (mut a, mut b) = (cuda.alloc(len), cuda.alloc(len));
@@ -265,8 +266,8 @@ mod around {
                 B::view_mut(&mut a, 0..len),
             );
             let cache = B::view(&paged, 0..paged_len);
-            let dst = B::view_mut(&mut b, 0..len);
-            cuda.paged_attention(shape, capacity, &rows, &table, qkv, cache, dst);
+            let mut dst = B::view_mut(&mut b, 0..len);
+            cuda.paged_attention(shape, capacity, &rows, &table, qkv, cache, &mut dst);
             assert_eq!(cuda.to_vec(&a), cuda.to_vec(&b));
         }
     }

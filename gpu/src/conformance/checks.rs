@@ -9,6 +9,7 @@ use crate::backend::{
     AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
     Strides, VocabGrad, VocabStats,
 };
+use crate::cpu::Cpu;
 use crate::muon::{Matrix, Muon, MuonScratch};
 use crate::tape::{Arena, LinearExtras, Param, Tape};
 
@@ -800,4 +801,152 @@ pub fn tape<B: Backend>(b: &B) {
         &got,
         &reference(&wide(&base), &wide(&adapter)),
     );
+}
+
+/// The smallest decoder that has everything: embedding, norms, rotary embedding, grouped attention
+/// over packed sequences, SwiGLU, residuals, and the vocabulary's loss. Its loss and gradients
+/// against those of the processor, in the Euclidean norm.
+pub fn transformer<B: Backend>(b: &B) {
+    let net = Decoder::small();
+    let (params, tokens) = (net.parameters(), net.tokens());
+    let (want_loss, want) = net.gradients(&Cpu::new(1), &params, &tokens);
+    let (loss, got) = net.gradients(b, &params, &tokens);
+    close("loss", forward(b, 2), &[loss], &[f64::from(want_loss)]);
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let length = norm(&mut want.iter().map(|v| f64::from(*v)));
+    let off = norm(
+        &mut got
+            .iter()
+            .zip(&want)
+            .map(|(g, w)| f64::from(*g) - f64::from(*w)),
+    );
+    // Roundings of the two layers are independent, so they add up as the root of their number.
+    let accepted = backward(b, 2);
+    assert!(
+        off <= accepted * length,
+        "gradients off by {:.1e} of their length, {accepted:.1e} accepted",
+        off / length
+    );
+}
+
+/// Sizes of a decoder, and its two sequences.
+#[derive(Clone, Copy, Debug)]
+struct Decoder {
+    dim: usize,
+    layers: usize,
+    attention: AttentionShape,
+    ffn: usize,
+    vocab: usize,
+    rows: usize,
+}
+
+impl Decoder {
+    fn small() -> Self {
+        Self {
+            dim: 48,
+            layers: 2,
+            attention: AttentionShape {
+                heads: 4,
+                kv_heads: 2,
+                head_dim: 12,
+            },
+            ffn: 80,
+            vocab: 90,
+            rows: 100,
+        }
+    }
+
+    /// Lengths of the parameters of a layer: norm, qkv, out, norm, gate and up, down.
+    fn layer(self) -> [usize; 6] {
+        let (d, a) = (self.dim, self.attention);
+        [
+            d,
+            a.qkv_cols() * d,
+            d * a.out_cols(),
+            d,
+            2 * self.ffn * d,
+            d * self.ffn,
+        ]
+    }
+
+    fn parameters(self) -> Vec<f32> {
+        let mut noise = Noise(17);
+        let mut params: Vec<f32> = noise.vec(self.vocab * self.dim);
+        for _ in 0..self.layers {
+            for len in self.layer() {
+                let scale = if len == self.dim { 0.0 } else { 0.25 };
+                let base = if len == self.dim { 1.0 } else { 0.0 };
+                params.extend(noise.vec(len).iter().map(|v| base + scale * v));
+            }
+        }
+        params.extend(vec![1.0; self.dim]);
+        params
+    }
+
+    fn tokens(self) -> Vec<u32> {
+        (0..self.rows)
+            .map(|i| (i * 31 % self.vocab) as u32)
+            .collect()
+    }
+
+    /// Mean negative log-probability of the next tokens, and its gradient.
+    fn gradients<B: Backend>(self, b: &B, params: &[f32], tokens: &[u32]) -> (f32, Vec<f32>) {
+        let (d, a) = (self.dim, self.attention);
+        let mut at = 0;
+        let mut next = |len: usize| {
+            at += len;
+            Param::new(0, at - len..at)
+        };
+        let mut tape = Tape::<B>::new();
+        let table = next(self.vocab * d);
+        let split = 30;
+        let positions: Vec<u32> = (0..split).chain(0..self.rows as u32 - split).collect();
+        let positions: Arc<[u32]> = positions.into();
+        let rope = RopeShape {
+            heads: a.heads + a.kv_heads,
+            head_dim: a.head_dim,
+            row_stride: a.qkv_cols(),
+            theta: 10_000.0,
+            style: RopeStyle::HalfSplit,
+        };
+        let mut x = tape.embed(table.clone(), d, tokens.into());
+        for _ in 0..self.layers {
+            let [norm, qkv, out, norm2, gate_up, down] = self.layer().map(&mut next);
+            let residual = |x| LinearExtras {
+                residual: Some(x),
+                ..LinearExtras::default()
+            };
+            let h = tape.rms_norm(x, norm, 1e-5);
+            let h = tape.linear(h, qkv, a.qkv_cols());
+            tape.rope(h, rope, Arc::clone(&positions));
+            let h = tape.attention(h, a, [0, split, self.rows as u32].into());
+            x = tape.linear_with(h, out, d, residual(x));
+            let h = tape.rms_norm(x, norm2, 1e-5);
+            let h = tape.linear(h, gate_up, 2 * self.ffn);
+            let h = tape.swiglu(h);
+            x = tape.linear_with(h, down, d, residual(x));
+        }
+        let x = tape.rms_norm(x, next(d), 1e-5);
+        let labels: Vec<u32> = tokens
+            .iter()
+            .map(|t| (t + 31) % self.vocab as u32)
+            .collect();
+        let logprob = tape.vocab(x, table, 1.0, labels.into()).logprob;
+        let plan = tape.plan_training(&[true], &[logprob]);
+        let mut arena = Arena::default();
+        arena.prepare(b, &plan);
+        let mut held = b.parameters(params.len());
+        b.write(view_mut::<B>(&mut held), params);
+        let mut grads = [Some(b.alloc(params.len()))];
+        tape.forward(b, &mut arena, &plan, &[&held]);
+        let got = tape.read(b, &arena, &plan, logprob);
+        let loss = -got.iter().sum::<f32>() / self.rows as f32;
+        let seed = vec![-1.0 / self.rows as f32; self.rows];
+        tape.seed(b, &mut arena, &plan, logprob, &seed);
+        tape.backward(b, &mut arena, &plan, &[&held], &mut grads);
+        (
+            loss,
+            grads[0].as_ref().map(|g| b.to_vec(g)).unwrap_or_default(),
+        )
+    }
 }

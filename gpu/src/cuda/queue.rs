@@ -92,7 +92,14 @@ impl<C: Card> Queue<C> {
 
     /// Begins an operation that reads these bytes: where each will lie on the card. Commands that
     /// wait may be begun now, and not before the next operation.
+    ///
+    /// # Panics
+    /// If the card has failed before.
+    #[track_caller]
     pub(super) fn begin<const N: usize>(&mut self, staged: [&[u8]; N]) -> [u64; N] {
+        if let Some(fault) = &self.fault {
+            panic!("{fault}");
+        }
         let padded = |bytes: &[u8]| bytes.len().next_multiple_of(16);
         let more = staged.iter().map(|bytes| padded(bytes)).sum::<usize>() as u64;
         let full = more > 0 && self.staged.len() as u64 + more > self.staging.bytes;
@@ -272,6 +279,11 @@ impl<C: Card> Queue<C> {
     fn checked(&mut self, done: Result<(), GpuFault>) {
         if let Err(fault) = done {
             self.lists.clear();
+            self.commands.clear();
+            self.staged.clear();
+            for address in mem::take(&mut self.retired) {
+                self.card.free(address);
+            }
             let first = self.fault.get_or_insert(fault);
             panic!("{first}");
         }
