@@ -312,6 +312,10 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     }
     /// Elements of a buffer.
     fn len(buffer: &Self::Buffer) -> usize;
+    /// The elements, if the host can read them where they lie.
+    fn host(_: &Self::Buffer) -> Option<&[f32]> {
+        None
+    }
     /// Part of a buffer.
     fn view(buffer: &Self::Buffer, range: Range<usize>) -> Self::View<'_>;
     /// Part of a buffer, to write.

@@ -85,6 +85,10 @@ impl Backend for Cpu {
         buffer.as_slice().len()
     }
 
+    fn host(buffer: &CpuBuffer) -> Option<&[f32]> {
+        Some(buffer.as_slice())
+    }
+
     fn view(buffer: &CpuBuffer, range: Range<usize>) -> &[f32] {
         &buffer.as_slice()[range]
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A device that this build can compute on.
@@ -13,7 +14,8 @@ use thiserror::Error;
 /// assert_eq!("cuda:1".parse(), Ok(Device::Cuda(1)));
 /// assert_eq!(Device::Cuda(0).to_string(), "cuda:0");
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Device {
     /// The processor, through [`Cpu`](crate::Cpu): `cpu`.

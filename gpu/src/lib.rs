@@ -36,6 +36,7 @@
 //! assert_eq!(cpu.to_vec(gradients[0].as_ref().unwrap()), [1.0, 1.0, 0.5, 0.5]);
 //! ```
 
+pub mod any;
 pub mod backend;
 pub mod conformance;
 pub mod cpu;
@@ -51,6 +52,7 @@ pub mod muon;
 pub mod tape;
 pub mod topology;
 
+pub use any::Any;
 pub use backend::{
     AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle,
     Segment, Store, Strides, VocabGrad, VocabStats,

@@ -80,16 +80,8 @@ impl Source {
         let table = DeTable::parse(&self.text).map_err(syntax)?;
         fields::check(table.get_ref()).map_err(|(offset, what)| self.fault(offset, &what))?;
         let recipe: Recipe = toml::from_str(&self.text).map_err(syntax)?;
-        match recipe.run.device.parse() {
-            Ok(odeon_gpu::Device::Cpu) => {}
-            Ok(device) => {
-                let what = format!(
-                    "device \"{device}\": the engines of a run compute on the processor so far, \
-                     use device = \"cpu\""
-                );
-                return Err(self.error("run", "device", &what));
-            }
-            Err(error) => return Err(self.error("run", "device", &error.to_string())),
+        if let Err(error) = recipe.run.device.parse::<odeon_gpu::Device>() {
+            return Err(self.error("run", "device", &error.to_string()));
         }
         check::check(&recipe).map_err(|blame| self.blamed(&blame))?;
         Ok(recipe)
