@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::rl::report::Report;
-use odeon_actors::rl::run::{Run, RunPlan};
+use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
@@ -70,6 +70,7 @@ fn plan(folder: &Path) -> RunPlan {
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         rollouts: 2,
+        needs: RoleNeeds::default(),
         critic: false,
         reference: false,
         train: TrainPlan {

@@ -30,6 +30,9 @@ pub struct Recipe {
     /// Which actors get a process of their own.
     #[serde(default)]
     pub processes: ProcessesSection,
+    /// What the processes reserve.
+    #[serde(default)]
+    pub placement: PlacementSection,
     /// How progress is measured.
     #[serde(default)]
     pub eval: EvalSection,
@@ -212,6 +215,40 @@ impl Default for ProcessesSection {
             slots: 32,
             rollout_threads: 1,
             trainer_threads: 1,
+        }
+    }
+}
+
+/// `[placement]`: what each process reserves on its node. 0 reserves nothing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlacementSection {
+    /// Devices of the trainer.
+    pub trainer_gpus: u32,
+    /// Devices of each rollout.
+    pub rollout_gpus: u32,
+    /// Devices of the critic, and of the reference.
+    pub scorer_gpus: u32,
+    /// Memory that each of these devices must have.
+    pub device_memory_gib: u64,
+    /// Processor time of the trainer, in cores.
+    pub trainer_cpus: f64,
+    /// Processor time of each rollout, in cores.
+    pub rollout_cpus: f64,
+    /// How long a process may wait for what it reserves.
+    pub wait_seconds: u64,
+}
+
+impl Default for PlacementSection {
+    fn default() -> Self {
+        Self {
+            trainer_gpus: 0,
+            rollout_gpus: 0,
+            scorer_gpus: 0,
+            device_memory_gib: 0,
+            trainer_cpus: 0.0,
+            rollout_cpus: 0.0,
+            wait_seconds: 60,
         }
     }
 }

@@ -15,7 +15,7 @@ use odeon_actors::engine::{
 use odeon_actors::packed::{Packed, PackedBatch};
 use odeon_actors::rl::critic::{Critic, CriticArgs, Learn, SaveCritic, Values};
 use odeon_actors::rl::report::Report;
-use odeon_actors::rl::run::{Run, RunPlan};
+use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{StoreArgs, Take};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Order, SampleId, Trajectory};
@@ -49,6 +49,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         rollout_engine: EngineSpec::Scripted(script.clone()),
         trainer_engine: EngineSpec::Scripted(script),
         rollouts: 2,
+        needs: RoleNeeds::default(),
         critic: false,
         reference: false,
         train: TrainPlan {

@@ -33,6 +33,12 @@ pub(crate) enum Command {
     Fetch(FetchArgs),
     /// List the processes of a run that goes on: role, actor id and process id
     Ps(PsArgs),
+    /// Show the accelerators of this machine and how they are
+    Devices(DevicesArgs),
+    /// Show where the processes of a recipe would go, before any of them runs
+    Plan(PlanArgs),
+    /// Tell where the processes of a run are, or what they wait for and who holds it
+    Why(WhyArgs),
     /// Kill a process of a run with SIGKILL, to see that the run survives
     Kill(KillArgs),
     /// Measure what the runtime costs, against the bare parts it is made of
@@ -151,6 +157,45 @@ pub(crate) struct FetchArgs {
 pub(crate) struct PsArgs {
     /// The run's folder
     pub(crate) run: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "`?` stands for what could not be measured; the reasons follow the table. `lost bits` are memory \
+                  errors beyond repair since the driver was loaded, `events` the critical ones (Xid) that \
+                  the driver reported while this looked"
+)]
+pub(crate) struct DevicesArgs {
+    /// Everything that is known, as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "What the processes reserve stands in the recipe under [placement]. The exit code is 1 when they \
+                  have no place, and the text says what is in the way on each node"
+)]
+pub(crate) struct PlanArgs {
+    /// The recipe, a TOML file
+    pub(crate) recipe: PathBuf,
+    /// A cluster that a TOML file describes, in place of this machine: see docs/cluster.md
+    #[arg(long)]
+    pub(crate) cluster: Option<PathBuf>,
+    /// The plan, or the refusal, as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WhyArgs {
+    /// The run's folder
+    pub(crate) run: PathBuf,
+    /// A role or an actor id that `odeon ps` lists; all of them when none is named
+    pub(crate) actor: Option<String>,
+    /// One JSON object for each process
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -2,11 +2,14 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod devices;
 pub(crate) mod eval;
 pub(crate) mod fetch;
 pub(crate) mod generate;
 pub(crate) mod kill;
 pub(crate) mod model;
+pub(crate) mod plan;
 pub(crate) mod processes;
 pub(crate) mod ps;
 pub(crate) mod run;
+pub(crate) mod why;

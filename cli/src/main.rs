@@ -25,6 +25,9 @@ fn main() -> ExitCode {
         Command::Chat(args) => done(command::chat::run(&args)),
         Command::Fetch(args) => done(command::fetch::run(&args)),
         Command::Ps(args) => done(command::ps::run(&args)),
+        Command::Devices(args) => done(command::devices::run(&args)),
+        Command::Plan(args) => done(command::plan::run(job, &args)),
+        Command::Why(args) => done(command::why::run(&args)),
         Command::Kill(args) => done(command::kill::run(&args)),
         Command::Bench(args) => done(command::bench::run(&args)),
     };

@@ -693,3 +693,130 @@ fn a_run_survives_a_killed_rollout_is_locked_and_stops_in_order_on_an_interrupt(
     let error = place.error(&["ps", "runs/rl-sums"]);
     assert!(error.contains("no run is going on there"), "{error}");
 }
+
+/// SEMANTICS 46.
+#[test]
+fn a_plan_shows_where_a_recipe_would_go_or_what_is_in_the_way() {
+    let place = Place::new();
+    let recipe = format!(
+        "{}\n[placement]\ntrainer_gpus = 4\nrollout_gpus = 2\n",
+        tiny(1)
+    );
+    place.write("gpus.toml", &recipe);
+    place.write(
+        "cluster.toml",
+        "[devices.H200]\nmemory_gib = 141\n[[nodes]]\nname = 'node'\ncount = 2\ncpus = 96\n\
+         memory_gib = 2048\ngpus = { model = 'H200', count = 4, nvlink = 'node' }\n",
+    );
+    let cluster = ["--cluster", "cluster.toml"];
+    let args = |more: &[&'static str]| [&["plan", "gpus.toml"], more].concat();
+    let table = place.out(&args(&cluster));
+    assert!(table.contains("trainer"), "{table}");
+    let row = table
+        .lines()
+        .find(|line| line.starts_with("trainer"))
+        .unwrap();
+    assert!(row.contains("node-0") && row.contains("0 1 2 3"), "{table}");
+    let told = place.out(&args(&[&cluster[..], &["--json"]].concat()));
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["plan"]["leases"].as_array().unwrap().len(), 3);
+    assert_eq!(told["unplaced"][0], "relay");
+
+    // This machine has no such devices, or not so many.
+    let output = place.odeon(&args(&[]));
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("no place for trainer"), "{told}");
+    let why = place.error(&["run", "gpus.toml"]);
+    assert!(why.contains("no place for"), "{why}");
+
+    place.write(
+        "bad.toml",
+        "[[nodes]]\nname = 'a'\ncpus = 'many'\nmemory_gib = 1\n",
+    );
+    let why = place.error(&["plan", "gpus.toml", "--cluster", "bad.toml"]);
+    assert!(why.contains("bad.toml:3"), "{why}");
+    place.write(
+        "ring.toml",
+        "[[elements]]\nname = 'a'\nlevel = 'rack'\nparent = 'b'\n\
+         [[elements]]\nname = 'b'\nlevel = 'rack'\nparent = 'a'\n",
+    );
+    let why = place.error(&["plan", "gpus.toml", "--cluster", "ring.toml"]);
+    assert!(why.contains("ring.toml"), "{why}");
+}
+
+/// SEMANTICS 46.
+#[test]
+fn a_run_that_waits_for_room_says_who_holds_it() {
+    let place = Place::new();
+    let cores = std::thread::available_parallelism().unwrap();
+    let recipe = format!(
+        "{}\n[placement]\ntrainer_cpus = {cores}\nrollout_cpus = {cores}\nwait_seconds = 600\n",
+        tiny(1)
+    );
+    place.write("crowded.toml", &recipe);
+    let run = place
+        .command(&["run", "crowded.toml"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut run = Ended(run);
+    let begun = Clock::now();
+    let told = loop {
+        assert!(
+            Clock::now().since(begun) < Duration::from_secs(120),
+            "nobody waits"
+        );
+        let output = place.odeon(&["why", "runs/rl-sums"]);
+        let told = String::from_utf8(output.stdout).unwrap();
+        if told.contains("holds") {
+            break told;
+        }
+        std::thread::yield_now();
+    };
+    assert!(told.contains("it has waited for"), "{told}");
+    assert!(told.contains("rl.Trainer"), "{told}");
+    let told = place.out(&["why", "runs/rl-sums", "--json"]);
+    let told: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    assert!(
+        told["facts"]["Waits"]["refusal"]["cause"].is_object(),
+        "{told}"
+    );
+    let why = place.error(&["why", "runs/rl-sums", "nobody"]);
+    assert!(why.contains("no `nobody` in this run"), "{why}");
+    run.end();
+    let why = place.error(&["why", "runs/rl-sums"]);
+    assert!(why.contains("no run is going on there"), "{why}");
+}
+
+/// A run, stopped in order.
+struct Ended(Child);
+
+impl Ended {
+    fn end(&mut self) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, Signal::INT).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It has ended already when all went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// With a driver or without one.
+#[test]
+fn devices_are_shown_or_the_reason_why_there_are_none() {
+    let place = Place::new();
+    let told = place.out(&["devices"]);
+    assert!(
+        told.starts_with("driver ") || told.starts_with("no devices: "),
+        "{told}"
+    );
+    let told: Value = serde_json::from_str(&place.out(&["devices", "--json"])).unwrap();
+    assert!(told["devices"].is_array(), "{told}");
+}

@@ -100,12 +100,12 @@ trait Pick<T> {
 const OTHER: &str = "operands lie where the back-end computes";
 
 macro_rules! pick {
-    ($([$($life:lifetime)?] $from:ty => $kind:ident $to:ty;)*) => {$(
-        impl $(<$life>)? Pick<$to> for $from {
+    ($($from:ident => $kind:ident $to:ty;)*) => {$(
+        impl<'a> Pick<$to> for $from<'a> {
             #[track_caller]
             fn pick(self) -> $to {
                 match self {
-                    <$from>::$kind(inner) => inner,
+                    $from::$kind(inner) => inner,
                     _ => panic!("{OTHER}"),
                 }
             }
@@ -114,10 +114,10 @@ macro_rules! pick {
 }
 
 pick! {
-    ['a] AnyView<'a> => Cpu &'a [f32];
-    ['a] AnyView<'a> => Cuda CudaView<'a, Gpu>;
-    ['a] AnyViewMut<'a> => Cpu &'a mut [f32];
-    ['a] AnyViewMut<'a> => Cuda CudaViewMut<'a, Gpu>;
+    AnyView => Cpu &'a [f32];
+    AnyView => Cuda CudaView<'a, Gpu>;
+    AnyViewMut => Cpu &'a mut [f32];
+    AnyViewMut => Cuda CudaViewMut<'a, Gpu>;
 }
 
 macro_rules! pick_ref {

@@ -16,8 +16,8 @@
 //! is rounded.
 //!
 //! Operations return before they have run. A fault of the card is met by whoever reads a result, or
-//! by the operation that finds the queue full: it panics with the fault's text, and
-//! [`Cuda::fault`] tells it by type.
+//! by the operation that finds the queue full: it panics with the [`GpuFault`] itself, which whoever
+//! catches the panic can take for what it is. [`Cuda::fault`] tells it too.
 
 mod attention;
 mod buffer;

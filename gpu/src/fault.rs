@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// A device, or a process's hold on it, is broken. The operation may have run in part; nothing
 /// that it wrote may be relied on.
-#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]
 #[error("device {device}: {kind}")]
 pub struct GpuFault {
     /// Index of the device.
@@ -17,7 +17,7 @@ pub struct GpuFault {
 }
 
 /// What happened to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FaultKind {

@@ -190,6 +190,8 @@ pub struct Mig {
 pub struct MigSlice {
     /// What CUDA opens it by.
     pub uuid: Reading<String>,
+    /// Its size as the maker writes it, such as `1g.10gb`.
+    pub profile: Reading<String>,
     /// Its memory.
     pub memory: Reading<MemoryFacts>,
 }

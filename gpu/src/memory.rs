@@ -505,7 +505,7 @@ impl<R: RawMemory> Drop for Pool<R> {
     /// the process ends, so its fault needs no answer here.
     fn drop(&mut self) {
         for raw in self.pieces.remove_all() {
-            drop(self.raw.free(raw));
+            let _ = self.raw.free(raw);
         }
     }
 }

@@ -61,7 +61,7 @@ mod around {
 
     use odeon_gpu::cuda::emulated::Order;
     use odeon_gpu::cuda::{Cuda, Emulated, PAGE, PageTable};
-    use odeon_gpu::fault::FaultKind;
+    use odeon_gpu::fault::{FaultKind, GpuFault};
     use odeon_gpu::{AdamW, AttentionShape, Backend, CacheRow, MatMul, Precision, Segment, Store};
 
     fn started(precision: Precision) -> Option<Cuda<Emulated>> {
@@ -85,10 +85,10 @@ mod around {
             let view = Cuda::<Emulated>::view(&x, 0..1000);
             let sum =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cuda.sum_squares(view)));
-            let text = *sum.unwrap_err().downcast::<String>().unwrap();
-            assert!(
-                text.contains("device 0: the device has fallen off the bus"),
-                "{text}"
+            let fault = *sum.unwrap_err().downcast::<GpuFault>().unwrap();
+            assert_eq!(
+                fault.to_string(),
+                "device 0: the device has fallen off the bus"
             );
             assert_eq!(cuda.fault().map(|fault| fault.kind), Some(FaultKind::Lost));
             cuda.card().blocks()

@@ -48,6 +48,7 @@ mod preempt;
 mod refusal;
 mod resources;
 mod solve;
+mod standby;
 mod topology;
 mod view;
 mod what_if;
@@ -59,6 +60,7 @@ pub use preempt::{Preemption, preempt};
 pub use refusal::{Cause, NodeRefusal, Reason, Refusal};
 pub use resources::{QuantityError, Resource, Resources, milli};
 pub use solve::{DeviceGrant, Lease, Plan, Process, solve};
+pub use standby::{SparesError, spares};
 pub use topology::{
     ClusterSpec, DeviceSpec, ElementSpec, GpuSpec, Link, LinkKind, Links, NodeSpec, TopologyError,
 };

@@ -11,7 +11,9 @@ use crate::cell::Cell;
 use crate::engine::Engine;
 use crate::error::NameError;
 use crate::failure::{Down, Failure, Reason};
+use crate::hardware::GrantedDevice;
 use crate::id::{Incarnation, Ref};
+use crate::needs::Needs;
 use crate::shape::Shape;
 use crate::spawn::Spawn;
 use crate::supervise::Supervision;
@@ -46,6 +48,12 @@ pub trait Actor: Sized + Send + 'static {
     #[must_use]
     fn supervision() -> Supervision {
         Supervision::default()
+    }
+
+    /// What it needs of a node, unless its spawn says otherwise. An actor that needs nothing lives
+    /// where it is spawned.
+    fn needs() -> Needs {
+        Needs::new()
     }
 
     /// Makes the state. Messages that arrive meanwhile wait.
@@ -104,6 +112,12 @@ impl<A: Actor> Context<A> {
     #[must_use]
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
+    }
+
+    /// The devices that it was granted for this life, in the order in which its process numbers them.
+    #[must_use]
+    pub fn devices(&self) -> &[GrantedDevice] {
+        &self.cell.devices
     }
 
     /// Ends this actor in order once the handler has returned.

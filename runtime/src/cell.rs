@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::engine::Engine;
 use crate::failure::Reason;
+use crate::hardware::GrantedDevice;
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::registry::{ActorType, Method};
 use crate::wire::{Frame, Orphans};
@@ -56,6 +57,8 @@ pub(crate) struct Cell {
     pub(crate) engine: Arc<Engine>,
     pub(crate) actor: &'static ActorType,
     pub(crate) orphans: Orphans,
+    /// What it was granted.
+    pub(crate) devices: Vec<GrantedDevice>,
     incarnation: AtomicU32,
     phase: AtomicU8,
     /// Room in the mailbox for senders of this process.
@@ -168,6 +171,7 @@ impl Cell {
         incarnation: Incarnation,
         actor: &'static ActorType,
         orphans: Orphans,
+        devices: Vec<GrantedDevice>,
     ) -> Arc<Self> {
         let mailbox_messages_max = engine.limits.mailbox_messages_max;
         Arc::new(Self {
@@ -176,6 +180,7 @@ impl Cell {
             engine,
             actor,
             orphans,
+            devices,
             incarnation: AtomicU32::new(incarnation),
             phase: AtomicU8::new(Phase::Starting as u8),
             admission: Admission::new(mailbox_messages_max),

@@ -29,6 +29,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::current;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
+use crate::hardware::{Hardware, HardwareConfig};
 use crate::id::{ActorId, ProcessId};
 use crate::limits::Limits;
 use crate::link::Link;
@@ -74,6 +75,7 @@ pub(crate) struct Engine {
     pub(crate) blobs: Arc<Store>,
     pub(crate) pending: Pending,
     pub(crate) workers: Workers,
+    pub(crate) hardware: Hardware,
     pub(crate) dead_letters: AtomicU64,
     /// The node above, when this is a worker.
     pub(crate) uplink: OnceLock<ProcessId>,
@@ -150,6 +152,8 @@ pub(crate) struct EngineConfig {
     pub(crate) workers: Workers,
     /// Its part in the node's account of blobs, when it is a worker.
     pub(crate) blob_share: Option<Share>,
+    /// What a node has to give to its workers.
+    pub(crate) hardware: HardwareConfig,
 }
 
 impl Engine {
@@ -163,6 +167,7 @@ impl Engine {
             types,
             workers,
             blob_share,
+            hardware,
         } = config;
         let runtime = tokio::runtime::Handle::current();
         let pulse = Mutex::new(Pulse::start(runtime.clone(), limits.pulse_interval));
@@ -177,6 +182,7 @@ impl Engine {
             limits,
             pending: Pending::default(),
             workers,
+            hardware: Hardware::new(hardware),
             dead_letters: AtomicU64::new(0),
             uplink: OnceLock::new(),
             runtime,
@@ -711,7 +717,12 @@ impl Engine {
 
     /// A link has ended: with it the process behind it, unless its exit is reported otherwise.
     pub(crate) async fn link_down(self: &Arc<Self>, link: &Arc<Link>) {
-        let exit = match self.workers.exit_of(link.peer).await {
+        let pid = self.workers.pid_of(link.peer);
+        let ended = self.workers.exit_of(link.peer).await;
+        if ended.is_some() {
+            self.worker_ended(link.peer, pid);
+        }
+        let exit = match ended {
             // It may have been killed because of that.
             Some(exit) => ProcessExit {
                 status: if link.is_given_up() {
@@ -751,6 +762,7 @@ impl Engine {
                     process,
                     status,
                     node,
+                    fault: None,
                 },
                 link.peer,
             );
@@ -838,6 +850,7 @@ fn lost_link(link: &Link) -> ProcessExit {
         process: link.peer,
         status: format!("the link to it was lost ({})", link.why()),
         node: Some(link.node.clone()),
+        fault: None,
     }
 }
 

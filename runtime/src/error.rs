@@ -156,6 +156,9 @@ pub enum SpawnError {
     /// No process could be given to it.
     #[error("no place for the actor: {0}")]
     NotPlaced(String),
+    /// It asks for a quantity that is none.
+    #[error(transparent)]
+    Needs(#[from] NeedsError),
     /// Its arguments are too large to travel.
     #[error("the arguments have {bytes} bytes, the limit is {limit}: put bulk data into a Blob")]
     TooLarge {
@@ -173,6 +176,16 @@ pub enum SpawnError {
     /// The caller is outside of any running system.
     #[error("no running system in this process: start one with System::local()")]
     NoSystem,
+}
+
+/// A quantity that cannot be meant. Nothing was spawned.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("the actor asks for {what}: {why}")]
+pub struct NeedsError {
+    /// Which one.
+    pub what: String,
+    /// What is wrong with it, and what would do.
+    pub why: String,
 }
 
 /// Why a name was not registered or found.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use odeon_gpu::fault::{GpuFault, Remedy};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ActorId, Incarnation, ProcessId};
@@ -30,6 +31,9 @@ pub enum FailureKind {
     /// It found what another start would find again: a damaged file, arguments that contradict
     /// each other. Its supervisor does not try.
     Fatal,
+    /// A device failed under it. Its process is replaced before it starts again, since what went
+    /// wrong may stay with that, and a device that needs a rest is taken out of service.
+    Gpu(GpuFault),
 }
 
 /// A typed failure with its chain of causes; the last one failed first.
@@ -66,6 +70,14 @@ impl Failure {
         self
     }
 
+    /// Whether the process that it came from must not be used again.
+    pub(crate) fn replaces_process(&self) -> Option<GpuFault> {
+        match self.kind {
+            FailureKind::Gpu(fault) if fault.remedy() != Remedy::FreeMemory => Some(fault),
+            _ => None,
+        }
+    }
+
     /// The same failure, as the consequence of `cause`.
     #[must_use]
     pub fn because(mut self, cause: Self) -> Self {
@@ -99,6 +111,13 @@ impl Failure {
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a panic without a message".to_owned());
         Self::new(FailureKind::Panic, format!("{place}: {text}"))
+    }
+}
+
+/// `Err(fault)?` in an actor that computes on a device.
+impl From<GpuFault> for Failure {
+    fn from(fault: GpuFault) -> Self {
+        Self::new(FailureKind::Gpu(fault), fault.to_string())
     }
 }
 
@@ -226,6 +245,20 @@ pub struct ProcessExit {
     pub status: String,
     /// The node that was lost with it; `None` when the process alone has ended.
     pub node: Option<String>,
+    /// The fault of a device for which its node ended it.
+    pub fault: Option<GpuFault>,
+}
+
+impl ProcessExit {
+    /// The end of a process alone.
+    pub(crate) fn new(process: ProcessId, status: impl Into<String>) -> Self {
+        Self {
+            process,
+            status: status.into(),
+            node: None,
+            fault: None,
+        }
+    }
 }
 
 impl From<ProcessExit> for Failure {
@@ -234,10 +267,11 @@ impl From<ProcessExit> for Failure {
             process,
             status,
             node,
+            fault,
         } = exit;
         match node {
             None => Self::new(
-                FailureKind::ProcessLost,
+                fault.map_or(FailureKind::ProcessLost, FailureKind::Gpu),
                 format!("its process {process} ended: {status}"),
             ),
             Some(node) => Self::new(

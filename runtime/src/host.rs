@@ -26,6 +26,7 @@ use crate::current::{Current, Entered};
 use crate::engine::Engine;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
+use crate::hardware::GrantedDevice;
 use crate::id::{ActorId, Incarnation};
 use crate::pending::Slot;
 use crate::registry::Registered;
@@ -198,6 +199,7 @@ pub(crate) fn host<A: Registered>(
     args: A::Args,
     orphans: Orphans,
     on: Host,
+    devices: Vec<GrantedDevice>,
 ) -> Arc<Cell> {
     let cell = Cell::new(
         Arc::clone(engine),
@@ -206,6 +208,7 @@ pub(crate) fn host<A: Registered>(
         incarnation,
         A::actor_type(),
         orphans,
+        devices,
     );
     engine.add_cell(&cell);
     let life = Box::new(Life::<A>::new(Arc::clone(&cell), args));

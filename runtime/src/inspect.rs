@@ -1,9 +1,12 @@
 //! Read-only views. Looking never enters a mailbox and disturbs nobody.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Phase;
 use crate::engine::Engine;
+use crate::hardware::Waiting;
 use crate::id::{ActorId, Incarnation, ProcessId};
 
 /// One hosted actor, as counters show it.
@@ -25,6 +28,84 @@ pub struct ActorView {
     pub queued: u32,
     /// Messages it has taken out of its mailbox so far.
     pub handled: u64,
+}
+
+/// A node, what it has, and who has or waits for some of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// The process that is the node.
+    pub process: ProcessId,
+    /// What it has, with the leases on it.
+    pub node: odeon_placement::Node,
+    /// The actors that have leases, with their names on those and their processes.
+    pub actors: Vec<(ActorId, String, ProcessId)>,
+    /// Those whose supervisors have asked this node for a place.
+    pub waiting: Vec<Waiting>,
+}
+
+/// Why an actor is where it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Why {
+    /// It has a place.
+    Placed {
+        /// The node.
+        node: String,
+        /// Its process there.
+        process: ProcessId,
+        /// The devices, by their numbers on the node.
+        devices: Vec<u32>,
+    },
+    /// It waits for one.
+    Waits(Waiting),
+}
+
+impl NodeView {
+    /// What this node knows of an actor.
+    #[must_use]
+    pub fn why(&self, actor: ActorId) -> Option<Why> {
+        let waiting = self
+            .waiting
+            .iter()
+            .find(|waiting| waiting.actors.contains(&actor));
+        if let Some(waiting) = waiting {
+            return Some(Why::Waits(waiting.clone()));
+        }
+        let (_, holder, process) = self.actors.iter().find(|(id, ..)| *id == actor)?;
+        let own = |lease: &&odeon_placement::Lease| {
+            let there = lease.process == odeon_placement::Process::Existing(process.0);
+            lease.holder == *holder && there
+        };
+        let lease = self.node.leases().find(own)?;
+        Some(Why::Placed {
+            node: self.node.name.clone(),
+            process: *process,
+            devices: lease.devices.iter().map(|grant| grant.index).collect(),
+        })
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Placed {
+                node,
+                process,
+                devices,
+            } => {
+                write!(f, "on {node}, in process {process}")?;
+                match devices.as_slice() {
+                    [] => Ok(()),
+                    [one] => write!(f, ", with device {one}"),
+                    many => {
+                        let many: Vec<_> = many.iter().map(u32::to_string).collect();
+                        write!(f, ", with devices {}", many.join(", "))
+                    }
+                }
+            }
+            Self::Waits(waiting) => waiting.fmt(f),
+        }
+    }
 }
 
 /// The actors that an engine hosts, by id.

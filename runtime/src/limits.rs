@@ -34,6 +34,21 @@ pub struct Limits {
     pub stop_grace: Duration,
     /// How long a worker process may take to say hello.
     pub worker_start_timeout: Duration,
+    /// How long an actor waits for the resources that it needs when others hold them, unless it says
+    /// otherwise. Long enough for another to end and its device memory to come back.
+    pub placement_timeout: Duration,
+    /// How long a lease is held for an actor that does not come. Longer than a worker takes to
+    /// start.
+    pub claim_timeout: Duration,
+    /// How long smaller demands may overtake one that was refused; then it would starve.
+    pub overtaking_max: Duration,
+    /// How often a node that has leased devices looks at them. A fault is noticed as late as this.
+    pub device_poll_interval: Duration,
+    /// How often while memory of ended processes is awaited.
+    pub device_settle_interval: Duration,
+    /// How long the driver may take to free the memory of a process that has ended, before its
+    /// devices are out of service.
+    pub device_release_timeout: Duration,
     /// A link that is silent this long is lost.
     pub link_idle_timeout: Duration,
     /// How often an idle link says that it lives. A fraction of the idle time-out, so that one late
@@ -65,6 +80,12 @@ impl Default for Limits {
             pulse_interval: Duration::from_millis(250),
             stop_grace: Duration::from_secs(5),
             worker_start_timeout: Duration::from_secs(10),
+            placement_timeout: Duration::from_secs(60),
+            claim_timeout: Duration::from_secs(15),
+            overtaking_max: Duration::from_secs(10),
+            device_poll_interval: Duration::from_secs(1),
+            device_settle_interval: Duration::from_millis(50),
+            device_release_timeout: Duration::from_secs(30),
             link_idle_timeout: Duration::from_secs(10),
             heartbeat_interval: Duration::from_secs(2),
             workers_max: 256,

@@ -108,6 +108,7 @@ fn host_order<A: Registered>(
         args,
         order.orphans,
         order.on,
+        order.devices.clone(),
     ))
 }
 

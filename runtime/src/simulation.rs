@@ -14,12 +14,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use odeon_gpu::fake::{self, Fake};
+use odeon_gpu::topology::Level;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::error::SystemError;
+use crate::hardware::FakeDevices;
 use crate::limits::Limits;
 use crate::random;
 use crate::supervise::Supervision;
@@ -42,6 +45,8 @@ pub struct SimulationSpec {
     pub supervision: Supervision,
     /// The actors that workers can host.
     pub job: Job,
+    /// The devices of the nodes: those of its first node belong to the first one here, and so on.
+    pub devices: Option<fake::Spec>,
 }
 
 impl SimulationSpec {
@@ -55,7 +60,22 @@ impl SimulationSpec {
             limits: Limits::default(),
             supervision: Supervision::default(),
             job,
+            devices: None,
         }
+    }
+
+    /// Fake devices on the nodes: `Spec::cluster(2, Model::default())` gives two nodes eight each.
+    #[must_use]
+    pub fn devices(mut self, devices: fake::Spec) -> Self {
+        self.devices = Some(devices);
+        self
+    }
+
+    /// Other bounds.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Another number of nodes.
@@ -111,7 +131,7 @@ impl Simulation {
         runtime.block_on(async {
             let world = World::start(&self.spec)
                 .await
-                .expect("memory links do not fail to greet");
+                .expect("the devices are described rightly, and memory links do not fail to greet");
             let result = story(world.clone()).await;
             for node in &world.nodes {
                 node.clone().shutdown().await;
@@ -128,18 +148,33 @@ pub struct World {
     pub nodes: Vec<System>,
     /// What lies between them.
     pub network: Network,
+    /// Their devices, to let faults strike.
+    pub devices: Fake,
 }
 
 impl World {
     async fn start(spec: &SimulationSpec) -> Result<Self, SystemError> {
         let mut nodes = vec![];
+        let devices = spec.devices.clone().unwrap_or_default();
+        let machines: Vec<String> = devices
+            .elements
+            .iter()
+            .filter(|element| element.level == Level::Node)
+            .map(|element| element.name.clone())
+            .collect();
+        let devices =
+            Fake::new(devices).map_err(|error| SystemError::Refused(error.to_string()))?;
         for index in 0..spec.nodes {
-            let builder = System::builder()
+            let mut builder = System::builder()
                 .job(spec.job)
                 .node(format!("node-{index}"))
                 .limits(spec.limits.clone())
                 .supervision(spec.supervision)
                 .workers(WorkerMode::InProcess);
+            let machine = machines.get(index);
+            if let Some(own) = machine.and_then(|name| FakeDevices::new(&devices, name)) {
+                builder = builder.devices(own);
+            }
             nodes.push(builder.start().await?);
         }
         let network = Network {
@@ -150,7 +185,11 @@ impl World {
                 changed: Notify::new(),
             }),
         };
-        let world = Self { nodes, network };
+        let world = Self {
+            nodes,
+            network,
+            devices,
+        };
         for a in 0..spec.nodes {
             for b in a + 1..spec.nodes {
                 world.join(a, b).await?;

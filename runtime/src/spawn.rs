@@ -8,10 +8,12 @@ use futures::future::BoxFuture;
 
 use crate::actor::Actor;
 use crate::engine::{Engine, NewRow};
-use crate::error::SpawnError;
+use crate::error::{NeedsError, SpawnError};
 use crate::failure::{Down, FailureKind, Reason};
+use crate::hardware::Ask;
 use crate::host::{self, Host};
 use crate::id::{ActorId, Ref};
+use crate::needs::Needs;
 use crate::registry::Registered;
 use crate::supervise::{Restart, Supervision};
 use crate::wire::{HostOrder, LaunchOrder, Orphans, codec};
@@ -28,6 +30,7 @@ pub struct Spawn<A: Actor> {
     orphans: Orphans,
     on: Host,
     away: Option<LaunchOrder>,
+    needs: Needs,
     _actor: PhantomData<fn(&A)>,
 }
 
@@ -55,6 +58,7 @@ impl<A: Actor> Spawn<A> {
             orphans: Orphans::default(),
             on: Host::default(),
             away: None,
+            needs: A::needs(),
             _actor: PhantomData,
         }
     }
@@ -95,6 +99,74 @@ impl<A: Actor> Spawn<A> {
         self.away.get_or_insert_default().node = Some(node.into());
         self
     }
+
+    /// Changes what it needs: `.needs(|needs| needs.gpus(2).within(Level::Nvlink))`. It begins with
+    /// what its type declares in [`Actor::needs`].
+    pub fn needs(mut self, change: impl FnOnce(Needs) -> Needs) -> Self {
+        self.needs = change(self.needs);
+        self
+    }
+
+    /// So many devices, alone: see [`Needs::gpus`].
+    pub fn gpus(self, count: u32) -> Self {
+        self.needs(|needs| needs.gpus(count))
+    }
+
+    /// Memory of each device, in bytes: see [`Needs::device_memory`].
+    pub fn device_memory(self, bytes: u64) -> Self {
+        self.needs(|needs| needs.device_memory(bytes))
+    }
+
+    /// Processor time, in cores: see [`Needs::cpus`].
+    pub fn cpus(self, cores: f64) -> Self {
+        self.needs(|needs| needs.cpus(cores))
+    }
+
+    /// Main memory, in bytes: see [`Needs::memory`].
+    pub fn memory(self, bytes: u64) -> Self {
+        self.needs(|needs| needs.memory(bytes))
+    }
+
+    /// On the node of this actor: see [`Needs::near`].
+    pub fn near<B: Actor>(self, other: &Ref<B>) -> Self {
+        self.needs(|needs| needs.near(other))
+    }
+
+    /// Which process it needs; `None` for one that lives here. One that needs something of a node is
+    /// placed by the scheduler, which is told the wishes.
+    pub(crate) fn take_order(&mut self) -> Result<Option<LaunchOrder>, SpawnError> {
+        if let Some(wrong) = self.needs.wrong.take() {
+            return Err(wrong.into());
+        }
+        let away = self.away.take();
+        if self.needs.is_empty() {
+            return Ok(away);
+        }
+        let mut needs = self.needs.clone();
+        if let Some(order) = away {
+            if let Some(worker) = order.shared {
+                return Err(SpawnError::Needs(NeedsError {
+                    what: format!("the worker `{worker}` and for resources"),
+                    why: "actors that need resources share a process when they see the same \
+                          devices: leave the name of the worker out"
+                        .to_owned(),
+                }));
+            }
+            match order.node {
+                Some(node) => needs.on_node(node),
+                None => needs.isolated(),
+            }
+        }
+        let ask = Ask {
+            holder: String::new(),
+            actors: vec![],
+            needs,
+        };
+        Ok(Some(LaunchOrder {
+            ask: Some(Box::new(ask)),
+            ..LaunchOrder::default()
+        }))
+    }
 }
 
 impl<A: Registered> Spawn<A> {
@@ -103,7 +175,21 @@ impl<A: Registered> Spawn<A> {
     ///
     /// # Errors
     /// The arguments cannot travel, or the system is shutting down.
-    pub fn start(self) -> Result<Ref<A>, SpawnError> {
+    pub fn start(mut self) -> Result<Ref<A>, SpawnError> {
+        let (id, mut order) = (self.engine.new_id(), self.take_order()?);
+        if let Some(ask) = order.as_mut().and_then(|order| order.ask.as_mut()) {
+            ask.holder = format!("{} {id}", A::NAME);
+            ask.actors = vec![(id, 0)];
+        }
+        self.start_by(id, order)
+    }
+
+    /// Spawns under a number that it has already.
+    pub(crate) fn start_by(
+        self,
+        id: ActorId,
+        order: Option<LaunchOrder>,
+    ) -> Result<Ref<A>, SpawnError> {
         if self.engine.is_closing() {
             return Err(SpawnError::ShuttingDown);
         }
@@ -113,9 +199,9 @@ impl<A: Registered> Spawn<A> {
             restart: self.restart,
             supervision: self.supervision,
         };
-        let Some(launch) = self.away else {
+        let Some(launch) = order else {
             let _runtime = self.engine.enter();
-            let id = self.engine.new_member(&new);
+            self.engine.new_member(&new, id);
             host::host::<A>(
                 &self.engine,
                 id,
@@ -124,6 +210,7 @@ impl<A: Registered> Spawn<A> {
                 self.args,
                 self.orphans,
                 self.on,
+                vec![],
             );
             return Ok(Ref::from_id(id, 0));
         };
@@ -136,7 +223,7 @@ impl<A: Registered> Spawn<A> {
                 limit,
             });
         }
-        let id = self.engine.new_member(&new);
+        self.engine.new_member(&new, id);
         let host = HostOrder {
             id,
             parent: self.parent,
@@ -145,6 +232,7 @@ impl<A: Registered> Spawn<A> {
             args,
             orphans: self.orphans,
             on: self.on,
+            devices: vec![],
         };
         self.engine
             .place(id, crate::engine::Placing { host, launch });

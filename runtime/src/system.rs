@@ -4,15 +4,19 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use odeon_placement::{QuantityError, Quota, Resources, View, milli};
+
 use crate::blob::Blobs;
 use crate::current::{Current, Entered};
 use crate::engine::{Engine, EngineConfig};
-use crate::error::{NameError, SystemError};
+use crate::error::{NameError, NeedsError, SystemError};
 use crate::failure::Failure;
+use crate::hardware::{Devices, HardwareConfig, Standby};
 use crate::id::{ActorId, ProcessId, Ref};
-use crate::inspect::{self, ActorView};
+use crate::inspect::{self, ActorView, NodeView, Why};
 use crate::limits::Limits;
 use crate::link;
+use crate::needs::Needs;
 use crate::quic::Quic;
 use crate::registry::{ActorTypes, Registered};
 use crate::security::NodeIdentity;
@@ -168,6 +172,51 @@ impl System {
             .and_then(|row| row.3)
     }
 
+    /// The nodes of the cluster that answer: what they have, who holds what of it, and who waits for
+    /// room, with the reason.
+    pub async fn nodes(&self) -> Vec<NodeView> {
+        let pictures = self.engine.pictures().await;
+        let view = View::new(pictures.iter().map(|(_, picture)| picture.node.clone()));
+        let views = pictures.into_iter().map(|(process, picture)| NodeView {
+            process,
+            // With what is free worked out.
+            node: view
+                .node(&picture.node.name)
+                .cloned()
+                .unwrap_or(picture.node),
+            actors: picture.actors,
+            waiting: picture.waiting,
+        });
+        views.collect()
+    }
+
+    /// Why an actor is where it is, or what it waits for; `None` for one that needs nothing, or has
+    /// ended.
+    pub async fn why<A>(&self, actor: Ref<A>) -> Option<Why> {
+        self.nodes()
+            .await
+            .into_iter()
+            .find_map(|view| view.why(actor.id))
+    }
+
+    /// Keeps so many worker processes with these needs ready, for actors that name them as their
+    /// [`standby`](Needs::standby). Returns at once; [`Standby::ready`] tells how many there are.
+    ///
+    /// # Errors
+    /// A quantity that is none.
+    pub fn standby(&self, size: u32, needs: Needs) -> Result<Standby, NeedsError> {
+        match needs.wrong {
+            Some(wrong) => Err(wrong),
+            None => Ok(Standby::start(&self.engine, size, needs)),
+        }
+    }
+
+    /// Puts a device of this node back into service after somebody has seen to it. Whether it was
+    /// out.
+    pub async fn repair_device(&self, device: u32) -> bool {
+        self.engine.repair_device(device).await
+    }
+
     /// Kills a worker process with SIGKILL, as a crash would. Its actors restart by their policies.
     #[must_use = "it may have been gone already"]
     pub fn kill_worker(&self, process: ProcessId) -> bool {
@@ -229,6 +278,7 @@ impl System {
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SystemBuilder {
+    quota: Option<Quota>,
     job: Option<String>,
     node: Option<String>,
     types: ActorTypes,
@@ -236,6 +286,7 @@ pub struct SystemBuilder {
     workers: Option<WorkerMode>,
     supervision: Supervision,
     listen: Option<(SocketAddr, NodeIdentity)>,
+    hardware: HardwareConfig,
 }
 
 impl SystemBuilder {
@@ -277,6 +328,47 @@ impl SystemBuilder {
         self
     }
 
+    /// Where the devices of this node come from; NVIDIA's management library unless told otherwise,
+    /// which is looked for when the first actor needs something.
+    pub fn devices(mut self, devices: impl Devices + 'static) -> Self {
+        self.hardware.devices = Some(Box::new(devices));
+        self
+    }
+
+    /// What this node gives to actors beside devices; all that the machine has, unless told
+    /// otherwise.
+    pub fn resources(mut self, resources: Resources) -> Self {
+        self.hardware.resources = Some(resources);
+        self
+    }
+
+    /// A quantity of the cluster's own that this node has, such as licences: see
+    /// [`Needs::resource`](crate::Needs::resource).
+    ///
+    /// # Errors
+    /// It is no quantity.
+    pub fn resource(
+        mut self,
+        name: impl Into<String>,
+        quantity: f64,
+    ) -> Result<Self, QuantityError> {
+        let milli = milli(quantity)?;
+        self.hardware.custom.push((name.into(), milli));
+        Ok(self)
+    }
+
+    /// What actors may select this node by: see [`Needs::label`](crate::Needs::label).
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.hardware.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// The most that the actors which this node places may hold together, on all nodes.
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quota = Some(quota);
+        self
+    }
+
     /// Starts the system.
     ///
     /// # Errors
@@ -305,14 +397,20 @@ impl SystemBuilder {
             Some((address, identity)) => Some(Quic::bind(*address, identity, &self.limits)?),
             None => None,
         };
+        let job = self.job.unwrap_or_else(|| "default".to_owned());
+        let mut hardware = self.hardware;
+        hardware
+            .quotas
+            .extend(self.quota.map(|quota| (job.clone(), quota)));
         let engine = Engine::start(EngineConfig {
             process: ProcessId::random(),
-            job: self.job.unwrap_or_else(|| "default".to_owned()),
+            job,
             node,
             limits: self.limits,
             types: self.types,
             workers: Workers::new(workers),
             blob_share: None,
+            hardware,
         });
         if let Some(quic) = &quic {
             quic.serve(&engine);
@@ -393,6 +491,7 @@ impl Job {
         let Some(birth) = worker::birth() else {
             return;
         };
+        let birth = birth.and_then(|birth| birth.bind().map(|()| birth));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(
                 std::thread::available_parallelism()

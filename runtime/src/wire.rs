@@ -9,18 +9,21 @@ pub mod codec;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use odeon_gpu::fault::GpuFault;
+use odeon_placement::Lease;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::blob::{BlobError, BlobRequest, Handle};
 use crate::error::{AskError, NameError};
 use crate::failure::{Down, Failure, ProcessExit, Reason};
+use crate::hardware::{Ask, Granted, GrantedDevice, Launched, LeaseId, Picture};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::trace::SpanContext;
 
 /// Raised when a frame's layout or meaning changes. Peers with different versions refuse each
 /// other.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -146,8 +149,41 @@ pub(crate) enum Request {
     Stop(ActorId),
     /// Give me a worker process.
     Launch(LaunchOrder),
-    /// A worker process of its own is not needed any more.
-    Release(ProcessId),
+    /// Start the process of a lease of yours, unless it runs.
+    LaunchLeased(LeaseId),
+    /// A worker process of its own is not needed any more, or an actor's lease in one.
+    Release {
+        process: ProcessId,
+        lease: Option<Granted>,
+    },
+    /// A worker process met a fault of one of its devices: end it, and see to the device.
+    Retire {
+        process: ProcessId,
+        fault: GpuFault,
+    },
+    /// Find room for these actors, all or none.
+    Schedule(Vec<Ask>),
+    /// What you have, and who holds what of it.
+    Picture,
+    /// Hold these leases for the actors, if your picture is still this one.
+    Claim {
+        version: u64,
+        leases: Vec<(Lease, ActorId)>,
+    },
+    /// Nobody will come for these leases.
+    Unclaim(Vec<LeaseId>),
+    /// A lease and its process belong to this actor from now on.
+    HandOver {
+        lease: LeaseId,
+        actor: ActorId,
+        holder: String,
+        rank: u32,
+    },
+    /// End the holders of these names, to make room.
+    Evict {
+        holders: Vec<String>,
+        by: String,
+    },
     /// Keep, find or forget a name.
     Register(NameRow),
     Lookup {
@@ -171,6 +207,8 @@ pub(crate) struct HostOrder {
     pub(crate) args: Vec<u8>,
     pub(crate) orphans: Orphans,
     pub(crate) on: crate::host::Host,
+    /// What it was granted.
+    pub(crate) devices: Vec<GrantedDevice>,
 }
 
 /// Which worker process an actor wants.
@@ -180,6 +218,10 @@ pub(crate) struct LaunchOrder {
     pub(crate) shared: Option<String>,
     /// The node that should run it; `None` for the nearest with room.
     pub(crate) node: Option<String>,
+    /// What the actor needs, when it needs anything; the rest is then left to the scheduler.
+    pub(crate) ask: Option<Box<Ask>>,
+    /// A lease that it has already.
+    pub(crate) claim: Option<Granted>,
 }
 
 /// What becomes of an actor when the process that supervises it is gone.
@@ -209,7 +251,12 @@ pub(crate) enum Answer {
     Done,
     Failed(Failure),
     Down(Down),
-    Launched(ProcessId),
+    Launched(Launched),
+    Scheduled(Vec<Granted>),
+    Picture(Box<Picture>),
+    /// A claim was made on a picture that is not true any more.
+    Outdated,
+    Claimed(Vec<LeaseId>),
     Name(Result<NameRow, NameError>),
     Inspected(Vec<crate::inspect::ActorView>),
     Blob(Result<(), BlobError>),
@@ -231,6 +278,8 @@ pub(crate) enum Fact {
         name: String,
         id: ActorId,
     },
+    /// The speaker's room for actors has changed: whoever waits for some may look again.
+    RoomChanged,
     /// The speaker is leaving in order.
     Leaving,
 }

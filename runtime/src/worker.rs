@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use odeon_gpu::fault::GpuFault;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
@@ -21,6 +22,7 @@ use crate::clock::Clock;
 use crate::engine::{Engine, EngineConfig};
 use crate::error::SystemError;
 use crate::failure::{Failure, FailureKind, ProcessExit};
+use crate::hardware::{Ask, Granted, HardwareConfig, Launched};
 use crate::id::ProcessId;
 use crate::limits::Limits;
 use crate::link;
@@ -40,6 +42,17 @@ pub(crate) struct Birth {
     limits: Limits,
     /// Its part in the node's account of blobs.
     blobs: Option<String>,
+    /// The processors that it may run on; any, if empty.
+    cpus: Vec<u32>,
+}
+
+/// What a worker process sees of its machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Binding {
+    /// Its devices, as CUDA names them.
+    pub(crate) visible: String,
+    /// The processors near them; any, if empty.
+    pub(crate) cpus: Vec<u32>,
 }
 
 impl Birth {
@@ -125,6 +138,8 @@ struct Worker {
     pid: Option<Pid>,
     exit: watch::Receiver<Option<ProcessExit>>,
     inside: Option<Arc<Engine>>,
+    /// Why the node itself ends it.
+    retired: Option<(Option<GpuFault>, String)>,
 }
 
 impl Workers {
@@ -145,19 +160,63 @@ impl Workers {
             .collect()
     }
 
+    /// What the driver knows a worker by. One inside this process has a number of its own.
+    pub(crate) fn pid_of(&self, process: ProcessId) -> Option<u32> {
+        let table = self.table.lock();
+        table.get(&process).map(|worker| match worker.pid {
+            Some(pid) => pid.as_raw_nonzero().get() as u32,
+            None => (process.0 >> 33) as u32,
+        })
+    }
+
+    /// Kills a worker for a reason that its actors are told, and waits until it is gone.
+    pub(crate) async fn retire(
+        &self,
+        engine: &Arc<Engine>,
+        process: ProcessId,
+        fault: Option<GpuFault>,
+        why: &str,
+    ) {
+        let known = self.table.lock().get_mut(&process).map(|worker| {
+            worker.retired.get_or_insert((fault, why.to_owned()));
+        });
+        if known.is_none() {
+            return;
+        }
+        let link = engine.links.get(&process).map(|link| Arc::clone(&link));
+        if self.kill(process)
+            && let Some(link) = link
+        {
+            link.close(why);
+            link.closed().await;
+        }
+        while engine.links.contains_key(&process) {
+            Clock::sleep(engine.limits.sweep_interval).await;
+        }
+    }
+
     /// How a worker ended, waiting a moment for its status; `None` when it is not one of ours.
     pub(crate) async fn exit_of(&self, process: ProcessId) -> Option<ProcessExit> {
-        let worker = self.table.lock().remove(&process)?;
+        let mut worker = self.table.lock().remove(&process)?;
+        let retired = worker.retired.take();
+        let exit = self.exit_status(process, worker).await;
+        Some(match retired {
+            Some((fault, why)) => ProcessExit {
+                status: format!("{why} ({})", exit.status),
+                fault,
+                ..exit
+            },
+            None => exit,
+        })
+    }
+
+    async fn exit_status(&self, process: ProcessId, worker: Worker) -> ProcessExit {
         if let Some(pid) = worker.pid {
             // A worker without its link is of no use, whatever it still does.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
         if worker.inside.is_some() {
-            return Some(ProcessExit {
-                process,
-                status: "killed".to_owned(),
-                node: None,
-            });
+            return ProcessExit::new(process, "killed");
         }
         let mut exit = worker.exit;
         let status = exit
@@ -165,13 +224,7 @@ impl Workers {
             .await
             .ok()
             .and_then(|exit| exit.clone());
-        status.or_else(|| {
-            Some(ProcessExit {
-                process,
-                status: "ended".to_owned(),
-                node: None,
-            })
-        })
+        status.unwrap_or_else(|| ProcessExit::new(process, "ended"))
     }
 
     /// Ends a worker in order: it may finish what its actors do, then it is killed.
@@ -225,11 +278,74 @@ impl Workers {
 }
 
 impl Engine {
-    /// A worker process as ordered: the shared one of that name, or a new one.
+    /// A worker process as ordered: by its lease, the shared one of that name, or a new one.
     pub(crate) async fn launch_here(
         self: &Arc<Self>,
         order: LaunchOrder,
-    ) -> Result<ProcessId, Failure> {
+    ) -> Result<Launched, Failure> {
+        if let Some(ask) = &order.ask {
+            return self.launch_scheduled(ask, order.claim).await;
+        }
+        let process = self.launch_unleased(order).await?;
+        Ok(Launched {
+            process,
+            lease: None,
+            devices: vec![],
+        })
+    }
+
+    /// Finds room, and a process there. A claim that is over, or whose process has died at once, is
+    /// no reason to give up: there may be other room.
+    async fn launch_scheduled(
+        self: &Arc<Self>,
+        ask: &Ask,
+        claim: Option<Granted>,
+    ) -> Result<Launched, Failure> {
+        if claim.is_none()
+            && let Some(spare) = self.take_spare(ask).await
+        {
+            return Ok(spare);
+        }
+        let mut claim = claim;
+        for _ in 0..CLAIMS_MAX {
+            let granted = match claim.take() {
+                Some(granted) => granted,
+                None => {
+                    let granted = self.schedule(std::slice::from_ref(ask)).await?;
+                    *granted.first().ok_or_else(|| {
+                        Failure::new(FailureKind::NotPlaced, "it asks for no place")
+                    })?
+                }
+            };
+            let launched = if granted.node == self.process {
+                self.launch_leased(granted.lease).await?
+            } else {
+                self.launched_by(granted).await?
+            };
+            match launched {
+                Some(launched) => return Ok(launched),
+                None => tracing::debug!(holder = ask.holder, "a claim was over, looking again"),
+            }
+        }
+        let why = format!("{CLAIMS_MAX} claims in a row were over before they could be used");
+        Err(Failure::new(FailureKind::NotPlaced, why))
+    }
+
+    /// Has another node start the process of a lease of its own.
+    async fn launched_by(&self, granted: Granted) -> Result<Option<Launched>, Failure> {
+        let launch = Request::LaunchLeased(granted.lease);
+        match self.request(granted.node, launch, None).await {
+            Some(Answer::Launched(launched)) => Ok(Some(launched)),
+            Some(Answer::Outdated) => Ok(None),
+            Some(Answer::Failed(failure)) => Err(failure),
+            _ => {
+                let why = "the node was lost before it gave a worker process";
+                Err(Failure::new(FailureKind::NodeLost, why))
+            }
+        }
+    }
+
+    async fn launch_unleased(self: &Arc<Self>, order: LaunchOrder) -> Result<ProcessId, Failure> {
         if let Some(node) = &order.node
             && *node != self.node
         {
@@ -267,7 +383,7 @@ impl Engine {
             return Err(Failure::new(FailureKind::NotPlaced, why));
         };
         match self.request(peer, Request::Launch(order), None).await {
-            Some(Answer::Launched(process)) => Ok(process),
+            Some(Answer::Launched(launched)) => Ok(launched.process),
             Some(Answer::Failed(failure)) => Err(failure),
             _ => {
                 let why = format!("node `{node}` was lost before it gave a worker process");
@@ -276,20 +392,65 @@ impl Engine {
         }
     }
 
-    /// Ends a worker process that is not needed any more, or has its node end it.
-    pub(crate) async fn release_here(self: &Arc<Self>, process: ProcessId) {
-        if self.workers.table.lock().contains_key(&process) {
-            return self.workers.end(self, process).await;
+    /// Ends a worker process that is not needed any more, or gives back an actor's lease in one; or
+    /// has the node do it that runs it.
+    pub(crate) async fn release_here(self: &Arc<Self>, process: ProcessId, lease: Option<Granted>) {
+        match lease {
+            Some(granted) if granted.node == self.process => {
+                return self.release_lease(granted.lease).await;
+            }
+            Some(_) => {}
+            None if self.runs(process) => return self.workers.end(self, process).await,
+            None => {}
         }
-        if let Some(link) = self.next_link(process).filter(|link| link.peer != process) {
+        let through = match lease {
+            Some(granted) => Some(granted.node),
+            None => self.node_of(process),
+        };
+        if let Some(node) = through {
             // No answer means that the node is gone, and its workers with it.
-            let _ = self
-                .request(link.peer, Request::Release(process), None)
-                .await;
+            let release = Request::Release { process, lease };
+            let _ = self.request(node, release, None).await;
         }
     }
 
+    /// Ends a worker process in which a device failed, wherever it runs, and waits until it is gone.
+    pub(crate) async fn retire(self: &Arc<Self>, process: ProcessId, fault: GpuFault) {
+        if let Some(node) = self.uplink.get() {
+            let retire = Request::Retire { process, fault };
+            let _ = self.request(*node, retire, None).await;
+        } else if self.runs(process) {
+            self.retire_here(process, Some(fault), &fault.to_string())
+                .await;
+        } else if let Some(node) = self.node_of(process) {
+            let retire = Request::Retire { process, fault };
+            let _ = self.request(node, retire, None).await;
+        }
+    }
+
+    /// Whether a process is a worker of this node.
+    fn runs(&self, process: ProcessId) -> bool {
+        self.workers.table.lock().contains_key(&process)
+    }
+
+    /// The neighbour behind which a worker runs.
+    fn node_of(&self, process: ProcessId) -> Option<ProcessId> {
+        let link = self.next_link(process)?;
+        (link.peer != process).then_some(link.peer)
+    }
+
     async fn launch_new(self: &Arc<Self>) -> Result<ProcessId, Failure> {
+        let process = ProcessId::random();
+        self.launch_as(process, None).await?;
+        Ok(process)
+    }
+
+    /// Starts a worker process under a number that it has already.
+    pub(crate) async fn launch_as(
+        self: &Arc<Self>,
+        process: ProcessId,
+        binding: Option<&Binding>,
+    ) -> Result<(), Failure> {
         let not_placed = |why: String| Failure::new(FailureKind::NotPlaced, why);
         let running = self.workers.table.lock().len();
         if running >= self.limits.workers_max {
@@ -301,9 +462,8 @@ impl Engine {
         if self.is_closing() {
             return Err(not_placed(format!("node `{}` is shutting down", self.node)));
         }
-        let process = ProcessId::random();
         let started = match &self.workers.mode {
-            WorkerMode::Processes(command) => self.start_process(process, command).await,
+            WorkerMode::Processes(command) => self.start_process(process, command, binding).await,
             WorkerMode::InProcess => self.start_inside(process).await,
         };
         if let Err(error) = started {
@@ -312,13 +472,14 @@ impl Engine {
                 "a worker process did not start: {error}"
             )));
         }
-        Ok(process)
+        Ok(())
     }
 
     async fn start_process(
         self: &Arc<Self>,
         process: ProcessId,
         command: &WorkerCommand,
+        binding: Option<&Binding>,
     ) -> Result<(), SystemError> {
         let io = |doing: &str| {
             let doing = doing.to_owned();
@@ -332,8 +493,15 @@ impl Engine {
             job: self.job.clone(),
             limits: self.limits.clone(),
             blobs: self.blobs.share(process).map(|share| share.to_string()),
+            cpus: binding.map_or_else(Vec::new, |binding| binding.cpus.clone()),
         };
-        let child = Command::new(&command.program)
+        let mut child = Command::new(&command.program);
+        if let Some(binding) = binding {
+            // By the order of the bus, as the management library counts.
+            child.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+            child.env("CUDA_VISIBLE_DEVICES", &binding.visible);
+        }
+        let child = child
             .args(&command.args)
             .envs(command.env.iter().map(|(name, value)| (name, value)))
             .env(WORKER_ENV, birth.write()?)
@@ -353,6 +521,7 @@ impl Engine {
                 pid,
                 exit,
                 inside: None,
+                retired: None,
             },
         );
         let engine = Arc::clone(self);
@@ -397,11 +566,7 @@ impl Engine {
             },
             Err(error) => format!("its end could not be observed: {error}"),
         };
-        tell.send_replace(Some(ProcessExit {
-            process,
-            status,
-            node: None,
-        }));
+        tell.send_replace(Some(ProcessExit::new(process, status)));
         // The link usually ends by itself; a grandchild that holds the socket must not keep it
         // open.
         if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
@@ -420,12 +585,14 @@ impl Engine {
             types: self.types,
             workers: Workers::new(WorkerMode::InProcess),
             blob_share: self.blobs.share(process),
+            hardware: HardwareConfig::default(),
         });
         let (_tell, exit) = watch::channel(None);
         let row = Worker {
             pid: None,
             exit,
             inside: Some(Arc::clone(&worker)),
+            retired: None,
         };
         self.workers.table.lock().insert(process, row);
         worker.uplink.get_or_init(|| self.process);
@@ -464,6 +631,30 @@ impl Engine {
         }
     }
 }
+
+impl Birth {
+    /// Keeps this process to the processors near its devices. Its memory then comes from there
+    /// too, since the kernel takes it where a page is first touched.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub(crate) fn bind(&self) -> Result<(), SystemError> {
+        if self.cpus.is_empty() {
+            return Ok(());
+        }
+        let mut set = rustix::thread::CpuSet::new();
+        for cpu in &self.cpus {
+            set.set(*cpu as usize);
+        }
+        rustix::thread::sched_setaffinity(None, &set).map_err(|errno| SystemError::Io {
+            doing: format!("binding the process to the processors {:?}", self.cpus),
+            source: errno.into(),
+        })
+    }
+}
+
+/// Claims in a row that may be over before they are used.
+const CLAIMS_MAX: usize = 8;
 
 fn signal_name(signal: i32) -> &'static str {
     match signal {
@@ -537,6 +728,7 @@ pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemE
         types,
         workers: Workers::new(WorkerMode::InProcess),
         blob_share: birth.blobs.and_then(|share| share.parse().ok()),
+        hardware: HardwareConfig::default(),
     });
     let (reader, writer) = stream.into_split();
     let greeted = link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;

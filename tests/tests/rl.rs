@@ -7,7 +7,7 @@ use odeon::{Clock, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::report::{Report, StepReport};
-use odeon_actors::rl::run::{Run, RunPlan};
+use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
@@ -49,6 +49,7 @@ fn plan(
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         rollouts: 2,
+        needs: RoleNeeds::default(),
         critic,
         reference: critic,
         train: TrainPlan {

@@ -16,7 +16,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     (
         "runtime",
         "odeon",
-        &["odeon-placement", "odeon-shm", "odeon-macros"],
+        &["odeon-gpu", "odeon-placement", "odeon-shm", "odeon-macros"],
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
     (

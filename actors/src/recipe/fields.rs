@@ -112,6 +112,13 @@ pub(super) const FIELDS: &[Field] = &[
     field("processes", "slots", Range::Whole(1, 4096)),
     field("processes", "rollout_threads", Range::Whole(1, 1024)),
     field("processes", "trainer_threads", Range::Whole(1, 1024)),
+    field("placement", "trainer_gpus", Range::Whole(0, 128)),
+    field("placement", "rollout_gpus", Range::Whole(0, 128)),
+    field("placement", "scorer_gpus", Range::Whole(0, 128)),
+    field("placement", "device_memory_gib", Range::Whole(0, 65_536)),
+    field("placement", "trainer_cpus", CORES),
+    field("placement", "rollout_cpus", CORES),
+    field("placement", "wait_seconds", Range::Whole(0, 1_000_000)),
     field("eval", "problems", Range::Whole(1, 1_000_000)),
     field("eval", "every", Range::Whole(0, STEPS_MAX)),
 ];
@@ -119,11 +126,21 @@ pub(super) const FIELDS: &[Field] = &[
 const FRACTION: Range = Range::Number(0.0, 1.0, Ends::High);
 const BELOW_ONE: Range = Range::Number(0.0, 1.0, Ends::Low);
 const WEIGHT: Range = Range::Number(0.0, 100.0, Ends::Both);
+const CORES: Range = Range::Number(0.0, 1024.0, Ends::Both);
 const STEPS_MAX: i64 = 1_000_000_000;
 
 /// Tables that must be there; of the tasks, one.
 const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
-const TABLES: [&str; 7] = ["run", "model", "task", "warmup", "rl", "processes", "eval"];
+const TABLES: [&str; 8] = [
+    "run",
+    "model",
+    "task",
+    "warmup",
+    "rl",
+    "processes",
+    "placement",
+    "eval",
+];
 const TASKS: [&str; 3] = ["task.sums", "task.countdown", "task.gsm8k"];
 
 /// What a recipe needs at least, for whoever begins with an empty file.

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use odeon::{ActorId, Failure, ProcessId, Ref, Restart, SpawnError, System};
+use odeon::{ActorId, Failure, Needs, ProcessId, Ref, Restart, SpawnError, System};
 use tokio::sync::mpsc;
 
 use super::critic::{Critic, CriticArgs};
@@ -35,12 +35,39 @@ pub struct RunPlan {
     pub trainer_engine: EngineSpec,
     /// Rollout processes.
     pub rollouts: usize,
+    /// What the processes reserve.
+    pub needs: RoleNeeds,
     /// Whether there is a critic (PPO).
     pub critic: bool,
     /// Whether there is a reference (divergence penalty).
     pub reference: bool,
     /// What the trainer does, and when.
     pub train: TrainPlan,
+}
+
+/// What each role reserves on its node.
+#[derive(Clone, Debug, Default)]
+pub struct RoleNeeds {
+    /// The trainer.
+    pub trainer: Needs,
+    /// Critic and reference, each.
+    pub scorer: Needs,
+    /// Each rollout.
+    pub rollout: Needs,
+}
+
+impl RunPlan {
+    /// What the roles with a process of their own reserve, in the order in which they start.
+    pub fn reservations(&self) -> impl Iterator<Item = (String, &Needs)> {
+        let scorers = [("critic", self.critic), ("reference", self.reference)];
+        let scorers = scorers.into_iter().filter(|(_, wanted)| *wanted);
+        let scorers = scorers.map(|(role, _)| (role.to_owned(), &self.needs.scorer));
+        let trainer = ("trainer".to_owned(), &self.needs.trainer);
+        let rollout = |nth| (format!("rollout-{nth}"), &self.needs.rollout);
+        scorers
+            .chain([trainer])
+            .chain((0..self.rollouts).map(rollout))
+    }
 }
 
 /// A run that has started.
@@ -93,6 +120,7 @@ impl Run {
             Some(
                 system
                     .spawn::<Critic>(args)
+                    .needs(|_| plan.needs.scorer.clone())
                     .restart(always)
                     .isolated()
                     .await?,
@@ -107,6 +135,7 @@ impl Run {
             Some(
                 system
                     .spawn::<Reference>(args)
+                    .needs(|_| plan.needs.scorer.clone())
                     .restart(always)
                     .isolated()
                     .await?,
@@ -125,6 +154,7 @@ impl Run {
         };
         let trainer = system
             .spawn::<Trainer>(args)
+            .needs(|_| plan.needs.trainer.clone())
             .restart(always)
             .isolated()
             .await?;
@@ -138,6 +168,7 @@ impl Run {
         for _ in 0..plan.rollouts {
             let rollout = system
                 .spawn::<Rollout>(args.clone())
+                .needs(|_| plan.needs.rollout.clone())
                 .restart(always)
                 .isolated();
             rollouts.push(rollout.await?);

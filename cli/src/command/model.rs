@@ -1,15 +1,17 @@
 //! From a recipe to a plan, and from a name on the command line to a model.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use odeon::{Needs, gib};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, Sampler, Sampling, latest_model, read_fields, read_model,
     read_tokenizer,
 };
-use odeon_actors::recipe::{Algorithm, LrSchedule, Recipe, RecipeError, Source};
-use odeon_actors::rl::run::RunPlan;
+use odeon_actors::recipe::{Algorithm, LrSchedule, PlacementSection, Recipe, RecipeError, Source};
+use odeon_actors::rl::run::{RoleNeeds, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::fetch;
@@ -81,6 +83,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         rollout_engine: EngineSpec::Compute(Box::new(rollout)),
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         rollouts: recipe.processes.rollouts,
+        needs: needs(&recipe.placement),
         critic: recipe.rl.algorithm == Algorithm::Ppo,
         reference: recipe.rl.kl > 0.0,
         train: TrainPlan {
@@ -94,6 +97,31 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             lambda: recipe.rl.lambda,
         },
     })
+}
+
+/// What the processes of a recipe reserve.
+fn needs(placement: &PlacementSection) -> RoleNeeds {
+    let of = |gpus: u32, cpus: f64| {
+        let mut needs = Needs::new();
+        if gpus > 0 {
+            needs = needs.gpus(gpus);
+            if placement.device_memory_gib > 0 {
+                needs = needs.device_memory(gib(placement.device_memory_gib));
+            }
+        }
+        if cpus > 0.0 {
+            needs = needs.cpus(cpus);
+        }
+        if !needs.is_empty() {
+            needs = needs.wait_for_room(Duration::from_secs(placement.wait_seconds));
+        }
+        needs
+    };
+    RoleNeeds {
+        trainer: of(placement.trainer_gpus, placement.trainer_cpus),
+        scorer: of(placement.scorer_gpus, 0.0),
+        rollout: of(placement.rollout_gpus, placement.rollout_cpus),
+    }
 }
 
 /// The policy that a recipe names, seen to be there, to fit the task and to fit this machine.

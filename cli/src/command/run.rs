@@ -3,6 +3,7 @@
 mod folder;
 mod line;
 mod metrics;
+mod notes;
 mod progress;
 mod signals;
 mod tries;
@@ -19,11 +20,11 @@ use odeon_actors::rl::store::{Count, Counts};
 
 use self::folder::RunFolder;
 use self::metrics::Metrics;
+use self::notes::Notes;
 use self::progress::Display;
 use self::signals::Signals;
 use self::tries::{Tries, Watch};
 use super::model;
-use super::processes::{DRIVER, Listing, Process};
 use crate::args::RunArgs;
 use crate::print::{self, Unshown};
 
@@ -81,15 +82,21 @@ async fn follow(
     folder: RunFolder,
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
-    let starting = Box::pin(Run::start(system, plan));
-    let run = tokio::select! {
-        run = starting => match run {
-            Ok(run) => run,
-            Err(error) => return Err(folder.failed(&why_not_started(system, error).await)),
-        },
-        code = signals.asked() => return Ok(stopped(code, &folder)),
+    let reserves = plan.reservations().any(|(_, needs)| !needs.is_empty());
+    let mut notes = Notes::new(&folder.path, reserves);
+    let mut starting = Box::pin(Run::start(system, plan));
+    let mut looking = tokio::time::interval(LOOK);
+    let run = loop {
+        tokio::select! {
+            run = &mut starting => match run {
+                Ok(run) => break run,
+                Err(error) => return Err(folder.failed(&why_not_started(system, error).await)),
+            },
+            code = signals.asked() => return Ok(stopped(code, &folder)),
+            _ = looking.tick() => notes.write(system, None).await?,
+        }
     };
-    let mut following = Following::new(system, run, recipe, folder)?;
+    let mut following = Following::new(system, run, recipe, folder, notes)?;
     let mut asked = None;
     let outcome = tokio::select! {
         outcome = following.follow() => outcome,
@@ -137,6 +144,9 @@ enum End {
     Halted,
 }
 
+/// How often processes and places are looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// How long the failure of one actor may take to become that of the run.
 const ESCALATION: Duration = Duration::from_secs(2);
 
@@ -145,7 +155,7 @@ struct Following {
     system: System,
     run: Run,
     folder: RunFolder,
-    listing: Listing,
+    notes: Notes,
     metrics: Metrics,
     display: Display,
     tries: Tries,
@@ -153,13 +163,19 @@ struct Following {
 }
 
 impl Following {
-    fn new(system: &System, run: Run, recipe: &Recipe, folder: RunFolder) -> Result<Self> {
+    fn new(
+        system: &System,
+        run: Run,
+        recipe: &Recipe,
+        folder: RunFolder,
+        notes: Notes,
+    ) -> Result<Self> {
         let told = metrics::reports(&folder.path);
         Ok(Self {
             system: system.clone(),
             watch: Watch::new(run.trainer),
             run,
-            listing: Listing::new(&folder.path),
+            notes,
             metrics: Metrics::open(&folder.path)?,
             folder,
             display: Display::new(recipe, &told),
@@ -169,12 +185,12 @@ impl Following {
 
     /// Up to its end.
     async fn follow(&mut self) -> Result<End> {
-        self.list_processes()?;
+        self.notes.write(&self.system, Some(&self.run)).await?;
         let system = self.system.clone();
         let failed = system.failed();
         tokio::pin!(failed);
         // Workers come and go with kills and restarts.
-        let mut looking = tokio::time::interval(Duration::from_millis(500));
+        let mut looking = tokio::time::interval(LOOK);
         loop {
             tokio::select! {
                 biased;
@@ -196,7 +212,7 @@ impl Following {
                         _ => {}
                     }
                 }
-                _ = looking.tick() => self.list_processes()?,
+                _ = looking.tick() => self.notes.write(&self.system, Some(&self.run)).await?,
             }
         }
         self.display.end();
@@ -220,18 +236,6 @@ impl Following {
             failure = failing => bail!("{failure}"),
             _ = signals.asked() => Ok(End::Halted),
         }
-    }
-
-    fn list_processes(&mut self) -> Result<()> {
-        let pids = self.system.workers();
-        let driver = Process::running(DRIVER, "-".to_owned(), std::process::id());
-        let mut processes: Vec<_> = driver.into_iter().collect();
-        for (role, actor, process) in self.run.roles() {
-            let pid = pids.iter().find(|(id, _)| Some(*id) == process);
-            let running = pid.and_then(|(_, pid)| Process::running(&role, actor.to_string(), *pid));
-            processes.extend(running);
-        }
-        self.listing.write(processes)
     }
 
     fn summarise(&self, counts: Counts) -> Result<(), Unshown> {

@@ -230,8 +230,8 @@ impl CudaDriver {
 }
 
 /// Opening failed for a reason that the trait has no word for: what is there is no usable device.
-fn refused(device: u32, error: CudaError) -> DriverError {
-    match error {
+fn refused(device: u32, error: &CudaError) -> DriverError {
+    match *error {
         CudaError::Fault(fault) => fault.into(),
         CudaError::NoDevice { device, devices } => DriverError::NoDevice { device, devices },
         _ => GpuFault::new(device, FaultKind::Lost).into(),
@@ -248,7 +248,7 @@ impl Driver for CudaDriver {
         if process != process::id() {
             return Err(DriverError::ProcessGone { process });
         }
-        let context = Arc::new(Context::open(device).map_err(|error| refused(device, error))?);
+        let context = Arc::new(Context::open(device).map_err(|error| refused(device, &error))?);
         let held = Held {
             stream: Stream::new(&context)?,
             events: BTreeMap::new(),
@@ -264,7 +264,7 @@ impl Driver for CudaDriver {
     fn close(&mut self, context: ContextId) -> Result<(), DriverError> {
         let held = self.opened(context)?;
         // Memory must not go while a copy uses it, on this stream or on another. A fault ends them.
-        drop(held.stream.synchronize());
+        let _ = held.stream.synchronize();
         let others: Vec<ContextId> = self
             .buffers
             .values()
@@ -274,7 +274,7 @@ impl Driver for CudaDriver {
             .collect();
         for other in others {
             if let Some(other) = self.contexts.get(&other) {
-                drop(other.stream.synchronize());
+                let _ = other.stream.synchronize();
             }
         }
         self.buffers.retain(|_, buffer| buffer.context != context);
@@ -425,7 +425,7 @@ impl Driver for CudaDriver {
         match open {
             Some(held) => Ok(held.context.health()?),
             None => {
-                let context = Context::open(device).map_err(|error| refused(device, error))?;
+                let context = Context::open(device).map_err(|error| refused(device, &error))?;
                 Ok(context.health()?)
             }
         }

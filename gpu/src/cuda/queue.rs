@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::mem;
+use std::panic::panic_any;
 use std::sync::Arc;
 
 use crate::cuda::card::{Arg, Card, Command, Gemm, Launch};
@@ -97,8 +98,8 @@ impl<C: Card> Queue<C> {
     /// If the card has failed before.
     #[track_caller]
     pub(super) fn begin<const N: usize>(&mut self, staged: [&[u8]; N]) -> [u64; N] {
-        if let Some(fault) = &self.fault {
-            panic!("{fault}");
+        if let Some(fault) = self.fault {
+            panic_any(fault);
         }
         let padded = |bytes: &[u8]| bytes.len().next_multiple_of(16);
         let more = staged.iter().map(|bytes| padded(bytes)).sum::<usize>() as u64;
@@ -284,8 +285,8 @@ impl<C: Card> Queue<C> {
             for address in mem::take(&mut self.retired) {
                 self.card.free(address);
             }
-            let first = self.fault.get_or_insert(fault);
-            panic!("{first}");
+            let first = *self.fault.get_or_insert(fault);
+            panic_any(first);
         }
     }
 }

@@ -294,6 +294,7 @@ fn mig(device: &Handle<'_>) -> Result<Mig, NvmlError> {
         .filter_map(|place| device.mig_device_by_index(place).ok())
         .map(|slice| MigSlice {
             uuid: reading(slice.uuid()),
+            profile: profile(reading(slice.name())),
             memory: memory(&slice),
         })
         .collect();
@@ -301,6 +302,17 @@ fn mig(device: &Handle<'_>) -> Result<Mig, NvmlError> {
         enabled: true,
         slices,
     })
+}
+
+/// The last word of a slice's name: `NVIDIA A100-SXM4-80GB MIG 1g.10gb`.
+fn profile(name: Reading<String>) -> Reading<String> {
+    match name {
+        Reading::Measured(name) => match name.split_once("MIG ") {
+            Some((_, profile)) => Reading::Measured(profile.trim().to_owned()),
+            None => Reading::unmeasured(format!("its name does not tell: {name}")),
+        },
+        unmeasured @ Reading::Unmeasured { .. } => unmeasured,
+    }
 }
 
 /// Which links a device has is not told: they are asked one by one until the driver knows no more.

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::device::Health;
 use crate::{Device, Isolation, Lease, Resource, Resources};
 
-/// One node. What is free is what its leases leave of its capacity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One node. What is free is what its leases leave of its capacity; a node that was read from
+/// somewhere knows it as part of a [`View`](crate::View).
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Node {
     /// Unique in the cluster.
     pub name: String,
@@ -63,6 +64,21 @@ pub struct Node {
     held: Mask,
     #[serde(skip)]
     healthy: Mask,
+}
+
+impl PartialEq for Node {
+    /// By what is said of it; the rest follows.
+    fn eq(&self, other: &Self) -> bool {
+        let place = |node: &Self| (node.name.clone(), node.zone.clone(), node.rack.clone());
+        place(self) == place(other)
+            && self.capacity == other.capacity
+            && self.devices == other.devices
+            && self.liveness == other.liveness
+            && self.labels == other.labels
+            && self.workers == other.workers
+            && self.worker_limit == other.worker_limit
+            && self.leases == other.leases
+    }
 }
 
 /// What is left of a device.

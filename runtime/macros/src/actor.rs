@@ -102,6 +102,7 @@ struct Lifecycle {
     start_is_fallible: bool,
     stop: Option<Signature>,
     supervision: Option<Signature>,
+    needs: Option<Signature>,
 }
 
 impl Lifecycle {
@@ -126,7 +127,12 @@ impl Lifecycle {
         }
         let supervision = find("supervision");
         if let Some(supervision) = &supervision {
-            check_supervision(supervision)?;
+            let why = "`supervision` is `fn supervision() -> Supervision`";
+            check_declaration(supervision, why)?;
+        }
+        let needs = find("needs");
+        if let Some(needs) = &needs {
+            check_declaration(needs, "`needs` is `fn needs() -> Needs`")?;
         }
         let args = args_of_start(&start)?;
         let start_is_fallible = start_is_fallible(&start, actor)?;
@@ -136,6 +142,7 @@ impl Lifecycle {
             start_is_fallible,
             stop,
             supervision,
+            needs,
         })
     }
 
@@ -151,11 +158,19 @@ impl Lifecycle {
                 }
             }
         });
+        let needs = self.needs.as_ref().map(|_| {
+            quote! {
+                fn needs() -> ::odeon::Needs {
+                    Self::needs()
+                }
+            }
+        });
         Ok(quote! {
             impl ::odeon::Actor for #actor {
                 const NAME: &'static str = #name;
                 type Args = #args;
                 #supervision
+                #needs
                 #start
                 #stop
             }
@@ -262,13 +277,13 @@ fn implement_stop(stop: &Signature) -> TokenStream {
     }
 }
 
-fn check_supervision(supervision: &Signature) -> Result<()> {
-    let why = "`supervision` is `fn supervision() -> Supervision`";
-    if let Some(asyncness) = supervision.asyncness {
+/// Of what an actor type says of itself: no arguments, no waiting.
+fn check_declaration(declaration: &Signature, why: &str) -> Result<()> {
+    if let Some(asyncness) = declaration.asyncness {
         return Err(Error::new_spanned(asyncness, why));
     }
-    if !supervision.inputs.is_empty() {
-        return Err(Error::new_spanned(&supervision.inputs, why));
+    if !declaration.inputs.is_empty() {
+        return Err(Error::new_spanned(&declaration.inputs, why));
     }
-    refuse_generics(supervision, why)
+    refuse_generics(declaration, why)
 }

@@ -83,6 +83,7 @@ pub fn message(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `fn start(args: T, cx: &mut Context<Self>) -> Result<Self, Failure>` | required; `args`, `cx` and the `Result` may be left out |
 /// | `fn stop(self, reason: &Reason)` | called before an orderly end; `reason` may be left out |
 /// | `fn supervision() -> Supervision` | how it supervises its children |
+/// | `fn needs() -> Needs` | what it needs of a node, unless its spawn says otherwise |
 /// | `#[handler] fn add(&mut self, n: u64) -> u64` | declares the message `Add { n: u64 }`, answered by a `u64` |
 /// | `#[handler(name = "counter.add")]` | the same, with a stable name other than `Add` |
 /// | `#[handler(message = Foo)] fn foo(&mut self, foo: Foo) -> R` | handles a message that exists |

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use odeon_gpu::fault::GpuFault;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -14,6 +15,7 @@ use crate::cell::{Cell, Control};
 use crate::clock::{Clock, Timestamp};
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
+use crate::hardware::{Ask, Granted, Launched};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::supervise::{Family, Restart, Supervision, Verdict};
 use crate::wire::{Answer, Call, Frame, HostOrder, LaunchOrder, Request};
@@ -72,6 +74,8 @@ struct Row {
     restart: Option<u64>,
     /// How to place it; `None` for an actor that only lives here.
     order: Option<Placing>,
+    /// Its lease where it lives.
+    lease: Option<Granted>,
     /// Who waits for it to start.
     starts: Vec<oneshot::Sender<Result<(), Down>>>,
     watchers: Vec<oneshot::Sender<Down>>,
@@ -182,6 +186,7 @@ impl Members {
     pub(super) fn displace(&self, id: ActorId) {
         if let Some(mut row) = self.rows.get_mut(&id) {
             row.place = Place::Nowhere;
+            row.lease = None;
         }
     }
 
@@ -243,12 +248,7 @@ impl Engine {
     // ---- birth ----
 
     /// Writes the row of a new actor; the caller then hosts it here, or calls [`Engine::place`].
-    pub(crate) fn new_member(&self, new: &NewRow) -> ActorId {
-        let serial = self.members.serial.fetch_add(1, Ordering::Relaxed) + 1;
-        let id = ActorId {
-            home: self.process,
-            serial,
-        };
+    pub(crate) fn new_member(&self, new: &NewRow, id: ActorId) {
         let row = Row {
             actor: new.actor,
             parent: new.parent,
@@ -258,6 +258,7 @@ impl Engine {
             ended: false,
             restart: None,
             order: None,
+            lease: None,
             starts: vec![],
             watchers: vec![],
             backlog: VecDeque::new(),
@@ -268,7 +269,30 @@ impl Engine {
             .family
             .lock()
             .adopt(id, new.restart);
-        id
+    }
+
+    /// A number for a new actor.
+    pub(crate) fn new_id(&self) -> ActorId {
+        let serial = self.members.serial.fetch_add(1, Ordering::Relaxed) + 1;
+        ActorId {
+            home: self.process,
+            serial,
+        }
+    }
+
+    /// Has room found for actors, all or none, by this node or the one above.
+    pub(crate) async fn reserve(self: &Arc<Self>, asks: Vec<Ask>) -> Result<Vec<Granted>, Failure> {
+        let Some(node) = self.uplink.get() else {
+            return self.schedule(&asks).await;
+        };
+        match self.request(*node, Request::Schedule(asks), None).await {
+            Some(Answer::Scheduled(granted)) => Ok(granted),
+            Some(Answer::Failed(failure)) => Err(failure),
+            _ => {
+                let why = "the node did not answer";
+                Err(Failure::new(FailureKind::NodeLost, why))
+            }
+        }
     }
 
     /// Makes the row one that lives in another process, and places it.
@@ -305,8 +329,8 @@ impl Engine {
         }) else {
             return;
         };
-        let process = match self.launch(placing.launch.clone()).await {
-            Ok(process) => process,
+        let launched = match self.launch(placing.launch.clone()).await {
+            Ok(launched) => launched,
             Err(failure) if incarnation == 1 && failure.kind == FailureKind::NotPlaced => {
                 // It never lived: whoever spawned it hears why, and there is nothing to restart.
                 if let Some(parent) = self.members.rows.get(&id).map(|row| row.parent)
@@ -322,15 +346,21 @@ impl Engine {
             }
             Err(failure) => return self.ended(id, Some(incarnation), Reason::Failed(failure)),
         };
+        let Launched {
+            process,
+            lease,
+            devices,
+        } = launched;
         let host = HostOrder {
             incarnation,
+            devices,
             ..placing.host
         };
         let shared = host_is_shared(&placing.launch);
-        match self.host_at(id, process, host) {
+        match self.host_at(id, process, lease, host) {
             Hosted::Ordered(answered) => self.begun(id, incarnation, answered.await),
             Hosted::Unwanted if shared => {}
-            Hosted::Unwanted => self.release(process).await,
+            Hosted::Unwanted => self.release(process, lease).await,
             Hosted::NoWay => {
                 let what = "its process was gone before it could be hosted there";
                 let failure = Failure::new(FailureKind::ProcessLost, what);
@@ -350,7 +380,13 @@ impl Engine {
     }
 
     /// Sends the order and after it the messages that waited, in one go, so that none overtakes.
-    fn host_at(&self, id: ActorId, process: ProcessId, host: HostOrder) -> Hosted {
+    fn host_at(
+        &self,
+        id: ActorId,
+        process: ProcessId,
+        lease: Option<Granted>,
+        host: HostOrder,
+    ) -> Hosted {
         let wanted = self.members.rows.get_mut(&id).filter(|row| {
             row.incarnation == host.incarnation && row.place == Place::Nowhere && !row.ended
         });
@@ -380,6 +416,11 @@ impl Engine {
             false,
         );
         row.place = Place::At(process);
+        row.lease = lease;
+        // It was for the first life.
+        if let Some(placing) = &mut row.order {
+            placing.launch.claim = None;
+        }
         let now = Clock::now();
         for Held { mut call, since } in row.backlog.drain(..) {
             call.at = process;
@@ -400,12 +441,12 @@ impl Engine {
     }
 
     /// Has the node start a worker, or starts one when this is the node.
-    async fn launch(self: &Arc<Self>, order: LaunchOrder) -> Result<ProcessId, Failure> {
+    async fn launch(self: &Arc<Self>, order: LaunchOrder) -> Result<Launched, Failure> {
         let Some(node) = self.uplink.get() else {
             return self.launch_here(order).await;
         };
         match self.request(*node, Request::Launch(order), None).await {
-            Some(Answer::Launched(process)) => Ok(process),
+            Some(Answer::Launched(launched)) => Ok(launched),
             Some(Answer::Failed(failure)) => Err(failure),
             _ => Err(Failure::new(
                 FailureKind::NodeLost,
@@ -511,6 +552,7 @@ impl Engine {
 
     /// A hosted actor's life ended: tell its home.
     pub(crate) fn life_ended(self: &Arc<Self>, cell: &Cell, reason: Reason) {
+        let reason = on_this_node(reason, cell);
         let (id, incarnation) = (cell.id, cell.incarnation());
         self.note_down(Down {
             id,
@@ -609,6 +651,11 @@ impl Engine {
                     } else if !self.halt(id, Reason::Sibling, true).await {
                         blocked.push(id);
                     }
+                }
+                if let Reason::Failed(failure) = &down.reason
+                    && let Some(fault) = failure.replaces_process()
+                {
+                    self.replace_process(down.id, fault).await;
                 }
                 drop(turn);
                 Clock::sleep(wait).await;
@@ -777,7 +824,8 @@ impl Engine {
                 .is_some_and(|placing| !host_is_shared(&placing.launch))
         });
         if alone {
-            self.release(process).await;
+            let lease = self.members.rows.get(&id).and_then(|row| row.lease);
+            self.release(process, lease).await;
             self.members.displace(id);
         }
         alone || !self.routes_to(process)
@@ -810,18 +858,29 @@ impl Engine {
         if let (Some(placing), Place::At(process)) = (row.order, row.place)
             && !host_is_shared(&placing.launch)
         {
-            self.release(process).await;
+            self.release(process, row.lease).await;
         }
     }
 
-    /// Gives a worker process of its own back to its node.
-    async fn release(self: &Arc<Self>, process: ProcessId) {
+    /// Gives a worker process of its own, or a lease in one, back to its node.
+    async fn release(self: &Arc<Self>, process: ProcessId, lease: Option<Granted>) {
         match self.uplink.get() {
-            None => self.release_here(process).await,
+            None => self.release_here(process, lease).await,
             Some(node) => {
                 // No answer means that the node is gone, and its workers with it.
-                let _ = self.request(*node, Request::Release(process), None).await;
+                let release = Request::Release { process, lease };
+                let _ = self.request(*node, release, None).await;
             }
+        }
+    }
+
+    /// A device failed under these lives: their processes are ended and replaced, and the devices
+    /// seen to.
+    async fn replace_process(self: &Arc<Self>, id: ActorId, fault: GpuFault) {
+        let place = self.members.rows.get(&id).map(|row| row.place);
+        if let Some(Place::At(process)) = place {
+            self.retire(process, fault).await;
+            self.members.displace(id);
         }
     }
 
@@ -869,6 +928,23 @@ impl Engine {
 /// Whether other actors may live in the process that an order gives.
 fn host_is_shared(launch: &LaunchOrder) -> bool {
     launch.shared.is_some()
+}
+
+/// A process numbers its devices by itself; from here on a fault names the device of the node.
+fn on_this_node(reason: Reason, cell: &Cell) -> Reason {
+    let Reason::Failed(mut failure) = reason else {
+        return reason;
+    };
+    if let FailureKind::Gpu(fault) = &mut failure.kind
+        && let Some(device) = cell.devices.iter().find(|own| own.ordinal == fault.device)
+    {
+        let as_seen = fault.to_string();
+        fault.device = device.index;
+        if failure.message == as_seen {
+            failure.message = fault.to_string();
+        }
+    }
+    Reason::Failed(failure)
 }
 
 /// To whoever waits for the start of a life that is ended before.

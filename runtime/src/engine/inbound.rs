@@ -247,18 +247,70 @@ impl Engine {
             }),
             Request::Launch(order) => self.spawn_task(async move {
                 let answer = match engine.launch_here(order).await {
-                    Ok(process) if engine.next_link(from).is_none() => {
+                    Ok(launched) if engine.next_link(from).is_none() => {
                         // Whoever wanted it is gone.
-                        return engine.release_here(process).await;
+                        return engine.release_here(launched.process, launched.lease).await;
                     }
-                    Ok(process) => Answer::Launched(process),
+                    Ok(launched) => Answer::Launched(launched),
                     Err(failure) => Answer::Failed(failure),
                 };
                 engine.answer(request, from, answer);
             }),
-            Request::Release(process) => self.spawn_task(async move {
-                engine.release_here(process).await;
+            Request::LaunchLeased(lease) => self.spawn_task(async move {
+                let answer = match engine.launch_leased(lease).await {
+                    Ok(Some(_)) if engine.next_link(from).is_none() => {
+                        // Whoever wanted it is gone.
+                        return engine.release_lease(lease).await;
+                    }
+                    Ok(Some(launched)) => Answer::Launched(launched),
+                    Ok(None) => Answer::Outdated,
+                    Err(failure) => Answer::Failed(failure),
+                };
+                engine.answer(request, from, answer);
+            }),
+            Request::Release { process, lease } => self.spawn_task(async move {
+                engine.release_here(process, lease).await;
                 engine.answer(request, from, Answer::Done);
+            }),
+            Request::Retire { process, fault } => self.spawn_task(async move {
+                engine.retire(process, fault).await;
+                engine.answer(request, from, Answer::Done);
+            }),
+            Request::Schedule(ask) => self.spawn_task(async move {
+                let answer = match engine.schedule(&ask).await {
+                    Ok(granted) => Answer::Scheduled(granted),
+                    Err(failure) => Answer::Failed(failure),
+                };
+                engine.answer(request, from, answer);
+            }),
+            Request::Picture => self.spawn_task(async move {
+                let picture = Box::new(engine.picture().await);
+                engine.answer(request, from, Answer::Picture(picture));
+            }),
+            Request::Claim { version, leases } => self.spawn_task(async move {
+                let claimed = engine.claim_here(version, &leases).await;
+                let answer = claimed.map_or(Answer::Outdated, Answer::Claimed);
+                engine.answer(request, from, answer);
+            }),
+            Request::Unclaim(leases) => self.spawn_task(async move {
+                engine.unclaim_here(&leases).await;
+            }),
+            Request::HandOver {
+                lease,
+                actor,
+                holder,
+                rank,
+            } => self.spawn_task(async move {
+                let lives = engine.hand_over_here(lease, actor, &holder, rank).await;
+                let answer = if lives {
+                    Answer::Done
+                } else {
+                    Answer::Outdated
+                };
+                engine.answer(request, from, answer);
+            }),
+            Request::Evict { holders, by } => self.spawn_task(async move {
+                engine.evict_here(&holders, &by).await;
             }),
             Request::Register(row) => {
                 let outcome = self.register_here(row);
@@ -324,6 +376,7 @@ impl Engine {
             }
             Fact::Named(row) => self.learn_names(&[row], link.peer),
             Fact::Unnamed { job, name, id } => self.unlearn_name(job, name, id, link.peer),
+            Fact::RoomChanged => self.hardware.stir(),
             Fact::Leaving => {
                 link.close("the other side is leaving");
             }

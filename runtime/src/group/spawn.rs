@@ -1,6 +1,7 @@
 //! Spawning a group: all of it or nothing.
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, join_all};
@@ -10,13 +11,15 @@ use thiserror::Error;
 use super::{Group, Mesh, Rank};
 use crate::actor::{Actor, Context};
 use crate::error::SpawnError;
+use crate::hardware::Ask;
 use crate::host::Host;
-use crate::id::Ref;
+use crate::id::{ActorId, Ref};
+use crate::needs::Needs;
 use crate::registry::Registered;
 use crate::spawn::{self, Spawn};
 use crate::supervise::Restart;
 use crate::system::System;
-use crate::wire::Orphans;
+use crate::wire::{LaunchOrder, Orphans};
 
 impl System {
     /// Spawns a group at the top of the tree: one actor for each rank, made from the arguments that
@@ -104,6 +107,16 @@ impl<A: Actor> SpawnGroup<A> {
         self.each(|_, spawn| spawn.in_worker(name.clone()))
     }
 
+    /// Changes what each member needs. All get it, or the group is not spawned: see [`Needs`].
+    pub fn needs(self, mut change: impl FnMut(Needs) -> Needs) -> Self {
+        self.each(|_, spawn| spawn.needs(&mut change))
+    }
+
+    /// So many devices for each member, alone: see [`Needs::gpus`].
+    pub fn gpus(self, count: u32) -> Self {
+        self.needs(|needs| needs.gpus(count))
+    }
+
     /// All members in worker processes of this node.
     pub fn on_node(self, node: impl Into<String>) -> Self {
         let node = node.into();
@@ -112,14 +125,83 @@ impl<A: Actor> SpawnGroup<A> {
 }
 
 impl<A: Registered> SpawnGroup<A> {
+    /// Numbers for the members and what processes they get. Those that need something of a node are
+    /// given room together, or none of them is.
+    async fn orders(
+        mesh: &Mesh,
+        members: &mut [Spawn<A>],
+    ) -> Result<Vec<(ActorId, Option<LaunchOrder>)>, GroupSpawnError> {
+        let Some(engine) = members.first().map(|spawn| Arc::clone(spawn.engine())) else {
+            return Ok(vec![]);
+        };
+        let mut orders = vec![];
+        for (rank, spawn) in mesh.ranks().zip(members) {
+            let order = spawn.take_order();
+            let order = order.map_err(|error| GroupSpawnError { rank, error })?;
+            orders.push((engine.new_id(), order));
+        }
+        let ids: Vec<ActorId> = orders.iter().map(|(id, _)| *id).collect();
+        let mut asks: Vec<Ask> = vec![];
+        // Which bundle of which ask each member is.
+        let mut places = vec![];
+        for (rank, (id, order)) in orders.iter().enumerate() {
+            let Some(ask) = order.as_ref().and_then(|order| order.ask.as_ref()) else {
+                continue;
+            };
+            let alike = asks.iter().position(|known| known.needs == ask.needs);
+            let kind = alike.unwrap_or_else(|| {
+                let mut holder = format!("{}[{}] {}", A::NAME, mesh.len(), ids[0]);
+                if !asks.is_empty() {
+                    holder += &format!(" from rank {rank}");
+                }
+                asks.push(Ask {
+                    holder,
+                    actors: vec![],
+                    needs: ask.needs.clone(),
+                });
+                asks.len() - 1
+            });
+            places.push((rank, kind, asks[kind].actors.len()));
+            asks[kind].actors.push((*id, rank as u32));
+        }
+        if asks.is_empty() {
+            return Ok(orders);
+        }
+        let granted = engine.reserve(asks.clone()).await;
+        let granted = granted.map_err(|failure| GroupSpawnError {
+            rank: mesh.rank(places[0].0).expect("the rank of a member"),
+            error: SpawnError::NotPlaced(failure.message),
+        })?;
+        for (rank, kind, nth) in places {
+            let before: usize = asks[..kind].iter().map(|ask| ask.actors.len()).sum();
+            let (id, order) = &mut orders[rank];
+            let Some(LaunchOrder {
+                ask: Some(ask),
+                claim,
+                ..
+            }) = order
+            else {
+                continue;
+            };
+            // When it is placed again, it is alone.
+            ask.holder.clone_from(&asks[kind].holder);
+            ask.actors = vec![(*id, rank as u32)];
+            let siblings = ids.iter().copied().filter(|sibling| sibling != id);
+            ask.needs.among(siblings, A::NAME);
+            *claim = granted.get(before + nth).copied();
+        }
+        Ok(orders)
+    }
+
     async fn run(self) -> Result<Group<A>, GroupSpawnError> {
-        let Self { mesh, members } = self;
+        let Self { mesh, mut members } = self;
+        let orders = Self::orders(&mesh, &mut members).await?;
         let mut started: Vec<Ref<A>> = Vec::with_capacity(members.len());
         let mut starts = FuturesUnordered::new();
         let mut trouble = None;
-        for (rank, spawn) in mesh.ranks().zip(members) {
-            let engine = std::sync::Arc::clone(spawn.engine());
-            match spawn.start() {
+        for ((rank, spawn), (id, order)) in mesh.ranks().zip(members).zip(orders) {
+            let engine = Arc::clone(spawn.engine());
+            match spawn.start_by(id, order) {
                 Ok(actor) => {
                     started.push(actor);
                     starts.push(async move { (rank, spawn::started(&engine, actor.id()).await) });

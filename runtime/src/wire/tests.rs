@@ -3,8 +3,13 @@
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
+use odeon_gpu::fault::FaultKind;
+use odeon_placement::{Demand, DeviceGrant, Node, Resources, View, solve};
+
 use crate::blob::BlobRequest;
 use crate::failure::FailureKind;
+use crate::hardware::Waiting;
+use crate::needs::Needs;
 use crate::shape::mix;
 
 const MESSAGE_BYTES_MAX: usize = 4096;
@@ -92,8 +97,64 @@ impl Draw {
         if self.flag() { Some(some(self)) } else { None }
     }
 
+    fn granted(&mut self) -> Granted {
+        Granted {
+            node: self.process(),
+            lease: self.next(),
+        }
+    }
+
+    fn ask(&mut self) -> Ask {
+        Ask {
+            holder: self.text(),
+            actors: vec![(self.actor(), 3)],
+            needs: Needs::new().gpus(2).device_memory(self.next()).cpus(1.5),
+        }
+    }
+
+    fn lease(&mut self) -> Lease {
+        Lease {
+            job: self.text(),
+            holder: self.text(),
+            rank: 2,
+            node: self.text(),
+            process: odeon_placement::Process::New(1),
+            isolation: odeon_placement::Isolation::Process,
+            resources: Resources::new().custom_milli("x", 5).memory_bytes(7),
+            devices: vec![DeviceGrant {
+                index: 4,
+                milli: 1000,
+                memory: self.next(),
+            }],
+            device_set: self.option(Self::text),
+            priority: -3,
+        }
+    }
+
+    /// A node with a device and a lease, and somebody who waits for it.
+    fn picture(&mut self) -> Picture {
+        let node = Node::new("a", Resources::new().cpu_milli(1000)).gpus(1, "H200", 8);
+        let demand = Demand::new("j", "w", Resources::new()).gpus(1);
+        let mut view = View::new([node]);
+        let plan = solve(&view, std::slice::from_ref(&demand)).unwrap();
+        view.grant(&plan);
+        Picture {
+            node: view.node("a").unwrap().clone(),
+            version: self.next(),
+            actors: vec![(self.actor(), self.text(), self.process())],
+            waiting: vec![Waiting {
+                holder: self.text(),
+                actors: vec![self.actor()],
+                priority: 1,
+                waited: Duration::from_millis(8),
+                refusal: solve(&view, &[demand]).err(),
+                behind: self.option(Self::text),
+            }],
+        }
+    }
+
     fn request(&mut self) -> Request {
-        match self.below(12) {
+        match self.below(15) {
             0 => Request::Host(HostOrder {
                 id: self.actor(),
                 parent: self.actor(),
@@ -106,6 +167,7 @@ impl Draw {
                     Orphans::StopAfter(Duration::from_secs(7)),
                 ][self.below(3)],
                 on: crate::host::Host::default(),
+                devices: vec![],
             }),
             1 => Request::Halt {
                 id: self.actor(),
@@ -126,14 +188,28 @@ impl Draw {
             6 => Request::Launch(LaunchOrder {
                 shared: self.option(Self::text),
                 node: self.option(Self::text),
+                ask: self.option(|this| Box::new(this.ask())),
+                claim: self.option(Self::granted),
             }),
-            7 => Request::Release(self.process()),
+            7 => Request::Release {
+                process: self.process(),
+                lease: self.option(Self::granted),
+            },
             8 => Request::Register(self.name_row()),
             9 => Request::Lookup {
                 job: self.text(),
                 name: self.text(),
             },
             10 => Request::Inspect,
+            11 => Request::Schedule(vec![self.ask()]),
+            12 => Request::Claim {
+                version: self.next(),
+                leases: vec![(self.lease(), self.actor())],
+            },
+            13 => Request::Retire {
+                process: self.process(),
+                fault: GpuFault::new(3, FaultKind::Xid { code: self.next() }),
+            },
             _ => Request::Blob(BlobRequest::Arrived {
                 ticket: self.next(),
             }),
@@ -141,11 +217,23 @@ impl Draw {
     }
 
     fn answer(&mut self) -> Answer {
-        match self.below(6) {
+        match self.below(8) {
             0 => Answer::Done,
             1 => Answer::Failed(self.failure()),
             2 => Answer::Down(self.down()),
-            3 => Answer::Launched(self.process()),
+            3 => Answer::Launched(Launched {
+                process: self.process(),
+                lease: self.option(Self::granted),
+                devices: vec![GrantedDevice {
+                    ordinal: 0,
+                    index: 4,
+                    model: self.text(),
+                    memory: self.next(),
+                    milli: 500,
+                }],
+            }),
+            5 => Answer::Picture(Box::new(self.picture())),
+            6 => Answer::Scheduled(vec![self.granted()]),
             4 => Answer::Name(match self.flag() {
                 true => Ok(self.name_row()),
                 false => Err(NameError::Taken {
@@ -176,6 +264,7 @@ impl Draw {
                 process: self.process(),
                 status: self.text(),
                 node: self.option(Self::text),
+                fault: self.option(|_| GpuFault::new(1, FaultKind::Lost)),
             }),
             2 => Fact::Named(self.name_row()),
             3 => Fact::Unnamed {
@@ -489,7 +578,7 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
                 .to_owned(),
         ),
         (
-            Frame::Answer { request: 13, to: from, body: Answer::Launched(to) },
+            Frame::Answer { request: 13, to: from, body: Answer::Launched(Launched { process: to, lease: None, devices: vec![] }) },
             "1d000000070d000000000000000201000000000000\
              030000000403000000000000"
                 .to_owned(),

@@ -1,0 +1,122 @@
+//! `odeon plan`: where the processes of a recipe would go, before any of them runs.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use odeon::{Job, System};
+use odeon_actors::recipe::Source;
+use odeon_placement::{ClusterSpec, Demand, Plan, Refusal, View, solve};
+use serde::Serialize;
+
+use super::model;
+use crate::args::PlanArgs;
+use crate::print;
+
+/// What is told as JSON.
+#[derive(Serialize)]
+struct Told {
+    /// What reserves nothing, and lives on the node that runs the recipe.
+    unplaced: Vec<String>,
+    plan: Option<Plan>,
+    refusal: Option<Refusal>,
+}
+
+pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
+    let source = Source::read(&args.recipe)?;
+    let recipe = source.recipe()?;
+    let plan = model::plan(&source, &recipe)?;
+    let view = match &args.cluster {
+        Some(path) => described(path)?,
+        None => this_machine(job)?,
+    };
+    let mut demands: Vec<Demand> = vec![];
+    let mut unplaced = vec!["relay".to_owned()];
+    for (role, needs) in plan.reservations() {
+        if needs.is_empty() {
+            unplaced.push(role);
+        } else {
+            // As they are spawned: each has a process of its own.
+            demands.push(needs.demand(&recipe.run.name, &role).isolated());
+        }
+    }
+    let (plan, refusal) = match solve(&view, &demands) {
+        Ok(plan) => (Some(plan), None),
+        Err(refusal) => (None, Some(refusal)),
+    };
+    let told = Told {
+        unplaced,
+        plan,
+        refusal,
+    };
+    if args.json {
+        print::line(serde_json::to_string(&told)?)?;
+    } else {
+        show(&told)?;
+    }
+    match told.refusal {
+        Some(_) => bail!("the recipe has no place here"),
+        None => Ok(()),
+    }
+}
+
+fn show(told: &Told) -> Result<()> {
+    if let Some(refusal) = &told.refusal {
+        print::line(refusal)?;
+        return Ok(());
+    }
+    let leases = told.plan.iter().flat_map(|plan| &plan.leases);
+    let mut rows: Vec<Vec<String>> = leases
+        .map(|lease| {
+            let devices: Vec<String> = lease.devices.iter().map(|d| d.index.to_string()).collect();
+            vec![
+                lease.holder.clone(),
+                lease.node.clone(),
+                if devices.is_empty() {
+                    "-".to_owned()
+                } else {
+                    devices.join(" ")
+                },
+                if lease.resources.is_empty() {
+                    "-".to_owned()
+                } else {
+                    lease.resources.to_string()
+                },
+            ]
+        })
+        .collect();
+    for role in &told.unplaced {
+        let cells = [role, "the node of the run", "-", "nothing"];
+        rows.push(cells.map(str::to_owned).to_vec());
+    }
+    Ok(print::table(
+        &["role", "node", "devices", "reserves"],
+        &rows,
+    )?)
+}
+
+/// A cluster that a file describes.
+fn described(path: &Path) -> Result<View> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let spec: ClusterSpec = toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(1, |span| {
+            text.bytes()
+                .take(span.start)
+                .filter(|b| *b == b'\n')
+                .count()
+                + 1
+        });
+        anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
+    })?;
+    spec.view().with_context(|| path.display().to_string())
+}
+
+/// What this machine has, as a run would find it.
+fn this_machine(job: Job) -> Result<View> {
+    job.run_with(
+        |builder| builder,
+        async |system: System| {
+            let nodes = system.nodes().await;
+            anyhow::Ok(View::new(nodes.into_iter().map(|view| view.node)))
+        },
+    )
+}

@@ -1,0 +1,151 @@
+//! What a real worker process sees of its machine: its own devices, the processors near them, and
+//! nothing that another process has left behind.
+
+use std::time::Duration;
+
+use odeon::inspect::Why;
+use odeon::{
+    AskError, Clock, Context, FakeDevices, Needs, ProcessId, Ref, Restart, Shape, System,
+    WorkerCommand, WorkerMode, gib,
+};
+use odeon_gpu::fake::{Fake, Model, Spec};
+use serde::{Deserialize, Serialize};
+
+/// What a process sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+struct Sight {
+    /// `CUDA_VISIBLE_DEVICES`
+    visible: Option<String>,
+    /// The processors that it may run on.
+    cpus: String,
+    /// Numbers and memory of the granted devices.
+    devices: Vec<(u32, u64)>,
+    pid: u32,
+}
+
+struct Eye;
+
+#[odeon::actor(name = "test.Eye")]
+impl Eye {
+    fn needs() -> Needs {
+        Needs::new().gpus(2).device_memory(gib(10))
+    }
+
+    fn start() -> Self {
+        Self
+    }
+
+    #[handler]
+    fn look(&mut self, cx: &mut Context<Self>) -> Sight {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let mut lines = status.lines();
+        let cpus = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let devices = cx.devices().iter();
+        Sight {
+            visible: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+            cpus: cpus.unwrap().trim().to_owned(),
+            devices: devices
+                .map(|device| (device.index, device.memory))
+                .collect(),
+            pid: std::process::id(),
+        }
+    }
+}
+
+#[test]
+fn worker_entry() {
+    odeon::job![Eye].serve_if_worker();
+}
+
+/// A node with eight fake devices, whose memory stays held for a while after a process has ended.
+async fn system(release: Duration) -> System {
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
+    let model = Model {
+        release_ms: release.as_millis() as u64,
+        ..Model::default()
+    };
+    let fake = Fake::new(Spec::cluster(1, model)).unwrap();
+    System::builder()
+        .job(odeon::job![Eye])
+        .node("a")
+        .workers(WorkerMode::Processes(worker))
+        .devices(FakeDevices::new(&fake, "node0").unwrap())
+        .start()
+        .await
+        .unwrap()
+}
+
+async fn sight(eye: Ref<Eye>) -> Sight {
+    loop {
+        match eye.look().await {
+            Ok(sight) => return sight,
+            Err(AskError::Died(_)) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn process(system: &System, eye: Ref<Eye>) -> ProcessId {
+    match system.why(eye).await {
+        Some(Why::Placed { process, .. }) => process,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// SEMANTICS 45.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_sees_its_own_devices_and_runs_near_them() {
+    let system = system(Duration::ZERO).await;
+    let eyes = [
+        system.spawn::<Eye>(()).await.unwrap(),
+        system.spawn::<Eye>(()).await.unwrap(),
+        system.spawn::<Eye>(()).await.unwrap(),
+    ];
+    let mut sights = vec![];
+    for eye in eyes {
+        sights.push(sight(eye).await);
+    }
+    let name = |gpu: u32| format!("FAKE-node0/gpu{gpu}");
+    for (at, seen) in sights.iter().enumerate() {
+        let first = at as u32 * 2;
+        let visible = format!("{},{}", name(first), name(first + 1));
+        assert_eq!(seen.visible.as_deref(), Some(visible.as_str()));
+        let devices = [(first, gib(141)), (first + 1, gib(141))];
+        assert_eq!(
+            seen.devices, devices,
+            "a whole device has all of its memory"
+        );
+    }
+    // The fake's two sockets share this machine's processors between them.
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(sights[0].cpus, sights[1].cpus);
+    assert_eq!(sights[0].cpus != sights[2].cpus, cores > 1);
+    let light = system.spawn::<Eye>(()).needs(|_| Needs::new().cpus(0.5));
+    let seen = sight(light.await.unwrap()).await;
+    assert_eq!(seen.visible.as_deref(), Some(""), "no device is its own");
+    system.shutdown().await;
+}
+
+/// SEMANTICS 47.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_killed_leaves_its_device_when_the_memory_is_free() {
+    let release = Duration::from_millis(300);
+    let system = system(release).await;
+    let eye = system
+        .spawn::<Eye>(())
+        .needs(|needs| needs.gpus(8))
+        .restart(Restart::Permanent)
+        .await
+        .unwrap();
+    let before = sight(eye).await;
+    let begun = Clock::now();
+    assert!(system.kill_worker(process(&system, eye).await));
+    let after = sight(eye).await;
+    assert_ne!(before.pid, after.pid);
+    assert_eq!(before.devices, after.devices);
+    assert!(Clock::now().since(begun) >= release);
+    system.shutdown().await;
+}
