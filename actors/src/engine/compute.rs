@@ -209,7 +209,7 @@ fn micro_batches(lengths: &[usize]) -> Vec<std::ops::Range<usize>> {
 }
 
 /// Packs rows of (tokens, length of the prompt).
-fn pack(rows: &[(Vec<u32>, usize)]) -> Result<odeon_algorithms::model::Batch, Failure> {
+fn pack(rows: &[(Vec<u32>, usize)]) -> Result<model::Batch, Failure> {
     let sequences: Vec<Sequence<'_>> = rows
         .iter()
         .map(|(tokens, prompt)| Sequence {
@@ -217,7 +217,7 @@ fn pack(rows: &[(Vec<u32>, usize)]) -> Result<odeon_algorithms::model::Batch, Fa
             prompt: *prompt,
         })
         .collect();
-    odeon_algorithms::model::Batch::pack(&sequences).map_err(Failure::error)
+    model::Batch::pack(&sequences).map_err(Failure::error)
 }
 
 const MICRO_BATCH_TOKENS: usize = 4096;
