@@ -54,7 +54,7 @@ async fn story(system: &System, fake: &Fake) -> Result<()> {
         .await?;
     let mut before = vec![];
     for trainer in gang.members() {
-        before.push(trainer.device().await?);
+        before.push(trainer.ask(Device).await?);
     }
     println!("the gang is on devices {before:?}");
 
@@ -67,7 +67,7 @@ async fn story(system: &System, fake: &Fake) -> Result<()> {
     // A device falls off the bus. Its process is replaced, the device rests.
     assert!(fake.strike(&format!("node0/gpu{}", before[2]), Strike::Lost));
     let moved: Ref<Trainer> = gang.members()[2];
-    let now = until(async || moved.device().await.ok().filter(|now| *now != before[2])).await;
+    let now = until(async || moved.ask(Device).await.ok().filter(|now| *now != before[2])).await;
     println!("rank 2 went from device {} to {now}", before[2]);
     assert!(!before.contains(&now));
     let node = &system.nodes().await[0].node;

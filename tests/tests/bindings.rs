@@ -80,7 +80,7 @@ async fn system(release: Duration) -> System {
 
 async fn sight(eye: Ref<Eye>) -> Sight {
     loop {
-        match eye.look().await {
+        match eye.ask(Look).await {
             Ok(sight) => return sight,
             Err(AskError::Died(_)) => tokio::task::yield_now().await,
             Err(error) => panic!("{error}"),
