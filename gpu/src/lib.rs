@@ -3,7 +3,8 @@
 //! The unit is the coarse operation, not the tensor: about twenty of them, each with a backward
 //! pass written by hand, behind one trait, [`Backend`].
 //! [`Cpu`] implements it with blocked matrix products, a thread pool of its own and vectorised
-//! loops without libm calls, [`Cuda`] with kernels of its own on NVIDIA's cards. A [`Tape`] records the operations of one step and gives the gradient;
+//! loops without libm calls, [`Cuda`] with kernels of its own on NVIDIA's cards, and [`Any`] is
+//! whichever a user names. A [`Tape`] records the operations of one step and gives the gradient;
 //! before it runs, every activation has its place in an [`Arena`], so a step of the same shape
 //! allocates nothing and its memory is known in advance.
 //! Parameters, gradients and optimiser moments are flat buffers; [`Layout`] names views of them.
