@@ -14,6 +14,9 @@
 //! [`driver`] is what can be done with a device, [`fault`] what goes wrong with one, and [`fake`]
 //! is a cluster of devices that are not there, with a script of faults.
 //!
+//! [`collective`] is what the ranks of a gang do together: all-reduce and its kin, over any
+//! transport.
+//!
 //! This crate knows nothing of models, losses, actors or networks.
 //!
 //! ```
@@ -39,6 +42,7 @@
 
 pub mod any;
 pub mod backend;
+pub mod collective;
 pub mod conformance;
 pub mod cpu;
 pub mod cuda;

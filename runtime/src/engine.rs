@@ -42,7 +42,7 @@ use crate::worker::Workers;
 
 use credit::Waited;
 pub(crate) use credit::{Credit, Credits};
-pub(crate) use family::{Members, NewRow, Placing};
+pub(crate) use family::{Life, Members, NewRow, Placing};
 
 /// A hasher for ids, which are random or counted already.
 #[derive(Default)]

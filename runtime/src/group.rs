@@ -11,8 +11,13 @@
 //! A request goes to all members before the first answer is awaited, and keeps the caller's order
 //! at each of them. An answer that is missing is an error that names its rank, unless a
 //! [`quorum`](Gather::quorum) is enough.
+//!
+//! Members that work on the same numbers do not send these through mailboxes: the group is
+//! [formed](Group::form), and each member gets a [`Communicator`] for
+//! [collectives](crate::collective).
 
 mod call;
+mod collective;
 mod mesh;
 mod reduce;
 mod spawn;
@@ -30,6 +35,7 @@ use crate::id::Ref;
 use crate::shape::{self, Shape};
 
 pub use call::{Cast, Collect, Dispatch, Gather, Quorum, Reduce};
+pub use collective::{Communicator, FormError, Formation, Seat, SeatError};
 pub use mesh::{At, Coordinate, Dim, Mesh, MeshError, Rank};
 pub use reduce::{Concat, Max, Mean, Min, Reduction, Scale, Sum, Summand};
 pub use spawn::{GroupSpawnError, SpawnGroup};

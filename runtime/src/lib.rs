@@ -77,6 +77,7 @@ pub use system::{Job, System, SystemBuilder};
 pub use wire::{FrameError, Orphans, codec};
 pub use worker::{WorkerCommand, WorkerMode};
 
+pub use odeon_gpu::collective;
 pub use odeon_macros::{Shape, actor, message};
 
 pub use actix;

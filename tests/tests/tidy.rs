@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &str, &[&str])] = &[
     ("gpu", "odeon-gpu", &[]),
     ("placement", "odeon-placement", &[]),
-    ("runtime/shm", "odeon-shm", &[]),
+    ("runtime/shm", "odeon-shm", &["odeon-gpu"]),
     ("runtime/macros", "odeon-macros", &[]),
     ("algorithms", "odeon-algorithms", &["odeon-gpu"]),
     (
@@ -77,6 +77,7 @@ const PURE: &[&str] = &[
 const UNSAFE: &[&str] = &[
     // Memory shared between processes.
     "runtime/shm/src/arena.rs",
+    "runtime/shm/src/gang.rs",
     "runtime/shm/src/mapper.rs",
     "runtime/shm/src/mapping.rs",
     "runtime/shm/tests/processes.rs",

@@ -2,7 +2,7 @@
 
 /// Instruction sets that loops are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Isa {
+pub(crate) enum Isa {
     /// AVX-512 F, VL, DQ, BW.
     #[cfg(target_arch = "x86_64")]
     V4,
@@ -15,7 +15,7 @@ pub(super) enum Isa {
 
 /// The best instruction set of this processor.
 #[inline]
-pub(super) fn isa() -> Isa {
+pub(crate) fn isa() -> Isa {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f")
@@ -63,7 +63,7 @@ macro_rules! simd {
         }
     )*};
 }
-pub(super) use simd;
+pub(crate) use simd;
 
 /// Partial sums of reductions; two AVX-512 registers hide the latency of an addition.
 pub(super) const LANES: usize = 32;

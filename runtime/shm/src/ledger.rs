@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     MapError,
     mapping::Mapping,
-    slab::{HEADER, create_shared, open_shared},
+    slab::{HEADER, Purpose, SharedName, create_shared, open_shared},
 };
 
 /// Slots of a ledger. The first is its creator's.
@@ -57,7 +57,12 @@ impl Ledger {
     ///
     /// The system gives no memory or descriptor.
     pub fn create(quota_bytes: u64) -> io::Result<Self> {
-        let (fd, mapping, name) = create_shared(LEDGER_BYTES)?;
+        let (fd, mapping, name) = create_shared(Purpose::Ledger, LEDGER_BYTES)?;
+        let name = LedgerName {
+            owner_pid: name.owner_pid,
+            ledger: name.id,
+            fd: name.fd,
+        };
         mapping.word(0).store(quota_bytes, Ordering::Release);
         let page = Page {
             mapping,
@@ -81,7 +86,12 @@ impl Ledger {
     /// If there is no such slot.
     pub fn open(name: &LedgerName, slot: usize) -> Result<Self, MapError> {
         assert!(slot < LEDGER_SLOTS, "slot {slot} of {LEDGER_SLOTS}");
-        let mapping = open_shared(name, LEDGER_BYTES)?;
+        let shared = SharedName {
+            owner_pid: name.owner_pid,
+            fd: name.fd,
+            id: name.ledger,
+        };
+        let mapping = open_shared(Purpose::Ledger, shared, LEDGER_BYTES)?;
         let page = Page {
             mapping,
             name: None,

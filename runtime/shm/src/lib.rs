@@ -17,6 +17,8 @@
 //! - [`Leases`] is the owner's book of who still reads what. It is pure: the engine tells it of
 //!   grants, releases and deaths, and drops the [`Region`]s that it gives back.
 //! - A [`Ledger`] is one quota that several processes share.
+//! - A [`Gang`] is memory in which the ranks of a node do collectives: windows and queues, with
+//!   waiting that notices when a process dies.
 //!
 //! What this crate does not know: messages, links, actors, tokio. Everything is synchronous, and
 //! only the first use of memory (its page faults) takes longer than microseconds.
@@ -46,6 +48,7 @@
 //! ```
 
 mod arena;
+mod gang;
 mod leases;
 mod ledger;
 mod mapper;
@@ -55,6 +58,7 @@ mod slab;
 mod space;
 
 pub use arena::{Align, Arena, ArenaError, ArenaOptions, ArenaStats, BlobWriter, Region};
+pub use gang::{Gang, GangName, GangOptions, JoinError, Member};
 pub use leases::{Leases, NotHeld};
 pub use ledger::{LEDGER_SLOTS, Ledger, LedgerName};
 pub use mapper::{MapError, Mapped, Mapper, MapperStats};

@@ -226,6 +226,17 @@ pub enum MapError {
         /// Bytes of the slab.
         slab_len: u64,
     },
+    /// Memory that several processes write could not be had: its owner is gone, or the name means
+    /// something else by now.
+    #[error("{doing} the shared memory of a {what} failed")]
+    Shared {
+        /// The step that failed.
+        doing: &'static str,
+        /// What the memory is for.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system refused: another user's process, no descriptors or address space left.
     #[error("{doing} failed")]
     Os {

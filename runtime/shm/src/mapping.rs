@@ -12,7 +12,7 @@ use std::{
     ops::Range,
     os::fd::BorrowedFd,
     ptr::{self, NonNull},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use rustix::{
@@ -156,6 +156,17 @@ impl Mapping {
         // SAFETY: in bounds and aligned (the base is page aligned); an atomic may alias with
         // anything another process does to the same word.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// The 4 bytes at `offset` as a word for all sides to agree on, and to wait for.
+    pub(crate) fn word32(&self, offset: usize) -> &AtomicU32 {
+        assert!(
+            self.access == Access::Write && offset.is_multiple_of(4) && offset + 4 <= self.len,
+            "word outside of its mapping"
+        );
+        // SAFETY: in bounds and aligned (the base is page aligned); an atomic may alias with
+        // anything another process does to the same word.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
     fn populate_run(&self, chunks: Range<usize>) -> Result<(), Errno> {

@@ -24,7 +24,7 @@ use rustix::{
 };
 
 use crate::{
-    LedgerName, MapError, RegionName,
+    MapError, RegionName,
     mapping::{Access, CHUNK, Mapping},
 };
 
@@ -130,52 +130,90 @@ const SHARED_SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// Makes memory of at least `len` bytes, all zero, that other processes may write as well.
-pub(crate) fn create_shared(len: usize) -> Result<(OwnedFd, Mapping, LedgerName), Errno> {
-    let ledger = unique();
+/// What memory is shared for; part of its memfd's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Ledger,
+    Gang,
+}
+
+impl Purpose {
+    fn memfd_name(self, id: u64) -> String {
+        match self {
+            Self::Ledger => format!("odeon-ledger-{id:016x}"),
+            Self::Gang => format!("odeon-gang-{id:016x}"),
+        }
+    }
+
+    const fn noun(self) -> &'static str {
+        match self {
+            Self::Ledger => "ledger",
+            Self::Gang => "gang",
+        }
+    }
+}
+
+/// Where memory that several processes write is found: its owner, its descriptor there, and its
+/// identity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedName {
+    pub(crate) owner_pid: u32,
+    pub(crate) fd: i32,
+    pub(crate) id: u64,
+}
+
+/// Makes memory of `len` bytes, all zero, that other processes may write as well.
+pub(crate) fn create_shared(
+    purpose: Purpose,
+    len: usize,
+) -> Result<(OwnedFd, Mapping, SharedName), Errno> {
+    let id = unique();
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let fd = memfd_create(ledger_name(ledger), flags)?;
+    let fd = memfd_create(purpose.memfd_name(id), flags)?;
     ftruncate(&fd, len as u64)?;
     fcntl_add_seals(&fd, SHARED_SEALS)?;
     let mapping = Mapping::new(fd.as_fd(), len, Access::Write)?;
-    let name = LedgerName {
+    let name = SharedName {
         owner_pid: std::process::id(),
-        ledger,
         fd: fd.as_raw_fd(),
+        id,
     };
     Ok((fd, mapping, name))
 }
 
 /// Opens memory that [`create_shared`] made in another process, after proving that it can't shrink.
-pub(crate) fn open_shared(name: &LedgerName, len: usize) -> Result<Mapping, MapError> {
-    let fail = |doing| {
-        move |errno: Errno| MapError::Os {
+pub(crate) fn open_shared(
+    purpose: Purpose,
+    name: SharedName,
+    len: usize,
+) -> Result<Mapping, MapError> {
+    let noun = purpose.noun();
+    let fail = |doing: &'static str| {
+        move |errno: Errno| MapError::Shared {
             doing,
+            what: noun,
             source: errno.into(),
         }
     };
     // By path only at first: opening a pipe or a device that took over the number has side effects.
     let link = format!("/proc/{}/fd/{}", name.owner_pid, name.fd);
     let handle = openat(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(fail("reaching a ledger in its owner"))?;
+        .map_err(fail("reaching the owner of"))?;
     let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    let target = readlinkat(CWD, &link, Vec::new()).map_err(fail("reading a descriptor's name"))?;
-    let expected = format!("/memfd:{} (deleted)", ledger_name(name.ledger));
+    let target =
+        readlinkat(CWD, &link, Vec::new()).map_err(fail("reading the descriptor's name of"))?;
+    let expected = format!("/memfd:{} (deleted)", purpose.memfd_name(name.id));
     if target.to_bytes() != expected.as_bytes() {
-        return Err(fail("finding a ledger")(Errno::NOENT));
+        return Err(fail("finding")(Errno::NOENT));
     }
     let fd = openat(CWD, link, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(fail("opening a ledger"))?;
+        .map_err(fail("opening"))?;
     let seals = fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
-    let stat = fstat(&fd).map_err(fail("reading a ledger's size"))?;
+    let stat = fstat(&fd).map_err(fail("reading the size of"))?;
     if !seals.contains(SHARED_SEALS) || stat.st_size != len as i64 {
-        return Err(fail("checking a ledger")(Errno::INVAL));
+        return Err(fail("checking")(Errno::INVAL));
     }
-    Mapping::new(fd.as_fd(), len, Access::Write).map_err(fail("mapping a ledger"))
-}
-
-fn ledger_name(id: u64) -> String {
-    format!("odeon-ledger-{id:016x}")
+    Mapping::new(fd.as_fd(), len, Access::Write).map_err(fail("mapping"))
 }
 
 /// Whether the owner still has the slab under the descriptor that `name` gives.

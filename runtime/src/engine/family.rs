@@ -105,6 +105,16 @@ pub(crate) struct Placing {
     pub(crate) launch: LaunchOrder,
 }
 
+/// A life of an actor, as its home knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) incarnation: Incarnation,
+    /// Whether it has started and not ended.
+    pub(crate) running: bool,
+    /// Whether it is on the node of its home, as far as that can be told.
+    pub(crate) near: bool,
+}
+
 /// What a new row needs.
 pub(crate) struct NewRow {
     pub(crate) actor: &'static str,
@@ -319,6 +329,46 @@ impl Engine {
             }
         }
         told
+    }
+
+    /// Resolves when the present life of the actor runs, or the next one when it has ended; or with
+    /// its end when there will be none.
+    pub(crate) fn when_running(&self, id: ActorId) -> oneshot::Receiver<Result<(), Down>> {
+        if let Some(mut row) = self.members.rows.get_mut(&id)
+            && row.ended
+        {
+            let (tell, told) = oneshot::channel();
+            row.starts.push(tell);
+            return told;
+        }
+        self.when_started(id)
+    }
+
+    /// The life of an actor that this process is the home of.
+    pub(crate) fn life_of(&self, id: ActorId) -> Option<Life> {
+        let row = self.members.rows.get(&id)?;
+        let near = row
+            .order
+            .as_ref()
+            .is_none_or(|placing| match (&placing.launch, &row.place) {
+                (
+                    LaunchOrder {
+                        node: Some(node), ..
+                    },
+                    _,
+                ) => *node == self.node,
+                // The scheduler chose a node.
+                (LaunchOrder { ask: Some(_), .. }, Place::At(process)) => {
+                    let worker = self.links.get(process).is_some_and(|link| link.is_worker);
+                    worker || self.uplink.get().is_some()
+                }
+                _ => true,
+            });
+        Some(Life {
+            incarnation: row.incarnation,
+            running: row.started && !row.ended,
+            near,
+        })
     }
 
     /// Finds a process for an actor and has it hosted there.

@@ -1,0 +1,494 @@
+//! A rank's end of a gang: checks the arguments, numbers the calls, and remembers the first fault.
+
+use std::time::{Duration, Instant};
+
+use super::Collective;
+use super::board;
+use super::cost::Costs;
+use super::element::{Element, Reduce};
+use super::error::{Call, CollectiveError, Failed, Fault, Operation, Report};
+use super::run::{Header, Run, Scratch};
+use super::schedule::{Algorithm, Incoming, Outgoing, Place, Task, Then, schedule};
+use super::transport::{Membership, Transport, Trouble};
+
+/// How long a call waits for a missing rank, unless
+/// [`Collective::set_deadline`] says otherwise.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// [`Collective`] in main memory, over any [`Transport`].
+#[derive(Debug)]
+pub struct Communicator<X> {
+    transport: X,
+    costs: Costs,
+    algorithm: Option<Algorithm>,
+    deadline: Duration,
+    /// Calls of all ranks so far.
+    sequence: u64,
+    /// Sends to and receives from each rank so far.
+    pairs: Vec<(u64, u64)>,
+    broken: Option<Box<Failed>>,
+    scratch: Scratch,
+}
+
+/// The elements of a call.
+struct Buffers<'a, T> {
+    input: Option<&'a [T]>,
+    data: &'a mut [T],
+}
+
+impl<X: Transport> Communicator<X> {
+    /// A communicator over a transport that nothing was sent on yet.
+    #[must_use]
+    pub fn new(transport: X) -> Self {
+        let world = transport.membership().world();
+        Self {
+            transport,
+            costs: Costs::default(),
+            algorithm: None,
+            deadline: DEADLINE,
+            sequence: 0,
+            pairs: vec![(0, 0); world],
+            broken: None,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// What messages cost here, by which algorithms are chosen. The same on every rank.
+    #[must_use]
+    pub const fn with_costs(mut self, costs: Costs) -> Self {
+        self.costs = costs;
+        self
+    }
+
+    /// Always this algorithm, over messages, where an operation knows it; also where ranks share
+    /// memory. The same on every rank.
+    #[must_use]
+    pub const fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = Some(algorithm);
+        self
+    }
+
+    /// The first failure, after which every call fails.
+    #[must_use]
+    pub fn broken(&self) -> Option<&Failed> {
+        self.broken.as_deref()
+    }
+
+    /// What moves the bytes.
+    #[must_use]
+    pub const fn transport(&self) -> &X {
+        &self.transport
+    }
+
+    fn world(&self) -> usize {
+        self.transport.membership().world()
+    }
+
+    fn misuse(&self, operation: Operation, why: String) -> CollectiveError {
+        let rank = self.transport.membership().rank;
+        CollectiveError::Misuse {
+            rank,
+            operation,
+            why,
+        }
+    }
+
+    /// Refuses a call whose length is not what it should be.
+    fn fit(
+        &self,
+        operation: Operation,
+        what: &str,
+        has: usize,
+        needs: usize,
+    ) -> Result<(), CollectiveError> {
+        if has == needs {
+            return Ok(());
+        }
+        let why = format!("the {what} has {has} elements and should have {needs}");
+        Err(self.misuse(operation, why))
+    }
+
+    fn check_rank(
+        &self,
+        operation: Operation,
+        what: &str,
+        rank: usize,
+    ) -> Result<(), CollectiveError> {
+        let world = self.world();
+        if rank < world {
+            return Ok(());
+        }
+        let why = format!(
+            "there is no rank {rank} to be the {what}, the ranks are 0 to {}",
+            world - 1
+        );
+        Err(self.misuse(operation, why))
+    }
+
+    /// The sum of `counts`, one for each rank.
+    fn check_counts(
+        &self,
+        operation: Operation,
+        counts: &[usize],
+    ) -> Result<usize, CollectiveError> {
+        let world = self.world();
+        if counts.len() != world {
+            let why = format!("{} counts were given for {world} ranks", counts.len());
+            return Err(self.misuse(operation, why));
+        }
+        let total = counts
+            .iter()
+            .try_fold(0usize, |sum, count| sum.checked_add(*count));
+        total.ok_or_else(|| self.misuse(operation, "the counts are too large".to_owned()))
+    }
+
+    fn usable(&self) -> Result<(), CollectiveError> {
+        match &self.broken {
+            None => Ok(()),
+            Some(first) => Err(CollectiveError::Broken {
+                first: first.clone(),
+            }),
+        }
+    }
+
+    /// Whether a call goes over windows.
+    fn by_board(&mut self) -> bool {
+        self.algorithm.is_none() && self.transport.board().is_some()
+    }
+
+    /// One call of all ranks.
+    fn together<T: Element>(
+        &mut self,
+        operation: Operation,
+        task: Task<'_>,
+        reduce: Option<Reduce>,
+        buffers: Buffers<'_, T>,
+    ) -> Result<(), CollectiveError> {
+        self.usable()?;
+        let by_board = self.by_board();
+        let membership = self.transport.membership();
+        let algorithm = match self.algorithm {
+            _ if by_board => Algorithm::Direct,
+            Some(algorithm) => algorithm,
+            None => self
+                .costs
+                .choose(task, T::TYPE.bytes(), &membership.topology),
+        };
+        let (count, peer, layout) = match task {
+            Task::AllReduce { count } => (count, 0, 0),
+            Task::Broadcast { count, root } => (count, root, 0),
+            Task::AllGather { counts } | Task::ReduceScatter { counts } => {
+                (counts.iter().sum(), 0, layout(counts))
+            }
+            // Each rank has its own; every message says its length.
+            Task::AllToAll { .. } | Task::Barrier => (0, 0, 0),
+        };
+        let call = Call {
+            operation,
+            element: T::TYPE,
+            reduce,
+            algorithm,
+            peer: peer as u32,
+            count: count as u64,
+            layout,
+        };
+        self.sequence += 1;
+        let header = Header::new(membership, self.sequence, call);
+        let until = now() + self.deadline;
+        let Buffers { input, data } = buffers;
+        let done = if by_board && membership.world() > 1 {
+            let (rank, world) = (membership.rank, membership.world());
+            match self.transport.board() {
+                Some(board) => board::Rounds {
+                    board,
+                    header: &header,
+                    rank,
+                    world,
+                    until,
+                }
+                .carry_out(task, reduce, input, data),
+                None => Ok(()),
+            }
+        } else {
+            let steps = schedule(task, algorithm, &membership.topology, membership.rank);
+            let mut run = Run::new(&mut self.transport, header.clone(), self.deadline, until)
+                .with_buffers(&mut self.scratch, input, data, reduce);
+            run.carry_out(&steps)
+        };
+        done.map_err(|trouble| self.fail(&header, trouble))
+    }
+
+    /// Remembers the first fault, and tells the others.
+    fn fail(&mut self, header: &Header, trouble: Trouble) -> CollectiveError {
+        let membership = self.transport.membership();
+        let (rank, generation) = (membership.rank, membership.generation);
+        let (call, sequence) = (header.call, header.sequence);
+        let report = match trouble {
+            Trouble::Told(report) => report,
+            Trouble::Found(fault) => Report {
+                by: rank,
+                sequence,
+                call,
+                fault,
+            },
+        };
+        // Also what others told: they may be gone before it reaches everybody, and whoever sees them
+        // go must have heard why.
+        self.transport.abort(&report);
+        let failed = Box::new(Failed {
+            rank,
+            generation,
+            sequence,
+            call,
+            report,
+        });
+        self.broken = Some(failed.clone());
+        CollectiveError::Failed(failed)
+    }
+
+    /// One message between two ranks.
+    fn pairwise<T: Element>(
+        &mut self,
+        operation: Operation,
+        other: usize,
+        input: Option<&[T]>,
+        data: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(operation, "other side", other)?;
+        let membership = self.transport.membership();
+        if other == membership.rank {
+            let why = "a rank cannot be its own other side".to_owned();
+            return Err(self.misuse(operation, why));
+        }
+        self.usable()?;
+        let count = input.map_or(data.len(), <[T]>::len);
+        let pair = &mut self.pairs[other];
+        let sequence = match operation {
+            Operation::Send => {
+                pair.0 += 1;
+                pair.0
+            }
+            _ => {
+                pair.1 += 1;
+                pair.1
+            }
+        };
+        let call = Call {
+            operation,
+            element: T::TYPE,
+            reduce: None,
+            algorithm: Algorithm::Direct,
+            peer: other as u32,
+            count: count as u64,
+            layout: 0,
+        };
+        let header = Header::new(membership, sequence, call);
+        let until = now() + self.deadline;
+        let out = (operation == Operation::Send).then_some(Outgoing {
+            to: other,
+            place: Place::Input,
+            range: 0..count,
+        });
+        let incoming = (operation == Operation::Receive).then_some(Incoming {
+            from: other,
+            then: Then::Store,
+            range: 0..count,
+        });
+        let done = Run::new(&mut self.transport, header.clone(), self.deadline, until)
+            .with_buffers(&mut self.scratch, input, data, None)
+            .exchange(out.as_ref(), incoming.as_ref());
+        done.map_err(|trouble| self.fail(&header, trouble))
+    }
+}
+
+impl<X: Transport> Collective for Communicator<X> {
+    type Buffer<T: Element> = [T];
+
+    fn membership(&self) -> &Membership {
+        self.transport.membership()
+    }
+
+    fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
+    fn all_reduce<T: Element>(
+        &mut self,
+        data: &mut [T],
+        reduce: Reduce,
+    ) -> Result<(), CollectiveError> {
+        let task = Task::AllReduce { count: data.len() };
+        self.together(
+            Operation::AllReduce,
+            task,
+            Some(reduce),
+            Buffers { input: None, data },
+        )
+    }
+
+    fn broadcast<T: Element>(
+        &mut self,
+        data: &mut [T],
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.check_rank(Operation::Broadcast, "root", root)?;
+        let task = Task::Broadcast {
+            count: data.len(),
+            root,
+        };
+        self.together(
+            Operation::Broadcast,
+            task,
+            None,
+            Buffers { input: None, data },
+        )
+    }
+
+    fn all_gather<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        self.all_gather_v(input, &vec![input.len(); self.world()], output)
+    }
+
+    fn all_gather_v<T: Element>(
+        &mut self,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let operation = Operation::AllGather;
+        let total = self.check_counts(operation, counts)?;
+        self.fit(
+            operation,
+            "input",
+            input.len(),
+            counts[self.membership().rank],
+        )?;
+        self.fit(operation, "output", output.len(), total)?;
+        let buffers = Buffers {
+            input: Some(input),
+            data: output,
+        };
+        self.together(operation, Task::AllGather { counts }, None, buffers)
+    }
+
+    fn reduce_scatter<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        reduce: Reduce,
+    ) -> Result<(), CollectiveError> {
+        self.reduce_scatter_v(input, &vec![output.len(); self.world()], output, reduce)
+    }
+
+    fn reduce_scatter_v<T: Element>(
+        &mut self,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+        reduce: Reduce,
+    ) -> Result<(), CollectiveError> {
+        let operation = Operation::ReduceScatter;
+        let total = self.check_counts(operation, counts)?;
+        self.fit(operation, "input", input.len(), total)?;
+        self.fit(
+            operation,
+            "output",
+            output.len(),
+            counts[self.membership().rank],
+        )?;
+        let buffers = Buffers {
+            input: Some(input),
+            data: output,
+        };
+        self.together(
+            operation,
+            Task::ReduceScatter { counts },
+            Some(reduce),
+            buffers,
+        )
+    }
+
+    fn all_to_all<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let world = self.world();
+        if !input.len().is_multiple_of(world) {
+            let why = format!(
+                "the input has {} elements, which {world} ranks cannot share",
+                input.len()
+            );
+            return Err(self.misuse(Operation::AllToAll, why));
+        }
+        let counts = vec![input.len() / world; world];
+        self.all_to_all_v(input, &counts, output, &counts)
+    }
+
+    fn all_to_all_v<T: Element>(
+        &mut self,
+        input: &[T],
+        to: &[usize],
+        output: &mut [T],
+        from: &[usize],
+    ) -> Result<(), CollectiveError> {
+        let operation = Operation::AllToAll;
+        let sent = self.check_counts(operation, to)?;
+        let taken = self.check_counts(operation, from)?;
+        self.fit(operation, "input", input.len(), sent)?;
+        self.fit(operation, "output", output.len(), taken)?;
+        let rank = self.membership().rank;
+        self.fit(
+            operation,
+            "part of the output from this rank itself",
+            from[rank],
+            to[rank],
+        )?;
+        let buffers = Buffers {
+            input: Some(input),
+            data: output,
+        };
+        self.together(operation, Task::AllToAll { to, from }, None, buffers)
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        let buffers = Buffers::<f32> {
+            input: None,
+            data: &mut [],
+        };
+        self.together(Operation::Barrier, Task::Barrier, None, buffers)
+    }
+
+    fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {
+        self.pairwise(Operation::Send, to, Some(data), &mut [])
+    }
+
+    fn receive<T: Element>(&mut self, data: &mut [T], from: usize) -> Result<(), CollectiveError> {
+        self.pairwise(Operation::Receive, from, None, data)
+    }
+}
+
+/// A hash of counts that is never 0 (FNV-1a).
+fn layout(counts: &[usize]) -> u64 {
+    counts.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, count| {
+        (hash ^ *count as u64).wrapping_mul(0x0100_0000_01b3)
+    }) | 1
+}
+
+/// The one place where a blocking call looks at the clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a call that blocks its thread has a real deadline"
+)]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+impl Fault {
+    pub(super) const fn found(self) -> Trouble {
+        Trouble::Found(self)
+    }
+}

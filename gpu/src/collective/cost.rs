@@ -1,0 +1,166 @@
+//! Which algorithm to take: the time of each by the alpha-beta model (Hockney 1994). Pure, and the
+//! same on every rank.
+
+use super::schedule::{Algorithm, Task, Topology};
+
+/// What a message costs on one kind of way: `latency + bytes / bandwidth`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Seconds before the first byte arrives.
+    pub latency_s: f64,
+    /// Bytes per second of one rank, when others are as busy.
+    pub bytes_per_second: f64,
+}
+
+impl Link {
+    fn time(self, bytes: f64) -> f64 {
+        self.latency_s + bytes / self.bytes_per_second
+    }
+}
+
+/// What messages cost inside a node and between nodes. All ranks must have the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Between two ranks of one node.
+    pub near: Link,
+    /// Between ranks of two nodes. The ranks of a node share its bandwidth.
+    pub far: Link,
+}
+
+impl Default for Costs {
+    /// Queues in shared memory, and a connection of 10 Gbit/s.
+    fn default() -> Self {
+        Self {
+            near: Link {
+                latency_s: 5e-6,
+                bytes_per_second: 4e9,
+            },
+            far: Link {
+                latency_s: 50e-6,
+                bytes_per_second: 1.2e9,
+            },
+        }
+    }
+}
+
+impl Costs {
+    /// The algorithm with the least time; of equal ones the first that the task names.
+    #[must_use]
+    pub fn choose(&self, task: Task<'_>, element_bytes: usize, topology: &Topology) -> Algorithm {
+        let known = task.algorithms();
+        let mut best = (known[0], f64::INFINITY);
+        for algorithm in known {
+            let time = self.seconds(task, *algorithm, element_bytes, topology);
+            if time < best.1 {
+                best = (*algorithm, time);
+            }
+        }
+        best.0
+    }
+
+    /// About how long a task takes with an algorithm, in seconds.
+    #[must_use]
+    pub fn seconds(
+        &self,
+        task: Task<'_>,
+        algorithm: Algorithm,
+        element_bytes: usize,
+        topology: &Topology,
+    ) -> f64 {
+        let world = topology.world();
+        if world < 2 {
+            return 0.0;
+        }
+        let (nodes, per_node) = (topology.node_count(), topology.ranks_per_node_max());
+        let n = world as f64;
+        // Every step of an algorithm that does not know of nodes is as slow as its slowest message;
+        // where the ranks of a node all send out of it at once, they share the way.
+        let slowest = if nodes > 1 { self.far } else { self.near };
+        let crowded = match nodes {
+            1 => self.near,
+            _ => Link {
+                bytes_per_second: self.far.bytes_per_second / per_node as f64,
+                ..self.far
+            },
+        };
+        let log = |n: usize| f64::from(n.next_power_of_two().trailing_zeros());
+        let size = |count: usize| (count * element_bytes) as f64;
+        let all = |counts: &[usize]| size(counts.iter().sum());
+        match (task, algorithm) {
+            (Task::AllReduce { count }, Algorithm::Direct) => (n - 1.0) * crowded.time(size(count)),
+            (Task::AllReduce { count }, Algorithm::Ring) => {
+                2.0 * (n - 1.0) * slowest.time(size(count) / n)
+            }
+            (Task::AllReduce { count }, Algorithm::Tree) => {
+                2.0 * log(world) * crowded.time(size(count))
+            }
+            (Task::AllReduce { count }, Algorithm::Hierarchical) => {
+                let inside = 2.0 * log(per_node) * self.near.time(size(count));
+                let m = nodes as f64;
+                inside + 2.0 * (m - 1.0) * self.far.time(size(count) / m)
+            }
+            (Task::Broadcast { count, .. }, Algorithm::Direct) => {
+                (n - 1.0) * slowest.time(size(count))
+            }
+            (Task::Broadcast { count, .. }, Algorithm::Ring) => {
+                let segment = size(count).min((64 << 10) as f64 * element_bytes as f64);
+                let segments = (size(count) / segment.max(1.0)).max(1.0);
+                (segments + n - 2.0) * slowest.time(segment)
+            }
+            (Task::Broadcast { count, .. }, Algorithm::Tree) => {
+                log(world) * slowest.time(size(count))
+            }
+            (Task::Broadcast { count, .. }, Algorithm::Hierarchical) => {
+                log(nodes) * self.far.time(size(count))
+                    + log(per_node) * self.near.time(size(count))
+            }
+            (Task::AllGather { counts } | Task::ReduceScatter { counts }, Algorithm::Direct) => {
+                (n - 1.0) * crowded.time(all(counts) / n)
+            }
+            (Task::AllGather { counts } | Task::ReduceScatter { counts }, _) => {
+                (n - 1.0) * slowest.time(all(counts) / n)
+            }
+            (Task::AllToAll { to, .. }, _) => (n - 1.0) * crowded.time(all(to) / n),
+            (Task::Barrier, _) => log(world) * slowest.latency_s,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_and_topology_decide() {
+        let costs = Costs::default();
+        let all_reduce =
+            |count, topology: &Topology| costs.choose(Task::AllReduce { count }, 4, topology);
+        let (pair, node) = (Topology::one_node(2), Topology::one_node(16));
+        assert_eq!(all_reduce(16, &pair), Algorithm::Direct);
+        assert_eq!(all_reduce(16, &node), Algorithm::Tree);
+        assert_eq!(all_reduce(16 << 20, &node), Algorithm::Ring);
+        let cluster = Topology::new((0..64).map(|rank| rank / 8).collect());
+        assert_eq!(all_reduce(1 << 10, &cluster), Algorithm::Hierarchical);
+        let spread = Topology::new((0..64).collect());
+        assert_eq!(all_reduce(16 << 20, &spread), Algorithm::Ring);
+        let broadcast = |count| costs.choose(Task::Broadcast { count, root: 0 }, 4, &node);
+        assert_eq!(broadcast(16), Algorithm::Tree);
+        assert_eq!(broadcast(16 << 20), Algorithm::Ring);
+    }
+
+    #[test]
+    fn times_grow_with_size_and_world() {
+        let costs = Costs::default();
+        for algorithm in Algorithm::ALL {
+            let time = |count, world| {
+                let topology = Topology::one_node(world);
+                costs.seconds(Task::AllReduce { count }, algorithm, 4, &topology)
+            };
+            for world in 2..20 {
+                assert!(time(1 << 20, world) > time(1 << 10, world));
+                assert!(time(1 << 20, world + 1) >= time(1 << 20, world));
+            }
+            assert_eq!(time(5, 1).to_bits(), 0.0f64.to_bits());
+        }
+    }
+}
