@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling};
+use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
@@ -37,6 +37,7 @@ fn plan(folder: &Path) -> RunPlan {
         tokenizer: tokenizer.clone(),
         task: task.clone(),
         seed: 3,
+        device: Device::Cpu,
         threads: 1,
         context: 24,
         lora_rank: 0,

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Failure, FailureKind, Limits, Ref, System, WorkerMode};
-use odeon_actors::engine::compute::{ComputeSpec, ModelSource, Sampling, latest_model, read_model};
+use odeon_actors::engine::compute::{
+    ComputeSpec, Device, ModelSource, Sampling, latest_model, read_model,
+};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{
     EngineSpec, Progress, Response, RolloutEngine, Signals, StepStats, TrainEngine,
@@ -218,6 +220,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         tokenizer,
         task: TaskSpec::Sums(SumsConfig::default()),
         seed,
+        device: Device::Cpu,
         threads: 1,
         context: 24,
         lora_rank,

@@ -79,7 +79,7 @@ impl<B: Backend> Model<B> {
     pub fn zeros(backend: B, config: ModelConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let (layout, places) = network::layout(&config);
-        let params = backend.alloc(layout.len());
+        let params = backend.parameters(layout.len());
         Ok(Self {
             backend,
             config,
@@ -176,17 +176,19 @@ impl<B: Backend> Model<B> {
     }
 }
 
-impl Model<Cpu> {
+impl<B: Backend> Model<B> {
     /// All parameters in layout order, with adapters merged in: [`Model::to_flat`], copied only
-    /// where there are adapters.
+    /// where there are adapters or the host cannot read the device's memory.
     #[must_use]
     pub fn merged(&self) -> Cow<'_, [f32]> {
-        match &self.adapters {
-            None => Cow::Borrowed(self.flat()),
-            Some(_) => Cow::Owned(self.to_flat()),
+        match (&self.adapters, B::host(&self.params)) {
+            (None, Some(flat)) => Cow::Borrowed(flat),
+            _ => Cow::Owned(self.to_flat()),
         }
     }
+}
 
+impl Model<Cpu> {
     /// All parameters in layout order, adapters not merged.
     #[must_use]
     pub fn flat(&self) -> &[f32] {

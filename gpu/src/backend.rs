@@ -255,6 +255,37 @@ pub struct AdamW {
     pub grad_scale: f32,
 }
 
+/// To what the operands of products are rounded before they are multiplied; sums are f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Precision {
+    /// Not at all.
+    #[default]
+    F32,
+    /// To bf16: eight significant bits.
+    Bf16,
+}
+
+impl Precision {
+    /// Largest relative error of one rounding.
+    #[must_use]
+    pub fn roundoff(self) -> f64 {
+        match self {
+            Self::F32 => 0.0,
+            Self::Bf16 => 1.0 / 256.0,
+        }
+    }
+}
+
+/// What a linear operation adds to its product.
+#[derive(Clone, Copy, Debug)]
+pub struct Addends<V> {
+    /// Added to each row, one number a column.
+    pub bias: Option<V>,
+    /// Added element by element.
+    pub residual: Option<V>,
+}
+
 /// A device's memory and its implementation of the operations.
 ///
 /// Implementations are checked by [`conformance`](crate::conformance).
@@ -270,8 +301,21 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
 
     /// Memory for `len` elements, zero.
     fn alloc(&self, len: usize) -> Self::Buffer;
+    /// Memory for parameters, zero. They change seldom, so a back-end may keep them in a second
+    /// format too.
+    fn parameters(&self, len: usize) -> Self::Buffer {
+        self.alloc(len)
+    }
+    /// To what it rounds operands of products, attention among them.
+    fn precision(&self) -> Precision {
+        Precision::F32
+    }
     /// Elements of a buffer.
     fn len(buffer: &Self::Buffer) -> usize;
+    /// The elements, if the host can read them where they lie.
+    fn host(_: &Self::Buffer) -> Option<&[f32]> {
+        None
+    }
     /// Part of a buffer.
     fn view(buffer: &Self::Buffer, range: Range<usize>) -> Self::View<'_>;
     /// Part of a buffer, to write.
@@ -304,6 +348,31 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
 
     /// Batched, strided matrix product.
     fn matmul(&self, call: MatMul, a: Self::View<'_>, b: Self::View<'_>, c: Self::ViewMut<'_>);
+
+    /// A product with what is added to it: `y = call(x, w) + bias + residual`, `y` the first
+    /// `call.m * call.n` elements of a buffer. `call` describes contiguous rows of `y`; its way of
+    /// storing does not matter.
+    fn linear(
+        &self,
+        call: MatMul,
+        x: Self::View<'_>,
+        w: Self::View<'_>,
+        add: Addends<Self::View<'_>>,
+        y: &mut Self::Buffer,
+    ) {
+        let len = call.m * call.n;
+        let store = match add.residual {
+            Some(residual) => {
+                self.copy(residual, Self::view_mut(y, 0..len));
+                Store::Add
+            }
+            None => Store::Set,
+        };
+        self.matmul(call.stored(store), x, w, Self::view_mut(y, 0..len));
+        if let Some(bias) = add.bias {
+            self.add_bias(bias, Self::view_mut(y, 0..len));
+        }
+    }
 
     /// Copies.
     fn copy(&self, src: Self::View<'_>, dst: Self::ViewMut<'_>);
@@ -470,7 +539,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     );
     /// Elements that the key-value cache of one sequence of at most `capacity` tokens takes in one
     /// layer.
-    fn cache_len(shape: AttentionShape, capacity: usize) -> usize;
+    fn cache_len(&self, shape: AttentionShape, capacity: usize) -> usize;
     /// Writes each row's key and value into its sequence's cache.
     ///
     /// `rows[i]` says which cache row `i` of `qkv` belongs to and at which position; caches of

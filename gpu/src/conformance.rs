@@ -5,14 +5,24 @@
 //! within [`FORWARD`], gradients within [`BACKWARD`]. Sizes cross the tile and chunk borders of the
 //! implementations.
 //!
+//! A back-end that rounds the operands of products ([`Backend::precision`](crate::Backend)) is
+//! allowed twice the unit roundoff `u` more for each product that a result has passed through: both
+//! operands of a term are off by at most `u`, so a sum of terms is off by `2u` times the sum of
+//! their magnitudes. Rounding errors have random signs, and so have the suite's operands; error and
+//! result then grow alike with the root of the number of terms, and the bound holds relative to
+//! the largest element for any length of the sum. What reads no product is held to the same bounds
+//! as in f32.
+//!
 //! [`conformance_tests!`](crate::conformance_tests) makes one test of each operation.
 
 mod checks;
 mod reference;
 
+use crate::backend::Backend;
+
 pub use checks::{
     adamw, attention, combine, decode, elementwise, gather, matmul, mixture, muon, packed_linear,
-    reductions, rms_norm, rope, softmax, swiglu, tape, vocab,
+    reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
 };
 
 /// Largest accepted relative error of a forward result.
@@ -29,7 +39,8 @@ pub const BACKWARD: f64 = 1e-4;
 macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm rope attention
-            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape);
+            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape
+            transformer);
     };
     ($backend:expr; $($check:ident)*) => {$(
         #[test]
@@ -75,10 +86,26 @@ fn close(name: &str, tolerance: f64, got: &[f32], want: &[f64]) {
     }
 }
 
+/// The accepted error of a forward result that has passed through this many products.
+fn forward<B: Backend>(backend: &B, products: u32) -> f64 {
+    FORWARD + 2.0 * f64::from(products) * backend.precision().roundoff()
+}
+
+/// The accepted error of a gradient that has passed through this many products.
+fn backward<B: Backend>(backend: &B, products: u32) -> f64 {
+    BACKWARD + 2.0 * f64::from(products) * backend.precision().roundoff()
+}
+
 /// Compares a gradient with central differences of `loss` at up to 48 elements of `at`, spread
 /// evenly.
 #[track_caller]
-fn gradient_close(name: &str, got: &[f32], at: &[f32], loss: impl Fn(&[f64]) -> f64) {
+fn gradient_close(
+    name: &str,
+    tolerance: f64,
+    got: &[f32],
+    at: &[f32],
+    loss: impl Fn(&[f64]) -> f64,
+) {
     const STEP: f64 = 1e-5;
     let mut x = wide(at);
     let stride = (x.len() / 48).max(1) | 1;
@@ -93,7 +120,7 @@ fn gradient_close(name: &str, got: &[f32], at: &[f32], loss: impl Fn(&[f64]) -> 
         some.push(got[i]);
         want.push((up - down) / (2.0 * STEP));
     }
-    close(name, BACKWARD, &some, &want);
+    close(name, tolerance, &some, &want);
 }
 
 /// Sum of products: a scalar loss whose gradient is `weights`.

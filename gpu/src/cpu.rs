@@ -85,6 +85,10 @@ impl Backend for Cpu {
         buffer.as_slice().len()
     }
 
+    fn host(buffer: &CpuBuffer) -> Option<&[f32]> {
+        Some(buffer.as_slice())
+    }
+
     fn view(buffer: &CpuBuffer, range: Range<usize>) -> &[f32] {
         &buffer.as_slice()[range]
     }
@@ -335,7 +339,7 @@ impl Backend for Cpu {
         decode::linear(&self.pool, x, w, y, store);
     }
 
-    fn cache_len(shape: AttentionShape, capacity: usize) -> usize {
+    fn cache_len(&self, shape: AttentionShape, capacity: usize) -> usize {
         decode::cache_len(shape, capacity)
     }
 

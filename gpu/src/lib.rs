@@ -3,7 +3,8 @@
 //! The unit is the coarse operation, not the tensor: about twenty of them, each with a backward
 //! pass written by hand, behind one trait, [`Backend`].
 //! [`Cpu`] implements it with blocked matrix products, a thread pool of its own and vectorised
-//! loops without libm calls. A [`Tape`] records the operations of one step and gives the gradient;
+//! loops without libm calls, [`Cuda`] with kernels of its own on NVIDIA's cards, and [`Any`] is
+//! whichever a user names. A [`Tape`] records the operations of one step and gives the gradient;
 //! before it runs, every activation has its place in an [`Arena`], so a step of the same shape
 //! allocates nothing and its memory is known in advance.
 //! Parameters, gradients and optimiser moments are flat buffers; [`Layout`] names views of them.
@@ -39,10 +40,12 @@
 //! assert_eq!(cpu.to_vec(gradients[0].as_ref().unwrap()), [1.0, 1.0, 0.5, 0.5]);
 //! ```
 
+pub mod any;
 pub mod backend;
 pub mod collective;
 pub mod conformance;
 pub mod cpu;
+pub mod cuda;
 pub mod device;
 pub mod driver;
 pub mod fake;
@@ -54,11 +57,13 @@ pub mod muon;
 pub mod tape;
 pub mod topology;
 
+pub use any::Any;
 pub use backend::{
-    AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
-    Strides, VocabGrad, VocabStats,
+    AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle,
+    Segment, Store, Strides, VocabGrad, VocabStats,
 };
 pub use cpu::{Cpu, CpuBuffer};
+pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
 pub use layout::{Entry, Layout};
 pub use muon::{Matrix, Muon, MuonScratch};

@@ -1,4 +1,5 @@
-//! The processor back-end passes the conformance suite, on one thread and on several.
+//! The processor back-end passes the conformance suite, on one thread, on several, and chosen at run
+//! time.
 
 mod one_thread {
     odeon_gpu::conformance_tests!(odeon_gpu::Cpu::new(1));
@@ -6,4 +7,8 @@ mod one_thread {
 
 mod three_threads {
     odeon_gpu::conformance_tests!(odeon_gpu::Cpu::new(3));
+}
+
+mod any {
+    odeon_gpu::conformance_tests!(odeon_gpu::Any::Cpu(odeon_gpu::Cpu::new(2)));
 }

@@ -91,6 +91,17 @@ const UNSAFE: &[&str] = &[
     "gpu/src/cpu/simd.rs",
     "gpu/src/cpu/update.rs",
     "gpu/src/cpu/vocab.rs",
+    // Kernels compiled for the processor, which touch memory by address.
+    "gpu/src/cuda/emulated/library.rs",
+    // Calls of CUDA's driver and of its matrix products, loaded at run time.
+    "gpu/src/cuda/driver.rs",
+    "gpu/src/cuda/gpu/api.rs",
+    "gpu/src/cuda/gpu/blas.rs",
+    "gpu/src/cuda/gpu/context.rs",
+    "gpu/src/cuda/gpu/kernels.rs",
+    "gpu/src/cuda/gpu/pinned.rs",
+    // NVIDIA's compiler, loaded at run time.
+    "gpu/src/cuda/nvrtc.rs",
     // Events of the management library, which borrow the library they are kept beside.
     "gpu/src/inventory/nvml/xid.rs",
     // Read-only maps of model files.

@@ -1,4 +1,4 @@
-//! The real engines: a transformer that trains and samples on this machine's processor.
+//! The real engines: a transformer that trains and samples on this machine's processor or cards.
 
 mod checkpoint;
 mod rollout;
@@ -9,20 +9,28 @@ use std::path::{Path, PathBuf};
 
 use odeon::Failure;
 use odeon::serde::{Deserialize, Serialize};
-use odeon_algorithms::model::{LoraConfig, Model, ModelConfig, Sequence};
+use odeon_algorithms::generate;
+use odeon_algorithms::model::{self, LoraConfig, ModelConfig, Sequence};
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Schedule;
+use odeon_algorithms::train::{self, Schedule};
 use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields};
-use odeon_gpu::Cpu;
+use odeon_gpu::Any;
 
 pub use checkpoint::latest_model;
+pub use odeon_gpu::Device;
 pub use rollout::{Rollout, Sampler};
 pub use score::{Critic, Reference};
 pub use trainer::Trainer;
 
 use crate::trajectory::Trajectory;
+
+/// On whichever device the spec names.
+type Model = model::Model<Any>;
+type Scorer = model::Scorer<Any>;
+type Generator = generate::Generator<Any>;
+type Optimizer = train::Trainer<Any>;
 
 /// Everything a real engine is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,7 +44,9 @@ pub struct ComputeSpec {
     pub task: TaskSpec,
     /// Everything random follows from it.
     pub seed: u64,
-    /// Compute threads of this engine.
+    /// What computes. A card is opened by the process that the engine runs in.
+    pub device: Device,
+    /// Compute threads of this engine, on the processor.
     pub threads: usize,
     /// The longest sequence, in tokens.
     pub context: usize,
@@ -89,23 +99,28 @@ pub struct Sampling {
 }
 
 impl ComputeSpec {
+    /// Opens the device.
+    fn backend(&self) -> Result<Any, Failure> {
+        Any::open(self.device, self.threads).map_err(Failure::error)
+    }
+
     /// The model with its first weights, with or without a value head.
     fn model(&self, source: &ModelSource, value_head: bool) -> Result<Model, Failure> {
-        let cpu = Cpu::new(self.threads);
+        let backend = self.backend()?;
         match source {
             ModelSource::Fresh(config) => {
                 let config = ModelConfig {
                     value_head,
                     ..config.clone()
                 };
-                Model::init(cpu, config, self.seed).map_err(Failure::error)
+                Model::init(backend, config, self.seed).map_err(Failure::error)
             }
             ModelSource::Load(path) => {
                 let mut loaded = read_model(path)?;
                 if value_head {
                     loaded.add_value_head();
                 }
-                loaded.into_model(cpu).map_err(Failure::error)
+                loaded.into_model(backend).map_err(Failure::error)
             }
         }
     }
@@ -194,7 +209,7 @@ fn micro_batches(lengths: &[usize]) -> Vec<std::ops::Range<usize>> {
 }
 
 /// Packs rows of (tokens, length of the prompt).
-fn pack(rows: &[(Vec<u32>, usize)]) -> Result<odeon_algorithms::model::Batch, Failure> {
+fn pack(rows: &[(Vec<u32>, usize)]) -> Result<model::Batch, Failure> {
     let sequences: Vec<Sequence<'_>> = rows
         .iter()
         .map(|(tokens, prompt)| Sequence {
@@ -202,7 +217,7 @@ fn pack(rows: &[(Vec<u32>, usize)]) -> Result<odeon_algorithms::model::Batch, Fa
             prompt: *prompt,
         })
         .collect();
-    odeon_algorithms::model::Batch::pack(&sequences).map_err(Failure::error)
+    model::Batch::pack(&sequences).map_err(Failure::error)
 }
 
 const MICRO_BATCH_TOKENS: usize = 4096;

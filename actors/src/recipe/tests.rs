@@ -119,7 +119,7 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             3,
             "from 0 to 2^63-1, found -1",
         ),
-        ("name = \"a\"", "name = \"a\"\ndevice = \"cuda\"", 3, "cpu"),
+        ("name = \"a\"", "name = \"a\"\ndevice = \"tpu\"", 3, "cpu"),
         ("[model]", "[model]\nheads = 3", 5, "do not divide"),
         (
             "[model]",

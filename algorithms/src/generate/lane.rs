@@ -72,7 +72,7 @@ impl<B: Backend> Lane<B> {
         prefill: usize,
     ) -> Self {
         let attention = config.attention();
-        let cache = slots * B::cache_len(attention, max_tokens);
+        let cache = slots * backend.cache_len(attention, max_tokens);
         let rows = slots + prefill;
         let alloc = |cols: usize| backend.alloc(rows * cols);
         let memory = Memory {

@@ -20,7 +20,7 @@ use odeon_algorithms::objective::{KlEstimator, KlPenalty, PolicyObjective, Reduc
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
-use odeon_gpu::Cpu;
+use odeon_gpu::{Any, Cpu, Device};
 
 use super::run::{BASE, CHECKPOINT, RECIPE};
 use crate::args::SamplerArgs;
@@ -28,6 +28,12 @@ use crate::args::SamplerArgs;
 /// The folder that fetched models and data sets lie in; `ODEON_MODELS` names another.
 pub(crate) fn models() -> PathBuf {
     std::env::var_os("ODEON_MODELS").map_or_else(|| PathBuf::from("models"), PathBuf::from)
+}
+
+/// What computes. The recipe was checked to name a device; whether it is there, the process that
+/// opens it says.
+fn device(recipe: &Recipe) -> Result<Device> {
+    Ok(recipe.run.device.parse()?)
 }
 
 /// Everything that a run is made from.
@@ -41,6 +47,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         tokenizer: tokenizer.clone(),
         task: recipe.task.clone(),
         seed: recipe.run.seed,
+        device: device(recipe)?,
         threads: recipe.processes.trainer_threads,
         context: recipe.model.context,
         lora_rank: recipe.model.lora_rank,
@@ -300,7 +307,7 @@ pub(crate) fn load(name: &str, sampling: Sampling, threads: usize, seed: u64) ->
     let context = CONTEXT_MAX.max(sampling.response_max * 2);
     let mut sampler = Sampler::of(
         model.config().clone(),
-        Cpu::new(threads),
+        Any::Cpu(Cpu::new(threads)),
         sampling,
         tokenizer.eos(),
         SLOTS,

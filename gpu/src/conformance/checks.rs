@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{FORWARD, Noise, close, dot, gradient_close, reference, wide};
+use super::{
+    BACKWARD, FORWARD, Noise, backward, close, dot, forward, gradient_close, reference, wide,
+};
 use crate::backend::{
     AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
     Strides, VocabGrad, VocabStats,
 };
+use crate::cpu::Cpu;
 use crate::muon::{Matrix, Muon, MuonScratch};
 use crate::tape::{Arena, LinearExtras, Param, Tape};
 
@@ -48,7 +51,7 @@ pub fn matmul<B: Backend>(b: &B) {
             view::<B>(&b.buffer(&w)),
             view_mut::<B>(&mut got),
         );
-        close(&format!("{call:?}"), FORWARD, &b.to_vec(&got), &want);
+        close(&format!("{call:?}"), forward(b, 1), &b.to_vec(&got), &want);
     }
 }
 
@@ -123,10 +126,10 @@ pub fn rms_norm<B: Backend>(b: &B) {
             );
             // What the destinations held before enters the loss linearly.
             let residual = if store == Store::Add { 1.0 } else { 0.0 };
-            gradient_close("rms_norm dx", &b.to_vec(&dx), &x, |x| {
+            gradient_close("rms_norm dx", BACKWARD, &b.to_vec(&dx), &x, |x| {
                 dot(&f(x, &wide(&w)), &dy) + residual * dot(x, &dy)
             });
-            gradient_close("rms_norm dweight", &b.to_vec(&dw), &w, |w| {
+            gradient_close("rms_norm dweight", BACKWARD, &b.to_vec(&dw), &w, |w| {
                 dot(&f(&wide(&x), w), &dy) + 0.25 * w.iter().sum::<f64>()
             });
         }
@@ -155,14 +158,21 @@ pub fn rope<B: Backend>(b: &B) {
         b.rope(shape, &positions, view_mut::<B>(&mut y));
         close("rope", FORWARD, &b.to_vec(&y), &f(&wide(&x)));
         b.rope_backward(shape, &positions, view_mut::<B>(&mut dx));
-        gradient_close("rope dx", &b.to_vec(&dx), &x, |x| dot(&f(x), &dy));
+        gradient_close("rope dx", BACKWARD, &b.to_vec(&dx), &x, |x| dot(&f(x), &dy));
     }
 }
 
 /// Causal attention over packed sequences, with and without grouped queries.
 pub fn attention<B: Backend>(b: &B) {
     let mut noise = Noise(6);
-    for (heads, kv_heads, dim) in [(2, 2, 4), (6, 2, 8), (2, 1, 33)] {
+    for (heads, kv_heads, dim) in [
+        (2, 2, 4),
+        (6, 2, 8),
+        (2, 1, 33),
+        (2, 1, 80),
+        (1, 1, 128),
+        (1, 1, 160),
+    ] {
         let shape = AttentionShape {
             heads,
             kv_heads,
@@ -182,8 +192,8 @@ pub fn attention<B: Backend>(b: &B) {
         let (dst0, dst1) = (view_mut::<B>(&mut out), view_mut::<B>(&mut lse));
         b.attention(shape, &bounds, view::<B>(&dev), dst0, dst1);
         let (want, want_lse) = reference::attention(shape, &bounds, &wide(&qkv));
-        close("attention", FORWARD, &b.to_vec(&out), &want);
-        close("attention lse", FORWARD, &b.to_vec(&lse), &want_lse);
+        close("attention", forward(b, 2), &b.to_vec(&out), &want);
+        close("attention lse", forward(b, 2), &b.to_vec(&lse), &want_lse);
         let mut dqkv = b.buffer(&noise.vec(qkv.len()));
         b.attention_backward(
             shape,
@@ -194,9 +204,13 @@ pub fn attention<B: Backend>(b: &B) {
             view::<B>(&b.buffer(&dout)),
             view_mut::<B>(&mut dqkv),
         );
-        gradient_close("attention dqkv", &b.to_vec(&dqkv), &qkv, |qkv| {
-            dot(&reference::attention(shape, &bounds, qkv).0, &dout)
-        });
+        gradient_close(
+            "attention dqkv",
+            backward(b, 3),
+            &b.to_vec(&dqkv),
+            &qkv,
+            |qkv| dot(&reference::attention(shape, &bounds, qkv).0, &dout),
+        );
     }
 }
 
@@ -220,7 +234,7 @@ pub fn swiglu<B: Backend>(b: &B) {
         view::<B>(&b.buffer(&dy)),
         view_mut::<B>(&mut dx),
     );
-    gradient_close("swiglu dx", &b.to_vec(&dx), &x, |x| {
+    gradient_close("swiglu dx", BACKWARD, &b.to_vec(&dx), &x, |x| {
         dot(&reference::swiglu(cols, x), &dy)
     });
 }
@@ -246,7 +260,7 @@ pub fn gather<B: Backend>(b: &B) {
         view::<B>(&b.buffer(&dout)),
         view_mut::<B>(&mut dtable),
     );
-    gradient_close("scatter_add", &b.to_vec(&dtable), &table, |t| {
+    gradient_close("scatter_add", BACKWARD, &b.to_vec(&dtable), &table, |t| {
         dot(&pick(t), &dout)
     });
 }
@@ -285,11 +299,12 @@ pub fn combine<B: Backend>(b: &B) {
             Some((view_mut::<B>(&mut dsrc), store)),
             Some((view_mut::<B>(&mut dweights), store)),
         );
-        gradient_close("combine dsrc", &b.to_vec(&dsrc), &src, |src| {
+        gradient_close("combine dsrc", BACKWARD, &b.to_vec(&dsrc), &src, |src| {
             dot(&combined(src, &wide(&weights)), &dout) + before * src.iter().sum::<f64>()
         });
         gradient_close(
             "combine dweights",
+            BACKWARD,
             &b.to_vec(&dweights),
             &weights,
             |weights| {
@@ -357,16 +372,20 @@ pub fn mixture<B: Backend>(b: &B) {
     tape.forward(b, &mut arena, &plan, &[&dev]);
     close(
         "mixture",
-        FORWARD,
+        forward(b, 2),
         &tape.read(b, &arena, &plan, out),
         &reference(&wide(&params)),
     );
     tape.seed(b, &mut arena, &plan, out, &seed);
     tape.backward(b, &mut arena, &plan, &[&dev], &mut grads);
     let grad = grads[0].as_ref().expect("the set is trained");
-    gradient_close("mixture gradient", &b.to_vec(grad), &params, |p| {
-        dot(&reference(p), &seed)
-    });
+    gradient_close(
+        "mixture gradient",
+        backward(b, 4),
+        &b.to_vec(grad),
+        &params,
+        |p| dot(&reference(p), &seed),
+    );
 }
 
 /// Log-probability and entropy over vocabularies of one and of several chunks.
@@ -390,9 +409,9 @@ pub fn vocab<B: Backend>(b: &B) {
         b.vocab(scale, view::<B>(&dev_x), view::<B>(&dev_w), &labels, out);
         let f = |x: &[f64], w: &[f64]| reference::vocab(f64::from(scale), x, w, &labels);
         let (want_logp, want_ent, want_lse) = f(&wide(&x), &wide(&w));
-        close("vocab logprob", FORWARD, &b.to_vec(&logp), &want_logp);
-        close("vocab entropy", FORWARD, &b.to_vec(&ent), &want_ent);
-        close("vocab logsumexp", FORWARD, &b.to_vec(&lse), &want_lse);
+        close("vocab logprob", forward(b, 1), &b.to_vec(&logp), &want_logp);
+        close("vocab entropy", forward(b, 1), &b.to_vec(&ent), &want_ent);
+        close("vocab logsumexp", forward(b, 1), &b.to_vec(&lse), &want_lse);
         for (with_logp, with_ent) in [(true, true), (true, false), (false, true)] {
             let (mut dx, mut dw) = (b.alloc(x.len()), b.alloc(w.len()));
             let (dev_dlogp, dev_dent) = (b.buffer(&dlogp), b.buffer(&dent));
@@ -424,8 +443,12 @@ pub fn vocab<B: Backend>(b: &B) {
                 }
                 loss
             };
-            gradient_close("vocab dx", &b.to_vec(&dx), &x, |x| loss(x, &wide(&w)));
-            gradient_close("vocab dw", &b.to_vec(&dw), &w, |w| loss(&wide(&x), w));
+            gradient_close("vocab dx", backward(b, 3), &b.to_vec(&dx), &x, |x| {
+                loss(x, &wide(&w))
+            });
+            gradient_close("vocab dw", backward(b, 3), &b.to_vec(&dw), &w, |w| {
+                loss(&wide(&x), w)
+            });
         }
     }
 }
@@ -560,7 +583,7 @@ pub fn muon<B: Backend>(b: &B) {
         }
     }
     let got = b.to_vec(&dev);
-    close("muon", FORWARD, &got, &want);
+    close("muon", forward(b, 15), &got, &want);
     for i in (0..end).filter(|i| !matrices.iter().any(|m| m.range.contains(i))) {
         assert_eq!(got[i], params[i], "outside the matrices");
     }
@@ -568,8 +591,13 @@ pub fn muon<B: Backend>(b: &B) {
 
 /// Packed products for all row counts around the kernels' blocks; rows do not depend on the batch.
 pub fn packed_linear<B: Backend>(b: &B) {
+    for (outputs, inputs) in [(53, 40), (20, 600)] {
+        packed_linear_of(b, outputs, inputs);
+    }
+}
+
+fn packed_linear_of<B: Backend>(b: &B, outputs: usize, inputs: usize) {
     let mut noise = Noise(11);
-    let (outputs, inputs) = (53, 40);
     let w = noise.vec(outputs * inputs);
     let mut packed = b.pack(outputs, inputs, view::<B>(&b.buffer(&noise.vec(w.len()))));
     b.repack(view::<B>(&b.buffer(&w)), &mut packed);
@@ -589,7 +617,7 @@ pub fn packed_linear<B: Backend>(b: &B) {
         &wide(&w),
         &mut want,
     );
-    close("packed_linear", FORWARD, &alone, &want);
+    close("packed_linear", forward(b, 1), &alone, &want);
     for rows in [2, 3, 5, 6, 7, 11, 12, 13, 32, 40] {
         let mut y = b.alloc(rows * outputs);
         let x = B::view(&dev, 0..rows * inputs);
@@ -608,19 +636,21 @@ pub fn packed_linear<B: Backend>(b: &B) {
 /// Attention over a cache filled token by token, equal to attention over the whole sequences.
 pub fn decode<B: Backend>(b: &B) {
     let mut noise = Noise(12);
-    for dim in [4, 32, 40] {
+    // The long sequence crosses the borders of pages and of blocks of them.
+    for (dim, long) in [(4, 40), (32, 40), (40, 40), (8, 300)] {
         let shape = AttentionShape {
             heads: 4,
             kv_heads: 2,
             head_dim: dim,
         };
-        let (width, capacity) = (shape.qkv_cols(), 45);
-        let bounds = [0, 40, 70];
-        let qkv = noise.vec(70 * width);
+        let (width, capacity) = (shape.qkv_cols(), long as usize + 5);
+        let total = long as usize + 30;
+        let bounds = [0, long, long + 30];
+        let qkv = noise.vec(total * width);
         let want = reference::attention(shape, &bounds, &wide(&qkv)).0;
-        let mut cache = b.alloc(2 * B::cache_len(shape, capacity));
-        let mut got = vec![0.0; 70 * shape.out_cols()];
-        for position in 0..40u32 {
+        let mut cache = b.alloc(2 * b.cache_len(shape, capacity));
+        let mut got = vec![0.0; total * shape.out_cols()];
+        for position in 0..long {
             // Both sequences while both last; the first stands in slot 1.
             let rows: Vec<CacheRow> = (0..if position < 30 { 2u32 } else { 1 })
                 .map(|sequence| CacheRow {
@@ -628,7 +658,7 @@ pub fn decode<B: Backend>(b: &B) {
                     position,
                 })
                 .collect();
-            let row_of = |r: &CacheRow| (40 * (1 - r.slot) + r.position) as usize;
+            let row_of = |r: &CacheRow| (long * (1 - r.slot) + r.position) as usize;
             let step: Vec<f32> = rows
                 .iter()
                 .flat_map(|r| qkv[row_of(r) * width..][..width].to_vec())
@@ -655,7 +685,7 @@ pub fn decode<B: Backend>(b: &B) {
                 got[row_of(r) * shape.out_cols()..][..shape.out_cols()].copy_from_slice(out);
             }
         }
-        close("cache_attention", FORWARD, &got, &want);
+        close("cache_attention", forward(b, 2), &got, &want);
     }
 }
 
@@ -730,21 +760,29 @@ pub fn tape<B: Backend>(b: &B) {
         let got = tape.read(b, &arena, &plan, out);
         close(
             "tape",
-            FORWARD,
+            forward(b, 3),
             &got,
             &reference(&wide(&base), &wide(&adapter)),
         );
         tape.seed(b, &mut arena, &plan, out, &seed);
         tape.backward(b, &mut arena, &plan, &params, &mut grads);
         if let Some(grad) = &grads[0] {
-            gradient_close("tape base", &b.to_vec(grad), &base, |base| {
-                dot(&reference(base, &wide(&adapter)), &seed)
-            });
+            gradient_close(
+                "tape base",
+                backward(b, 6),
+                &b.to_vec(grad),
+                &base,
+                |base| dot(&reference(base, &wide(&adapter)), &seed),
+            );
         }
         if let Some(grad) = &grads[1] {
-            gradient_close("tape adapter", &b.to_vec(grad), &adapter, |adapter| {
-                dot(&reference(&wide(&base), adapter), &seed)
-            });
+            gradient_close(
+                "tape adapter",
+                backward(b, 6),
+                &b.to_vec(grad),
+                &adapter,
+                |adapter| dot(&reference(&wide(&base), adapter), &seed),
+            );
         }
         let held = arena.bytes();
         arena.prepare(b, &plan);
@@ -759,8 +797,156 @@ pub fn tape<B: Backend>(b: &B) {
     let got = tape.read(b, &arena, &plan, out);
     close(
         "tape inference",
-        FORWARD,
+        forward(b, 3),
         &got,
         &reference(&wide(&base), &wide(&adapter)),
     );
+}
+
+/// The smallest decoder that has everything: embedding, norms, rotary embedding, grouped attention
+/// over packed sequences, SwiGLU, residuals, and the vocabulary's loss. Its loss and gradients
+/// against those of the processor, in the Euclidean norm.
+pub fn transformer<B: Backend>(b: &B) {
+    let net = Decoder::small();
+    let (params, tokens) = (net.parameters(), net.tokens());
+    let (want_loss, want) = net.gradients(&Cpu::new(1), &params, &tokens);
+    let (loss, got) = net.gradients(b, &params, &tokens);
+    close("loss", forward(b, 2), &[loss], &[f64::from(want_loss)]);
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let length = norm(&mut want.iter().map(|v| f64::from(*v)));
+    let off = norm(
+        &mut got
+            .iter()
+            .zip(&want)
+            .map(|(g, w)| f64::from(*g) - f64::from(*w)),
+    );
+    // Roundings of the two layers are independent, so they add up as the root of their number.
+    let accepted = backward(b, 2);
+    assert!(
+        off <= accepted * length,
+        "gradients off by {:.1e} of their length, {accepted:.1e} accepted",
+        off / length
+    );
+}
+
+/// Sizes of a decoder, and its two sequences.
+#[derive(Clone, Copy, Debug)]
+struct Decoder {
+    dim: usize,
+    layers: usize,
+    attention: AttentionShape,
+    ffn: usize,
+    vocab: usize,
+    rows: usize,
+}
+
+impl Decoder {
+    fn small() -> Self {
+        Self {
+            dim: 48,
+            layers: 2,
+            attention: AttentionShape {
+                heads: 4,
+                kv_heads: 2,
+                head_dim: 12,
+            },
+            ffn: 80,
+            vocab: 90,
+            rows: 100,
+        }
+    }
+
+    /// Lengths of the parameters of a layer: norm, qkv, out, norm, gate and up, down.
+    fn layer(self) -> [usize; 6] {
+        let (d, a) = (self.dim, self.attention);
+        [
+            d,
+            a.qkv_cols() * d,
+            d * a.out_cols(),
+            d,
+            2 * self.ffn * d,
+            d * self.ffn,
+        ]
+    }
+
+    fn parameters(self) -> Vec<f32> {
+        let mut noise = Noise(17);
+        let mut params: Vec<f32> = noise.vec(self.vocab * self.dim);
+        for _ in 0..self.layers {
+            for len in self.layer() {
+                let scale = if len == self.dim { 0.0 } else { 0.25 };
+                let base = if len == self.dim { 1.0 } else { 0.0 };
+                params.extend(noise.vec(len).iter().map(|v| base + scale * v));
+            }
+        }
+        params.extend(vec![1.0; self.dim]);
+        params
+    }
+
+    fn tokens(self) -> Vec<u32> {
+        (0..self.rows)
+            .map(|i| (i * 31 % self.vocab) as u32)
+            .collect()
+    }
+
+    /// Mean negative log-probability of the next tokens, and its gradient.
+    fn gradients<B: Backend>(self, b: &B, params: &[f32], tokens: &[u32]) -> (f32, Vec<f32>) {
+        let (d, a) = (self.dim, self.attention);
+        let mut at = 0;
+        let mut next = |len: usize| {
+            at += len;
+            Param::new(0, at - len..at)
+        };
+        let mut tape = Tape::<B>::new();
+        let table = next(self.vocab * d);
+        let split = 30;
+        let positions: Vec<u32> = (0..split).chain(0..self.rows as u32 - split).collect();
+        let positions: Arc<[u32]> = positions.into();
+        let rope = RopeShape {
+            heads: a.heads + a.kv_heads,
+            head_dim: a.head_dim,
+            row_stride: a.qkv_cols(),
+            theta: 10_000.0,
+            style: RopeStyle::HalfSplit,
+        };
+        let mut x = tape.embed(table.clone(), d, tokens.into());
+        for _ in 0..self.layers {
+            let [norm, qkv, out, norm2, gate_up, down] = self.layer().map(&mut next);
+            let residual = |x| LinearExtras {
+                residual: Some(x),
+                ..LinearExtras::default()
+            };
+            let h = tape.rms_norm(x, norm, 1e-5);
+            let h = tape.linear(h, qkv, a.qkv_cols());
+            tape.rope(h, rope, Arc::clone(&positions));
+            let h = tape.attention(h, a, [0, split, self.rows as u32].into());
+            x = tape.linear_with(h, out, d, residual(x));
+            let h = tape.rms_norm(x, norm2, 1e-5);
+            let h = tape.linear(h, gate_up, 2 * self.ffn);
+            let h = tape.swiglu(h);
+            x = tape.linear_with(h, down, d, residual(x));
+        }
+        let x = tape.rms_norm(x, next(d), 1e-5);
+        let labels: Vec<u32> = tokens
+            .iter()
+            .map(|t| (t + 31) % self.vocab as u32)
+            .collect();
+        let logprob = tape.vocab(x, table, 1.0, labels.into()).logprob;
+        let plan = tape.plan_training(&[true], &[logprob]);
+        let mut arena = Arena::default();
+        arena.prepare(b, &plan);
+        let mut held = b.parameters(params.len());
+        b.write(view_mut::<B>(&mut held), params);
+        let mut grads = [Some(b.alloc(params.len()))];
+        tape.forward(b, &mut arena, &plan, &[&held]);
+        let got = tape.read(b, &arena, &plan, logprob);
+        let loss = -got.iter().sum::<f32>() / self.rows as f32;
+        let seed = vec![-1.0 / self.rows as f32; self.rows];
+        tape.seed(b, &mut arena, &plan, logprob, &seed);
+        tape.backward(b, &mut arena, &plan, &[&held], &mut grads);
+        (
+            loss,
+            grads[0].as_ref().map(|g| b.to_vec(g)).unwrap_or_default(),
+        )
+    }
 }

@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Tape, Var, VocabVars};
-use crate::backend::{Backend, MatMul, Store, VocabGrad, VocabStats};
+use crate::backend::{Addends, Backend, MatMul, Store, VocabGrad, VocabStats};
 
 impl<B: Backend> Tape<B> {
     /// Writes an input.
@@ -199,22 +199,14 @@ impl<B: Backend> Run<'_, B> {
         let backend = self.backend;
         let (rows, inputs) = self.tape.shape(x);
         let outputs = self.tape.vars[out.0].cols;
-        let len = self.tape.len(out);
         let slot = self.plan.values[out.0].expect("an output has a place");
         let mut dst = mem::take(&mut self.arena.slots[slot]);
         let call = MatMul::linear(rows, outputs, inputs).scaled(extras.scale);
-        let store = match extras.residual {
-            Some(residual) => {
-                backend.copy(self.value(residual), B::view_mut(&mut dst, 0..len));
-                Store::Add
-            }
-            None => Store::Set,
+        let add = Addends {
+            bias: extras.bias.as_ref().map(|bias| self.param(bias)),
+            residual: extras.residual.map(|residual| self.value(residual)),
         };
-        let view = B::view_mut(&mut dst, 0..len);
-        backend.matmul(call.stored(store), self.value(x), self.param(weight), view);
-        if let Some(bias) = &extras.bias {
-            backend.add_bias(self.param(bias), B::view_mut(&mut dst, 0..len));
-        }
+        backend.linear(call, self.value(x), self.param(weight), add, &mut dst);
         self.arena.slots[slot] = dst;
     }
 

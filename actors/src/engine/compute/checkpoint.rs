@@ -10,11 +10,10 @@ use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
 use odeon::Failure;
-use odeon_algorithms::model::Model;
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Trainer as Optimizer;
 use odeon_algorithms::weights::{ModelView, StoredType, load_directory, save};
 
+use super::{Model, Optimizer};
 use crate::engine::Progress;
 use crate::trajectory::Version;
 

@@ -1,11 +1,11 @@
 //! Generation with continuous batching.
 
 use odeon::Failure;
-use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampled, Sampling as Draws};
+use odeon_algorithms::generate::{GeneratorConfig, Request, Sampled, Sampling as Draws};
 use odeon_algorithms::model::ModelConfig;
-use odeon_gpu::Cpu;
+use odeon_gpu::Any;
 
-use super::{ComputeSpec, ModelSource, Sampling, read_fields};
+use super::{ComputeSpec, Generator, ModelSource, Sampling, read_fields};
 use crate::engine::{Response, RolloutEngine};
 use crate::trajectory::{Order, SampleId};
 
@@ -24,8 +24,7 @@ impl ComputeSpec {
             max_tokens: self.context,
             ..GeneratorConfig::default()
         };
-        Generator::new(Cpu::new(self.threads), self.architecture()?, options)
-            .map_err(Failure::error)
+        Generator::new(self.backend()?, self.architecture()?, options).map_err(Failure::error)
     }
 }
 
@@ -182,7 +181,7 @@ impl Sampler {
     /// The architecture contradicts itself.
     pub fn of(
         config: ModelConfig,
-        cpu: Cpu,
+        backend: Any,
         sampling: Sampling,
         stop: u32,
         slots: usize,
@@ -193,7 +192,7 @@ impl Sampler {
             max_tokens: context,
             ..GeneratorConfig::default()
         };
-        let generator = Generator::new(cpu, config, options).map_err(Failure::error)?;
+        let generator = Generator::new(backend, config, options).map_err(Failure::error)?;
         Ok(Self {
             generator,
             sampling,

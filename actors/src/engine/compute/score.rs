@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use odeon::Failure;
-use odeon_algorithms::model::{Scorer, TokenScores};
+use odeon_algorithms::model::TokenScores;
 use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
-use odeon_algorithms::train::{TokenGradients, TrainConfig, Trainer as Optimizer};
+use odeon_algorithms::train::{TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
 use super::rollout::training_temperature;
-use super::{ComputeSpec, ModelSource, checkpoint, micro_batches, pack, tokens_of};
+use super::{
+    ComputeSpec, ModelSource, Optimizer, Scorer, checkpoint, micro_batches, pack, tokens_of,
+};
 use crate::engine::{Progress, ScoreEngine};
 use crate::trajectory::{Batch, Version};
 

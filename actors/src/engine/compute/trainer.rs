@@ -6,13 +6,11 @@ use odeon::Failure;
 use odeon_algorithms::model::TokenScores;
 use odeon_algorithms::objective::{PolicyBatch, PolicyMetrics, Totals};
 use odeon_algorithms::task::{Split, Task};
-use odeon_algorithms::train::{
-    CrossEntropy, Schedule, TokenGradients, TrainConfig, Trainer as Optimizer,
-};
+use odeon_algorithms::train::{CrossEntropy, Schedule, TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
 use super::rollout::{Sampler, training_temperature};
-use super::{ComputeSpec, checkpoint, micro_batches, pack, tokens_of};
+use super::{ComputeSpec, Optimizer, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{EvalStats, Progress, Signals, StepStats, TrainEngine};
 use crate::trajectory::Batch;
 

@@ -1,0 +1,520 @@
+//! The CUDA back-end.
+//!
+//! ```text
+//!  Cuda: Backend ── operations as commands ── Queue ── Card (the seam)
+//!                                                       ├─ Gpu: a real card, through cudarc
+//!                                                       └─ Emulated: the same kernels on the processor
+//! ```
+//!
+//! Kernels are CUDA C++ sources in this crate (`kernels/*.cu`), compiled for the card that is there
+//! when they are first needed. Nothing of CUDA is needed to build or to start: the driver and its
+//! libraries are loaded when a card is opened, and their absence is a [`CudaError`].
+//!
+//! Numbers are f32 in memory. With [`Precision::Bf16`] the operands of products, attention among
+//! them, are rounded to bf16 and multiplied on tensor cores with sums in f32; parameters keep a
+//! rounded copy until an optimiser changes them, which writes both. With [`Precision::F32`] nothing
+//! is rounded.
+//!
+//! Operations return before they have run. A fault of the card is met by whoever reads a result, or
+//! by the operation that finds the queue full: it panics with the [`GpuFault`] itself, which whoever
+//! catches the panic can take for what it is. [`Cuda::fault`] tells it too.
+
+mod attention;
+mod buffer;
+pub mod cache;
+pub mod card;
+mod decode;
+mod driver;
+pub mod emulated;
+mod error;
+mod fault;
+mod gpu;
+pub mod kernel;
+mod nvrtc;
+mod pages;
+mod product;
+mod queue;
+mod ranges;
+mod rows;
+mod vocab;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::backend::{
+    AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Segment,
+    Store, VocabGrad, VocabStats,
+};
+use crate::fault::GpuFault;
+
+pub use buffer::{CudaBuffer, CudaView, CudaViewMut};
+use card::Card;
+pub use decode::CudaPacked;
+pub use driver::CudaDriver;
+pub use emulated::Emulated;
+pub use error::CudaError;
+pub use fault::fault_of;
+pub use gpu::{Gpu, GpuGraph, GpuOptions, IpcHandle};
+pub use nvrtc::{Nvrtc, compile_cached};
+pub use pages::{PAGE, PageTable};
+pub use queue::Counters;
+use queue::Queue;
+
+/// A card, and what waits to be done on it. Clones share both.
+#[derive(Debug)]
+pub struct Cuda<C: Card = Gpu> {
+    card: Arc<C>,
+    queue: Arc<Mutex<Queue<C>>>,
+    precision: Precision,
+}
+
+impl<C: Card> Clone for Cuda<C> {
+    fn clone(&self) -> Self {
+        Self {
+            card: Arc::clone(&self.card),
+            queue: Arc::clone(&self.queue),
+            precision: self.precision,
+        }
+    }
+}
+
+impl Cuda {
+    /// Opens a card of this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError`]: there is no driver, no such card, or not what it takes to compile for it.
+    /// Nothing is held then.
+    ///
+    /// ```
+    /// use odeon_gpu::Precision;
+    /// use odeon_gpu::cuda::{Cuda, GpuOptions};
+    ///
+    /// match Cuda::open(0, Precision::Bf16, &GpuOptions::default()) {
+    ///     Ok(cuda) => assert!(cuda.fault().is_none()),
+    ///     // On a machine without a card: what is missing, and what to do.
+    ///     Err(error) => assert!(!error.to_string().is_empty()),
+    /// }
+    /// ```
+    pub fn open(
+        device: u32,
+        precision: Precision,
+        options: &GpuOptions,
+    ) -> Result<Self, CudaError> {
+        Ok(Self::over(Gpu::open(device, options)?, precision))
+    }
+}
+
+impl<C: Card> Cuda<C> {
+    /// The operations over a card.
+    #[must_use]
+    pub fn over(card: C, precision: Precision) -> Self {
+        let card = Arc::new(card);
+        Self {
+            queue: Arc::new(Mutex::new(Queue::new(Arc::clone(&card)))),
+            card,
+            precision,
+        }
+    }
+
+    /// The card.
+    #[must_use]
+    pub fn card(&self) -> &C {
+        &self.card
+    }
+
+    /// The first fault that was met, if any. Nothing that was written since may be relied on.
+    #[must_use]
+    pub fn fault(&self) -> Option<GpuFault> {
+        self.queue.lock().fault().cloned()
+    }
+
+    /// How much was begun, recorded and replayed.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.queue.lock().counters()
+    }
+
+    /// Begins what waits, without waiting for it.
+    pub fn flush(&self) {
+        self.queue().flush();
+    }
+
+    /// f32 elements of one page of a paged cache.
+    #[must_use]
+    pub fn page_elements(&self, shape: AttentionShape) -> usize {
+        self.page_len(shape)
+    }
+
+    /// [`Backend::cache_append`] into pages: `table` says where the positions of a slot lie, of
+    /// which one has at most `capacity`.
+    ///
+    /// # Panics
+    /// If a position has no page.
+    pub fn paged_append(
+        &self,
+        shape: AttentionShape,
+        capacity: usize,
+        rows: &[CacheRow],
+        table: &PageTable,
+        qkv: CudaView<'_, C>,
+        cache: &mut CudaViewMut<'_, C>,
+    ) {
+        self.cache_filled(shape, capacity, rows, Some(table), qkv, cache);
+    }
+
+    /// [`Backend::cache_attention`] over pages.
+    ///
+    /// # Panics
+    /// If a position has no page.
+    #[allow(clippy::too_many_arguments, reason = "an operation with six operands")]
+    pub fn paged_attention(
+        &self,
+        shape: AttentionShape,
+        capacity: usize,
+        rows: &[CacheRow],
+        table: &PageTable,
+        qkv: CudaView<'_, C>,
+        cache: CudaView<'_, C>,
+        out: &mut CudaViewMut<'_, C>,
+    ) {
+        self.cache_attended(shape, capacity, rows, Some(table), qkv, cache, out);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<C>> {
+        self.queue.lock()
+    }
+
+    /// The queue, with an operation begun that reads no lists.
+    fn begun(&self) -> MutexGuard<'_, Queue<C>> {
+        let mut queue = self.queue();
+        queue.begin([]);
+        queue
+    }
+}
+
+/// A flat grid for this many elements, four a thread and 256 threads a block.
+fn chunks(count: u64) -> [u64; 3] {
+    [count.div_ceil(1024).min(1 << 16), 1, 1]
+}
+
+/// As they lie on the card.
+fn as_bytes(values: &[u32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
+}
+
+impl<C: Card> Backend for Cuda<C> {
+    type Buffer = CudaBuffer<C>;
+    type View<'a> = CudaView<'a, C>;
+    type ViewMut<'a> = CudaViewMut<'a, C>;
+    type Packed = CudaPacked<C>;
+
+    fn alloc(&self, len: usize) -> CudaBuffer<C> {
+        CudaBuffer::zeros(&self.queue, len, false)
+    }
+
+    fn parameters(&self, len: usize) -> CudaBuffer<C> {
+        CudaBuffer::zeros(&self.queue, len, self.precision == Precision::Bf16)
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    fn len(buffer: &CudaBuffer<C>) -> usize {
+        buffer.len()
+    }
+
+    fn view(buffer: &CudaBuffer<C>, range: Range<usize>) -> CudaView<'_, C> {
+        buffer.view(range)
+    }
+
+    fn view_mut(buffer: &mut CudaBuffer<C>, range: Range<usize>) -> CudaViewMut<'_, C> {
+        buffer.view_mut(range)
+    }
+
+    fn write(&self, dst: CudaViewMut<'_, C>, src: &[f32]) {
+        /// Larger ones do not travel with the lists.
+        const STAGED_MAX: usize = 64 << 10;
+        assert_eq!(dst.len(), src.len(), "as many elements on both sides");
+        let bytes: Vec<u8> = src.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let mut queue = self.queue();
+        if bytes.len() > STAGED_MAX {
+            queue.upload(dst.address(), &bytes);
+        } else {
+            let [staged] = queue.begin([bytes.as_slice()]);
+            queue.copy(staged, dst.address(), bytes.len() as u64);
+        }
+    }
+
+    fn read(&self, src: CudaView<'_, C>, dst: &mut [f32]) {
+        assert_eq!(dst.len(), src.len(), "as many elements on both sides");
+        let mut bytes = vec![0; 4 * dst.len()];
+        if !bytes.is_empty() {
+            self.queue().download(src.address(), &mut bytes);
+        }
+        for (value, bytes) in dst.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *value = f32::from_le_bytes(*bytes);
+        }
+    }
+
+    fn scope<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
+
+    fn lanes(&self, _: usize) -> usize {
+        1
+    }
+
+    fn run_lanes<T: Send>(&self, tasks: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        tasks.iter_mut().for_each(|task| work(self, task));
+    }
+
+    fn matmul(&self, call: MatMul, a: CudaView<'_, C>, b: CudaView<'_, C>, c: CudaViewMut<'_, C>) {
+        self.product(call, a, b, &c);
+    }
+
+    fn linear(
+        &self,
+        call: MatMul,
+        x: CudaView<'_, C>,
+        w: CudaView<'_, C>,
+        add: Addends<CudaView<'_, C>>,
+        y: &mut CudaBuffer<C>,
+    ) {
+        self.product_with(call, x, w, add, y);
+    }
+
+    fn copy(&self, src: CudaView<'_, C>, dst: CudaViewMut<'_, C>) {
+        assert_eq!(src.len(), dst.len(), "as many elements on both sides");
+        let bytes = 4 * src.len() as u64;
+        self.begun().copy(src.address(), dst.address(), bytes);
+    }
+
+    fn fill(&self, dst: CudaViewMut<'_, C>, value: f32) {
+        self.fill_with(&dst, value);
+    }
+
+    fn scale(&self, scale: f32, dst: CudaViewMut<'_, C>) {
+        self.scale_by(scale, &dst);
+    }
+
+    fn axpy(&self, scale: f32, src: CudaView<'_, C>, dst: CudaViewMut<'_, C>) {
+        self.add_scaled(scale, src, &dst);
+    }
+
+    fn add_bias(&self, bias: CudaView<'_, C>, rows: CudaViewMut<'_, C>) {
+        self.bias_added(bias, &rows);
+    }
+
+    fn sum_rows(&self, rows: CudaView<'_, C>, dst: CudaViewMut<'_, C>) {
+        self.row_sums(rows, &dst);
+    }
+
+    fn sum_squares(&self, src: CudaView<'_, C>) -> f64 {
+        self.squares(src)
+    }
+
+    fn rms_norm(
+        &self,
+        eps: f32,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        y: CudaViewMut<'_, C>,
+        inv_rms: CudaViewMut<'_, C>,
+    ) {
+        self.norm(eps, x, weight, &y, &inv_rms);
+    }
+
+    fn rms_norm_backward(
+        &self,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        inv_rms: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: (CudaViewMut<'_, C>, Store),
+        dweight: Option<CudaViewMut<'_, C>>,
+    ) {
+        self.norm_backward(x, weight, inv_rms, dy, &dx, dweight.as_ref());
+    }
+
+    fn rope(&self, shape: RopeShape, positions: &[u32], rows: CudaViewMut<'_, C>) {
+        self.turn(shape, positions, 1.0, &rows);
+    }
+
+    fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: CudaViewMut<'_, C>) {
+        self.turn(shape, positions, -1.0, &rows);
+    }
+
+    fn attention(
+        &self,
+        shape: AttentionShape,
+        bounds: &[u32],
+        qkv: CudaView<'_, C>,
+        out: CudaViewMut<'_, C>,
+        lse: CudaViewMut<'_, C>,
+    ) {
+        self.attend(shape, bounds, qkv, &out, &lse);
+    }
+
+    fn attention_backward(
+        &self,
+        shape: AttentionShape,
+        bounds: &[u32],
+        qkv: CudaView<'_, C>,
+        out: CudaView<'_, C>,
+        lse: CudaView<'_, C>,
+        dout: CudaView<'_, C>,
+        dqkv: CudaViewMut<'_, C>,
+    ) {
+        self.attend_backward(shape, bounds, [qkv, out, lse, dout], &dqkv);
+    }
+
+    fn swiglu(&self, cols: usize, x: CudaView<'_, C>, y: CudaViewMut<'_, C>) {
+        self.gated(cols, x, &y);
+    }
+
+    fn swiglu_backward(
+        &self,
+        cols: usize,
+        x: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: CudaViewMut<'_, C>,
+    ) {
+        self.gated_backward(cols, x, dy, &dx);
+    }
+
+    fn gather(&self, cols: usize, rows: &[u32], table: CudaView<'_, C>, dst: CudaViewMut<'_, C>) {
+        self.gathered(cols, rows, table, &dst);
+    }
+
+    fn scatter_add(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        src: CudaView<'_, C>,
+        table: CudaViewMut<'_, C>,
+    ) {
+        self.scattered(cols, rows, None, src, &table);
+    }
+
+    fn combine(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        weights: CudaView<'_, C>,
+        src: CudaView<'_, C>,
+        dst: CudaViewMut<'_, C>,
+    ) {
+        self.scattered(cols, rows, Some(weights), src, &dst);
+    }
+
+    fn combine_backward(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        weights: CudaView<'_, C>,
+        src: CudaView<'_, C>,
+        dout: CudaView<'_, C>,
+        dsrc: Option<(CudaViewMut<'_, C>, Store)>,
+        dweights: Option<(CudaViewMut<'_, C>, Store)>,
+    ) {
+        let read = [weights, src, dout];
+        self.combined_backward(cols, rows, read, dsrc.as_ref(), dweights.as_ref());
+    }
+
+    fn vocab(
+        &self,
+        scale: f32,
+        x: CudaView<'_, C>,
+        w: CudaView<'_, C>,
+        labels: &[u32],
+        out: VocabStats<CudaViewMut<'_, C>>,
+    ) {
+        self.log_probabilities(scale, x, w, labels, &out);
+    }
+
+    fn vocab_backward(
+        &self,
+        scale: f32,
+        x: CudaView<'_, C>,
+        w: CudaView<'_, C>,
+        labels: &[u32],
+        saved: VocabStats<CudaView<'_, C>>,
+        grad: VocabGrad<CudaView<'_, C>, CudaViewMut<'_, C>>,
+    ) {
+        self.log_probabilities_backward(scale, (x, w), labels, &saved, &grad);
+    }
+
+    fn softmax(
+        &self,
+        scales: &[f32],
+        x: CudaView<'_, C>,
+        probs: CudaViewMut<'_, C>,
+        logsumexp: CudaViewMut<'_, C>,
+    ) {
+        self.probabilities(scales, x, &probs, &logsumexp);
+    }
+
+    fn adamw(
+        &self,
+        call: AdamW,
+        segments: &[Segment],
+        params: &mut CudaBuffer<C>,
+        grads: &CudaBuffer<C>,
+        moment1: &mut CudaBuffer<C>,
+        moment2: &mut CudaBuffer<C>,
+    ) {
+        self.adamw_step(call, segments, params, grads, [moment1, moment2]);
+    }
+
+    fn pack(&self, outputs: usize, inputs: usize, weight: CudaView<'_, C>) -> CudaPacked<C> {
+        self.packed(outputs, inputs, weight)
+    }
+
+    fn repack(&self, weight: CudaView<'_, C>, packed: &mut CudaPacked<C>) {
+        self.packed_again(weight, packed);
+    }
+
+    fn packed_linear(
+        &self,
+        x: CudaView<'_, C>,
+        w: &CudaPacked<C>,
+        y: CudaViewMut<'_, C>,
+        store: Store,
+    ) {
+        self.packed_product(x, w, &y, store);
+    }
+
+    fn cache_len(&self, shape: AttentionShape, capacity: usize) -> usize {
+        self.pages_len(shape, capacity)
+    }
+
+    fn cache_append(
+        &self,
+        shape: AttentionShape,
+        capacity: usize,
+        rows: &[CacheRow],
+        qkv: CudaView<'_, C>,
+        cache: CudaViewMut<'_, C>,
+    ) {
+        self.cache_filled(shape, capacity, rows, None, qkv, &cache);
+    }
+
+    fn cache_attention(
+        &self,
+        shape: AttentionShape,
+        capacity: usize,
+        rows: &[CacheRow],
+        qkv: CudaView<'_, C>,
+        cache: CudaView<'_, C>,
+        out: CudaViewMut<'_, C>,
+    ) {
+        self.cache_attended(shape, capacity, rows, None, qkv, cache, &out);
+    }
+}

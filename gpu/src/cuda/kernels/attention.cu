@@ -1,0 +1,480 @@
+// Causal attention inside sequences, forward and backward, after Dao et al. 2022 (FlashAttention)
+// and Dao 2023 (FlashAttention-2): a block holds one tile, walks over the tiles of the other side,
+// and the backward pass computes the probabilities again. Gradients of keys and values and those of
+// queries come from two kernels, so that nothing is added by atomics and the same operands give the
+// same bits.
+//
+// A tile is three numbers: first row of its sequence, first row of the tile, end of the sequence.
+// The tensor-core kernels read rows rounded to bf16 with heads of D elements, zeros beyond `dim`.
+
+#define TILE 64  // rows of a tile
+#define STEP 32  // rows of the other side that the backward kernels take at once
+#define LOG2_E 1.4426950408889634f
+
+// Rows of `heads` heads as bf16 heads of `wide` elements. One block a row.
+KERNEL attention_round(const float* src, u64 step, u32 heads, u32 dim, u16* dst, u32 wide) {
+    const float* row = src + blockIdx.x * step;
+    u16* to = dst + (u64)blockIdx.x * heads * wide;
+    for (u32 i = threadIdx.x; i < heads * wide / 2; i += blockDim.x) {
+        u32 head = 2 * i / wide, d = 2 * i % wide;
+        float low = d < dim ? row[head * dim + d] : 0.0f;
+        float high = d + 1 < dim ? row[head * dim + d + 1] : 0.0f;
+        ((u32*)to)[i] = pack_bf16(low, high);
+    }
+}
+
+// delta[row, head] = out . dout. One warp a row and head.
+KERNEL attention_delta(const float* out, const float* dout, u32 dim, float* delta, u32 count) {
+    u32 i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
+    if (i >= count) return;
+    float sum = 0.0f;
+    for (u32 d = lane; d < dim; d += 32) sum += out[(u64)i * dim + d] * dout[(u64)i * dim + d];
+    sum = warp_sum(sum);
+    if (lane == 0) delta[i] = sum;
+}
+
+// Begins to copy `rows` rows of D elements to shared memory; rows from `live` on are zero.
+template <int D>
+INLINE void begin_rows(u16* to, const u16* from, u64 step, u32 rows, u32 live) {
+    for (u32 i = threadIdx.x; i < rows * (D / 8); i += blockDim.x) {
+        u32 r = i / (D / 8), c = i % (D / 8) * 8;
+        copy16_begin(to + r * (D + 8) + c, r < live ? from + r * step + c : from, r < live);
+    }
+}
+
+// Fragment A of rows `row`.. and elements `k`.. of row-major shared memory.
+template <int D>
+INLINE void fragment_a(u32 (&a)[4], const u16* tile, u32 row, u32 k) {
+    u32 lane = threadIdx.x & 31;
+    load_tiles(a, tile + (row + lane % 16) * (D + 8) + k + lane / 16 * 8);
+}
+
+// Fragments B of two tiles of 8 columns, where memory holds [column, k].
+template <int D>
+INLINE void fragments_b(u32 (&b)[4], const u16* tile, u32 column, u32 k) {
+    u32 lane = threadIdx.x & 31;
+    load_tiles(b, tile + (column + lane / 16 * 8 + lane % 8) * (D + 8) + k + lane / 8 % 2 * 8);
+}
+
+// Fragments B of two tiles of 8 columns, where memory holds [k, column].
+template <int D>
+INLINE void fragments_b_turned(u32 (&b)[4], const u16* tile, u32 k, u32 column) {
+    u32 lane = threadIdx.x & 31;
+    load_tiles_turned(b,
+                      tile + (k + lane / 8 % 2 * 8 + lane % 8) * (D + 8) + column + lane / 16 * 8);
+}
+
+// c[N] += a b over D elements, for 16 rows of `a` and 8 N rows of `b`, both row-major.
+template <int D, int N>
+INLINE void rows_by_rows(float (&c)[N][4], const u16* a, u32 row, const u16* b) {
+#pragma unroll
+    for (int k = 0; k < D; k += 16) {
+        u32 fa[4];
+        fragment_a<D>(fa, a, row, k);
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            u32 fb[4];
+            fragments_b<D>(fb, b, n * 8, k);
+            mma_bf16(c[n], fa, fb[0], fb[1]);
+            mma_bf16(c[n + 1], fa, fb[2], fb[3]);
+        }
+    }
+}
+
+// c[D / 8] += p b, for 16 rows of `p` in fragments C and 8 N rows of `b`, row-major.
+template <int D, int N>
+INLINE void scores_by_rows(float (&c)[D / 8][4], const float (&p)[N][4], const u16* b) {
+#pragma unroll
+    for (int k = 0; k < N; k += 2) {
+        u32 fa[4] = {pack_bf16(p[k][0], p[k][1]), pack_bf16(p[k][2], p[k][3]),
+                     pack_bf16(p[k + 1][0], p[k + 1][1]), pack_bf16(p[k + 1][2], p[k + 1][3])};
+#pragma unroll
+        for (int d = 0; d < D / 8; d += 2) {
+            u32 fb[4];
+            fragments_b_turned<D>(fb, b, k * 8, d * 8);
+            mma_bf16(c[d], fa, fb[0], fb[1]);
+            mma_bf16(c[d + 1], fa, fb[2], fb[3]);
+        }
+    }
+}
+
+// Writes 16 rows of fragments C, `factor[h]` times, to rows of `dim` elements; those from `live` on
+// stay.
+template <int D>
+INLINE void store_rows(float* to, u64 step, u32 dim, u32 live, const float (&c)[D / 8][4],
+                       float factor0, float factor1) {
+    u32 lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            u32 row = g + 8 * h, d = n * 8 + 2 * t;
+            float factor = h ? factor1 : factor0;
+            float x = c[n][2 * h] * factor, y = c[n][2 * h + 1] * factor;
+            if (row >= live) continue;
+            float* at = to + row * step + d;
+            if (d + 1 < dim && ((u64)at & 7) == 0) {
+                *(float2*)at = make_float2(x, y);
+            } else {
+                if (d < dim) at[0] = x;
+                if (d + 1 < dim) at[1] = y;
+            }
+        }
+    }
+}
+
+INLINE u32 live_rows(u32 from, u32 end, u32 most) { return from < end ? least(end - from, most) : 0; }
+
+template <int D>
+INLINE void attention_forward(const u16* qkv, const u32* tiles, float* out, float* lse, u32 heads,
+                              u32 kv_heads, u32 dim, float scale) {
+    constexpr int SIZE = TILE * (D + 8);
+    DYNAMIC_SHARED(u16, memory);
+    u16 *q = memory, *k = memory + SIZE, *v = memory + 3 * SIZE;
+    const u32* tile = tiles + 3 * blockIdx.x;
+    u32 sequence = tile[0], start = tile[1], end = tile[2];
+    u32 head = blockIdx.y, kv = head / (heads / kv_heads), warp = threadIdx.x / 32;
+    u32 lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
+    u64 step = (u64)(heads + 2 * kv_heads) * D;
+    const u16* keys = qkv + (u64)(heads + kv) * D;
+    const u16* values = keys + (u64)kv_heads * D;
+    u32 keys_end = least(start + TILE, end);
+    begin_rows<D>(q, qkv + start * step + (u64)head * D, step, TILE, keys_end - start);
+    begin_rows<D>(k, keys + sequence * step, step, TILE, live_rows(sequence, keys_end, TILE));
+    begin_rows<D>(v, values + sequence * step, step, TILE, live_rows(sequence, keys_end, TILE));
+    copy16_group();
+    float o[D / 8][4] = {}, top[2] = {-INFINITE, -INFINITE}, sum[2] = {0.0f, 0.0f};
+    float unit = scale * LOG2_E;
+    u32 first_row = start + warp * 16;
+    for (u32 at = sequence, turn = 0; at < keys_end; at += TILE, turn ^= 1) {
+        u32 next = at + TILE;
+        if (next < keys_end) {
+            u32 live = live_rows(next, keys_end, TILE);
+            begin_rows<D>(k + (turn ^ 1) * SIZE, keys + next * step, step, TILE, live);
+            begin_rows<D>(v + (turn ^ 1) * SIZE, values + next * step, step, TILE, live);
+            copy16_group();
+            copy16_wait<1>();
+        } else {
+            copy16_wait<0>();
+        }
+        __syncthreads();
+        float s[8][4] = {};
+        rows_by_rows<D, 8>(s, q, warp * 16, k + turn * SIZE);
+        if (at + TILE - 1 > first_row) {
+#pragma unroll
+            for (int n = 0; n < 8; ++n) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    u32 key = at + n * 8 + 2 * t + (e & 1), row = first_row + g + (e >> 1) * 8;
+                    if (key > row) s[n][e] = -INFINITE;
+                }
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float high = top[h];
+#pragma unroll
+            for (int n = 0; n < 8; ++n) high = fmaxf(high, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+            high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 1));
+            high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
+            float keep = exp2f((top[h] - high) * unit), added = 0.0f;
+            top[h] = high;
+#pragma unroll
+            for (int n = 0; n < 8; ++n) {
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; ++e) {
+                    s[n][e] = exp2f((s[n][e] - high) * unit);
+                    added += s[n][e];
+                }
+            }
+            sum[h] = sum[h] * keep + added;
+#pragma unroll
+            for (int n = 0; n < D / 8; ++n) {
+                o[n][2 * h] *= keep;
+                o[n][2 * h + 1] *= keep;
+            }
+        }
+        scores_by_rows<D, 8>(o, s, v + turn * SIZE);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        sum[h] += __shfl_xor_sync(ALL_LANES, sum[h], 1);
+        sum[h] += __shfl_xor_sync(ALL_LANES, sum[h], 2);
+        u32 row = first_row + g + 8 * h;
+        if (t == 0 && row < keys_end) lse[(u64)row * heads + head] = top[h] * scale + logf(sum[h]);
+    }
+    u64 width = (u64)heads * dim;
+    store_rows<D>(out + first_row * width + (u64)head * dim, width, dim,
+                  live_rows(first_row, keys_end, 16), o, 1.0f / sum[0], 1.0f / sum[1]);
+}
+
+// Gradients of 64 keys and values of one head, over the query heads that share it.
+template <int D>
+INLINE void attention_dkv(const u16* qkv, const u16* dout, const u32* tiles, const float* lse,
+                          const float* delta, float* dqkv, u32 heads, u32 kv_heads, u32 dim,
+                          float scale) {
+    constexpr int SIZE = TILE * (D + 8), PART = STEP * (D + 8);
+    DYNAMIC_SHARED(u16, memory);
+    u16 *k = memory, *v = memory + SIZE, *q = memory + 2 * SIZE, *o = q + 2 * PART;
+    const u32* tile = tiles + 3 * blockIdx.x;
+    u32 start = tile[1], end = tile[2], kv = blockIdx.y, group = heads / kv_heads;
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
+    u64 step = (u64)(heads + 2 * kv_heads) * D, out_step = (u64)heads * D;
+    u32 live = live_rows(start, end, TILE);
+    const u16* keys = qkv + start * step + (u64)(heads + kv) * D;
+    begin_rows<D>(k, keys, step, TILE, live);
+    begin_rows<D>(v, keys + (u64)kv_heads * D, step, TILE, live);
+    float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+    // The parts of all query heads as one sequence of steps.
+    u32 parts = (end - start + STEP - 1) / STEP, steps = parts * group;
+    u32 first_key = start + warp * 16;
+    begin_rows<D>(q, qkv + start * step + (u64)kv * group * D, step, STEP,
+                  live_rows(start, end, STEP));
+    begin_rows<D>(o, dout + start * out_step + (u64)kv * group * D, out_step, STEP,
+                  live_rows(start, end, STEP));
+    copy16_group();
+    for (u32 i = 0, turn = 0; i < steps; ++i, turn ^= 1) {
+        if (i + 1 < steps) {
+            u32 head = kv * group + (i + 1) / parts, from = start + (i + 1) % parts * STEP;
+            u32 rows = live_rows(from, end, STEP);
+            begin_rows<D>(q + (turn ^ 1) * PART, qkv + from * step + (u64)head * D, step, STEP,
+                          rows);
+            begin_rows<D>(o + (turn ^ 1) * PART, dout + from * out_step + (u64)head * D, out_step,
+                          STEP, rows);
+            copy16_group();
+            copy16_wait<1>();
+        } else {
+            copy16_wait<0>();
+        }
+        __syncthreads();
+        u32 head = kv * group + i / parts, from = start + i % parts * STEP;
+        // Rows are keys, columns queries.
+        float p[STEP / 8][4] = {}, ds[STEP / 8][4] = {};
+        rows_by_rows<D, STEP / 8>(p, k, warp * 16, q + turn * PART);
+        rows_by_rows<D, STEP / 8>(ds, v, warp * 16, o + turn * PART);
+#pragma unroll
+        for (int n = 0; n < STEP / 8; ++n) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                u32 query = from + n * 8 + 2 * t + e;
+                bool there = query < end;
+                float log_sum = there ? lse[(u64)query * heads + head] : 0.0f;
+                float pull = there ? delta[(u64)query * heads + head] : 0.0f;
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    u32 key = first_key + g + 8 * h;
+                    float& x = p[n][2 * h + e];
+                    x = there && key <= query ? exp2f((x * scale - log_sum) * LOG2_E) : 0.0f;
+                    ds[n][2 * h + e] = x * (ds[n][2 * h + e] - pull);
+                }
+            }
+        }
+        scores_by_rows<D, STEP / 8>(dv, p, o + turn * PART);
+        scores_by_rows<D, STEP / 8>(dk, ds, q + turn * PART);
+        __syncthreads();
+    }
+    u64 width = (u64)(heads + 2 * kv_heads) * dim;
+    float* to = dqkv + first_key * width + (u64)(heads + kv) * dim;
+    u32 rows = live_rows(first_key, end, 16);
+    store_rows<D>(to, width, dim, rows, dk, scale, scale);
+    store_rows<D>(to + (u64)kv_heads * dim, width, dim, rows, dv, 1.0f, 1.0f);
+}
+
+// Gradients of 64 queries of one head.
+template <int D>
+INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, const float* lse,
+                         const float* delta, float* dqkv, u32 heads, u32 kv_heads, u32 dim,
+                         float scale) {
+    constexpr int SIZE = TILE * (D + 8), PART = STEP * (D + 8);
+    DYNAMIC_SHARED(u16, memory);
+    u16 *q = memory, *o = memory + SIZE, *k = memory + 2 * SIZE, *v = k + 2 * PART;
+    const u32* tile = tiles + 3 * blockIdx.x;
+    u32 sequence = tile[0], start = tile[1], end = least(start + TILE, tile[2]);
+    u32 head = blockIdx.y, kv = head / (heads / kv_heads), warp = threadIdx.x / 32;
+    u32 lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
+    u64 step = (u64)(heads + 2 * kv_heads) * D, out_step = (u64)heads * D;
+    const u16* keys = qkv + (u64)(heads + kv) * D;
+    const u16* values = keys + (u64)kv_heads * D;
+    begin_rows<D>(q, qkv + start * step + (u64)head * D, step, TILE, end - start);
+    begin_rows<D>(o, dout + start * out_step + (u64)head * D, out_step, TILE, end - start);
+    begin_rows<D>(k, keys + sequence * step, step, STEP, live_rows(sequence, end, STEP));
+    begin_rows<D>(v, values + sequence * step, step, STEP, live_rows(sequence, end, STEP));
+    copy16_group();
+    u32 first_row = start + warp * 16;
+    float dq[D / 8][4] = {}, log_sum[2], pull[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        u32 row = first_row + g + 8 * h;
+        log_sum[h] = row < end ? lse[(u64)row * heads + head] : 0.0f;
+        pull[h] = row < end ? delta[(u64)row * heads + head] : 0.0f;
+    }
+    for (u32 at = sequence, turn = 0; at < end; at += STEP, turn ^= 1) {
+        u32 next = at + STEP;
+        if (next < end) {
+            u32 live = live_rows(next, end, STEP);
+            begin_rows<D>(k + (turn ^ 1) * PART, keys + next * step, step, STEP, live);
+            begin_rows<D>(v + (turn ^ 1) * PART, values + next * step, step, STEP, live);
+            copy16_group();
+            copy16_wait<1>();
+        } else {
+            copy16_wait<0>();
+        }
+        __syncthreads();
+        float p[STEP / 8][4] = {}, ds[STEP / 8][4] = {};
+        rows_by_rows<D, STEP / 8>(p, q, warp * 16, k + turn * PART);
+        rows_by_rows<D, STEP / 8>(ds, o, warp * 16, v + turn * PART);
+#pragma unroll
+        for (int n = 0; n < STEP / 8; ++n) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                int h = e >> 1;
+                u32 key = at + n * 8 + 2 * t + (e & 1), row = first_row + g + 8 * h;
+                bool seen = key <= row && row < end;
+                float x = seen ? exp2f((p[n][e] * scale - log_sum[h]) * LOG2_E) : 0.0f;
+                ds[n][e] = x * (ds[n][e] - pull[h]);
+            }
+        }
+        scores_by_rows<D, STEP / 8>(dq, ds, k + turn * PART);
+        __syncthreads();
+    }
+    u64 width = (u64)(heads + 2 * kv_heads) * dim;
+    store_rows<D>(dqkv + first_row * width + (u64)head * dim, width, dim,
+                  live_rows(first_row, end, 16), dq, scale, scale);
+}
+
+#define ATTENTION(D)                                                                             \
+    extern "C" __global__ void __launch_bounds__(128) attention_forward_##D(                     \
+        const u16* qkv, const u32* tiles, float* out, float* lse, u32 heads, u32 kv_heads,       \
+        u32 dim, float scale) {                                                                  \
+        attention_forward<D>(qkv, tiles, out, lse, heads, kv_heads, dim, scale);                 \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(128) attention_dkv_##D(                         \
+        const u16* qkv, const u16* dout, const u32* tiles, const float* lse, const float* delta, \
+        float* dqkv, u32 heads, u32 kv_heads, u32 dim, float scale) {                            \
+        attention_dkv<D>(qkv, dout, tiles, lse, delta, dqkv, heads, kv_heads, dim, scale);       \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(128) attention_dq_##D(                          \
+        const u16* qkv, const u16* dout, const u32* tiles, const float* lse, const float* delta, \
+        float* dqkv, u32 heads, u32 kv_heads, u32 dim, float scale) {                            \
+        attention_dq<D>(qkv, dout, tiles, lse, delta, dqkv, heads, kv_heads, dim, scale);        \
+    }
+
+ATTENTION(32)
+ATTENTION(64)
+ATTENTION(96)
+ATTENTION(128)
+
+// Below: f32 throughout, heads of at most 256 elements, a warp a row. For comparison, and for
+// heads that the kernels above do not take.
+
+#define LANE_ELEMENTS 8
+
+INLINE float row_dot(const float* a, const float* b, u32 dim) {
+    float sum = 0.0f;
+    for (u32 d = 0; d < dim; ++d) sum = fmaf(a[d], b[d], sum);
+    return sum;
+}
+
+// acc += sum over lanes of factor * rows[lane], lane by lane; `rows` is `step` apart.
+INLINE void add_rows(float (&acc)[LANE_ELEMENTS], float factor, const float* rows, u64 step,
+                     u32 count, u32 dim) {
+    u32 lane = threadIdx.x & 31;
+    for (u32 r = 0; r < 32; ++r) {
+        float f = __shfl_sync(ALL_LANES, factor, r);
+        if (r >= count) continue;
+#pragma unroll
+        for (int i = 0; i < LANE_ELEMENTS; ++i)
+            if (lane + 32 * i < dim) acc[i] = fmaf(f, rows[r * step + lane + 32 * i], acc[i]);
+    }
+}
+
+INLINE void store_lane(float* to, const float (&acc)[LANE_ELEMENTS], u32 dim, float factor) {
+    u32 lane = threadIdx.x & 31;
+#pragma unroll
+    for (int i = 0; i < LANE_ELEMENTS; ++i)
+        if (lane + 32 * i < dim) to[lane + 32 * i] = acc[i] * factor;
+}
+
+KERNEL attention_forward_f32(const float* qkv, const u32* tiles, float* out, float* lse, u32 heads,
+                             u32 kv_heads, u32 dim, float scale) {
+    const u32* tile = tiles + 3 * blockIdx.x;
+    u32 sequence = tile[0], end = least(tile[1] + TILE, tile[2]), lane = threadIdx.x & 31;
+    u32 head = blockIdx.y, kv = head / (heads / kv_heads);
+    u64 width = (u64)(heads + 2 * kv_heads) * dim;
+    const float* keys = qkv + (u64)(heads + kv) * dim;
+    const float* values = keys + (u64)kv_heads * dim;
+    for (u32 row = tile[1] + threadIdx.x / 32; row < end; row += blockDim.x / 32) {
+        const float* q = qkv + row * width + (u64)head * dim;
+        float acc[LANE_ELEMENTS] = {}, top = -INFINITE, sum = 0.0f;
+        for (u32 at = sequence; at <= row; at += 32) {
+            u32 key = at + lane, count = least(row - at + 1, 32);
+            float s = key <= row ? scale * row_dot(q, keys + key * width, dim) : -INFINITE;
+            float high = fmaxf(top, warp_max(s)), keep = expf(top - high), p = expf(s - high);
+            top = high;
+            sum = sum * keep + warp_sum(p);
+#pragma unroll
+            for (int i = 0; i < LANE_ELEMENTS; ++i) acc[i] *= keep;
+            add_rows(acc, p, values + at * width, width, count, dim);
+        }
+        if (lane == 0) lse[(u64)row * heads + head] = top + logf(sum);
+        store_lane(out + ((u64)row * heads + head) * dim, acc, dim, 1.0f / sum);
+    }
+}
+
+KERNEL attention_dkv_f32(const float* qkv, const float* dout, const u32* tiles, const float* lse,
+                         const float* delta, float* dqkv, u32 heads, u32 kv_heads, u32 dim,
+                         float scale) {
+    const u32* tile = tiles + 3 * blockIdx.x;
+    u32 end = tile[2], keys_end = least(tile[1] + TILE, end), lane = threadIdx.x & 31;
+    u32 kv = blockIdx.y, group = heads / kv_heads;
+    u64 width = (u64)(heads + 2 * kv_heads) * dim, out_width = (u64)heads * dim;
+    for (u32 key = tile[1] + threadIdx.x / 32; key < keys_end; key += blockDim.x / 32) {
+        u64 place = key * width + (u64)(heads + kv) * dim;
+        const float *k = qkv + place, *v = k + (u64)kv_heads * dim;
+        float dk[LANE_ELEMENTS] = {}, dv[LANE_ELEMENTS] = {};
+        for (u32 head = kv * group; head < (kv + 1) * group; ++head) {
+            for (u32 at = key; at < end; at += 32) {
+                u32 query = at + lane, count = least(end - at, 32);
+                const float* q = qkv + query * width + (u64)head * dim;
+                const float* o = dout + query * out_width + (u64)head * dim;
+                float p = 0.0f, ds = 0.0f;
+                if (query < end) {
+                    u64 i = (u64)query * heads + head;
+                    p = expf(scale * row_dot(q, k, dim) - lse[i]);
+                    ds = p * (row_dot(o, v, dim) - delta[i]);
+                }
+                add_rows(dv, p, dout + at * out_width + (u64)head * dim, out_width, count, dim);
+                add_rows(dk, ds, qkv + at * width + (u64)head * dim, width, count, dim);
+            }
+        }
+        store_lane(dqkv + place, dk, dim, scale);
+        store_lane(dqkv + place + (u64)kv_heads * dim, dv, dim, 1.0f);
+    }
+}
+
+KERNEL attention_dq_f32(const float* qkv, const float* dout, const u32* tiles, const float* lse,
+                        const float* delta, float* dqkv, u32 heads, u32 kv_heads, u32 dim,
+                        float scale) {
+    const u32* tile = tiles + 3 * blockIdx.x;
+    u32 sequence = tile[0], end = least(tile[1] + TILE, tile[2]), lane = threadIdx.x & 31;
+    u32 head = blockIdx.y, kv = head / (heads / kv_heads);
+    u64 width = (u64)(heads + 2 * kv_heads) * dim;
+    const float* keys = qkv + (u64)(heads + kv) * dim;
+    const float* values = keys + (u64)kv_heads * dim;
+    for (u32 row = tile[1] + threadIdx.x / 32; row < end; row += blockDim.x / 32) {
+        u64 i = (u64)row * heads + head;
+        const float *q = qkv + row * width + (u64)head * dim, *o = dout + i * dim;
+        float dq[LANE_ELEMENTS] = {};
+        for (u32 at = sequence; at <= row; at += 32) {
+            u32 key = at + lane, count = least(row - at + 1, 32);
+            float ds = 0.0f;
+            if (key <= row) {
+                float p = expf(scale * row_dot(q, keys + key * width, dim) - lse[i]);
+                ds = p * (row_dot(o, values + key * width, dim) - delta[i]);
+            }
+            add_rows(dq, ds, keys + at * width, width, count, dim);
+        }
+        store_lane(dqkv + row * width + (u64)head * dim, dq, dim, scale);
+    }
+}

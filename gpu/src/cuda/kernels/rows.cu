@@ -1,0 +1,192 @@
+// Operations on rows: RMSNorm, rotary embedding, SwiGLU, gather and scatter, softmax.
+
+// One block a row.
+KERNEL rms_norm(float eps, const float* x, const float* weight, float* y, float* inv_rms,
+                u32 cols) {
+    __shared__ float part[32];
+    const float* row = x + (u64)blockIdx.x * cols;
+    float* to = y + (u64)blockIdx.x * cols;
+    bool vector = cols % 4 == 0 && aligned16(row) && aligned16(to) && aligned16(weight);
+    float squares = 0.0f;
+    if (vector) {
+        for (u32 c = threadIdx.x; c < cols / 4; c += blockDim.x) {
+            float4 v = ((const float4*)row)[c];
+            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+        }
+    } else {
+        for (u32 c = threadIdx.x; c < cols; c += blockDim.x) squares += row[c] * row[c];
+    }
+    float inv = 1.0f / sqrtf(block_sum(squares, part) / cols + eps);
+    if (threadIdx.x == 0) inv_rms[blockIdx.x] = inv;
+    if (vector) {
+        for (u32 c = threadIdx.x; c < cols / 4; c += blockDim.x) {
+            float4 v = ((const float4*)row)[c], w = ((const float4*)weight)[c];
+            ((float4*)to)[c] = make_float4(v.x * inv * w.x, v.y * inv * w.y, v.z * inv * w.z,
+                                           v.w * inv * w.w);
+        }
+    } else {
+        for (u32 c = threadIdx.x; c < cols; c += blockDim.x) to[c] = row[c] * inv * weight[c];
+    }
+}
+
+// One block a row: dx = (or +=) dy weight inv - x inv^3 (dy weight . x) / cols.
+KERNEL rms_norm_dx(const float* x, const float* weight, const float* inv_rms, const float* dy,
+                   float* dx, u32 cols, u32 add) {
+    __shared__ float part[32];
+    u64 at = (u64)blockIdx.x * cols;
+    const float *row = x + at, *up = dy + at;
+    float* to = dx + at;
+    float inv = inv_rms[blockIdx.x], dot = 0.0f;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) dot += up[c] * weight[c] * row[c];
+    float pull = block_sum(dot, part) * inv * inv * inv / cols;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) {
+        float v = up[c] * weight[c] * inv - row[c] * pull;
+        to[c] = add ? to[c] + v : v;
+    }
+}
+
+// parts[y, cols] = sums of dy x inv_rms over every gridDim.y-th group of 8 rows, as `column_sums`.
+KERNEL rms_norm_dweight(const float* x, const float* inv_rms, const float* dy, u32 count, u32 cols,
+                        float* parts) {
+    __shared__ float sums[8][33];
+    u32 lane = threadIdx.x & 31, y = threadIdx.x >> 5, c = blockIdx.x * 32 + lane;
+    float sum = 0.0f;
+    if (c < cols)
+        for (u32 r = blockIdx.y * 8 + y; r < count; r += gridDim.y * 8)
+            sum += dy[(u64)r * cols + c] * (x[(u64)r * cols + c] * inv_rms[r]);
+    sums[y][lane] = sum;
+    __syncthreads();
+    if (y == 0 && c < cols) {
+#pragma unroll
+        for (int i = 1; i < 8; ++i) sum += sums[i][lane];
+        parts[(u64)blockIdx.y * cols + c] = sum;
+    }
+}
+
+// One block a row turns its leading heads in place; `direction` -1 turns back. Shared: dim floats.
+KERNEL rope(float* rows, const u32* positions, const float* frequencies, u32 heads, u32 dim,
+            u32 row_step, u32 interleaved, float direction) {
+    DYNAMIC_SHARED(float, turn);
+    u32 half = dim / 2;
+    float position = (float)positions[blockIdx.x];
+    for (u32 i = threadIdx.x; i < half; i += blockDim.x) {
+        float s, c;
+        sincosf(position * frequencies[i], &s, &c);
+        turn[i] = c;
+        turn[half + i] = direction * s;
+    }
+    __syncthreads();
+    float* row = rows + (u64)blockIdx.x * row_step;
+    for (u32 p = threadIdx.x; p < heads * half; p += blockDim.x) {
+        u32 head = p / half, i = p % half;
+        float* at = row + head * dim;
+        u32 a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + half;
+        float u = at[a], v = at[b];
+        at[a] = u * turn[i] - v * turn[half + i];
+        at[b] = v * turn[i] + u * turn[half + i];
+    }
+}
+
+INLINE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// One block a row and 1024 columns.
+KERNEL swiglu(const float* x, float* y, u32 cols) {
+    const float *gate = x + (u64)blockIdx.x * 2 * cols, *up = gate + cols;
+    float* to = y + (u64)blockIdx.x * cols;
+    u32 end = least(cols, blockIdx.y * 1024 + 1024);
+    if (cols % 4 == 0 && aligned16(gate) && aligned16(to)) {
+        for (u32 c = blockIdx.y * 1024 + threadIdx.x * 4; c < end; c += blockDim.x * 4) {
+            float4 g = *(const float4*)(gate + c), u = *(const float4*)(up + c);
+            *(float4*)(to + c) =
+                make_float4(g.x * sigmoid(g.x) * u.x, g.y * sigmoid(g.y) * u.y,
+                            g.z * sigmoid(g.z) * u.z, g.w * sigmoid(g.w) * u.w);
+        }
+    } else {
+        for (u32 c = blockIdx.y * 1024 + threadIdx.x; c < end; c += blockDim.x)
+            to[c] = gate[c] * sigmoid(gate[c]) * up[c];
+    }
+}
+
+KERNEL swiglu_backward(const float* x, const float* dy, float* dx, u32 cols) {
+    const float *gate = x + (u64)blockIdx.x * 2 * cols, *up = gate + cols;
+    const float* from = dy + (u64)blockIdx.x * cols;
+    float *dgate = dx + (u64)blockIdx.x * 2 * cols, *dup = dgate + cols;
+    u32 end = least(cols, blockIdx.y * 1024 + 1024);
+    for (u32 c = blockIdx.y * 1024 + threadIdx.x; c < end; c += blockDim.x) {
+        float g = gate[c], s = sigmoid(g), d = from[c], u = up[c];
+        dup[c] = d * g * s;
+        dgate[c] = d * u * s * (1.0f + g * (1.0f - s));
+    }
+}
+
+// dst[i] = table[rows[i]]. One block a row and 1024 columns.
+KERNEL gather(const u32* rows, const float* table, float* dst, u32 cols) {
+    const float* from = table + (u64)rows[blockIdx.x] * cols;
+    float* to = dst + (u64)blockIdx.x * cols;
+    u32 end = least(cols, blockIdx.y * 1024 + 1024);
+    if (cols % 4 == 0 && aligned16(from) && aligned16(to)) {
+        for (u32 c = blockIdx.y * 1024 + threadIdx.x * 4; c < end; c += blockDim.x * 4)
+            *(float4*)(to + c) = *(const float4*)(from + c);
+    } else {
+        for (u32 c = blockIdx.y * 1024 + threadIdx.x; c < end; c += blockDim.x) to[c] = from[c];
+    }
+}
+
+// table[targets[t]] += sum over s of starts[t]..starts[t + 1] of weight * src[sources[s]], in that
+// order. `weights` may be absent. One block a target and 1024 columns.
+KERNEL scatter(const u32* targets, const u32* starts, const u32* sources, const float* weights,
+               const float* src, float* table, u32 cols) {
+    u32 begin = starts[blockIdx.x], stop = starts[blockIdx.x + 1];
+    float* to = table + (u64)targets[blockIdx.x] * cols;
+    u32 end = least(cols, blockIdx.y * 1024 + 1024);
+    for (u32 c = blockIdx.y * 1024 + threadIdx.x; c < end; c += blockDim.x) {
+        float sum = to[c];
+        for (u32 s = begin; s < stop; ++s) {
+            u32 source = sources[s];
+            float v = src[(u64)source * cols + c];
+            sum = weights ? fmaf(weights[source], v, sum) : sum + v;
+        }
+        to[c] = sum;
+    }
+}
+
+// dsrc[i] = (or +=) weights[i] * dout[rows[i]]. One block a row and 1024 columns.
+KERNEL combine_dsrc(const u32* rows, const float* weights, const float* dout, float* dsrc,
+                    u32 cols, u32 add) {
+    const float* from = dout + (u64)rows[blockIdx.x] * cols;
+    float* to = dsrc + (u64)blockIdx.x * cols;
+    float weight = weights[blockIdx.x];
+    u32 end = least(cols, blockIdx.y * 1024 + 1024);
+    for (u32 c = blockIdx.y * 1024 + threadIdx.x; c < end; c += blockDim.x)
+        to[c] = add ? fmaf(weight, from[c], to[c]) : weight * from[c];
+}
+
+// dweights[i] = (or +=) src[i] . dout[rows[i]]. One block a row.
+KERNEL combine_dweights(const u32* rows, const float* src, const float* dout, float* dweights,
+                        u32 cols, u32 add) {
+    __shared__ float part[32];
+    const float *a = src + (u64)blockIdx.x * cols, *b = dout + (u64)rows[blockIdx.x] * cols;
+    float sum = 0.0f;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) sum = fmaf(a[c], b[c], sum);
+    sum = block_sum(sum, part);
+    if (threadIdx.x == 0) dweights[blockIdx.x] = add ? dweights[blockIdx.x] + sum : sum;
+}
+
+// Probabilities of scales[row] * x, and the log of the sum of exponentials. One block a row.
+KERNEL softmax(const float* scales, const float* x, float* probs, float* logsumexp, u32 cols) {
+    __shared__ float part[32];
+    const float* row = x + (u64)blockIdx.x * cols;
+    float* to = probs + (u64)blockIdx.x * cols;
+    float scale = scales[blockIdx.x], top = -INFINITE;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) top = fmaxf(top, scale * row[c]);
+    top = block_max(top, part);
+    float sum = 0.0f;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) {
+        float e = expf(scale * row[c] - top);
+        to[c] = e;
+        sum += e;
+    }
+    sum = block_sum(sum, part);
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) to[c] /= sum;
+    if (threadIdx.x == 0) logsumexp[blockIdx.x] = top + logf(sum);
+}

@@ -1,0 +1,269 @@
+//! NVIDIA's run-time compiler, loaded when a kernel is first compiled. It needs no card.
+
+use std::env;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use libloading::Library;
+
+use crate::cuda::cache::{CacheKey, KernelCache};
+use crate::cuda::error::CudaError;
+use crate::cuda::kernel::Source;
+
+/// The compiler.
+#[derive(Debug)]
+pub struct Nvrtc {
+    library: Library,
+    version: (i32, i32),
+}
+
+type Program = *mut c_void;
+type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+type Create = unsafe extern "C" fn(
+    *mut Program,
+    *const c_char,
+    *const c_char,
+    c_int,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
+type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
+
+/// Names under which the loader may know it, the newest first.
+const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+/// Folders below one that is searched.
+const DEPTH: usize = 6;
+
+impl Nvrtc {
+    /// Loads it: from `$ODEON_NVRTC` (the file, or a folder that holds it somewhere), by the
+    /// loader, from `$CUDA_HOME` or `/usr/local/cuda`, or from the virtual environment of Python
+    /// into which the wheel `nvidia-cuda-nvrtc` was installed.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NoLibrary`].
+    pub fn load() -> Result<Self, CudaError> {
+        let mut tried = Vec::new();
+        for candidate in candidates() {
+            // SAFETY: NVRTC's constructors need nothing of this process.
+            let library = unsafe { Library::new(&candidate) };
+            match library
+                .map_err(|error| error.to_string())
+                .and_then(Self::of)
+            {
+                Ok(nvrtc) => return Ok(nvrtc),
+                Err(error) => tried.push(error),
+            }
+        }
+        if tried.is_empty() {
+            tried.push("no file of that name where ODEON_NVRTC points".to_owned());
+        }
+        Err(CudaError::NoLibrary {
+            name: "libnvrtc",
+            tried: tried.join("; "),
+            advice: "install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, and set \
+                     ODEON_NVRTC if the loader does not find it",
+        })
+    }
+
+    fn of(library: Library) -> Result<Self, String> {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the type is that of the function in `nvrtc.h`; both places outlive the call.
+        let outcome = unsafe {
+            let version = library.get::<Version>(b"nvrtcVersion");
+            let version = version.map_err(|error| error.to_string())?;
+            version(&raw mut major, &raw mut minor)
+        };
+        if outcome != 0 {
+            return Err(format!("nvrtcVersion ends with {outcome}"));
+        }
+        Ok(Self {
+            library,
+            version: (major, minor),
+        })
+    }
+
+    /// Major and minor number.
+    #[must_use]
+    pub fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// The source as machine code for an architecture such as `sm_90a`.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Compile`] with the compiler's words.
+    pub fn compile(&self, source: Source, arch: &str) -> Result<Vec<u8>, CudaError> {
+        self.compile_text(source.name(), &source.text(), &options(arch))
+            .map_err(|log| CudaError::Compile {
+                name: source.name().to_owned(),
+                arch: arch.to_owned(),
+                log,
+            })
+    }
+
+    /// The text as machine code, or what the compiler says against it.
+    fn compile_text(&self, name: &str, text: &str, options: &[String]) -> Result<Vec<u8>, String> {
+        let c_string = |text: &str| CString::new(text).map_err(|error| error.to_string());
+        let (text, name) = (c_string(text)?, c_string(name)?);
+        let options: Vec<CString> = options
+            .iter()
+            .map(|option| c_string(option))
+            .collect::<Result<_, _>>()?;
+        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program: Program = std::ptr::null_mut();
+        // SAFETY: types are those of `nvrtc.h`. All strings outlive the program, which is destroyed
+        // on every path below; sizes are asked for before texts are written.
+        unsafe {
+            let made = self.function::<Create>(b"nvrtcCreateProgram")?(
+                &raw mut program,
+                text.as_ptr(),
+                name.as_ptr(),
+                0,
+                std::ptr::null(),
+                std::ptr::null(),
+            );
+            if made != 0 {
+                return Err(format!("nvrtcCreateProgram ends with {made}"));
+            }
+            let compiled = self.compiled(program, &options);
+            self.function::<Destroy>(b"nvrtcDestroyProgram")?(&raw mut program);
+            compiled
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The program is one of this library, and the options are strings.
+    unsafe fn compiled(
+        &self,
+        program: Program,
+        options: &[*const c_char],
+    ) -> Result<Vec<u8>, String> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let compile = self.function::<Compile>(b"nvrtcCompileProgram")?;
+            let outcome = compile(program, options.len() as c_int, options.as_ptr());
+            if outcome != 0 {
+                let log = self.text(program, b"nvrtcGetProgramLogSize", b"nvrtcGetProgramLog")?;
+                let log = String::from_utf8_lossy(&log);
+                return Err(log.trim_end_matches('\0').to_owned());
+            }
+            self.text(program, b"nvrtcGetCUBINSize", b"nvrtcGetCUBIN")
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The program is one of this library, the names are those of a size and its text.
+    unsafe fn text(&self, program: Program, size: &[u8], text: &[u8]) -> Result<Vec<u8>, String> {
+        let mut length = 0;
+        // SAFETY: as the caller promises; the second call writes as much as the first one said.
+        unsafe {
+            let outcome = self.function::<Size>(size)?(program, &raw mut length);
+            if outcome != 0 {
+                return Err(format!("the compiler ends with {outcome}"));
+            }
+            let mut bytes = vec![0u8; length];
+            let outcome = self.function::<Text>(text)?(program, bytes.as_mut_ptr().cast());
+            if outcome != 0 {
+                return Err(format!("the compiler ends with {outcome}"));
+            }
+            Ok(bytes)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The type is that of the function.
+    unsafe fn function<T: Copy>(&self, name: &[u8]) -> Result<T, String> {
+        // SAFETY: as the caller promises.
+        let symbol = unsafe { self.library.get::<T>(name) };
+        symbol
+            .map(|symbol| *symbol)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Machine code of a source: from the cache, or made and kept there. A cache that cannot be written
+/// costs time, not correctness.
+///
+/// # Errors
+///
+/// [`CudaError::Compile`].
+pub fn compile_cached(
+    nvrtc: &Nvrtc,
+    cache: &KernelCache,
+    source: Source,
+    arch: &str,
+) -> Result<Vec<u8>, CudaError> {
+    let (text, options) = (source.text(), options(arch));
+    let key = CacheKey {
+        name: source.name(),
+        text: &text,
+        options: &options,
+        version: nvrtc.version(),
+    };
+    if let Some(code) = cache.get(key) {
+        return Ok(code);
+    }
+    let code = nvrtc.compile(source, arch)?;
+    drop(cache.put(key, &code));
+    Ok(code)
+}
+
+fn options(arch: &str) -> Vec<String> {
+    vec![
+        format!("--gpu-architecture={arch}"),
+        "--std=c++17".to_owned(),
+        // Functions of the common head that a source does not call.
+        "-diag-suppress=177".to_owned(),
+    ]
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(place) = given("ODEON_NVRTC").map(PathBuf::from) {
+        return if place.is_dir() {
+            found_below(&place, DEPTH)
+        } else {
+            vec![place]
+        };
+    }
+    let mut candidates: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
+    let home = given("CUDA_HOME").map_or_else(|| "/usr/local/cuda".into(), PathBuf::from);
+    candidates.extend(NAMES.map(|name| home.join("lib64").join(name)));
+    if let Some(environment) = given("VIRTUAL_ENV").map(PathBuf::from) {
+        candidates.extend(found_below(&environment.join("lib"), DEPTH));
+    }
+    candidates
+}
+
+/// The library in folders of NVIDIA's wheels: `.../nvidia/cu13/lib`, `.../nvidia/cuda_nvrtc/lib`.
+fn found_below(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    /// The folders that lead to it.
+    const LEADS: [&str; 5] = ["site-packages", "nvidia", "cu13", "cuda_nvrtc", "lib"];
+    let Ok(entries) = folder.read_dir() else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        if NAMES.contains(&name.as_ref()) {
+            found.push(path);
+        } else if depth > 0
+            && (LEADS.contains(&name.as_ref()) || name.starts_with("python"))
+            && path.is_dir()
+        {
+            found.extend(found_below(&path, depth - 1));
+        }
+    }
+    found.sort();
+    found.reverse();
+    found
+}

@@ -1,0 +1,459 @@
+//! Flat and row-wise operations: what each kernel is given.
+
+use crate::backend::{AdamW, RopeShape, RopeStyle, Segment, Store};
+use crate::cuda::buffer::{CudaBuffer, CudaView, CudaViewMut};
+use crate::cuda::card::{Arg, Card};
+use crate::cuda::kernel::Kernel;
+use crate::cuda::{Cuda, as_bytes, chunks};
+
+/// Columns of a block in operations on rows.
+const BLOCK_COLS: usize = 1024;
+/// Blocks of a reduction at most.
+const PARTS_MAX: u64 = 1024;
+
+/// One block a row and 1024 columns.
+fn row_grid(rows: usize, cols: usize) -> [u64; 3] {
+    [rows as u64, cols.div_ceil(BLOCK_COLS) as u64, 1]
+}
+
+/// Threads for a row that one block walks along.
+fn row_threads(cols: usize) -> u32 {
+    (cols.div_ceil(4).next_multiple_of(32) as u32).clamp(32, 512)
+}
+
+impl<C: Card> Cuda<C> {
+    pub(super) fn fill_with(&self, dst: &CudaViewMut<'_, C>, value: f32) {
+        let count = dst.len() as u64;
+        let args = vec![dst.into(), value.into(), Arg::U64(count)];
+        self.begun().launch(Kernel::fill, chunks(count), 256, args);
+    }
+
+    pub(super) fn scale_by(&self, scale: f32, dst: &CudaViewMut<'_, C>) {
+        let count = dst.len() as u64;
+        let args = vec![scale.into(), dst.into(), Arg::U64(count)];
+        self.begun().launch(Kernel::scale, chunks(count), 256, args);
+    }
+
+    pub(super) fn add_scaled(&self, scale: f32, src: CudaView<'_, C>, dst: &CudaViewMut<'_, C>) {
+        assert_eq!(src.len(), dst.len(), "as many elements on both sides");
+        let count = dst.len() as u64;
+        let args = vec![scale.into(), src.into(), dst.into(), Arg::U64(count)];
+        self.begun().launch(Kernel::axpy, chunks(count), 256, args);
+    }
+
+    pub(super) fn bias_added(&self, bias: CudaView<'_, C>, rows: &CudaViewMut<'_, C>) {
+        let cols = bias.len();
+        let args = vec![bias.into(), rows.into(), Arg::U32(cols as u32)];
+        let grid = row_grid(rows.len() / cols, cols);
+        self.begun().launch(Kernel::add_bias, grid, 256, args);
+    }
+
+    /// `dst[cols] += sums over rows`, of what the kernel makes of them. The kernel takes the
+    /// arguments, then the rows, the columns and where its parts go.
+    fn columns(
+        &self,
+        kernel: Kernel,
+        mut args: Vec<Arg>,
+        rows: usize,
+        cols: usize,
+        dst: &CudaViewMut<'_, C>,
+    ) {
+        let groups = (rows.div_ceil(8 * 16) as u64).clamp(1, 128);
+        let mut queue = self.begun();
+        let parts = queue.scratch(4 * groups * cols as u64);
+        let (count, cols_arg) = (Arg::U32(rows as u32), Arg::U32(cols as u32));
+        args.extend([count, cols_arg, Arg::Pointer(parts)]);
+        let grid = [cols.div_ceil(32) as u64, groups, 1];
+        queue.launch(kernel, grid, 256, args);
+        let args = vec![
+            Arg::Pointer(parts),
+            Arg::U32(groups as u32),
+            cols_arg,
+            dst.into(),
+        ];
+        let grid = [cols.div_ceil(128) as u64, 1, 1];
+        queue.launch(Kernel::add_parts, grid, 128, args);
+    }
+
+    pub(super) fn row_sums(&self, rows: CudaView<'_, C>, dst: &CudaViewMut<'_, C>) {
+        let cols = dst.len();
+        if cols == 0 {
+            return;
+        }
+        let count = rows.len() / cols;
+        self.columns(Kernel::column_sums, vec![rows.into()], count, cols, dst);
+    }
+
+    pub(super) fn squares(&self, src: CudaView<'_, C>) -> f64 {
+        let count = src.len() as u64;
+        let parts_count = count.div_ceil(4096).clamp(1, PARTS_MAX);
+        let mut queue = self.begun();
+        let sum = queue.scratch(8 + 8 * parts_count);
+        let parts = Arg::Pointer(sum + 8);
+        let args = vec![src.into(), Arg::U64(count), parts];
+        queue.launch(Kernel::square_parts, [parts_count, 1, 1], 256, args);
+        let args = vec![parts, Arg::U32(parts_count as u32), Arg::Pointer(sum)];
+        queue.launch(Kernel::add_squares, [1, 1, 1], 256, args);
+        let mut bytes = [0; 8];
+        queue.download(sum, &mut bytes);
+        f64::from_le_bytes(bytes)
+    }
+
+    pub(super) fn norm(
+        &self,
+        eps: f32,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        y: &CudaViewMut<'_, C>,
+        inv_rms: &CudaViewMut<'_, C>,
+    ) {
+        let (rows, cols) = (inv_rms.len(), weight.len());
+        assert!(
+            x.len() == rows * cols && y.len() == x.len(),
+            "rows of one width"
+        );
+        let args = vec![
+            eps.into(),
+            x.into(),
+            weight.into(),
+            y.into(),
+            inv_rms.into(),
+            Arg::U32(cols as u32),
+        ];
+        let grid = [rows as u64, 1, 1];
+        self.begun()
+            .launch(Kernel::rms_norm, grid, row_threads(cols), args);
+    }
+
+    pub(super) fn norm_backward(
+        &self,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        inv_rms: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: &(CudaViewMut<'_, C>, Store),
+        dweight: Option<&CudaViewMut<'_, C>>,
+    ) {
+        let (rows, cols) = (inv_rms.len(), weight.len());
+        let (dx, store) = dx;
+        assert!(
+            x.len() == rows * cols && dy.len() == x.len() && dx.len() == x.len(),
+            "rows of one width"
+        );
+        // First, since the other may overwrite what it reads.
+        if let Some(dweight) = dweight {
+            let args = vec![x.into(), inv_rms.into(), dy.into()];
+            self.columns(Kernel::rms_norm_dweight, args, rows, cols, dweight);
+        }
+        let args = vec![
+            x.into(),
+            weight.into(),
+            inv_rms.into(),
+            dy.into(),
+            dx.into(),
+            Arg::U32(cols as u32),
+            (*store == Store::Add).into(),
+        ];
+        let grid = [rows as u64, 1, 1];
+        self.begun()
+            .launch(Kernel::rms_norm_dx, grid, row_threads(cols), args);
+    }
+
+    pub(super) fn turn(
+        &self,
+        shape: RopeShape,
+        positions: &[u32],
+        direction: f32,
+        rows: &CudaViewMut<'_, C>,
+    ) {
+        let RopeShape {
+            heads,
+            head_dim,
+            row_stride,
+            theta,
+            style,
+        } = shape;
+        assert_eq!(
+            rows.len(),
+            positions.len() * row_stride,
+            "one position a row"
+        );
+        assert!(
+            head_dim.is_multiple_of(2) && heads * head_dim <= row_stride,
+            "heads fit the row"
+        );
+        let frequencies: Vec<u32> = (0..head_dim / 2)
+            .map(|i| f64::from(theta).powf(-2.0 * i as f64 / head_dim as f64) as f32)
+            .map(f32::to_bits)
+            .collect();
+        let mut queue = self.queue();
+        let [positions_at, frequencies_at] =
+            queue.begin([as_bytes(positions).as_slice(), &as_bytes(&frequencies)]);
+        let args = vec![
+            rows.into(),
+            Arg::Pointer(positions_at),
+            Arg::Pointer(frequencies_at),
+            Arg::U32(heads as u32),
+            Arg::U32(head_dim as u32),
+            Arg::U32(row_stride as u32),
+            (style == RopeStyle::Interleaved).into(),
+            direction.into(),
+        ];
+        let (grid, shared) = ([positions.len() as u64, 1, 1], 4 * head_dim as u64);
+        queue.launch_shared(Kernel::rope, grid, 128, shared, args);
+    }
+
+    pub(super) fn gated(&self, cols: usize, x: CudaView<'_, C>, y: &CudaViewMut<'_, C>) {
+        assert_eq!(x.len(), 2 * y.len(), "rows of gates and values");
+        let args = vec![x.into(), y.into(), Arg::U32(cols as u32)];
+        let grid = row_grid(y.len() / cols, cols);
+        self.begun().launch(Kernel::swiglu, grid, 256, args);
+    }
+
+    pub(super) fn gated_backward(
+        &self,
+        cols: usize,
+        x: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: &CudaViewMut<'_, C>,
+    ) {
+        assert!(
+            x.len() == 2 * dy.len() && dx.len() == x.len(),
+            "rows of gates and values"
+        );
+        let args = vec![x.into(), dy.into(), dx.into(), Arg::U32(cols as u32)];
+        let grid = row_grid(dy.len() / cols, cols);
+        self.begun()
+            .launch(Kernel::swiglu_backward, grid, 256, args);
+    }
+
+    pub(super) fn gathered(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        table: CudaView<'_, C>,
+        dst: &CudaViewMut<'_, C>,
+    ) {
+        assert_eq!(dst.len(), rows.len() * cols, "one row an index");
+        check_rows(rows, table.len() / cols.max(1));
+        let mut queue = self.queue();
+        let [rows_at] = queue.begin([as_bytes(rows).as_slice()]);
+        let args = vec![
+            Arg::Pointer(rows_at),
+            table.into(),
+            dst.into(),
+            Arg::U32(cols as u32),
+        ];
+        queue.launch(Kernel::gather, row_grid(rows.len(), cols), 256, args);
+    }
+
+    /// `table[rows[i]] += weights[i] * src[i]`, or without weights.
+    pub(super) fn scattered(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        weights: Option<CudaView<'_, C>>,
+        src: CudaView<'_, C>,
+        table: &CudaViewMut<'_, C>,
+    ) {
+        assert_eq!(src.len(), rows.len() * cols, "one row an index");
+        check_rows(rows, table.len() / cols.max(1));
+        let Sources {
+            targets,
+            starts,
+            sources,
+        } = Sources::of(rows);
+        let mut queue = self.queue();
+        let [targets_at, starts_at, sources_at] = queue.begin([
+            as_bytes(&targets).as_slice(),
+            &as_bytes(&starts),
+            &as_bytes(&sources),
+        ]);
+        let args = vec![
+            Arg::Pointer(targets_at),
+            Arg::Pointer(starts_at),
+            Arg::Pointer(sources_at),
+            weights.map_or(Arg::Pointer(0), Arg::from),
+            src.into(),
+            table.into(),
+            Arg::U32(cols as u32),
+        ];
+        queue.launch(Kernel::scatter, row_grid(targets.len(), cols), 256, args);
+    }
+
+    pub(super) fn combined_backward(
+        &self,
+        cols: usize,
+        rows: &[u32],
+        [weights, src, dout]: [CudaView<'_, C>; 3],
+        dsrc: Option<&(CudaViewMut<'_, C>, Store)>,
+        dweights: Option<&(CudaViewMut<'_, C>, Store)>,
+    ) {
+        check_rows(rows, dout.len() / cols.max(1));
+        let mut queue = self.queue();
+        let [rows_at] = queue.begin([as_bytes(rows).as_slice()]);
+        let rows_at = Arg::Pointer(rows_at);
+        let cols_arg = Arg::U32(cols as u32);
+        if let Some((dsrc, store)) = dsrc {
+            assert_eq!(dsrc.len(), rows.len() * cols, "one row an index");
+            let add = (*store == Store::Add).into();
+            let args = vec![
+                rows_at,
+                weights.into(),
+                dout.into(),
+                dsrc.into(),
+                cols_arg,
+                add,
+            ];
+            queue.launch(Kernel::combine_dsrc, row_grid(rows.len(), cols), 256, args);
+        }
+        if let Some((dweights, store)) = dweights {
+            assert_eq!(dweights.len(), rows.len(), "one weight an index");
+            let add = (*store == Store::Add).into();
+            let args = vec![
+                rows_at,
+                src.into(),
+                dout.into(),
+                dweights.into(),
+                cols_arg,
+                add,
+            ];
+            let grid = [rows.len() as u64, 1, 1];
+            queue.launch(Kernel::combine_dweights, grid, row_threads(cols), args);
+        }
+    }
+
+    pub(super) fn probabilities(
+        &self,
+        scales: &[f32],
+        x: CudaView<'_, C>,
+        probs: &CudaViewMut<'_, C>,
+        logsumexp: &CudaViewMut<'_, C>,
+    ) {
+        let cols = x.len() / scales.len().max(1);
+        assert!(
+            x.len() == cols * scales.len() && x.len() == probs.len(),
+            "one scale a row"
+        );
+        assert_eq!(logsumexp.len(), scales.len(), "one sum a row");
+        let bits: Vec<u32> = scales.iter().map(|scale| scale.to_bits()).collect();
+        let mut queue = self.queue();
+        let [scales_at] = queue.begin([as_bytes(&bits).as_slice()]);
+        let args = vec![
+            Arg::Pointer(scales_at),
+            x.into(),
+            probs.into(),
+            logsumexp.into(),
+            Arg::U32(cols as u32),
+        ];
+        let grid = [scales.len() as u64, 1, 1];
+        queue.launch(Kernel::softmax, grid, row_threads(cols).max(128), args);
+    }
+
+    pub(super) fn adamw_step(
+        &self,
+        call: AdamW,
+        segments: &[Segment],
+        params: &mut CudaBuffer<C>,
+        grads: &CudaBuffer<C>,
+        moments: [&mut CudaBuffer<C>; 2],
+    ) {
+        let AdamW {
+            lr,
+            beta1,
+            beta2,
+            eps,
+            step,
+            grad_scale,
+        } = call;
+        let correct = |beta: f32| (1.0 - f64::from(beta).powf(step as f64)) as f32;
+        let (rate, root2) = (lr / correct(beta1), correct(beta2).sqrt());
+        let [moment1, moment2] = moments;
+        let mut queue = self.begun();
+        for Segment {
+            range,
+            weight_decay,
+        } in segments
+        {
+            for buffer in [&*params, grads, moment1, moment2] {
+                assert!(range.end <= buffer.len(), "a segment of the buffers");
+            }
+            let copy = params.rounded().map_or(0, |held| held.address);
+            let count = range.len() as u64;
+            let args = vec![
+                Arg::Pointer(params.address()),
+                Arg::Pointer(grads.address()),
+                Arg::Pointer(moment1.address()),
+                Arg::Pointer(moment2.address()),
+                Arg::Pointer(copy),
+                Arg::U64(range.start as u64),
+                Arg::U64(count),
+                grad_scale.into(),
+                beta1.into(),
+                beta2.into(),
+                eps.into(),
+                rate.into(),
+                root2.into(),
+                (1.0 - lr * weight_decay).into(),
+            ];
+            if count > 0 {
+                queue.launch(Kernel::adamw, chunks(count + 3), 256, args);
+            }
+            if let Some(held) = params.rounded() {
+                held.fresh.lock().insert(range.clone());
+            }
+        }
+    }
+}
+
+/// # Panics
+/// If a row does not exist: a kernel would read or write what belongs to others.
+#[track_caller]
+pub(super) fn check_rows(rows: &[u32], count: usize) {
+    let outside = rows.iter().find(|row| **row as usize >= count);
+    assert!(outside.is_none(), "row {outside:?} of {count}");
+}
+
+/// For each row that is written, in order: the numbers of what is added to it, in theirs.
+#[derive(Debug, PartialEq, Eq)]
+struct Sources {
+    targets: Vec<u32>,
+    /// One more than there are targets.
+    starts: Vec<u32>,
+    sources: Vec<u32>,
+}
+
+impl Sources {
+    fn of(rows: &[u32]) -> Self {
+        let mut sources: Vec<u32> = (0..rows.len() as u32).collect();
+        sources.sort_by_key(|source| rows[*source as usize]); // stable
+        let (mut targets, mut starts) = (Vec::new(), Vec::new());
+        for (i, source) in sources.iter().enumerate() {
+            let target = rows[*source as usize];
+            if targets.last() != Some(&target) {
+                targets.push(target);
+                starts.push(i as u32);
+            }
+        }
+        starts.push(rows.len() as u32);
+        Self {
+            targets,
+            starts,
+            sources,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_scattered_is_grouped_by_target_in_order() {
+        let grouped = Sources::of(&[4, 0, 4, 2, 4]);
+        assert_eq!(grouped.targets, [0, 2, 4]);
+        assert_eq!(grouped.starts, [0, 1, 2, 5]);
+        assert_eq!(grouped.sources, [1, 3, 0, 2, 4]);
+        assert_eq!(Sources::of(&[]).starts, [0]);
+    }
+}

@@ -1,0 +1,351 @@
+//! The CUDA back-end over the emulated card passes the conformance suite: the kernels' own sources,
+//! in both orders of threads, with and without rounding. Skipped by name where there is no C++
+//! compiler.
+
+use odeon_gpu::Precision;
+use odeon_gpu::cuda::emulated::{EmulatedError, Order};
+use odeon_gpu::cuda::{Cuda, Emulated};
+
+/// The back-end, or nothing where there is no compiler.
+fn emulated(order: Order, precision: Precision) -> Option<Cuda<Emulated>> {
+    match Emulated::start(order) {
+        Ok(card) => Some(Cuda::over(card, precision)),
+        Err(error @ EmulatedError::NoCompiler { .. }) => {
+            #[allow(clippy::print_stderr, reason = "who reads the output wants the reason")]
+            {
+                eprintln!("skipped: {error}");
+            }
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+macro_rules! suite {
+    ($name:ident, $order:expr, $precision:expr) => {
+        suite!($name, $order, $precision; matmul elementwise reductions rms_norm rope attention
+            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape
+            transformer);
+    };
+    ($name:ident, $order:expr, $precision:expr; $($check:ident)*) => {
+        mod $name {
+            $(#[test]
+            fn $check() {
+                if let Some(backend) = super::emulated($order, $precision) {
+                    odeon_gpu::conformance::$check(&backend);
+                }
+            })*
+        }
+    };
+}
+
+suite!(f32_forwards, super::Order::Forwards, super::Precision::F32);
+suite!(
+    f32_backwards,
+    super::Order::Backwards,
+    super::Precision::F32
+);
+suite!(
+    bf16_forwards,
+    super::Order::Forwards,
+    super::Precision::Bf16
+);
+suite!(
+    bf16_backwards,
+    super::Order::Backwards,
+    super::Precision::Bf16
+);
+
+mod around {
+    //! What the suite does not reach: faults, leaks, graphs, pages, rounded parameters.
+
+    use odeon_gpu::cuda::emulated::Order;
+    use odeon_gpu::cuda::{Cuda, Emulated, PAGE, PageTable};
+    use odeon_gpu::fault::{FaultKind, GpuFault};
+    use odeon_gpu::{AdamW, AttentionShape, Backend, CacheRow, MatMul, Precision, Segment, Store};
+
+    fn started(precision: Precision) -> Option<Cuda<Emulated>> {
+        super::emulated(Order::Forwards, precision)
+    }
+
+    fn numbers(len: usize) -> Vec<f32> {
+        (0..len)
+            .map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0)
+            .collect()
+    }
+
+    #[test]
+    fn a_lost_card_is_a_typed_fault_and_leaves_no_memory() {
+        let Some(cuda) = started(Precision::F32) else {
+            return;
+        };
+        let held = {
+            let x = cuda.buffer(&numbers(1000));
+            cuda.card().break_after(0, FaultKind::Lost);
+            let view = Cuda::<Emulated>::view(&x, 0..1000);
+            let sum =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cuda.sum_squares(view)));
+            let fault = *sum.unwrap_err().downcast::<GpuFault>().unwrap();
+            assert_eq!(
+                fault.to_string(),
+                "device 0: the device has fallen off the bus"
+            );
+            assert_eq!(cuda.fault().map(|fault| fault.kind), Some(FaultKind::Lost));
+            cuda.card().blocks()
+        };
+        assert!(held > 0);
+        // The buffer is gone; staging and scratch memory live as long as the back-end.
+        assert!(cuda.card().blocks() < held);
+    }
+
+    #[test]
+    fn all_memory_comes_back() {
+        let Some(cuda) = started(Precision::Bf16) else {
+            return;
+        };
+        let before = cuda.card().blocks();
+        {
+            let x = cuda.parameters(4096);
+            let mut y = cuda.alloc(64 * 64);
+            let view = |range| Cuda::<Emulated>::view(&x, range);
+            let dst = Cuda::<Emulated>::view_mut(&mut y, 0..64 * 64);
+            cuda.matmul(
+                MatMul::linear(64, 64, 32),
+                view(0..2048),
+                view(2048..4096),
+                dst,
+            );
+            assert!(cuda.to_vec(&y).iter().all(|v| *v == 0.0));
+            assert!(cuda.card().blocks() >= before + 3);
+        }
+        // Scratch and staging are the back-end's own.
+        assert!(cuda.card().blocks() <= before + 2);
+    }
+
+    /// Steps of one shape become one graph, which sees the new index lists each time.
+    #[test]
+    fn steps_that_repeat_are_replayed_as_a_graph() {
+        let Some(cuda) = started(Precision::Bf16) else {
+            return;
+        };
+        type B = Cuda<Emulated>;
+        let shape = AttentionShape {
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 16,
+        };
+        let (capacity, width, out_cols) = (130, shape.qkv_cols(), shape.out_cols());
+        let table = cuda.buffer(&numbers(200 * width));
+        let weight = cuda.buffer(&numbers(out_cols * out_cols));
+        let packed = cuda.pack(out_cols, out_cols, B::view(&weight, 0..out_cols * out_cols));
+        let step = |cuda: &B,
+                    cache: &mut <B as Backend>::Buffer,
+                    memory: &mut [<B as Backend>::Buffer; 3],
+                    position: u32| {
+            let rows = [CacheRow { slot: 0, position }];
+            let [qkv, out, y] = memory;
+            cuda.gather(
+                width,
+                &[position],
+                B::view(&table, 0..200 * width),
+                B::view_mut(qkv, 0..width),
+            );
+            let len = B::len(cache);
+            cuda.cache_append(
+                shape,
+                capacity,
+                &rows,
+                B::view(qkv, 0..width),
+                B::view_mut(cache, 0..len),
+            );
+            let dst = B::view_mut(out, 0..out_cols);
+            cuda.cache_attention(
+                shape,
+                capacity,
+                &rows,
+                B::view(qkv, 0..width),
+                B::view(cache, 0..len),
+                dst,
+            );
+            cuda.packed_linear(
+                B::view(out, 0..out_cols),
+                &packed,
+                B::view_mut(y, 0..out_cols),
+                Store::Set,
+            );
+            for _ in 0..3 {
+                cuda.scale(0.5, B::view_mut(y, 0..out_cols));
+            }
+            cuda.to_vec(y)
+        };
+        let mut runs = Vec::new();
+        // The second run flushes in between, so that no list is long enough for a graph.
+        for piecewise in [false, true] {
+            let mut cache = cuda.alloc(cuda.cache_len(shape, capacity));
+            let mut memory = [
+                cuda.alloc(width),
+                cuda.alloc(out_cols),
+                cuda.alloc(out_cols),
+            ];
+            cuda.flush();
+            let before = cuda.counters();
+            let results: Vec<Vec<f32>> = (0..20)
+                .map(|position| {
+                    if piecewise {
+                        // A list of another length each time.
+                        for _ in 0..=position {
+                            cuda.fill(B::view_mut(&mut memory[2], 0..1), 1.0);
+                        }
+                    }
+                    step(&cuda, &mut cache, &mut memory, position)
+                })
+                .collect();
+            let after = cuda.counters();
+            if piecewise {
+                assert_eq!(after.replayed, before.replayed);
+            } else {
+                assert_eq!(after.recorded - before.recorded, 1);
+                assert_eq!(after.replayed - before.replayed, 18);
+            }
+            runs.push(results);
+        }
+        assert_eq!(runs[0], runs[1], "a graph gives the same bits");
+        assert!(runs[0].windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn pages_in_any_order_hold_what_contiguous_memory_holds() {
+        type B = Cuda<Emulated>;
+        for precision in [Precision::F32, Precision::Bf16] {
+            let Some(cuda) = started(precision) else {
+                return;
+            };
+            let shape = AttentionShape {
+                heads: 2,
+                kv_heads: 2,
+                head_dim: 8,
+            };
+            let (width, capacity, tokens) = (shape.qkv_cols(), 3 * PAGE, PAGE + 20);
+            let rows: Vec<CacheRow> = (0..tokens as u32)
+                .flat_map(|position| [0, 1].map(|slot| CacheRow { slot, position }))
+                .collect();
+            let qkv = cuda.buffer(&numbers(rows.len() * width));
+            let qkv = B::view(&qkv, 0..rows.len() * width);
+            let mut table = PageTable::new(2, 3, 5);
+            // The slots' pages lie across each other.
+            for (slot, position) in [(1, 0), (0, 0), (0, PAGE), (1, PAGE)] {
+                assert!(table.reach(slot, position));
+            }
+            let mut whole = cuda.alloc(2 * cuda.cache_len(shape, capacity));
+            let mut paged = cuda.alloc(5 * cuda.page_elements(shape));
+            let (whole_len, paged_len) = (B::len(&whole), B::len(&paged));
+            cuda.cache_append(
+                shape,
+                capacity,
+                &rows,
+                qkv,
+                B::view_mut(&mut whole, 0..whole_len),
+            );
+            cuda.paged_append(
+                shape,
+                capacity,
+                &rows,
+                &table,
+                qkv,
+                &mut B::view_mut(&mut paged, 0..paged_len),
+            );
+            let len = rows.len() * shape.out_cols();
+            let (mut a, mut b) = (cuda.alloc(len), cuda.alloc(len));
+            let cache = B::view(&whole, 0..whole_len);
+            cuda.cache_attention(
+                shape,
+                capacity,
+                &rows,
+                qkv,
+                cache,
+                B::view_mut(&mut a, 0..len),
+            );
+            let cache = B::view(&paged, 0..paged_len);
+            let mut dst = B::view_mut(&mut b, 0..len);
+            cuda.paged_attention(shape, capacity, &rows, &table, qkv, cache, &mut dst);
+            assert_eq!(cuda.to_vec(&a), cuda.to_vec(&b));
+        }
+    }
+
+    /// Every way to change parameters reaches the rounded copy that products read.
+    #[test]
+    fn products_see_parameters_as_they_are_now() {
+        type B = Cuda<Emulated>;
+        let Some(cuda) = started(Precision::Bf16) else {
+            return;
+        };
+        let (n, len) = (16, 16 * 16 + 3);
+        let mut params = cuda.parameters(len);
+        let ones = cuda.buffer(&vec![1.0; n]);
+        let sums = |params: &<B as Backend>::Buffer, from: usize| {
+            let mut y = cuda.alloc(n);
+            let w = B::view(params, from..from + n * n);
+            cuda.matmul(
+                MatMul::linear(1, n, n),
+                B::view(&ones, 0..n),
+                w,
+                B::view_mut(&mut y, 0..n),
+            );
+            cuda.to_vec(&y)
+        };
+        let check = |params: &<B as Backend>::Buffer| {
+            let values = cuda.to_vec(params);
+            for from in [0, 3] {
+                for (row, sum) in values[from..].chunks_exact(n).zip(sums(params, from)) {
+                    let want: f32 = row.iter().sum();
+                    assert!(
+                        (want - sum).abs() <= 16.0 / 256.0 * 2.0,
+                        "{sum} instead of {want}"
+                    );
+                }
+            }
+        };
+        check(&params);
+        cuda.write(B::view_mut(&mut params, 0..len), &vec![1.0; len]);
+        check(&params);
+        cuda.scale(-2.0, B::view_mut(&mut params, 5..100));
+        check(&params);
+        let grads = cuda.buffer(&vec![1.0; len]);
+        let (mut m1, mut m2) = (cuda.alloc(len), cuda.alloc(len));
+        let call = AdamW {
+            lr: 0.5,
+            beta1: 0.9,
+            beta2: 0.99,
+            eps: 1e-8,
+            step: 1,
+            grad_scale: 1.0,
+        };
+        let segments = [Segment {
+            range: 2..201,
+            weight_decay: 0.0,
+        }];
+        cuda.adamw(call, &segments, &mut params, &grads, &mut m1, &mut m2);
+        let values = cuda.to_vec(&params);
+        assert_eq!((values[1], values[200], values[201]), (1.0, 0.5, 1.0));
+        check(&params);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_before_the_card_sees_it() {
+        type B = Cuda<Emulated>;
+        let Some(cuda) = started(Precision::F32) else {
+            return;
+        };
+        let table = cuda.buffer(&numbers(20));
+        let mut dst = cuda.alloc(10);
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            cuda.gather(
+                5,
+                &[0, 4],
+                B::view(&table, 0..20),
+                B::view_mut(&mut dst, 0..10),
+            );
+        }));
+        assert!(refused.is_err(), "there are four rows");
+    }
+}
