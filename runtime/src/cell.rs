@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::engine::Engine;
 use crate::failure::Reason;
 use crate::hardware::GrantedDevice;
+use crate::host::Lodger;
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::registry::{ActorType, Method};
 use crate::wire::{Frame, Orphans};
@@ -164,24 +165,16 @@ impl fmt::Debug for Cell {
 }
 
 impl Cell {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        id: ActorId,
-        parent: ActorId,
-        incarnation: Incarnation,
-        actor: &'static ActorType,
-        orphans: Orphans,
-        devices: Vec<GrantedDevice>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(engine: Arc<Engine>, actor: &'static ActorType, lodger: Lodger) -> Arc<Self> {
         let mailbox_messages_max = engine.limits.mailbox_messages_max;
         Arc::new(Self {
-            id,
-            parent,
+            id: lodger.id,
+            parent: lodger.parent,
             engine,
             actor,
-            orphans,
-            devices,
-            incarnation: AtomicU32::new(incarnation),
+            orphans: lodger.orphans,
+            devices: lodger.devices,
+            incarnation: AtomicU32::new(lodger.incarnation),
             phase: AtomicU8::new(Phase::Starting as u8),
             admission: Admission::new(mailbox_messages_max),
             queued_remote: AtomicU32::new(0),

@@ -105,6 +105,9 @@ impl Failure {
         if let Some(failure) = payload.downcast_ref::<Self>() {
             return failure.clone();
         }
+        if let Some(fault) = payload.downcast_ref::<GpuFault>() {
+            return (*fault).into();
+        }
         let text = payload
             .downcast_ref::<&str>()
             .map(ToString::to_string)

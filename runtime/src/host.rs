@@ -190,26 +190,24 @@ pub(crate) fn deliver_narrowed<A: Handler<M>, M: Message>(
     deliver::<A, M>(cell, envelope);
 }
 
+/// Whom to host and how, whatever its type.
+pub(crate) struct Lodger {
+    pub(crate) id: ActorId,
+    pub(crate) parent: ActorId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) orphans: Orphans,
+    pub(crate) on: Host,
+    pub(crate) devices: Vec<GrantedDevice>,
+}
+
 /// Starts hosting an actor.
 pub(crate) fn host<A: Registered>(
     engine: &Arc<Engine>,
-    id: ActorId,
-    parent: ActorId,
-    incarnation: Incarnation,
+    lodger: Lodger,
     args: A::Args,
-    orphans: Orphans,
-    on: Host,
-    devices: Vec<GrantedDevice>,
 ) -> Arc<Cell> {
-    let cell = Cell::new(
-        Arc::clone(engine),
-        id,
-        parent,
-        incarnation,
-        A::actor_type(),
-        orphans,
-        devices,
-    );
+    let on = lodger.on;
+    let cell = Cell::new(Arc::clone(engine), A::actor_type(), lodger);
     engine.add_cell(&cell);
     let life = Box::new(Life::<A>::new(Arc::clone(&cell), args));
     match on {

@@ -92,7 +92,7 @@ impl Needs {
                 let milli = u32::try_from(milli).unwrap_or(u32::MAX);
                 self.demand = self.demand.gpu_milli(milli);
             }
-            Err(error) => self.blame("gpu_share", error),
+            Err(error) => self.blame("gpu_share", error.to_string()),
         }
         self
     }
@@ -127,7 +127,7 @@ impl Needs {
     pub fn cpus(mut self, cores: f64) -> Self {
         match milli(cores) {
             Ok(milli) => self.demand.bundle = self.demand.bundle.cpu_milli(milli),
-            Err(error) => self.blame("cpus", error),
+            Err(error) => self.blame("cpus", error.to_string()),
         }
         self
     }
@@ -147,7 +147,7 @@ impl Needs {
         let name = name.into();
         match milli(quantity) {
             Ok(milli) => self.demand.bundle = self.demand.bundle.custom_milli(name, milli),
-            Err(error) => self.blame(&name, error),
+            Err(error) => self.blame(&name, error.to_string()),
         }
         self
     }
@@ -287,10 +287,10 @@ impl Needs {
         }
     }
 
-    fn blame(&mut self, what: &str, why: impl ToString) {
+    fn blame(&mut self, what: &str, why: impl Into<String>) {
         self.wrong.get_or_insert_with(|| NeedsError {
             what: what.to_owned(),
-            why: why.to_string(),
+            why: why.into(),
         });
     }
 }

@@ -100,16 +100,15 @@ fn host_order<A: Registered>(
             format!("the arguments of {} cannot be read: {error}", A::NAME),
         )
     })?;
-    Ok(host::host::<A>(
-        engine,
-        order.id,
-        order.parent,
-        order.incarnation,
-        args,
-        order.orphans,
-        order.on,
-        order.devices.clone(),
-    ))
+    let lodger = host::Lodger {
+        id: order.id,
+        parent: order.parent,
+        incarnation: order.incarnation,
+        orphans: order.orphans,
+        on: order.on,
+        devices: order.devices.clone(),
+    };
+    Ok(host::host::<A>(engine, lodger, args))
 }
 
 /// The actor types of a binary.

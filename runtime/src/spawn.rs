@@ -203,16 +203,15 @@ impl<A: Registered> Spawn<A> {
         let Some(launch) = order else {
             let _runtime = self.engine.enter();
             self.engine.new_member(&new, id);
-            host::host::<A>(
-                &self.engine,
+            let lodger = host::Lodger {
                 id,
-                self.parent,
-                1,
-                self.args,
-                self.orphans,
-                self.on,
-                vec![],
-            );
+                parent: self.parent,
+                incarnation: 1,
+                orphans: self.orphans,
+                on: self.on,
+                devices: vec![],
+            };
+            host::host::<A>(&self.engine, lodger, self.args);
             return Ok(Ref::from_id(id, 0));
         };
         let args =

@@ -184,7 +184,8 @@ impl Workers {
         why: &str,
     ) {
         let known = self.table.lock().get_mut(&process).map(|worker| {
-            worker.retired.get_or_insert((fault, why.to_owned()));
+            let retired = &mut worker.retired;
+            retired.get_or_insert_with(|| (fault, why.to_owned()));
         });
         if known.is_none() {
             return;

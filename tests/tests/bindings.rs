@@ -37,7 +37,7 @@ impl Eye {
 
     #[handler]
     fn look(&mut self, cx: &mut Context<Self>) -> Sight {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let mut lines = status.lines();
         let cpus = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         let devices = cx.devices().iter();

@@ -196,7 +196,7 @@ async fn a_member_killed_in_an_all_reduce_is_named_and_the_next_generation_works
     let pids = group.gather(Pid).await.unwrap();
     let asks = join_all(group.members().iter().map(|member| {
         let ask = member.ask(SumUntilItFails);
-        tokio::spawn(async move { ask.await })
+        tokio::spawn(ask)
     }));
     let kill = async {
         let killed = Command::new("kill")

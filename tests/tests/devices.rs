@@ -579,7 +579,7 @@ fn a_spare_takes_over_from_a_process_that_is_lost_and_the_pool_fills_up_again() 
 /// A node that is cut off gives back what the other had claimed, was starting and had parked there:
 /// when the two meet again, both have all of their devices.
 ///
-/// SEMANTICS 45, SEMANTICS 49.
+/// SEMANTICS 45, 49.
 #[test]
 fn what_a_lost_node_held_is_given_back() {
     for after in [0, 1, 2, 5, 10, 20, 40] {
@@ -704,7 +704,7 @@ impl Dice {
 /// Kills during the start, several faults at once, partitions and cut links: every actor comes
 /// back as long as there are devices, and none is ever on a device that another holds.
 ///
-/// SEMANTICS 45, SEMANTICS 47, SEMANTICS 48.
+/// SEMANTICS 45, 47, 48.
 #[test]
 fn whatever_fails_no_device_is_granted_twice_and_all_come_back() {
     for seed in 0..40 {

@@ -238,7 +238,7 @@ pub(super) fn facts_of(inventory: &Inventory, index: u32) -> Option<Facts<'_>> {
         Some(Facts {
             memory: memory.value(),
             processes: card.processes.value(),
-            why: memory.why().or(card.processes.why()),
+            why: memory.why().or_else(|| card.processes.why()),
         })
     })
 }

@@ -117,9 +117,8 @@ impl Leases {
                 Some(now) if now.memory > 0 => *old = now.clone(),
                 Some(now) => old.health = now.health.clone(),
                 None => {
-                    *old = old
-                        .clone()
-                        .quarantined("the driver does not list it any more")
+                    let why = "the driver does not list it any more".to_owned();
+                    old.health = Health::Quarantined(why);
                 }
             }
         }
@@ -148,7 +147,8 @@ impl Leases {
             Health::Quarantined(why) => Some(why.clone()),
             _ => None,
         });
-        let rests = self.quarantine.get(&device).or(self.quarantine.get(&card));
+        let rests = self.quarantine.get(&device);
+        let rests = rests.or_else(|| self.quarantine.get(&card));
         rests.cloned().or(overdue).or(soft)
     }
 

@@ -226,21 +226,20 @@ impl Engine {
     ) -> Option<Vec<Granted>> {
         let actors: Vec<(ActorId, u32)> =
             asks.iter().flat_map(|ask| &ask.actors).copied().collect();
-        let mut by_node: BTreeMap<&str, Vec<(usize, (Lease, ActorId))>> = BTreeMap::new();
+        let mut by_node: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (at, lease) in plan.leases.iter().enumerate() {
-            let (actor, rank) = actors.get(at).copied()?;
-            let lease = Lease {
-                rank,
-                ..lease.clone()
-            };
-            let leases = by_node.entry(&plan.leases[at].node).or_default();
-            leases.push((at, (lease, actor)));
+            by_node.entry(&lease.node).or_default().push(at);
         }
         let mut granted: Vec<Option<Granted>> = vec![None; plan.leases.len()];
-        for (name, leases) in by_node {
+        for (name, places) in by_node {
             let named = |(_, picture): &&(ProcessId, Picture)| picture.node.name == name;
             let (node, picture) = pictures.iter().find(named)?;
-            let (places, leases): (Vec<_>, Vec<_>) = leases.into_iter().unzip();
+            let leases = places.iter().map(|at| {
+                let (actor, rank) = *actors.get(*at)?;
+                let lease = plan.leases[*at].clone();
+                Some((Lease { rank, ..lease }, actor))
+            });
+            let leases = leases.collect::<Option<Vec<_>>>()?;
             let claimed = self.claim_at(*node, picture.version, leases).await;
             let Some(claimed) = claimed else {
                 self.unclaim(granted.into_iter().flatten()).await;

@@ -581,8 +581,8 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
         ),
         (
             Frame::Answer { request: 13, to: from, body: Answer::Launched(Launched { process: to, lease: None, devices: vec![] }) },
-            "1d000000070d000000000000000201000000000000\
-             030000000403000000000000"
+            "26000000070d000000000000000201000000000000\
+             030000000403000000000000000000000000000000"
                 .to_owned(),
         ),
         (

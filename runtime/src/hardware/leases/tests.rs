@@ -276,7 +276,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// The fake devices are the oracle: they refuse a process memory that another still holds.
     ///
-    /// SEMANTICS 45, SEMANTICS 47.
+    /// SEMANTICS 45, 47.
     #[test]
     fn whatever_happens_no_device_is_granted_before_it_is_free(
         steps in prop::collection::vec(step(), 1..60)
