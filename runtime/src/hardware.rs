@@ -314,7 +314,9 @@ impl Engine {
         if !self.links.contains_key(&process) {
             let binding = self.binding(parts, &seen);
             if let Err(failure) = self.launch_as(process, Some(&binding)).await {
-                self.worker_ended(process, None);
+                // What ran of it is known to be leaving already, and its end may not have been seen.
+                self.hardware.starting.remove(&process);
+                self.worker_lost(process, None);
                 let book = parts.leases.lock();
                 let broken = seen.iter().any(|index| book.quarantined(*index).is_some());
                 // A device that failed meanwhile is the reason, and there may be others.
