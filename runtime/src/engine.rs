@@ -29,6 +29,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::current;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
+use crate::gang::Gangs;
 use crate::hardware::{Hardware, HardwareConfig};
 use crate::id::{ActorId, ProcessId};
 use crate::limits::Limits;
@@ -76,6 +77,7 @@ pub(crate) struct Engine {
     pub(crate) pending: Pending,
     pub(crate) workers: Workers,
     pub(crate) hardware: Hardware,
+    pub(crate) gangs: Gangs,
     pub(crate) dead_letters: AtomicU64,
     /// The node above, when this is a worker.
     pub(crate) uplink: OnceLock<ProcessId>,
@@ -183,6 +185,7 @@ impl Engine {
             pending: Pending::default(),
             workers,
             hardware: Hardware::new(hardware),
+            gangs: Gangs::default(),
             dead_letters: AtomicU64::new(0),
             uplink: OnceLock::new(),
             runtime,
@@ -272,6 +275,7 @@ impl Engine {
         self.pulse.lock().take();
         self.requests.clear();
         self.blobs.close();
+        self.gangs.close();
         self.pending.stir();
         current::remove_engine(self.process);
     }
@@ -561,6 +565,17 @@ impl Engine {
         Some((request, answered))
     }
 
+    /// Sends another engine a question that is not answered, if there is a way to it.
+    pub(crate) fn tell(&self, to: ProcessId, body: Request) {
+        let frame = Frame::Request {
+            request: 0,
+            from: self.process,
+            to,
+            body,
+        };
+        self.send_to(to, &frame);
+    }
+
     /// The node that this process belongs to; itself, when it is a node.
     pub(crate) fn domain(&self) -> ProcessId {
         self.uplink.get().copied().unwrap_or(self.process)
@@ -795,6 +810,7 @@ impl Engine {
         let process = exit.process;
         self.routes.remove(&process);
         self.blobs.process_down(exit);
+        self.gangs.process_down(exit);
         self.forget_names_of(process);
         // Dropping the sender ends the request; whoever made it finds the rest done.
         self.requests.retain(|_, requested| requested.to != process);

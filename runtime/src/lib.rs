@@ -29,6 +29,7 @@ mod engine;
 mod error;
 mod failure;
 pub mod foreign;
+mod gang;
 pub mod group;
 mod hardware;
 mod host;

@@ -11,19 +11,21 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use odeon_gpu::fault::GpuFault;
 use odeon_placement::Lease;
+use odeon_shm::GangName;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::blob::{BlobError, BlobRequest, Handle};
 use crate::error::{AskError, NameError};
 use crate::failure::{Down, Failure, ProcessExit, Reason};
+use crate::gang::GangNews;
 use crate::hardware::{Ask, Granted, GrantedDevice, Launched, LeaseId, Picture};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::trace::SpanContext;
 
 /// Raised when a frame's layout or meaning changes. Peers with different versions refuse each
 /// other.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -70,7 +72,7 @@ pub(crate) enum Frame {
     },
     /// News for everybody.
     Fact(Fact),
-    /// A piece of a blob; travels behind everything else.
+    /// A piece of a blob, or of what a rank sends; travels behind everything else.
     Chunk(Chunk),
     /// Nothing but a sign of life.
     Beat,
@@ -109,10 +111,10 @@ pub(crate) struct Call {
     pub(crate) payload: Bytes,
 }
 
-/// A piece of a blob.
+/// A piece of a blob, or of what a rank sends to one of another node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Chunk {
-    /// The fetch that it belongs to, as its receiver knows it.
+    /// The transfer that it belongs to, as its receiver knows it.
     pub(crate) transfer: u64,
     pub(crate) to: ProcessId,
     pub(crate) index: u64,
@@ -196,6 +198,17 @@ pub(crate) enum Request {
     Inspect,
     /// About a blob of yours.
     Blob(BlobRequest),
+    /// Which node do you belong to?
+    Domain,
+    /// To a node: make memory for a gang of so many ranks, some of them yours, and keep it.
+    KeepGang {
+        gang: u64,
+        world: u32,
+    },
+    /// Nobody will ask for the memory of this gang any more. Not answered.
+    ForgetGang(u64),
+    /// Of a rank of another node. Not answered.
+    Gang(GangNews),
 }
 
 /// What a process needs to host an actor.
@@ -263,6 +276,8 @@ pub(crate) enum Answer {
     Inspected(Vec<crate::inspect::ActorView>),
     Blob(Result<(), BlobError>),
     Brought(Result<Handle, BlobError>),
+    Process(ProcessId),
+    Gang(Result<GangName, String>),
 }
 
 /// News for everybody.

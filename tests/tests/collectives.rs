@@ -1,14 +1,17 @@
-//! Collectives of a group: results near and in worker processes, a member killed in the midst of an
-//! all-reduce, one that is stuck, and seats of the past.
+//! Collectives of a group: results near, in worker processes and over nodes, a member or a node
+//! killed in the midst of an all-reduce, one that is stuck, and seats of the past.
 
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::collective::{Collective, Reduce};
+use odeon::collective::{Collective, CollectiveError, Reduce, bf16};
 use odeon::group::{Communicator, FormError, Seat};
 use odeon::{
-    AskError, Context, Failure, Group, Rank, Restart, System, WorkerCommand, WorkerMode, mesh,
+    AskError, ClusterIdentity, Context, Failure, Group, Rank, Restart, System, WorkerCommand,
+    WorkerMode, mesh,
 };
+use odeon_tests::peer::{self, Peer, Workers};
+use odeon_tests::wires::loopback;
 use tokio::process::Command;
 
 /// Takes a seat and waits until all have taken theirs.
@@ -30,6 +33,11 @@ struct SumUntilItFails;
 #[derive(Clone)]
 #[odeon::message(reply = (Vec<u64>, String))]
 struct SumWithin(u64);
+
+/// Does every operation with so many elements.
+#[derive(Clone)]
+#[odeon::message(reply = Result<(), String>)]
+struct Everything(u32);
 
 #[derive(Clone)]
 #[odeon::message(reply = u32)]
@@ -93,6 +101,12 @@ impl Member {
         (ranks(&error), error.to_string())
     }
 
+    #[handler(message = Everything)]
+    async fn everything(&mut self, everything: Everything) -> Result<(), String> {
+        let comm = self.comm.as_mut().ok_or("no seat")?;
+        every_operation(comm, everything.0 as usize).map_err(|error| error.to_string())
+    }
+
     #[handler(message = Pid)]
     fn pid(&mut self, _: Pid) -> u32 {
         std::process::id()
@@ -108,7 +122,52 @@ impl Member {
     }
 }
 
-fn ranks(error: &odeon::collective::CollectiveError) -> Vec<u64> {
+/// Every operation, with numbers that are exact in any order.
+fn every_operation(comm: &mut Communicator, len: usize) -> Result<(), CollectiveError> {
+    let (rank, world) = (comm.membership().rank, comm.membership().world());
+    let number = |rank: usize, i: usize| ((rank + 1) * (i % 7)) as f32;
+    let of = |rank: usize| -> Vec<f32> { (0..len).map(|i| number(rank, i)).collect() };
+    let all: usize = (1..=world).sum();
+
+    let mut data = of(rank);
+    comm.all_reduce(&mut data, Reduce::Sum)?;
+    let sums: Vec<f32> = (0..len).map(|i| (all * (i % 7)) as f32).collect();
+    assert_eq!(data, sums);
+    let mut data: Vec<bf16> = of(rank).into_iter().map(bf16::from_f32).collect();
+    comm.all_reduce(&mut data, Reduce::Max)?;
+    let greatest: Vec<bf16> = of(world - 1).into_iter().map(bf16::from_f32).collect();
+    assert_eq!(data, greatest);
+    for root in 0..world {
+        let mut data = of(rank);
+        comm.broadcast(&mut data, root)?;
+        assert_eq!(data, of(root));
+    }
+    let whole: Vec<f32> = (0..world).flat_map(of).collect();
+    let mut gathered = vec![0.0; whole.len()];
+    comm.all_gather(&of(rank), &mut gathered)?;
+    assert_eq!(gathered, whole);
+    let input: Vec<f32> = (0..world).flat_map(|_| of(rank)).collect();
+    let mut mine = vec![0.0; len];
+    comm.reduce_scatter(&input, &mut mine, Reduce::Sum)?;
+    assert_eq!(mine, sums);
+    let mut output = vec![0.0; whole.len()];
+    comm.all_to_all(&input, &mut output)?;
+    assert_eq!(output, whole);
+    // Once around, the other way for every second rank.
+    let (next, before) = ((rank + 1) % world, (rank + world - 1) % world);
+    let mut got = vec![0.0f32; len];
+    if rank % 2 == 0 {
+        comm.send(&of(rank), next)?;
+        comm.receive(&mut got, before)?;
+    } else {
+        comm.receive(&mut got, before)?;
+        comm.send(&of(rank), next)?;
+    }
+    assert_eq!(got, of(before));
+    comm.barrier()
+}
+
+fn ranks(error: &CollectiveError) -> Vec<u64> {
     let fault = error.fault().expect("a fault between ranks");
     fault.ranks().into_iter().map(|rank| rank as u64).collect()
 }
@@ -118,16 +177,55 @@ fn worker_entry() {
     odeon::job![Member].serve_if_worker();
 }
 
-async fn system() -> System {
+/// Becomes the other node when this test binary is started as one.
+#[test]
+fn peer_entry() {
+    peer::serve(odeon::job![Member], workers(), async |_, order: String| {
+        panic!("no orders are given: {order}")
+    });
+}
+
+fn workers() -> WorkerMode {
     let worker = WorkerCommand::current_exe()
         .unwrap()
         .arg("worker_entry")
         .arg("--exact");
-    System::builder()
-        .workers(WorkerMode::Processes(worker))
+    WorkerMode::Processes(worker)
+}
+
+async fn system() -> System {
+    System::builder().workers(workers()).start().await.unwrap()
+}
+
+/// This process as node `a`, linked to another one as node `b`.
+async fn two_nodes() -> (System, Peer) {
+    let cluster = ClusterIdentity::generate().unwrap();
+    let builder = System::builder()
+        .job(odeon::job![Member])
+        .limits(odeon_tests::wires::limits())
+        .workers(workers());
+    let system = builder
+        .listen(loopback(), cluster.issue("a").unwrap())
         .start()
         .await
-        .unwrap()
+        .unwrap();
+    let peer = Peer::start(&cluster.issue("b").unwrap(), Workers::Processes);
+    system.join(peer.address()).await.unwrap();
+    (system, peer)
+}
+
+/// Four members, ranks 1 and 2 on node `b`.
+async fn on_two_nodes(system: &System) -> Group<Member> {
+    let spawn = system.spawn_group::<Member>(mesh! { dp: 4 }, |rank| rank);
+    let spawn = spawn.restart(Restart::Permanent).isolated();
+    let spawn = spawn.each(|rank, spawn| {
+        spawn.on_node(if [1, 2].contains(&rank.index()) {
+            "b"
+        } else {
+            "a"
+        })
+    });
+    spawn.await.unwrap()
 }
 
 async fn isolated(system: &System) -> Group<Member> {
@@ -140,12 +238,11 @@ async fn seat(group: &Group<Member>) -> (u64, Vec<Seat>) {
     let formation = group.form().await.unwrap();
     let seats: Vec<Seat> = formation.seats().collect();
     let sitting = group
-        .scatter(seats.iter().copied().map(Sit).collect())
+        .scatter(seats.iter().cloned().map(Sit).collect())
         .await
         .unwrap();
     let generations: Vec<u64> = sitting.into_iter().map(Result::unwrap).collect();
     assert_eq!(generations, [formation.generation(); 4]);
-    assert_eq!(formation.missing(), [] as [usize; 0]);
     (formation.generation(), seats)
 }
 
@@ -230,7 +327,7 @@ async fn a_member_killed_in_an_all_reduce_is_named_and_the_next_generation_works
 
     // A seat of the past: of another life, or taken already.
     let stale = group.members()[2]
-        .ask(Sit(old[2]))
+        .ask(Sit(old[2].clone()))
         .await
         .unwrap()
         .unwrap_err();
@@ -239,7 +336,7 @@ async fn a_member_killed_in_an_all_reduce_is_named_and_the_next_generation_works
         "{stale}"
     );
     let gone = group.members()[1]
-        .ask(Sit(old[1]))
+        .ask(Sit(old[1].clone()))
         .await
         .unwrap()
         .unwrap_err();
@@ -268,6 +365,101 @@ async fn a_member_that_is_elsewhere_is_named_within_the_deadline() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 50, 53.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_on_two_nodes_reduce_together() {
+    let (system, peer) = two_nodes().await;
+    let group = on_two_nodes(&system).await;
+    for _ in 0..2 {
+        assert_eq!(seat(&group).await.0, 1);
+        for len in [0, 1, 1000, 700_000] {
+            assert_eq!(
+                group.gather(Everything(len)).await.unwrap(),
+                vec![Ok(()); 4]
+            );
+        }
+    }
+    system.shutdown().await;
+    drop(peer);
+}
+
+/// SEMANTICS 51, 53.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_killed_on_another_node_is_named_and_the_next_generation_works() {
+    let (system, peer) = two_nodes().await;
+    let group = on_two_nodes(&system).await;
+    for (generation, victim) in [(1, 2), (2, 0), (3, 1)] {
+        assert_eq!(seat(&group).await.0, generation);
+        let pids = group.gather(Pid).await.unwrap();
+        let asks = join_all(group.members().iter().map(|member| {
+            let ask = member.ask(SumUntilItFails);
+            tokio::spawn(ask)
+        }));
+        let kill = async {
+            let killed = Command::new("kill")
+                .args(["-9", &pids[victim].to_string()])
+                .status();
+            assert!(killed.await.unwrap().success());
+        };
+        let (answers, ()) = tokio::join!(asks, kill);
+        for (rank, answer) in answers.into_iter().enumerate() {
+            match answer.unwrap() {
+                Ok((named, error)) => {
+                    assert_eq!(
+                        (rank != victim, named),
+                        (true, vec![victim as u64]),
+                        "{error}"
+                    );
+                }
+                Err(error) => assert_eq!(rank, victim, "{error}"),
+            }
+        }
+    }
+    seat(&group).await;
+    assert_eq!(
+        group.gather(Everything(100)).await.unwrap(),
+        vec![Ok(()); 4]
+    );
+    system.shutdown().await;
+    drop(peer);
+}
+
+/// SEMANTICS 51.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_lost_takes_its_ranks_with_it_and_one_of_them_is_named() {
+    let (system, mut peer) = two_nodes().await;
+    let group = on_two_nodes(&system).await;
+    seat(&group).await;
+    let near = [0, 3].map(|rank| group.members()[rank].ask(SumUntilItFails));
+    let far = [1, 2].map(|rank| group.members()[rank].ask(SumUntilItFails));
+    let lost = async { peer.kill() };
+    let (near, far, ()) = tokio::join!(join_all(near), join_all(far), lost);
+    for answer in near {
+        let (named, error) = answer.unwrap();
+        assert!(named == [1] || named == [2], "{error}");
+        assert!(error.contains("is lost"), "{error}");
+    }
+    assert!(far.iter().all(Result::is_err), "{far:?}");
+    system.shutdown().await;
+}
+
+/// SEMANTICS 51.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_stays_away_is_named_over_nodes_too() {
+    let (system, peer) = two_nodes().await;
+    let group = on_two_nodes(&system).await;
+    seat(&group).await;
+    let others = [0, 2, 3].map(|rank| group.members()[rank].ask(SumWithin(600)));
+    for answer in join_all(others).await {
+        let (named, error) = answer.unwrap();
+        assert_eq!(named, [1], "{error}");
+    }
+    let late = group.members()[1].ask(Sum(10)).await.unwrap().unwrap_err();
+    assert!(late.contains("rank 1 did not come"), "{late}");
+    system.shutdown().await;
+    drop(peer);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_is_formed_at_home_by_the_living() {
     let system = system().await;
@@ -277,15 +469,14 @@ async fn a_group_is_formed_at_home_by_the_living() {
     let formation = group.form().await.unwrap();
     let seats: Vec<Seat> = formation.seats().collect();
     let wrong = group.members()[0]
-        .ask(Sit(seats[1]))
+        .ask(Sit(seats[1].clone()))
         .await
         .unwrap()
         .unwrap_err();
     assert!(wrong.contains("was given to"), "{wrong}");
-    assert_eq!(formation.missing(), [0, 1, 2, 3]);
     drop(formation);
     let late = group.members()[0]
-        .ask(Sit(seats[0]))
+        .ask(Sit(seats[0].clone()))
         .await
         .unwrap()
         .unwrap_err();

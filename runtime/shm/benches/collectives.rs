@@ -70,7 +70,7 @@ fn measure(rank: usize, name: &GangName) {
     let membership = Membership {
         rank,
         generation: 1,
-        gang: 0,
+        gang: name.gang,
         topology,
     };
     let member = Member::join(name, membership).expect("the gang is there");

@@ -25,7 +25,10 @@ use std::{
     fmt, io,
     ops::Range,
     os::fd::OwnedFd,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -244,7 +247,7 @@ impl Shape {
 pub struct Member {
     membership: Membership,
     shape: Shape,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     round: u32,
     /// Why there are no more rounds: after one that failed, others may still read.
     failed: Option<Trouble>,
@@ -263,11 +266,11 @@ enum Peer {
 }
 
 impl Member {
-    /// Joins a gang as the rank of `membership`, whose number of the set becomes the gang's.
+    /// Joins a gang as the rank of `membership`.
     ///
     /// # Errors
     /// [`JoinError`].
-    pub fn join(name: &GangName, mut membership: Membership) -> Result<Self, JoinError> {
+    pub fn join(name: &GangName, membership: Membership) -> Result<Self, JoinError> {
         let (rank, world) = (membership.rank, membership.world());
         let size = |bytes: u64| usize::try_from(bytes).ok();
         let shape = size(name.window_bytes).zip(size(name.queue_bytes));
@@ -292,14 +295,13 @@ impl Member {
             .word(line + PID)
             .compare_exchange(free, u64::from(pid), Ordering::AcqRel, Ordering::Acquire)
             .map_err(|_| JoinError::Taken { rank, gang })?;
-        membership.gang = gang;
         // Where each rank has a processor, those that it waits for are at work now.
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spins = if world <= processors { 4000 } else { 50 };
         Ok(Self {
             membership,
             shape,
-            mapping,
+            mapping: Arc::new(mapping),
             round: 0,
             failed: None,
             peers: (0..world).map(|_| Peer::Unknown).collect(),
@@ -321,8 +323,59 @@ impl Member {
         theirs.wrapping_sub(round) as i32 >= 0
     }
 
+    /// Wakes this rank from any thread, when it waits.
+    #[must_use]
+    pub fn bell(&self) -> Bell {
+        Bell {
+            mapping: Arc::clone(&self.mapping),
+            line: self.shape.member(self.membership.rank),
+        }
+    }
+
+    /// [`Transport::wait`], unless `ready` says that something else has come, of which this rank's
+    /// [`Bell`] is rung.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn wait_unless(
+        &mut self,
+        to: &[usize],
+        from: &[usize],
+        until: Instant,
+        ready: impl FnOnce() -> Result<bool, Trouble>,
+    ) -> Result<(), Trouble> {
+        let rank = self.membership.rank;
+        let seen = self.word32(rank, BELL).load(Ordering::SeqCst);
+        self.told()?;
+        for other in to {
+            if self.queued(rank, *other)? < self.shape.queue {
+                return Ok(());
+            }
+        }
+        for other in from {
+            if self.queued(*other, rank)? > 0 {
+                return Ok(());
+            }
+        }
+        if ready()? {
+            return Ok(());
+        }
+        self.look_after(to)?;
+        self.look_after(from)?;
+        self.sleep(
+            self.word32(rank, BELL),
+            self.word32(rank, BELL_WAITERS),
+            seen,
+            until,
+        );
+        Ok(())
+    }
+
     /// The first report of a fault.
-    fn told(&self) -> Result<(), Trouble> {
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn told(&self) -> Result<(), Trouble> {
         if self.mapping.word(FAULT_STATE).load(Ordering::Acquire) != TOLD {
             return Ok(());
         }
@@ -407,9 +460,7 @@ impl Member {
     }
 
     fn ring(&self, rank: usize) {
-        let bell = self.word32(rank, BELL);
-        bell.fetch_add(1, Ordering::SeqCst);
-        Self::wake(bell, self.word32(rank, BELL_WAITERS));
+        ring(&self.mapping, self.shape.member(rank));
     }
 
     /// The marks of the queue between two ranks: bytes written and read so far.
@@ -523,28 +574,7 @@ impl Transport for Member {
     }
 
     fn wait(&mut self, to: &[usize], from: &[usize], until: Instant) -> Result<(), Trouble> {
-        let rank = self.membership.rank;
-        let seen = self.word32(rank, BELL).load(Ordering::SeqCst);
-        self.told()?;
-        for other in to {
-            if self.queued(rank, *other)? < self.shape.queue {
-                return Ok(());
-            }
-        }
-        for other in from {
-            if self.queued(*other, rank)? > 0 {
-                return Ok(());
-            }
-        }
-        self.look_after(to)?;
-        self.look_after(from)?;
-        self.sleep(
-            self.word32(rank, BELL),
-            self.word32(rank, BELL_WAITERS),
-            seen,
-            until,
-        );
-        Ok(())
+        self.wait_unless(to, from, until, || Ok(false))
     }
 
     fn abort(&mut self, report: &Report) {
@@ -624,6 +654,33 @@ impl fmt::Debug for Member {
             .field("round", &self.round)
             .finish_non_exhaustive()
     }
+}
+
+/// What wakes a rank that waits in its gang's memory, from any thread of any process.
+pub struct Bell {
+    mapping: Arc<Mapping>,
+    /// The member's.
+    line: usize,
+}
+
+impl Bell {
+    /// Wakes it.
+    pub fn ring(&self) {
+        ring(&self.mapping, self.line);
+    }
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bell").finish_non_exhaustive()
+    }
+}
+
+/// Rings the bell of the member at `line`.
+fn ring(mapping: &Mapping, line: usize) {
+    let bell = mapping.word32(line + BELL);
+    bell.fetch_add(1, Ordering::SeqCst);
+    Member::wake(bell, mapping.word32(line + BELL_WAITERS));
 }
 
 impl Peer {

@@ -58,7 +58,7 @@ mod slab;
 mod space;
 
 pub use arena::{Align, Arena, ArenaError, ArenaOptions, ArenaStats, BlobWriter, Region};
-pub use gang::{Gang, GangName, GangOptions, JoinError, Member};
+pub use gang::{Bell, Gang, GangName, GangOptions, JoinError, Member};
 pub use leases::{Leases, NotHeld};
 pub use ledger::{LEDGER_SLOTS, Ledger, LedgerName};
 pub use mapper::{MapError, Mapped, Mapper, MapperStats};

@@ -25,7 +25,7 @@ fn join(name: &GangName, rank: usize) -> Result<Communicator<Member>, JoinError>
     let membership = Membership {
         rank,
         generation: 4,
-        gang: 0,
+        gang: name.gang,
         topology: Topology::one_node(name.world as usize),
     };
     let mut comm = Communicator::new(Member::join(name, membership)?);

@@ -13,7 +13,7 @@ use super::{Blob, BlobError, BlobView, stream};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::id::ProcessId;
-use crate::wire::{Answer, Frame, Request};
+use crate::wire::{Answer, Request};
 
 /// One per process and blob; handles and views share it, and its drop gives the lease back.
 pub(crate) struct Lease {
@@ -270,16 +270,7 @@ impl Drop for Lease {
 impl Engine {
     /// Tells the owner of a blob, or its node, something that needs no answer.
     pub(super) fn tell_owner(&self, to: ProcessId, news: BlobRequest) {
-        let from = self.process;
-        self.send_to(
-            to,
-            &Frame::Request {
-                request: 0,
-                from,
-                to,
-                body: Request::Blob(news),
-            },
-        );
+        self.tell(to, Request::Blob(news));
     }
 }
 

@@ -110,8 +110,8 @@ pub(crate) struct Life {
     pub(crate) incarnation: Incarnation,
     /// Whether it has started and not ended.
     pub(crate) running: bool,
-    /// Whether it is on the node of its home, as far as that can be told.
-    pub(crate) near: bool,
+    /// Where it runs; `None` while it is on its way there.
+    pub(crate) process: Option<ProcessId>,
 }
 
 /// What a new row needs.
@@ -346,27 +346,14 @@ impl Engine {
     /// The life of an actor that this process is the home of.
     pub(crate) fn life_of(&self, id: ActorId) -> Option<Life> {
         let row = self.members.rows.get(&id)?;
-        let near = row
-            .order
-            .as_ref()
-            .is_none_or(|placing| match (&placing.launch, &row.place) {
-                (
-                    LaunchOrder {
-                        node: Some(node), ..
-                    },
-                    _,
-                ) => *node == self.node,
-                // The scheduler chose a node.
-                (LaunchOrder { ask: Some(_), .. }, Place::At(process)) => {
-                    let worker = self.links.get(process).is_some_and(|link| link.is_worker);
-                    worker || self.uplink.get().is_some()
-                }
-                _ => true,
-            });
         Some(Life {
             incarnation: row.incarnation,
             running: row.started && !row.ended,
-            near,
+            process: match row.place {
+                Place::Here => Some(self.process),
+                Place::At(process) => Some(process),
+                Place::Lost(_) | Place::Nowhere => None,
+            },
         })
     }
 
@@ -617,17 +604,12 @@ impl Engine {
         }
         let starting = self.awaiting_start.remove(&id);
         let not_started = Answer::Failed(Failure::error(&reason));
-        let frame = Frame::Request {
-            request: 0,
-            from: self.process,
-            to: id.home,
-            body: Request::Ended {
-                id,
-                incarnation,
-                reason,
-            },
+        let ended = Request::Ended {
+            id,
+            incarnation,
+            reason,
         };
-        self.send_to(id.home, &frame);
+        self.tell(id.home, ended);
         // After the report, which says more.
         if let Some((_, (home, request))) = starting {
             self.answer(request, home, not_started);

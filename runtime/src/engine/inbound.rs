@@ -7,6 +7,7 @@ use super::Engine;
 use crate::cell::Control;
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind, Reason};
+use crate::gang;
 use crate::id::{ActorId, ProcessId};
 use crate::link::Link;
 use crate::remote;
@@ -85,7 +86,9 @@ impl Engine {
             }
             Frame::Chunk(chunk) => {
                 if chunk.to == self.process {
-                    self.blobs.take_chunk(chunk);
+                    if !self.gangs.take(&chunk) {
+                        self.blobs.take_chunk(chunk);
+                    }
                 } else if let Some(next) = self.onward(chunk.to, link) {
                     next.push(&Frame::Chunk(chunk), true);
                 }
@@ -327,6 +330,17 @@ impl Engine {
                 self.answer(request, from, Answer::Name(outcome));
             }
             Request::Blob(ask) => self.serve_blob(request, from, ask),
+            Request::Domain => self.answer(request, from, Answer::Process(self.domain())),
+            Request::KeepGang { gang, world } => {
+                let memory = gang::memory(world as usize).map(|memory| {
+                    let name = memory.name();
+                    self.gangs.keep(gang, from, memory);
+                    name
+                });
+                self.answer(request, from, Answer::Gang(memory));
+            }
+            Request::ForgetGang(gang) => self.gangs.forget(gang),
+            Request::Gang(news) => self.gangs.hear(self, from, news),
             Request::Inspect => {
                 self.answer(
                     request,

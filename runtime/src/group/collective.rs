@@ -1,18 +1,21 @@
-//! Collectives among the members of a group: all-reduce and its kin, in shared memory.
+//! Collectives among the members of a group: all-reduce and its kin, in shared memory where members
+//! are on one node, and over the links between nodes.
 //!
-//! A group is *formed* for the present life of all its members: its home makes memory for them and a
-//! [`Seat`] for each, which travels in a message. A member takes its seat and has a
-//! [`Communicator`]. A seat is good for one life of one member, and the memory for one formation, so
-//! who is left of an earlier generation cannot talk into a later one.
+//! A group is *formed* for the present life of all its members: the nodes make memory for those that
+//! they have, and the home a [`Seat`] for each, which travels in a message. A member takes its seat
+//! and has a [`Communicator`]. A seat is good for one life of one member, and the memory for one
+//! formation, so who is left of an earlier generation cannot talk into a later one.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use odeon_gpu::collective::{
     Algorithm, Collective, CollectiveError, Element, Failed, Membership, Reduce, Topology,
 };
-use odeon_shm::{Gang, GangName, GangOptions, JoinError, Member};
+use odeon_shm::{Gang, GangName, JoinError, Member};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -21,10 +24,12 @@ use super::{Group, Rank};
 use crate::actor::{Actor, Context};
 use crate::clock::Clock;
 use crate::current;
-use crate::engine::Life;
+use crate::engine::{Engine, Life};
 use crate::failure::Down;
+use crate::gang::{self, Ends};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::shape::{self, Shape};
+use crate::wire::{Answer, Request};
 
 impl<A> Group<A> {
     /// Forms the group for collectives: makes a seat for the present life of each member, which all
@@ -38,40 +43,58 @@ impl<A> Group<A> {
     /// # Errors
     /// [`FormError`]; nothing was formed.
     pub async fn form(&self) -> Result<Formation, FormError> {
-        let lives = self.lives().await?;
+        let engine = self.home()?;
+        let lives = self.lives(&engine).await?;
+        let places = self.places(&engine, &lives).await?;
         // Every restart of any member makes a new one.
         let restarts: u64 = lives
             .iter()
             .map(|life| u64::from(life.incarnation) - 1)
             .sum();
-        let gang = Gang::create(lives.len(), GangOptions::default())
-            .map_err(|error| FormError::Memory(error.to_string()))?;
-        let name = gang.name();
-        let seats = lives.iter().zip(self.members()).enumerate();
-        let seats = seats.map(|(rank, (life, member))| Seat {
-            rank,
-            generation: 1 + restarts,
-            actor: member.id,
-            incarnation: life.incarnation,
-            gang: name,
-        });
-        Ok(Formation {
-            seats: seats.collect(),
-            gang,
-        })
+        let mut formation = Formation {
+            seats: vec![],
+            here: None,
+            elsewhere: vec![],
+            gang: crate::random::number(),
+            engine,
+        };
+        let mut memories = HashMap::new();
+        for (rank, place) in self.mesh().ranks().zip(&places) {
+            if !memories.contains_key(&place.node) {
+                memories.insert(
+                    place.node,
+                    formation.memory(rank, place.node, places.len()).await?,
+                );
+            }
+        }
+        let seats = lives.iter().zip(self.members()).zip(&places).enumerate();
+        formation.seats = seats
+            .map(|(rank, ((life, member), place))| Seat {
+                rank,
+                generation: 1 + restarts,
+                actor: member.id,
+                incarnation: life.incarnation,
+                gang: formation.gang,
+                memory: memories[&place.node],
+                places: places.clone(),
+            })
+            .collect();
+        Ok(formation)
     }
 
-    /// The present life of each member, once all have started.
-    async fn lives(&self) -> Result<Vec<Life>, FormError> {
+    /// The engine that keeps the rows of all members.
+    fn home(&self) -> Result<Arc<Engine>, FormError> {
         let home = self
             .members()
             .first()
             .map_or(ProcessId(0), |member| member.id.home);
         let one_home = self.members().iter().all(|member| member.id.home == home);
         let engine = current::engine_for(home).filter(|engine| one_home && engine.process == home);
-        let Some(engine) = engine else {
-            return Err(FormError::NotHome);
-        };
+        engine.ok_or(FormError::NotHome)
+    }
+
+    /// The present life of each member, once all have started.
+    async fn lives(&self, engine: &Arc<Engine>) -> Result<Vec<Life>, FormError> {
         let starts = join_all(
             self.members()
                 .iter()
@@ -90,16 +113,35 @@ impl<A> Group<A> {
                 Err(_closed) => return Err(FormError::NotHome),
             }
         }
-        let far = self.ranks_where(|id| engine.life_of(id).is_some_and(|life| !life.near));
-        if !far.is_empty() {
-            return Err(FormError::Elsewhere { ranks: far });
-        }
         let lives: Option<Vec<Life>> = self
             .members()
             .iter()
             .map(|member| engine.life_of(member.id))
             .collect();
         lives.ok_or(FormError::NotHome)
+    }
+
+    /// Where each member runs.
+    async fn places(&self, engine: &Arc<Engine>, lives: &[Life]) -> Result<Vec<Place>, FormError> {
+        let mut nodes = HashMap::from([(engine.process, engine.domain())]);
+        let mut places = vec![];
+        for (rank, life) in self.mesh().ranks().zip(lives) {
+            let gone = || FormError::NotRunning {
+                ranks: vec![rank.clone()],
+                waited: engine.limits.ask_timeout,
+            };
+            let process = life.process.ok_or_else(&gone)?;
+            let node = match nodes.get(&process) {
+                Some(node) => *node,
+                None => match ask(engine, process, Request::Domain).await {
+                    Some(Answer::Process(node)) => node,
+                    _ => return Err(gone()),
+                },
+            };
+            nodes.insert(process, node);
+            places.push(Place { process, node });
+        }
+        Ok(places)
     }
 
     fn ranks_where(&self, holds: impl Fn(ActorId) -> bool) -> Vec<Rank> {
@@ -111,11 +153,30 @@ impl<A> Group<A> {
     }
 }
 
+/// One question of a formation.
+async fn ask(engine: &Arc<Engine>, process: ProcessId, body: Request) -> Option<Answer> {
+    engine
+        .request(process, body, Some(engine.limits.ask_timeout))
+        .await
+}
+
+/// Where a member runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    process: ProcessId,
+    node: ProcessId,
+}
+
 /// A group that is formed for collectives. Keep it until all members have taken their seats.
 #[derive(Debug)]
 pub struct Formation {
     seats: Vec<Seat>,
-    gang: Gang,
+    /// The memory of this node's members.
+    here: Option<Gang>,
+    /// Nodes that keep the memory of theirs.
+    elsewhere: Vec<ProcessId>,
+    gang: u64,
+    engine: Arc<Engine>,
 }
 
 impl Formation {
@@ -130,21 +191,52 @@ impl Formation {
         self.seats.first().map_or(1, |seat| seat.generation)
     }
 
-    /// Ranks that have not taken their seats yet.
-    #[must_use]
-    pub fn missing(&self) -> Vec<usize> {
-        self.gang.missing()
+    /// Memory for the members of a node, of which `rank` is one.
+    async fn memory(
+        &mut self,
+        rank: Rank,
+        node: ProcessId,
+        world: usize,
+    ) -> Result<GangName, FormError> {
+        if node == self.engine.domain() {
+            let memory = gang::memory(world).map_err(FormError::Memory)?;
+            return Ok(self.here.insert(memory).name());
+        }
+        self.elsewhere.push(node);
+        let keep = Request::KeepGang {
+            gang: self.gang,
+            world: world as u32,
+        };
+        match ask(&self.engine, node, keep).await {
+            Some(Answer::Gang(memory)) => memory.map_err(FormError::Memory),
+            _ => Err(FormError::NotRunning {
+                ranks: vec![rank],
+                waited: self.engine.limits.ask_timeout,
+            }),
+        }
     }
 }
 
-/// A member's place in the collectives of its group, for one life. Small; travels in messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+impl Drop for Formation {
+    fn drop(&mut self) {
+        for node in &self.elsewhere {
+            self.engine.tell(*node, Request::ForgetGang(self.gang));
+        }
+    }
+}
+
+/// A member's place in the collectives of its group, for one life. Travels in messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
     rank: usize,
     generation: u64,
     actor: ActorId,
     incarnation: Incarnation,
-    gang: GangName,
+    gang: u64,
+    /// Of the node that the member runs on.
+    memory: GangName,
+    /// Of all ranks.
+    places: Vec<Place>,
 }
 
 impl Shape for Seat {
@@ -161,13 +253,23 @@ impl Seat {
     /// How many ranks there are.
     #[must_use]
     pub const fn world(&self) -> usize {
-        self.gang.world as usize
+        self.places.len()
     }
 
     /// The generation of the group that it is for.
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Which ranks share a node.
+    fn topology(&self) -> Topology {
+        let first = |place: &Place| {
+            self.places
+                .iter()
+                .position(|other| other.node == place.node)
+        };
+        Topology::new(self.places.iter().filter_map(first).collect())
     }
 
     /// Takes the seat, once. Does not wait for the others; the first call does.
@@ -192,13 +294,13 @@ impl Seat {
         let membership = Membership {
             rank: self.rank,
             generation: self.generation,
-            gang: self.gang.gang,
-            topology: Topology::one_node(self.world()),
+            gang: self.gang,
+            topology: self.topology(),
         };
-        let member = Member::join(&self.gang, membership)?;
-        Ok(Communicator(odeon_gpu::collective::Communicator::new(
-            member,
-        )))
+        let member = Member::join(&self.memory, membership)?;
+        let processes: Vec<ProcessId> = self.places.iter().map(|place| place.process).collect();
+        let ends = Ends::new(cx.engine(), member, &processes);
+        Ok(Communicator(odeon_gpu::collective::Communicator::new(ends)))
     }
 }
 
@@ -228,16 +330,7 @@ pub enum FormError {
         /// How it ended.
         down: Down,
     },
-    /// These members run on other nodes, which share no memory with this one.
-    #[error(
-        "{} run on other nodes, and collectives of a group need all of its members on one: {}",
-        ranks.len(), list(ranks)
-    )]
-    Elsewhere {
-        /// In rank order.
-        ranks: Vec<Rank>,
-    },
-    /// The system gives no shared memory.
+    /// A node gives no shared memory.
     #[error("no memory for collectives: {0}")]
     Memory(String),
 }
@@ -286,7 +379,7 @@ pub enum SeatError {
 /// for each other.
 ///
 /// When it is dropped, the others lose this rank.
-pub struct Communicator(odeon_gpu::collective::Communicator<Member>);
+pub struct Communicator(odeon_gpu::collective::Communicator<Ends>);
 
 impl Communicator {
     /// The first failure, after which every call fails.
@@ -304,7 +397,7 @@ impl Communicator {
     /// Blocks this thread, and no other task.
     fn blocking<R>(
         &mut self,
-        call: impl FnOnce(&mut odeon_gpu::collective::Communicator<Member>) -> R,
+        call: impl FnOnce(&mut odeon_gpu::collective::Communicator<Ends>) -> R,
     ) -> R {
         let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
         match flavor {

@@ -1,0 +1,617 @@
+//! Ranks of a gang that are on several nodes: what they say to each other goes over the links.
+//!
+//! ```text
+//!  Ends ─┬─ near: Member    memory of this node (`odeon-shm`)
+//!        └─ far:  Far ─── frames ─── node ═══ node ─── frames ─── Far of the other rank
+//! ```
+//!
+//! Bytes travel as chunks, behind everything else that waits for a link, each with its checksum and
+//! its place in the order; how many may be under way is bounded by the reader. Two ranks find each
+//! other when both have a wish: who wants to send or to receive says so ([`GangNews::Open`]), and is
+//! answered if the other is there; else the other says so when it wants the same.
+//!
+//! A rank is lost when its process is, or when it says that it has left. It sleeps on the bell that
+//! its memory has, which is rung for what comes from near and from far.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use odeon_gpu::collective::{Board, Fault, Membership, Report, Transport, Trouble};
+use odeon_shm::{Bell, Gang, GangOptions, Member};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+use crate::failure::ProcessExit;
+use crate::id::ProcessId;
+use crate::wire::{Chunk, Frame, Request};
+
+/// Bytes from one rank to another that may be under way or unread.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// Bytes of a chunk at most. Another frame waits for no longer than one takes.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The reader gives room back when it has read so much.
+const ROOM_BYTES: usize = WINDOW_BYTES / 4;
+
+/// Ranks that have left and are remembered, so that who comes late hears of it.
+const LEFT_MAX: usize = 1024;
+
+/// One rank of one gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct RankId {
+    pub(crate) gang: u64,
+    pub(crate) rank: u32,
+}
+
+/// What a rank tells one of another node. Not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum GangNews {
+    /// I am here, and take bytes of yours under this number. Tell me yours, unless this is it.
+    Open {
+        to: RankId,
+        from: u32,
+        transfer: u64,
+        answer: bool,
+    },
+    /// I have read so many bytes.
+    Room { to: RankId, from: u32, bytes: u64 },
+    /// Somebody has found a fault.
+    Report { to: RankId, report: Vec<u8> },
+    /// The rank that you look for has left.
+    Left { to: RankId, from: u32 },
+}
+
+/// The ranks of this process that have others on other nodes, and the memory that this node keeps
+/// for gangs whose home is elsewhere.
+#[derive(Default)]
+pub(crate) struct Gangs {
+    ends: Mutex<HashMap<RankId, Weak<Shared>>>,
+    /// Where chunks go: whose they are, and from which rank.
+    transfers: Mutex<HashMap<u64, (Weak<Shared>, usize)>>,
+    left: Mutex<VecDeque<RankId>>,
+    kept: Mutex<HashMap<u64, (ProcessId, Gang)>>,
+}
+
+impl Gangs {
+    /// Keeps the memory of a gang until its home says that it is not needed, or is gone.
+    pub(crate) fn keep(&self, gang: u64, home: ProcessId, memory: Gang) {
+        self.kept.lock().insert(gang, (home, memory));
+    }
+
+    /// Nobody joins any more. Those who have joined have the memory mapped.
+    pub(crate) fn forget(&self, gang: u64) {
+        self.kept.lock().remove(&gang);
+    }
+
+    /// Whether the chunk was for a rank.
+    pub(crate) fn take(&self, chunk: &Chunk) -> bool {
+        let found = self.transfers.lock().get(&chunk.transfer).cloned();
+        let Some((shared, from)) = found else {
+            return false;
+        };
+        if let Some(shared) = shared.upgrade() {
+            shared.arrive(from, chunk);
+        }
+        true
+    }
+
+    /// News of a rank of another process, which is `sender`.
+    pub(crate) fn hear(&self, engine: &Engine, sender: ProcessId, news: GangNews) {
+        let (GangNews::Open { to, .. }
+        | GangNews::Room { to, .. }
+        | GangNews::Report { to, .. }
+        | GangNews::Left { to, .. }) = &news;
+        let end = self.ends.lock().get(to).and_then(Weak::upgrade);
+        if let Some(end) = end {
+            return end.hear(engine, sender, news);
+        }
+        if let GangNews::Open { to, from, .. } = news
+            && self.left.lock().contains(&to)
+        {
+            let left = GangNews::Left {
+                to: RankId {
+                    gang: to.gang,
+                    rank: from,
+                },
+                from: to.rank,
+            };
+            tell(engine, sender, left);
+        }
+    }
+
+    /// A process is gone, and its ranks with it.
+    pub(crate) fn process_down(&self, exit: &ProcessExit) {
+        self.kept
+            .lock()
+            .retain(|_, (home, _)| *home != exit.process);
+        let ends: Vec<Arc<Shared>> = self
+            .ends
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for end in ends {
+            end.process_down(exit);
+        }
+    }
+
+    /// This process is leaving: nothing comes any more.
+    pub(crate) fn close(&self) {
+        self.kept.lock().clear();
+        let ends: Vec<Arc<Shared>> = self
+            .ends
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for end in ends {
+            for (rank, peer) in end.peers() {
+                peer.end(lost(rank, "this process is leaving"));
+            }
+            end.bell.ring();
+        }
+    }
+}
+
+/// Memory for the ranks of one node among `world` ranks.
+pub(crate) fn memory(world: usize) -> Result<Gang, String> {
+    Gang::create(world, GangOptions::default()).map_err(|error| error.to_string())
+}
+
+fn tell(engine: &Engine, to: ProcessId, news: GangNews) {
+    engine.tell(to, Request::Gang(news));
+}
+
+/// What a rank's thread and the links have in common.
+struct Shared {
+    id: RankId,
+    bell: Bell,
+    /// By rank; `None` for those of this node.
+    peers: Vec<Option<Peer>>,
+    told: Mutex<Option<Report>>,
+}
+
+/// A rank of another node.
+struct Peer {
+    process: ProcessId,
+    /// Under which number its chunks come.
+    transfer: u64,
+    way: Mutex<Way>,
+}
+
+/// What is under way between this rank and another.
+#[derive(Default)]
+struct Way {
+    /// It was told that this rank is here.
+    opened: bool,
+    /// Under which number it takes chunks.
+    theirs: Option<u64>,
+    /// Bytes that it still takes, and how many chunks it was sent.
+    room: usize,
+    sent: u64,
+    /// What has come: chunks, how many, and bytes that are not read.
+    arrived: VecDeque<Bytes>,
+    chunks: u64,
+    unread: usize,
+    /// Bytes that were read since room was last given back.
+    read: usize,
+    /// Why nothing more comes or goes.
+    over: Option<Fault>,
+}
+
+fn lost(rank: usize, why: impl Into<String>) -> Fault {
+    let why = why.into();
+    Fault::Lost { rank, why }
+}
+
+const LEFT: &str = "it has given up its membership";
+
+impl Peer {
+    /// The first reason stands.
+    fn end(&self, why: Fault) {
+        self.way.lock().over.get_or_insert(why);
+    }
+}
+
+impl Shared {
+    fn peers(&self) -> impl Iterator<Item = (usize, &Peer)> {
+        let peers = self.peers.iter().enumerate();
+        peers.filter_map(|(rank, peer)| Some((rank, peer.as_ref()?)))
+    }
+
+    fn peer(&self, rank: u32) -> Option<&Peer> {
+        self.peers.get(rank as usize)?.as_ref()
+    }
+
+    fn arrive(&self, from: usize, chunk: &Chunk) {
+        let Some(peer) = &self.peers[from] else {
+            return;
+        };
+        let mut way = peer.way.lock();
+        let garbled = |why: &str| Fault::Garbled {
+            rank: from,
+            why: why.to_owned(),
+        };
+        let fault = if chunk.bytes.is_empty() {
+            Some(lost(from, LEFT))
+        } else if crc32fast::hash(&chunk.bytes) != chunk.checksum {
+            Some(garbled("a chunk was damaged on its way"))
+        } else if chunk.index != way.chunks {
+            Some(garbled("a chunk is missing"))
+        } else if way.unread + chunk.bytes.len() > WINDOW_BYTES {
+            Some(garbled("it sends more than there is room for"))
+        } else {
+            way.chunks += 1;
+            way.unread += chunk.bytes.len();
+            way.arrived.push_back(chunk.bytes.clone());
+            None
+        };
+        if let Some(fault) = fault {
+            way.over.get_or_insert(fault);
+        }
+        drop(way);
+        self.bell.ring();
+    }
+
+    fn hear(&self, engine: &Engine, sender: ProcessId, news: GangNews) {
+        match news {
+            GangNews::Open {
+                from,
+                transfer,
+                answer,
+                ..
+            } => {
+                let Some(peer) = self.peer(from).filter(|peer| peer.process == sender) else {
+                    return;
+                };
+                let mut way = peer.way.lock();
+                if way.theirs.is_none() {
+                    way.theirs = Some(transfer);
+                    way.room = WINDOW_BYTES;
+                }
+                way.opened = true;
+                drop(way);
+                if !answer {
+                    tell(engine, sender, self.open(from, peer, true));
+                }
+                if let Some(report) = &*self.told.lock() {
+                    tell(engine, sender, self.report(from, report));
+                }
+            }
+            GangNews::Room { from, bytes, .. } => {
+                if let Some(peer) = self.peer(from) {
+                    let mut way = peer.way.lock();
+                    way.room = way.room.saturating_add(bytes as usize).min(WINDOW_BYTES);
+                }
+            }
+            GangNews::Report { report, .. } => {
+                if let Some(report) = Report::decode(&report) {
+                    self.told.lock().get_or_insert(report);
+                }
+            }
+            GangNews::Left { from, .. } => {
+                if let Some(peer) = self.peer(from) {
+                    peer.end(lost(from as usize, LEFT));
+                }
+            }
+        }
+        self.bell.ring();
+    }
+
+    fn open(&self, rank: u32, peer: &Peer, answer: bool) -> GangNews {
+        GangNews::Open {
+            to: self.at(rank),
+            from: self.id.rank,
+            transfer: peer.transfer,
+            answer,
+        }
+    }
+
+    fn report(&self, rank: u32, report: &Report) -> GangNews {
+        GangNews::Report {
+            to: self.at(rank),
+            report: report.encode(),
+        }
+    }
+
+    const fn at(&self, rank: u32) -> RankId {
+        RankId {
+            gang: self.id.gang,
+            rank,
+        }
+    }
+
+    fn process_down(&self, exit: &ProcessExit) {
+        for (rank, peer) in self.peers() {
+            if peer.process == exit.process {
+                peer.end(lost(rank, format!("its process: {}", exit.status)));
+            }
+        }
+        self.bell.ring();
+    }
+}
+
+/// A rank's way to those of other nodes. When it is dropped, they lose this rank.
+struct Far {
+    engine: Arc<Engine>,
+    shared: Arc<Shared>,
+}
+
+impl Far {
+    fn told(&self) -> Result<(), Trouble> {
+        match &*self.shared.told.lock() {
+            Some(report) => Err(Trouble::Told(report.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn is_far(&self, rank: usize) -> bool {
+        self.shared.peers[rank].is_some()
+    }
+
+    /// Tells a rank that this one is here, once.
+    fn open(&self, rank: usize, peer: &Peer, way: &mut Way) {
+        if std::mem::replace(&mut way.opened, true) {
+            return;
+        }
+        if self.engine.routes_to(peer.process) {
+            let open = self.shared.open(rank as u32, peer, false);
+            tell(&self.engine, peer.process, open);
+        } else {
+            way.over
+                .get_or_insert(lost(rank, "its process is gone, or no link leads to it"));
+        }
+    }
+
+    fn send_some(&self, to: usize, bytes: &[u8]) -> Result<usize, Trouble> {
+        self.told()?;
+        let Some(peer) = &self.shared.peers[to] else {
+            return Ok(0);
+        };
+        let mut way = peer.way.lock();
+        if let Some(fault) = &way.over {
+            return Err(Trouble::Found(fault.clone()));
+        }
+        let Some(transfer) = way.theirs else {
+            self.open(to, peer, &mut way);
+            return Ok(0);
+        };
+        let len = bytes.len().min(way.room).min(CHUNK_BYTES);
+        if len == 0 {
+            return Ok(0);
+        }
+        let bytes = Bytes::copy_from_slice(&bytes[..len]);
+        let chunk = Chunk {
+            transfer,
+            to: peer.process,
+            index: way.sent,
+            checksum: crc32fast::hash(&bytes),
+            bytes,
+        };
+        way.sent += 1;
+        way.room -= len;
+        self.engine.send_to(peer.process, &Frame::Chunk(chunk));
+        Ok(len)
+    }
+
+    fn receive_some(&self, from: usize, into: &mut [u8]) -> Result<usize, Trouble> {
+        self.told()?;
+        let Some(peer) = &self.shared.peers[from] else {
+            return Ok(0);
+        };
+        let mut way = peer.way.lock();
+        let mut got = 0;
+        while got < into.len()
+            && let Some(chunk) = way.arrived.front_mut()
+        {
+            let len = chunk.len().min(into.len() - got);
+            chunk.copy_to_slice(&mut into[got..got + len]);
+            got += len;
+            if chunk.is_empty() {
+                way.arrived.pop_front();
+            }
+        }
+        if got == 0 {
+            if let Some(fault) = way.over.as_ref().filter(|_| !into.is_empty()) {
+                return Err(Trouble::Found(fault.clone()));
+            }
+            self.open(from, peer, &mut way);
+            return Ok(0);
+        }
+        way.unread -= got;
+        way.read += got;
+        let read = if way.read >= ROOM_BYTES {
+            std::mem::take(&mut way.read)
+        } else {
+            0
+        };
+        drop(way);
+        if read > 0 {
+            let room = GangNews::Room {
+                to: self.shared.at(from as u32),
+                from: self.shared.id.rank,
+                bytes: read as u64,
+            };
+            tell(&self.engine, peer.process, room);
+        }
+        Ok(got)
+    }
+
+    /// Whether one of `to` takes bytes, or some of one of `from` are here, or it is over with one.
+    fn ready(&self, to: &[usize], from: &[usize]) -> Result<bool, Trouble> {
+        self.told()?;
+        let holds = |rank: &usize, holds: fn(&Way) -> bool| {
+            let peer = self.shared.peers[*rank].as_ref();
+            peer.is_some_and(|peer| {
+                let way = peer.way.lock();
+                way.over.is_some() || holds(&way)
+            })
+        };
+        Ok(to.iter().any(|rank| holds(rank, |way| way.room > 0))
+            || from
+                .iter()
+                .any(|rank| holds(rank, |way| !way.arrived.is_empty())))
+    }
+
+    fn abort(&self, report: &Report) {
+        self.shared
+            .told
+            .lock()
+            .get_or_insert_with(|| report.clone());
+        for (rank, peer) in self.shared.peers() {
+            let report = self.shared.report(rank as u32, report);
+            tell(&self.engine, peer.process, report);
+        }
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let gangs = &self.engine.gangs;
+        let mut left = gangs.left.lock();
+        left.push_back(self.shared.id);
+        if left.len() > LEFT_MAX {
+            left.pop_front();
+        }
+        drop(left);
+        gangs.ends.lock().remove(&self.shared.id);
+        let mut transfers = gangs.transfers.lock();
+        for (_, peer) in self.shared.peers() {
+            transfers.remove(&peer.transfer);
+        }
+        drop(transfers);
+        for (_, peer) in self.shared.peers() {
+            let way = peer.way.lock();
+            // Behind what was sent.
+            if let Some(transfer) = way.theirs.filter(|_| way.over.is_none()) {
+                let end = Chunk {
+                    transfer,
+                    to: peer.process,
+                    index: way.sent,
+                    checksum: 0,
+                    bytes: Bytes::new(),
+                };
+                self.engine.send_to(peer.process, &Frame::Chunk(end));
+            }
+        }
+    }
+}
+
+/// A rank's end of a gang: memory of its node, and links where there are other nodes.
+pub(crate) struct Ends {
+    near: Member,
+    far: Option<Far>,
+}
+
+impl Ends {
+    /// A rank that has joined its node's memory. `processes` are those of all ranks.
+    pub(crate) fn new(engine: &Arc<Engine>, near: Member, processes: &[ProcessId]) -> Self {
+        let membership = near.membership();
+        let (me, topology) = (membership.rank, &membership.topology);
+        if topology.node_count() == 1 {
+            return Self { near, far: None };
+        }
+        let id = RankId {
+            gang: membership.gang,
+            rank: me as u32,
+        };
+        let peers = processes.iter().enumerate().map(|(rank, process)| {
+            (!topology.near(me, rank)).then(|| Peer {
+                process: *process,
+                transfer: crate::random::number(),
+                way: Mutex::default(),
+            })
+        });
+        let shared = Arc::new(Shared {
+            id,
+            bell: near.bell(),
+            peers: peers.collect(),
+            told: Mutex::default(),
+        });
+        let mut transfers = engine.gangs.transfers.lock();
+        for (rank, peer) in shared.peers() {
+            transfers.insert(peer.transfer, (Arc::downgrade(&shared), rank));
+        }
+        drop(transfers);
+        let weak = Arc::downgrade(&shared);
+        engine.gangs.ends.lock().insert(id, weak);
+        let far = Far {
+            engine: Arc::clone(engine),
+            shared,
+        };
+        Self {
+            near,
+            far: Some(far),
+        }
+    }
+
+    fn far(&self, rank: usize) -> Option<&Far> {
+        self.far.as_ref().filter(|far| far.is_far(rank))
+    }
+}
+
+impl Transport for Ends {
+    fn membership(&self) -> &Membership {
+        self.near.membership()
+    }
+
+    fn send_some(&mut self, to: usize, bytes: &[u8]) -> Result<usize, Trouble> {
+        if let Some(far) = self.far(to) {
+            self.near.told()?;
+            return far.send_some(to, bytes);
+        }
+        if let Some(far) = &self.far {
+            far.told()?;
+        }
+        self.near.send_some(to, bytes)
+    }
+
+    fn receive_some(&mut self, from: usize, into: &mut [u8]) -> Result<usize, Trouble> {
+        if let Some(far) = self.far(from) {
+            self.near.told()?;
+            return far.receive_some(from, into);
+        }
+        if let Some(far) = &self.far {
+            far.told()?;
+        }
+        self.near.receive_some(from, into)
+    }
+
+    fn wait(&mut self, to: &[usize], from: &[usize], until: Instant) -> Result<(), Trouble> {
+        let Some(far) = &self.far else {
+            return self.near.wait(to, from, until);
+        };
+        let (far_to, near_to): (Vec<_>, Vec<_>) = to.iter().partition(|rank| far.is_far(**rank));
+        let (far_from, near_from): (Vec<_>, Vec<_>) =
+            from.iter().partition(|rank| far.is_far(**rank));
+        let ready = || far.ready(&far_to, &far_from);
+        self.near.wait_unless(&near_to, &near_from, until, ready)
+    }
+
+    fn abort(&mut self, report: &Report) {
+        self.near.abort(report);
+        if let Some(far) = &self.far {
+            far.abort(report);
+        }
+    }
+
+    fn board(&mut self) -> Option<&mut dyn Board> {
+        match self.far {
+            None => self.near.board(),
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ends")
+            .field("membership", self.near.membership())
+            .finish_non_exhaustive()
+    }
+}
