@@ -56,6 +56,7 @@ fn plan(folder: &Path) -> RunPlan {
         },
         slots: 64,
         base: folder.join("base"),
+        share: None,
     };
     let engine = EngineSpec::Compute(Box::new(spec));
     RunPlan {

@@ -7,7 +7,7 @@ pub mod scripted;
 use std::path::Path;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Failure, Shape};
+use odeon::{Failure, GrantedDevice, Shape};
 
 use crate::trajectory::{Batch, Order, SampleId, Version};
 
@@ -200,6 +200,20 @@ pub trait RolloutEngine: Send + Sync {
 }
 
 impl EngineSpec {
+    /// For a role that has been granted devices: it computes on the first, and whatever it wants
+    /// beyond the memory that it was granted there is refused in its name.
+    #[must_use]
+    pub fn within(mut self, role: &str, granted: &[GrantedDevice]) -> Self {
+        if let (Self::Compute(spec), Some(device)) = (&mut self, granted.first()) {
+            spec.share = Some(compute::Share {
+                role: role.to_owned(),
+                device: device.ordinal,
+                bytes: device.memory,
+            });
+        }
+        self
+    }
+
     /// Builds a trainer's engine.
     ///
     /// # Errors

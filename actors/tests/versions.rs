@@ -239,6 +239,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         },
         slots: 2,
         base: base.to_owned(),
+        share: None,
     }))
 }
 

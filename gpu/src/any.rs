@@ -26,26 +26,25 @@ pub enum Any {
 
 impl Any {
     /// Opens a device: the processor with so many threads (0 takes one per core), a card with bf16
-    /// products.
+    /// products and these options.
     ///
     /// # Errors
     ///
     /// Why the card cannot be used. The processor can.
     ///
     /// ```
+    /// use odeon_gpu::cuda::GpuOptions;
     /// use odeon_gpu::{Any, Backend, Device};
     ///
     /// let device: Device = "cpu".parse()?;
-    /// let backend = Any::open(device, 1)?;
+    /// let backend = Any::open(device, 1, &GpuOptions::default())?;
     /// assert_eq!(backend.to_vec(&backend.buffer(&[1.0, 2.0])), [1.0, 2.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn open(device: Device, threads: usize) -> Result<Self, CudaError> {
+    pub fn open(device: Device, threads: usize, options: &GpuOptions) -> Result<Self, CudaError> {
         match device {
             Device::Cpu => Ok(Self::Cpu(Cpu::new(threads))),
-            Device::Cuda(index) => {
-                Cuda::open(index, Precision::Bf16, &GpuOptions::default()).map(Self::Cuda)
-            }
+            Device::Cuda(index) => Cuda::open(index, Precision::Bf16, options).map(Self::Cuda),
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::engine::Engine;
 use crate::failure::Reason;
 use crate::hardware::GrantedDevice;
-use crate::host::Lodger;
+use crate::host::{Lodger, Watchdog};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::registry::{ActorType, Method};
 use crate::wire::{Frame, Orphans};
@@ -60,6 +60,7 @@ pub(crate) struct Cell {
     pub(crate) orphans: Orphans,
     /// What it was granted.
     pub(crate) devices: Vec<GrantedDevice>,
+    pub(crate) watchdog: Option<Watchdog>,
     incarnation: AtomicU32,
     phase: AtomicU8,
     /// Room in the mailbox for senders of this process.
@@ -174,6 +175,7 @@ impl Cell {
             actor,
             orphans: lodger.orphans,
             devices: lodger.devices,
+            watchdog: lodger.hang_after.map(Watchdog::new),
             incarnation: AtomicU32::new(lodger.incarnation),
             phase: AtomicU8::new(Phase::Starting as u8),
             admission: Admission::new(mailbox_messages_max),

@@ -14,7 +14,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -83,6 +83,8 @@ pub(crate) struct Engine {
     pub(crate) uplink: OnceLock<ProcessId>,
     runtime: tokio::runtime::Handle,
     pub(crate) cells: IdMap<ActorId, Arc<Cell>>,
+    /// Those whose handlers must not take for ever.
+    pub(crate) watched: Mutex<Vec<Weak<Cell>>>,
     pub(crate) members: Members,
     pub(crate) links: IdMap<ProcessId, Arc<Link>>,
     /// Processes behind a neighbour: which, and over how many links from it.
@@ -172,7 +174,7 @@ impl Engine {
             hardware,
         } = config;
         let runtime = tokio::runtime::Handle::current();
-        let pulse = Mutex::new(Pulse::start(runtime.clone(), limits.pulse_interval));
+        let every = limits.pulse_interval;
         let engine = Arc::new(Self {
             process,
             job,
@@ -188,8 +190,9 @@ impl Engine {
             gangs: Gangs::default(),
             dead_letters: AtomicU64::new(0),
             uplink: OnceLock::new(),
-            runtime,
+            runtime: runtime.clone(),
             cells: IdMap::default(),
+            watched: Mutex::default(),
             members: Members::default(),
             links: IdMap::default(),
             routes: IdMap::default(),
@@ -200,10 +203,11 @@ impl Engine {
             names: Mutex::default(),
             obituaries: Mutex::default(),
             closing: AtomicBool::new(false),
-            pulse,
+            pulse: Mutex::default(),
             failed: tokio::sync::watch::channel(None).0,
         });
         engine.blobs.attach(&engine);
+        *engine.pulse.lock() = Pulse::start(runtime, every, Arc::downgrade(&engine));
         current::add_engine(&engine);
         let sweeping = Arc::clone(&engine);
         engine.spawn_task(async move { sweeping.sweep_loop().await });
@@ -237,6 +241,7 @@ impl Engine {
             Clock::sleep(interval).await;
             self.blobs.sweep(Clock::now());
             self.credits.sweep();
+            self.look_for_hangs();
             for (key, waiting) in self.pending.sweep(Clock::now()) {
                 self.withdraw(key, &waiting);
                 waiting.expire();
@@ -588,6 +593,9 @@ impl Engine {
     // ---- cells ----
 
     pub(crate) fn add_cell(&self, cell: &Arc<Cell>) {
+        if cell.watchdog.is_some() {
+            self.watched.lock().push(Arc::downgrade(cell));
+        }
         self.cells.insert(cell.id, Arc::clone(cell));
     }
 

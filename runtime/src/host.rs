@@ -7,12 +7,14 @@
 
 mod actix_host;
 mod kameo_host;
+mod watchdog;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
@@ -36,6 +38,7 @@ use crate::wire::Orphans;
 
 pub(crate) use actix_host::{ActixMailbox, arbiter};
 pub(crate) use kameo_host::KameoMailbox;
+pub(crate) use watchdog::Watchdog;
 
 /// What drives an actor in its process. Its messages, failures and restarts are the same on each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -198,6 +201,7 @@ pub(crate) struct Lodger {
     pub(crate) orphans: Orphans,
     pub(crate) on: Host,
     pub(crate) devices: Vec<GrantedDevice>,
+    pub(crate) hang_after: Option<Duration>,
 }
 
 /// Starts hosting an actor.
@@ -396,9 +400,15 @@ impl<A: Actor> Life<A> {
         surround(&mut self.surroundings, &self.cell, context);
         // What the handler logs says where it comes from.
         let log = tracing::info_span!("handle", actor = %self.cell.id, method = M::NAME, trace = %context.traceparent());
+        if let Some(dog) = &self.cell.watchdog {
+            dog.begin(M::NAME, started);
+        }
         let handler = state.handle(message, &mut self.cx).instrument(log);
         let result = guarded(&self.cell, &mut self.surroundings, M::NAME, handler).await;
         let ended = Clock::now();
+        if let Some(dog) = &self.cell.watchdog {
+            dog.end();
+        }
         self.busy_since = Some(ended);
         self.cell.engine.tracer.record(Span {
             context,

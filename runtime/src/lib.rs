@@ -79,7 +79,80 @@ pub use wire::{FrameError, Orphans, codec};
 pub use worker::{WorkerCommand, WorkerMode};
 
 pub use odeon_gpu::collective;
-pub use odeon_macros::{Shape, actor, message};
+/// ```
+/// use odeon::Shape;
+///
+/// #[derive(Shape)]
+/// struct Step {
+///     loss: f32,
+///     tokens: Vec<u32>,
+/// }
+///
+/// mod next_version {
+///     #[derive(odeon::Shape)]
+///     pub struct Step {
+///         loss: f64,
+///         tokens: Vec<u32>,
+///     }
+/// }
+///
+/// assert_ne!(Step::SHAPE, next_version::Step::SHAPE);
+/// ```
+pub use odeon_macros::Shape;
+/// ```
+/// use odeon::{Context, Failure, Ref, System};
+///
+/// struct Counter {
+///     sum: u64,
+/// }
+///
+/// #[odeon::actor(name = "demo.Counter")]
+/// impl Counter {
+///     async fn start(first: u64) -> Result<Self, Failure> {
+///         Ok(Self { sum: first })
+///     }
+///
+///     /// Adds to the sum and answers it.
+///     #[handler]
+///     pub async fn add(&mut self, n: u64) -> u64 {
+///         self.sum += n;
+///         self.sum
+///     }
+///
+///     #[handler]
+///     fn whoami(&self, cx: &mut Context<Self>) -> Ref<Self> {
+///         cx.me()
+///     }
+/// }
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let system = System::local().await?;
+/// let counter = system.spawn::<Counter>(40).await?;
+/// assert_eq!(counter.ask(Add { n: 2 }).await?, 42);
+/// assert_eq!(counter.ask(Whoami).await?, counter);
+/// system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use odeon_macros::actor;
+/// ```
+/// use odeon::Message;
+///
+/// /// Adds to the sum.
+/// #[odeon::message(reply = u64)]
+/// struct Add {
+///     n: u64,
+/// }
+///
+/// #[odeon::message(name = "counter.reset")]
+/// #[derive(Debug, Clone)]
+/// struct Reset;
+///
+/// assert_eq!(Add::NAME, "Add");
+/// assert_eq!(Reset::NAME, "counter.reset");
+/// ```
+pub use odeon_macros::message;
 
 pub use actix;
 pub use kameo;

@@ -36,6 +36,7 @@ pub struct Needs {
     pub(crate) demand: Demand,
     pub(crate) company: Vec<Company>,
     pub(crate) patience: Option<Duration>,
+    pub(crate) hang_after: Option<Duration>,
     /// The spares that it falls back on.
     pub(crate) pool: Option<PoolId>,
     /// The first quantity that is none.
@@ -67,6 +68,7 @@ impl Needs {
             demand: Demand::new("", "", Resources::new()),
             company: vec![],
             patience: None,
+            hang_after: None,
             pool: None,
             wrong: None,
         }
@@ -232,6 +234,19 @@ impl Needs {
     /// otherwise.
     pub fn wait_for_room(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
+        self
+    }
+
+    /// A handler that runs for longer than this hangs: its process is ended, its devices are given
+    /// on when their memory is free, and the actor fails with
+    /// [`FaultKind::Hang`](odeon_gpu::fault::FaultKind) and starts again elsewhere. For operations on
+    /// a device that may never end; take it well above the longest handler. It is looked every half
+    /// second. How long `start` takes does not count.
+    pub fn hang_after(mut self, limit: Duration) -> Self {
+        if limit.is_zero() {
+            self.blame("hang_after", "0 would end every handler");
+        }
+        self.hang_after = Some(limit);
         self
     }
 

@@ -4,11 +4,16 @@
 //! runs it without waking another thread to take its place, and if a handler blocks it there, nobody
 //! learns of anything any more: the process seems dead though threads are free. A task from outside
 //! wakes one of those, and it takes the place.
+//!
+//! The same thread looks for handlers that hang, since all threads of tokio may.
 
+use std::sync::Weak;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::engine::Engine;
 
 /// Nudges a runtime from a thread of its own until it is dropped.
 #[derive(Debug)]
@@ -16,7 +21,7 @@ pub(crate) struct Pulse(#[allow(dead_code, reason = "dropping it ends the thread
 
 impl Pulse {
     /// `None` for a runtime of one thread, which nothing helps, and where no thread can be had.
-    pub(crate) fn start(runtime: Handle, every: Duration) -> Option<Self> {
+    pub(crate) fn start(runtime: Handle, every: Duration, engine: Weak<Engine>) -> Option<Self> {
         if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
             return None;
         }
@@ -27,11 +32,14 @@ impl Pulse {
         let beating = thread.spawn(move || {
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 drop(runtime.spawn(async {}));
+                if let Some(engine) = engine.upgrade() {
+                    engine.look_for_hangs();
+                }
             }
         });
         beating.is_ok().then_some(Self(alive))
     }
 }
 
-/// The thread calls nothing deep.
-const STACK_BYTES: usize = 64 << 10;
+/// The most that it calls is a write of a few bytes to a link.
+const STACK_BYTES: usize = 512 << 10;

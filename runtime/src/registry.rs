@@ -107,6 +107,7 @@ fn host_order<A: Registered>(
         orphans: order.orphans,
         on: order.on,
         devices: order.devices.clone(),
+        hang_after: order.hang_after,
     };
     Ok(host::host::<A>(engine, lodger, args))
 }

@@ -210,6 +210,7 @@ impl<A: Registered> Spawn<A> {
                 orphans: self.orphans,
                 on: self.on,
                 devices: vec![],
+                hang_after: None,
             };
             host::host::<A>(&self.engine, lodger, self.args);
             return Ok(Ref::from_id(id, 0));
@@ -233,6 +234,7 @@ impl<A: Registered> Spawn<A> {
             orphans: self.orphans,
             on: self.on,
             devices: vec![],
+            hang_after: launch.ask.as_ref().and_then(|ask| ask.needs.hang_after),
         };
         self.engine
             .place(id, crate::engine::Placing { host, launch });

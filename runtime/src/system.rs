@@ -494,10 +494,11 @@ impl Job {
         };
         let birth = birth.and_then(|birth| birth.bind().map(|()| birth));
         let runtime = tokio::runtime::Builder::new_multi_thread()
+            // With one alone, a handler that blocks would silence the process.
             .worker_threads(
                 std::thread::available_parallelism()
                     .map_or(2, usize::from)
-                    .min(4),
+                    .clamp(2, 4),
             )
             .enable_all()
             .build();

@@ -224,6 +224,8 @@ pub(crate) struct HostOrder {
     pub(crate) on: crate::host::Host,
     /// What it was granted.
     pub(crate) devices: Vec<GrantedDevice>,
+    /// How long a handler may run.
+    pub(crate) hang_after: Option<Duration>,
 }
 
 /// Which worker process an actor wants.

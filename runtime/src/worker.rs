@@ -286,6 +286,19 @@ impl Workers {
     }
 }
 
+/// How the status of a process begins that a signal has ended.
+const SIGNAL: &str = "signal ";
+
+async fn has_ended(exit: &mut watch::Receiver<Option<ProcessExit>>) {
+    // Whoever reaps it says so before it goes.
+    let _ = exit.wait_for(Option::is_some).await;
+}
+
+fn not_started(error: impl std::fmt::Display) -> Failure {
+    let why = format!("a worker process did not start: {error}");
+    Failure::new(FailureKind::NotPlaced, why)
+}
+
 impl Engine {
     /// A worker process as ordered: by its lease, the shared one of that name, or a new one.
     pub(crate) async fn launch_here(
@@ -484,15 +497,12 @@ impl Engine {
         }
         let started = match &self.workers.mode {
             WorkerMode::Processes(command) => self.start_process(process, command, binding).await,
-            WorkerMode::InProcess => self.start_inside(process).await,
+            WorkerMode::InProcess => self.start_inside(process).await.map_err(not_started),
         };
-        if let Err(error) = started {
+        if started.is_err() {
             self.blobs.unshare(process);
-            return Err(not_placed(format!(
-                "a worker process did not start: {error}"
-            )));
         }
-        Ok(())
+        started
     }
 
     async fn start_process(
@@ -500,7 +510,64 @@ impl Engine {
         process: ProcessId,
         command: &WorkerCommand,
         binding: Option<&Binding>,
-    ) -> Result<(), SystemError> {
+    ) -> Result<(), Failure> {
+        let (child, stream) = self.fork(process, command, binding).map_err(not_started)?;
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+        let (tell, exit) = watch::channel(None);
+        let mut ended = exit.clone();
+        self.workers.table.lock().insert(
+            process,
+            Worker {
+                pid,
+                exit,
+                inside: None,
+                retired: None,
+            },
+        );
+        let engine = Arc::clone(self);
+        self.spawn_task(async move { engine.reap(process, child, tell).await });
+        let (reader, writer) = stream.into_split();
+        let greeting = link::greet(
+            Box::new(reader),
+            Box::new(writer),
+            self.hello(),
+            &self.limits,
+        );
+        let refused = tokio::select! {
+            greeting = greeting => match greeting {
+                Ok(greeted) if greeted.hello.process == process => {
+                    link::attach(self, greeted, true);
+                    return Ok(());
+                }
+                Ok(_) => SystemError::Refused("another process answered".to_owned()),
+                Err(error) => error,
+            },
+            () = has_ended(&mut ended) => {
+                SystemError::Refused("it ended before it said hello".to_owned())
+            }
+        };
+        // One that hung up has ended as a rule, and how says more.
+        let by_itself = Clock::timeout(self.limits.heartbeat_interval, has_ended(&mut ended))
+            .await
+            .is_some();
+        let pid = self.workers.pid_of(process);
+        let exit = self.workers.exit_of(process).await;
+        self.worker_lost(process, pid);
+        Err(match exit {
+            // Nothing is wrong with the program: another process may do better.
+            Some(exit) if by_itself && exit.status.starts_with(SIGNAL) => exit.into(),
+            Some(exit) => not_started(format!("{refused} ({})", exit.status)),
+            None => not_started(refused),
+        })
+    }
+
+    /// A new process, with our end of the socket that is its standard input.
+    fn fork(
+        self: &Arc<Self>,
+        process: ProcessId,
+        command: &WorkerCommand,
+        binding: Option<&Binding>,
+    ) -> Result<(Child, UnixStream), SystemError> {
         let io = |doing: &str| {
             let doing = doing.to_owned();
             move |source| SystemError::Io { doing, source }
@@ -533,45 +600,7 @@ impl Engine {
         ours.set_nonblocking(true)
             .map_err(io("preparing a socket"))?;
         let stream = UnixStream::from_std(ours).map_err(io("preparing a socket"))?;
-        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
-        let (tell, exit) = watch::channel(None);
-        self.workers.table.lock().insert(
-            process,
-            Worker {
-                pid,
-                exit,
-                inside: None,
-                retired: None,
-            },
-        );
-        let engine = Arc::clone(self);
-        self.spawn_task(async move { engine.reap(process, child, tell).await });
-        let (reader, writer) = stream.into_split();
-        let greeting = link::greet(
-            Box::new(reader),
-            Box::new(writer),
-            self.hello(),
-            &self.limits,
-        )
-        .await;
-        match greeting {
-            Ok(greeted) if greeted.hello.process == process => {
-                link::attach(self, greeted, true);
-                Ok(())
-            }
-            outcome => {
-                let pid = self.workers.pid_of(process);
-                let status = self.workers.exit_of(process).await;
-                self.worker_lost(process, pid);
-                Err(match outcome {
-                    Err(error) => SystemError::Refused(format!(
-                        "{error} ({})",
-                        status.map_or_else(|| "still running".to_owned(), |exit| exit.status)
-                    )),
-                    Ok(_) => SystemError::Refused("another process answered".to_owned()),
-                })
-            }
-        }
+        Ok((child, stream))
     }
 
     /// Waits for a worker's end and reports it.
@@ -584,7 +613,7 @@ impl Engine {
         let pid = child.id();
         let status = match child.wait().await {
             Ok(status) => match status.signal() {
-                Some(signal) => format!("signal {signal}{}", signal_name(signal)),
+                Some(signal) => format!("{SIGNAL}{signal}{}", signal_name(signal)),
                 None => status.to_string(),
             },
             Err(error) => format!("its end could not be observed: {error}"),

@@ -36,6 +36,11 @@ impl Eye {
     }
 
     #[handler]
+    fn wait_for_device(&mut self) {
+        Self::never();
+    }
+
+    #[handler]
     fn look(&mut self, cx: &mut Context<Self>) -> Sight {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let mut lines = status.lines();
@@ -52,6 +57,15 @@ impl Eye {
     }
 }
 
+impl Eye {
+    /// A device that never answers.
+    fn never() {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
 #[test]
 fn worker_entry() {
     odeon::job![Eye].serve_if_worker();
@@ -59,10 +73,11 @@ fn worker_entry() {
 
 /// A node with eight fake devices, whose memory stays held for a while after a process has ended.
 async fn system(release: Duration) -> System {
-    let worker = WorkerCommand::current_exe()
-        .unwrap()
-        .arg("worker_entry")
-        .arg("--exact");
+    let worker = WorkerCommand::current_exe().unwrap();
+    system_of(release, worker.arg("worker_entry").arg("--exact")).await
+}
+
+async fn system_of(release: Duration, worker: WorkerCommand) -> System {
     let model = Model {
         release_ms: release.as_millis() as u64,
         ..Model::default()
@@ -148,4 +163,70 @@ async fn a_process_that_was_killed_leaves_its_device_when_the_memory_is_free() {
     assert_eq!(before.devices, after.devices);
     assert!(Clock::now().since(begun) >= release);
     system.shutdown().await;
+}
+
+/// SEMANTICS 48.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_handler_hangs_is_ended_and_replaced() {
+    let system = system(Duration::ZERO).await;
+    let limit = Duration::from_millis(200);
+    let eye = system
+        .spawn::<Eye>(())
+        .needs(|needs| needs.hang_after(limit))
+        .restart(Restart::Permanent)
+        .await
+        .unwrap();
+    let before = sight(eye).await;
+    let error = eye.ask(WaitForDevice).await.unwrap_err();
+    let AskError::Died(down) = &error else {
+        panic!("{error}");
+    };
+    let why = down.reason.to_string();
+    assert!(why.contains("no progress after"), "{why}");
+    let after = sight(eye).await;
+    assert_ne!(before.pid, after.pid);
+    assert_eq!(before.devices.len(), after.devices.len());
+    system.shutdown().await;
+}
+
+/// SEMANTICS 47.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_killed_before_it_has_said_hello_leaves_its_devices_too() {
+    let folder = std::env::temp_dir().join(format!("odeon-{:016x}", ProcessId::random().0));
+    // The first two kill themselves; those after them become workers.
+    let script = r#"for n in 1 2; do mkdir "$0-$n" 2>/dev/null && kill -9 $$; done; exec "$@""#;
+    let worker = WorkerCommand::new("/bin/sh")
+        .arg("-c")
+        .arg(script)
+        .arg(&folder)
+        .arg(std::env::current_exe().unwrap())
+        .arg("worker_entry")
+        .arg("--exact");
+    let system = system_of(Duration::from_millis(100), worker).await;
+    let needs = |needs: Needs| needs.gpus(8);
+    let once = system
+        .spawn::<Eye>(())
+        .needs(needs)
+        .restart(Restart::Temporary);
+    let error = once.await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("SIGKILL"), "{text}");
+    // A second one is supervised, and gets the same devices when they are free.
+    let eye = system
+        .spawn::<Eye>(())
+        .needs(needs)
+        .restart(Restart::Permanent);
+    let eye = eye.start().unwrap();
+    assert_eq!(sight(eye).await.devices.len(), 8);
+    eye.stop().await.unwrap();
+    let free = async || system.nodes().await[0].node.free_devices() == 8;
+    while !free().await {
+        tokio::task::yield_now().await;
+    }
+    system.shutdown().await;
+    for n in 1..=2 {
+        let mut name = folder.clone().into_os_string();
+        name.push(format!("-{n}"));
+        std::fs::remove_dir(name).unwrap();
+    }
 }

@@ -37,6 +37,17 @@ impl Message for Meet {
     type Reply = ();
 }
 
+/// Take so long.
+#[derive(Clone, Serialize, Deserialize)]
+struct Dwell(Duration);
+impl Shape for Dwell {
+    const SHAPE: u64 = 3;
+}
+impl Message for Dwell {
+    const NAME: &'static str = "Dwell";
+    type Reply = ();
+}
+
 struct Worker;
 impl Actor for Worker {
     const NAME: &'static str = "test.Worker";
@@ -60,7 +71,12 @@ impl Handler<Meet> for Worker {
         cx.fail(fault.into());
     }
 }
-odeon::register!(Worker: Own, Meet);
+impl Handler<Dwell> for Worker {
+    async fn handle(&mut self, Dwell(long): Dwell, _: &mut Context<Self>) {
+        Clock::sleep(long).await;
+    }
+}
+odeon::register!(Worker: Own, Meet, Dwell);
 
 /// Declares what it needs.
 struct Trainer;
@@ -383,6 +399,52 @@ fn a_fault_that_an_actor_meets_ends_its_process_and_names_the_device_of_the_node
     });
 }
 
+/// SEMANTICS 48.
+#[test]
+fn a_handler_that_hangs_costs_its_process_and_the_actor_starts_again() {
+    told(1, async |_, node| {
+        let limit = Duration::from_secs(20);
+        let watched = |needs: Needs| needs.gpus(2).hang_after(limit);
+        let neighbour = node.spawn::<Worker>(NOW).gpus(1).await.unwrap();
+        let actor = node
+            .spawn::<Worker>(limit * 3)
+            .needs(watched)
+            .await
+            .unwrap();
+        let (_, process, devices) = placed(&node, actor).await;
+        // Neither a slow start nor what takes almost as long is a hang, one after the other.
+        for _ in 0..3 {
+            actor
+                .ask(Dwell(limit - Duration::from_secs(1)))
+                .await
+                .unwrap();
+        }
+        assert_eq!(placed(&node, actor).await.1, process);
+        let watcher = node.spawn::<Watcher>(actor).await.unwrap();
+        let begun = Clock::now();
+        let lost = actor
+            .ask(Dwell(Duration::from_secs(3_600)))
+            .timeout(limit * 10);
+        let error = lost.await.unwrap_err();
+        assert!(matches!(&error, AskError::Died(_)), "{error}");
+        let noticed = Clock::now().since(begun);
+        assert!(noticed < limit + Duration::from_secs(2), "{noticed:?}");
+        until(|| async { !watcher.ask(Seen).await.unwrap().is_empty() }).await;
+        let failure = watcher.ask(Seen).await.unwrap().remove(0);
+        let FailureKind::Gpu(fault) = failure.kind else {
+            panic!("{failure}");
+        };
+        assert_eq!(fault.device, devices[0]);
+        assert!(matches!(fault.kind, FaultKind::Hang { predicted, .. } if predicted == limit));
+        // The device is sound: the actor may have it again, in another process.
+        own(actor).await;
+        assert_ne!(placed(&node, actor).await.1, process);
+        let devices = &node.nodes().await[0].node.devices;
+        assert!(devices.iter().all(|device| device.health == Health::Good));
+        assert_eq!(own(neighbour).await, [0], "others live on");
+    });
+}
+
 /// SEMANTICS 45.
 #[test]
 fn a_gang_is_placed_whole_or_not_at_all() {
@@ -614,6 +676,60 @@ fn what_a_lost_node_held_is_given_back() {
                 })
                 .await;
         });
+    }
+}
+
+/// A claim whose answer is held up, for less or for longer than the claim lasts, is granted once or
+/// not at all: whoever is at the devices meanwhile has them alone, and in the end all are there.
+///
+/// SEMANTICS 45.
+#[test]
+fn a_claim_that_is_held_up_is_granted_once() {
+    for after in [0, 1, 2, 5, 10, 20, 40] {
+        for held_up in [2, 20] {
+            let mut limits = limits();
+            limits.link_idle_timeout = Duration::from_secs(120);
+            assert!(limits.claim_timeout > Duration::from_secs(2));
+            assert!(limits.claim_timeout < Duration::from_secs(20));
+            let spec = spec(2).limits(limits);
+            System::simulated(after, spec).run(|world| async move {
+                let [here, there] = [world.nodes[0].clone(), world.nodes[1].clone()];
+                here.clone()
+                    .scope(async {
+                        let blocker = here.spawn::<Worker>(NOW).gpus(8).on_node("node-0");
+                        let blocker = blocker.await.unwrap();
+                        let actor = here.spawn::<Worker>(NOW).gpus(2).start().unwrap();
+                        Clock::sleep(Duration::from_millis(after)).await;
+                        world.network.part(0, 1);
+                        let rival = there
+                            .spawn::<Worker>(NOW)
+                            .gpus(7)
+                            .on_node("node-1")
+                            .start()
+                            .unwrap();
+                        Clock::sleep(Duration::from_secs(held_up)).await;
+                        world.network.heal(0, 1);
+                        // One of the two is first, and the other when that is done.
+                        let first = async |actor: Ref<Worker>| {
+                            let devices = own(actor).await;
+                            actor.stop().await.unwrap();
+                            devices.len()
+                        };
+                        let both = futures::join!(first(actor), first(rival));
+                        assert_eq!(both, (2, 7));
+                        blocker.stop().await.unwrap();
+                        for node in [&here, &there] {
+                            until(|| async {
+                                let views = node.nodes().await;
+                                let free = views.iter().map(|view| view.node.free_devices());
+                                free.sum::<u32>() == 16
+                            })
+                            .await;
+                        }
+                    })
+                    .await;
+            });
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{self, Schedule};
 use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields};
 use odeon_gpu::Any;
+use odeon_gpu::cuda::GpuOptions;
 
 pub use checkpoint::latest_model;
 pub use odeon_gpu::Device;
@@ -74,6 +75,8 @@ pub struct ComputeSpec {
     pub slots: usize,
     /// Where the policy before the reinforcement is saved, for the reference.
     pub base: PathBuf,
+    /// What was granted to the role; see [`EngineSpec::within`](super::EngineSpec::within).
+    pub share: Option<Share>,
 }
 
 /// Where weights come from.
@@ -98,10 +101,33 @@ pub struct Sampling {
     pub response_max: usize,
 }
 
+/// What a role was granted of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct Share {
+    /// The role, which errors name.
+    pub role: String,
+    /// The device, as its process numbers it.
+    pub device: u32,
+    /// How much of its memory, in bytes.
+    pub bytes: u64,
+}
+
 impl ComputeSpec {
-    /// Opens the device.
+    /// Opens the device: the granted one, where a role has one.
     fn backend(&self) -> Result<Any, Failure> {
-        Any::open(self.device, self.threads).map_err(Failure::error)
+        let (device, options) = match (&self.share, self.device) {
+            (Some(share), Device::Cuda(_)) => {
+                let options = GpuOptions {
+                    owner: share.role.clone(),
+                    budget_bytes: Some(share.bytes),
+                    ..GpuOptions::default()
+                };
+                (Device::Cuda(share.device), options)
+            }
+            (_, device) => (device, GpuOptions::default()),
+        };
+        Any::open(device, self.threads, &options).map_err(Failure::error)
     }
 
     /// The model with its first weights, with or without a value head.

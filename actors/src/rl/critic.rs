@@ -72,7 +72,8 @@ impl std::fmt::Debug for Critic {
 
 #[actor(name = "rl.Critic")]
 impl Critic {
-    async fn start(args: CriticArgs) -> Result<Self, Failure> {
+    async fn start(mut args: CriticArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        args.engine = args.engine.within("critic", cx.devices());
         let (engine, saved) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.critic()?;
             let saved = engine.restore(&args.checkpoint, None)?;

@@ -34,9 +34,9 @@ impl std::fmt::Debug for Reference {
 
 #[actor(name = "rl.Reference")]
 impl Reference {
-    async fn start(args: ReferenceArgs) -> Result<Self, Failure> {
+    async fn start(args: ReferenceArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         Ok(Self {
-            spec: args.engine,
+            spec: args.engine.within("reference", cx.devices()),
             engine: None,
         })
     }

@@ -93,7 +93,8 @@ impl std::fmt::Debug for Rollout {
 
 #[actor(name = "rl.Rollout")]
 impl Rollout {
-    async fn start(args: RolloutArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+    async fn start(mut args: RolloutArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        args.engine = args.engine.within("rollout", cx.devices());
         let engine =
             tokio::task::block_in_place(|| args.engine.rollout()).map_err(Failure::fatal)?;
         let me = cx.me();

@@ -112,7 +112,8 @@ impl std::fmt::Debug for Trainer {
 
 #[actor(name = "rl.Trainer")]
 impl Trainer {
-    async fn start(args: TrainerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+    async fn start(mut args: TrainerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        args.engine = args.engine.within("trainer", cx.devices());
         let (engine, restored) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.trainer()?;
             let restored = engine.restore(&args.plan.checkpoint)?;

@@ -66,6 +66,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         },
         slots: recipe.processes.slots,
         base: folder.join(BASE),
+        share: None,
     };
     let rollout = ComputeSpec {
         threads: recipe.processes.rollout_threads,

@@ -45,7 +45,7 @@ pub struct Gpu {
 pub struct GpuOptions {
     /// In whose name memory is taken.
     pub owner: String,
-    /// What the owner may hold, in bytes; nothing for all that the card has.
+    /// What the owner may hold, in bytes, as far as the card has it; `None` for all of it.
     pub budget_bytes: Option<u64>,
     /// Where compiled kernels are kept.
     pub cache: KernelCache,
@@ -87,9 +87,9 @@ impl Gpu {
         let context = Arc::new(Context::open(device)?);
         let stream = Stream::new(&context)?;
         let mut pool = Pool::new(CardMemory::new(&context));
-        let budget = options
-            .budget_bytes
-            .unwrap_or_else(|| pool.raw().capacity());
+        // A whole device as the node counts it is a little more than a program can have of it.
+        let capacity = pool.raw().capacity();
+        let budget = options.budget_bytes.unwrap_or(capacity).min(capacity);
         pool.reserve(&options.owner, budget)?;
         Ok(Self {
             blas: Mutex::new(Blas::new(&context)?),

@@ -1,4 +1,5 @@
-//! Attribute and derive macros of odeon. Use them through the `odeon` crate, which re-exports them.
+//! Attribute and derive macros of odeon. Use them through the `odeon` crate, which re-exports them
+//! and shows examples.
 //!
 //! Each macro writes what one would write by hand and nothing else: [`macro@Shape`] implements the
 //! trait of that name, [`macro@message`] a message, [`macro@actor`] an actor with its handlers.
@@ -18,26 +19,6 @@ use proc_macro::TokenStream;
 ///
 /// Type parameters must have a shape. A field under `#[serde(skip)]` does not travel and does not
 /// count. A type that contains itself has no finite shape; implement the trait by hand.
-///
-/// ```
-/// use odeon::Shape;
-///
-/// #[derive(Shape)]
-/// struct Step {
-///     loss: f32,
-///     tokens: Vec<u32>,
-/// }
-///
-/// mod next_version {
-///     #[derive(odeon::Shape)]
-///     pub struct Step {
-///         loss: f64,
-///         tokens: Vec<u32>,
-///     }
-/// }
-///
-/// assert_ne!(Step::SHAPE, next_version::Step::SHAPE);
-/// ```
 #[proc_macro_derive(Shape, attributes(serde))]
 pub fn derive_shape(item: TokenStream) -> TokenStream {
     shape::expand(item.into())
@@ -52,23 +33,6 @@ pub fn derive_shape(item: TokenStream) -> TokenStream {
 /// | --- | --- | --- |
 /// | `reply = Type` | what the handler answers | `()` |
 /// | `name = "counter.add"` | the stable name | the type's name |
-///
-/// ```
-/// use odeon::Message;
-///
-/// /// Adds to the sum.
-/// #[odeon::message(reply = u64)]
-/// struct Add {
-///     n: u64,
-/// }
-///
-/// #[odeon::message(name = "counter.reset")]
-/// #[derive(Debug, Clone)]
-/// struct Reset;
-///
-/// assert_eq!(Add::NAME, "Add");
-/// assert_eq!(Reset::NAME, "counter.reset");
-/// ```
 #[proc_macro_attribute]
 pub fn message(options: TokenStream, item: TokenStream) -> TokenStream {
     message::expand(options.into(), item.into())
@@ -94,43 +58,6 @@ pub fn message(options: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[serde(..)]` attributes of an argument go to its field.
 ///
 /// The messages are listed too, as by `odeon::register!`.
-///
-/// ```
-/// use odeon::{Context, Failure, Ref, System};
-///
-/// struct Counter {
-///     sum: u64,
-/// }
-///
-/// #[odeon::actor(name = "demo.Counter")]
-/// impl Counter {
-///     async fn start(first: u64) -> Result<Self, Failure> {
-///         Ok(Self { sum: first })
-///     }
-///
-///     /// Adds to the sum and answers it.
-///     #[handler]
-///     pub async fn add(&mut self, n: u64) -> u64 {
-///         self.sum += n;
-///         self.sum
-///     }
-///
-///     #[handler]
-///     fn whoami(&self, cx: &mut Context<Self>) -> Ref<Self> {
-///         cx.me()
-///     }
-/// }
-///
-/// # tokio::runtime::Runtime::new()?.block_on(async {
-/// let system = System::local().await?;
-/// let counter = system.spawn::<Counter>(40).await?;
-/// assert_eq!(counter.ask(Add { n: 2 }).await?, 42);
-/// assert_eq!(counter.ask(Whoami).await?, counter);
-/// system.shutdown().await;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[proc_macro_attribute]
 pub fn actor(options: TokenStream, block: TokenStream) -> TokenStream {
     actor::expand(options.into(), block.into()).into()

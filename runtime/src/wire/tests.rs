@@ -8,6 +8,7 @@ use odeon_placement::{Demand, DeviceGrant, Node, Resources, View, solve};
 
 use crate::blob::BlobRequest;
 use crate::failure::FailureKind;
+use crate::gang::{GangNews, RankId};
 use crate::hardware::Waiting;
 use crate::needs::Needs;
 use crate::shape::mix;
@@ -155,7 +156,7 @@ impl Draw {
     }
 
     fn request(&mut self) -> Request {
-        match self.below(15) {
+        match self.below(19) {
             0 => Request::Host(HostOrder {
                 id: self.actor(),
                 parent: self.actor(),
@@ -169,6 +170,7 @@ impl Draw {
                 ][self.below(3)],
                 on: crate::host::Host::default(),
                 devices: vec![],
+                hang_after: self.flag().then_some(Duration::from_secs(5)),
             }),
             1 => Request::Halt {
                 id: self.actor(),
@@ -212,14 +214,47 @@ impl Draw {
                 fault: Some(GpuFault::new(3, FaultKind::Xid { code: self.next() })),
                 why: self.text(),
             },
+            14 => Request::Domain,
+            15 => Request::KeepGang {
+                gang: self.next(),
+                world: self.next() as u32,
+            },
+            16 => Request::ForgetGang(self.next()),
+            17 => Request::Gang(self.gang_news()),
             _ => Request::Blob(BlobRequest::Arrived {
                 ticket: self.next(),
             }),
         }
     }
 
+    fn gang_news(&mut self) -> GangNews {
+        let to = RankId {
+            gang: self.next(),
+            rank: self.next() as u32,
+        };
+        let from = self.next() as u32;
+        match self.below(4) {
+            0 => GangNews::Open {
+                to,
+                from,
+                transfer: self.next(),
+                answer: self.flag(),
+            },
+            1 => GangNews::Room {
+                to,
+                from,
+                bytes: self.next(),
+            },
+            2 => GangNews::Report {
+                to,
+                report: self.bytes(64),
+            },
+            _ => GangNews::Left { to, from },
+        }
+    }
+
     fn answer(&mut self) -> Answer {
-        match self.below(8) {
+        match self.below(10) {
             0 => Answer::Done,
             1 => Answer::Failed(self.failure()),
             2 => Answer::Down(self.down()),
@@ -243,6 +278,15 @@ impl Draw {
                     owner: self.actor(),
                 }),
             }),
+            7 => Answer::Process(self.process()),
+            8 => Answer::Gang(Ok(GangName {
+                owner_pid: 5,
+                fd: 6,
+                gang: self.next(),
+                world: 7,
+                window_bytes: self.next(),
+                queue_bytes: self.next(),
+            })),
             _ => Answer::Inspected(vec![crate::inspect::ActorView {
                 id: self.actor(),
                 parent: self.actor(),
