@@ -16,6 +16,7 @@ mod quic;
 mod row;
 mod spawn;
 mod subject;
+mod together;
 mod unix;
 
 pub use row::{Filter, Row, Target, json_lines, table};
@@ -46,6 +47,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("unix", |rounds| Box::pin(unix::measure(rounds))),
     ("quic", |rounds| Box::pin(quic::measure(rounds))),
     ("blob", |rounds| Box::pin(bulk::measure(rounds))),
+    ("collective", |rounds| Box::pin(together::measure(rounds))),
     ("spawn", |rounds| Box::pin(spawn::measure(rounds))),
 ];
 

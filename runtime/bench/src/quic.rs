@@ -107,7 +107,7 @@ impl Nodes {
 }
 
 async fn node(identity: NodeIdentity) -> anyhow::Result<System> {
-    let builder = System::builder().job(subject::job());
+    let builder = subject::builder()?;
     Ok(builder.listen(loopback(), identity).start().await?)
 }
 

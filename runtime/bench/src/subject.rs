@@ -1,11 +1,13 @@
 //! The actor that is measured, and the systems it lives in.
 
 use odeon::{
-    Actor, Blob, Context, Failure, Handler, Job, Message, Shape, System, WorkerCommand, WorkerMode,
+    Actor, Blob, Context, Failure, Handler, Job, Message, Shape, System, SystemBuilder,
+    WorkerCommand, WorkerMode,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::far::ROLE;
+use crate::together::Member;
 
 /// A small message.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -88,15 +90,16 @@ odeon::register!(Subject: Add, Echo, Note, Touch);
 /// The job whose workers can host what is measured.
 #[must_use]
 pub fn job() -> Job {
-    odeon::job![Subject]
+    odeon::job![Subject, Member]
 }
 
 /// A system whose workers are processes of the running executable.
 pub(crate) async fn system() -> anyhow::Result<System> {
+    Ok(builder()?.start().await?)
+}
+
+pub(crate) fn builder() -> anyhow::Result<SystemBuilder> {
     let worker = WorkerCommand::current_exe()?.env(ROLE, "worker");
-    Ok(System::builder()
-        .job(job())
-        .workers(WorkerMode::Processes(worker))
-        .start()
-        .await?)
+    let workers = WorkerMode::Processes(worker);
+    Ok(System::builder().job(job()).workers(workers))
 }

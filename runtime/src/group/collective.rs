@@ -22,7 +22,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{Group, Rank};
 use crate::actor::{Actor, Context};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::current;
 use crate::engine::{Engine, Life};
 use crate::failure::Down;
@@ -44,8 +44,26 @@ impl<A> Group<A> {
     /// [`FormError`]; nothing was formed.
     pub async fn form(&self) -> Result<Formation, FormError> {
         let engine = self.home()?;
-        let lives = self.lives(&engine).await?;
-        let places = self.places(&engine, &lives).await?;
+        let until = Clock::now().after(engine.limits.ask_timeout);
+        loop {
+            match self.form_at_once(&engine, until).await {
+                // News of an end may still be on the way to here; another life follows.
+                Err(FormError::NotRunning { .. }) if Clock::now() < until => {
+                    Clock::sleep(engine.limits.sweep_interval).await;
+                }
+                formed => return formed,
+            }
+        }
+    }
+
+    /// Forms the group with the lives of this moment.
+    async fn form_at_once(
+        &self,
+        engine: &Arc<Engine>,
+        until: Timestamp,
+    ) -> Result<Formation, FormError> {
+        let lives = self.lives(engine, until).await?;
+        let places = self.places(engine, &lives).await?;
         // Every restart of any member makes a new one.
         let restarts: u64 = lives
             .iter()
@@ -56,7 +74,7 @@ impl<A> Group<A> {
             here: None,
             elsewhere: vec![],
             gang: crate::random::number(),
-            engine,
+            engine: Arc::clone(engine),
         };
         let mut memories = HashMap::new();
         for (rank, place) in self.mesh().ranks().zip(&places) {
@@ -94,13 +112,14 @@ impl<A> Group<A> {
     }
 
     /// The present life of each member, once all have started.
-    async fn lives(&self, engine: &Arc<Engine>) -> Result<Vec<Life>, FormError> {
+    async fn lives(&self, engine: &Arc<Engine>, until: Timestamp) -> Result<Vec<Life>, FormError> {
         let starts = join_all(
             self.members()
                 .iter()
                 .map(|member| engine.when_running(member.id)),
         );
-        let Some(starts) = Clock::timeout(engine.limits.ask_timeout, starts).await else {
+        let patience = until.since(Clock::now());
+        let Some(starts) = Clock::timeout(patience, starts).await else {
             return Err(FormError::NotRunning {
                 ranks: self.ranks_where(|id| !engine.life_of(id).is_some_and(|life| life.running)),
                 waited: engine.limits.ask_timeout,
