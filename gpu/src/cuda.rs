@@ -32,6 +32,7 @@ mod gpu;
 pub mod kernel;
 mod nvrtc;
 mod pages;
+mod places;
 mod product;
 mod queue;
 mod ranges;
