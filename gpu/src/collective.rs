@@ -6,6 +6,7 @@
 //!                                       │    queue, stream        in a process, over byte streams
 //!                                       │    shared memory        outside of this crate
 //!                                       └─ Board                  windows that all ranks can read
+//!                  cuda::nccl::Nccl                                between cards, by NCCL
 //! ```
 //!
 //! A [`Communicator`] belongs to one generation of a gang: one life of all its ranks. Every message
@@ -40,6 +41,7 @@
 //! # Ok::<(), odeon_gpu::collective::CollectiveError>(())
 //! ```
 
+mod arguments;
 mod board;
 mod communicator;
 pub mod conformance;
@@ -55,6 +57,7 @@ mod transport;
 use std::time::Duration;
 
 pub use communicator::{Communicator, DEADLINE};
+pub(crate) use communicator::{layout, now};
 pub use cost::{Costs, Link};
 pub use element::{Element, ElementType, Reduce};
 pub use error::{

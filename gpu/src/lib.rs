@@ -15,7 +15,7 @@
 //! is a cluster of devices that are not there, with a script of faults.
 //!
 //! [`collective`] is what the ranks of a gang do together: all-reduce and its kin, over any
-//! transport.
+//! transport, and between cards by NCCL.
 //!
 //! This crate knows nothing of models, losses, actors or networks.
 //!

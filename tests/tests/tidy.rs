@@ -100,7 +100,8 @@ const UNSAFE: &[&str] = &[
     "gpu/src/cuda/gpu/context.rs",
     "gpu/src/cuda/gpu/kernels.rs",
     "gpu/src/cuda/gpu/pinned.rs",
-    // NVIDIA's compiler, loaded at run time.
+    // NVIDIA's compiler and its library of collectives, loaded at run time.
+    "gpu/src/cuda/nccl/library.rs",
     "gpu/src/cuda/nvrtc.rs",
     // Events of the management library, which borrow the library they are kept beside.
     "gpu/src/inventory/nvml/xid.rs",

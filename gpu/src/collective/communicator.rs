@@ -80,66 +80,14 @@ impl<X: Transport> Communicator<X> {
         &self.transport
     }
 
+    /// What moves the bytes, of which none is under way after a call that succeeded, and how long
+    /// ranks wait for each other.
+    pub(crate) fn into_parts(self) -> (X, Duration) {
+        (self.transport, self.deadline)
+    }
+
     fn world(&self) -> usize {
         self.transport.membership().world()
-    }
-
-    fn misuse(&self, operation: Operation, why: String) -> CollectiveError {
-        let rank = self.transport.membership().rank;
-        CollectiveError::Misuse {
-            rank,
-            operation,
-            why,
-        }
-    }
-
-    /// Refuses a call whose length is not what it should be.
-    fn fit(
-        &self,
-        operation: Operation,
-        what: &str,
-        has: usize,
-        needs: usize,
-    ) -> Result<(), CollectiveError> {
-        if has == needs {
-            return Ok(());
-        }
-        let why = format!("the {what} has {has} elements and should have {needs}");
-        Err(self.misuse(operation, why))
-    }
-
-    fn check_rank(
-        &self,
-        operation: Operation,
-        what: &str,
-        rank: usize,
-    ) -> Result<(), CollectiveError> {
-        let world = self.world();
-        if rank < world {
-            return Ok(());
-        }
-        let why = format!(
-            "there is no rank {rank} to be the {what}, the ranks are 0 to {}",
-            world - 1
-        );
-        Err(self.misuse(operation, why))
-    }
-
-    /// The sum of `counts`, one for each rank.
-    fn check_counts(
-        &self,
-        operation: Operation,
-        counts: &[usize],
-    ) -> Result<usize, CollectiveError> {
-        let world = self.world();
-        if counts.len() != world {
-            let why = format!("{} counts were given for {world} ranks", counts.len());
-            return Err(self.misuse(operation, why));
-        }
-        let total = counts
-            .iter()
-            .try_fold(0usize, |sum, count| sum.checked_add(*count));
-        total.ok_or_else(|| self.misuse(operation, "the counts are too large".to_owned()))
     }
 
     fn usable(&self) -> Result<(), CollectiveError> {
@@ -254,11 +202,12 @@ impl<X: Transport> Communicator<X> {
         input: Option<&[T]>,
         data: &mut [T],
     ) -> Result<(), CollectiveError> {
-        self.check_rank(operation, "other side", other)?;
+        self.membership()
+            .check_rank(operation, "other side", other)?;
         let membership = self.transport.membership();
         if other == membership.rank {
             let why = "a rank cannot be its own other side".to_owned();
-            return Err(self.misuse(operation, why));
+            return Err(self.membership().misuse(operation, why));
         }
         self.usable()?;
         let count = input.map_or(data.len(), <[T]>::len);
@@ -331,7 +280,8 @@ impl<X: Transport> Collective for Communicator<X> {
         data: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        self.check_rank(Operation::Broadcast, "root", root)?;
+        self.membership()
+            .check_rank(Operation::Broadcast, "root", root)?;
         let task = Task::Broadcast {
             count: data.len(),
             root,
@@ -359,14 +309,15 @@ impl<X: Transport> Collective for Communicator<X> {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let operation = Operation::AllGather;
-        let total = self.check_counts(operation, counts)?;
-        self.fit(
+        let total = self.membership().check_counts(operation, counts)?;
+        self.membership().fit(
             operation,
             "input",
             input.len(),
             counts[self.membership().rank],
         )?;
-        self.fit(operation, "output", output.len(), total)?;
+        self.membership()
+            .fit(operation, "output", output.len(), total)?;
         let buffers = Buffers {
             input: Some(input),
             data: output,
@@ -391,9 +342,10 @@ impl<X: Transport> Collective for Communicator<X> {
         reduce: Reduce,
     ) -> Result<(), CollectiveError> {
         let operation = Operation::ReduceScatter;
-        let total = self.check_counts(operation, counts)?;
-        self.fit(operation, "input", input.len(), total)?;
-        self.fit(
+        let total = self.membership().check_counts(operation, counts)?;
+        self.membership()
+            .fit(operation, "input", input.len(), total)?;
+        self.membership().fit(
             operation,
             "output",
             output.len(),
@@ -416,15 +368,7 @@ impl<X: Transport> Collective for Communicator<X> {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let world = self.world();
-        if !input.len().is_multiple_of(world) {
-            let why = format!(
-                "the input has {} elements, which {world} ranks cannot share",
-                input.len()
-            );
-            return Err(self.misuse(Operation::AllToAll, why));
-        }
-        let counts = vec![input.len() / world; world];
+        let counts = self.membership().shares(Operation::AllToAll, input.len())?;
         self.all_to_all_v(input, &counts, output, &counts)
     }
 
@@ -436,17 +380,8 @@ impl<X: Transport> Collective for Communicator<X> {
         from: &[usize],
     ) -> Result<(), CollectiveError> {
         let operation = Operation::AllToAll;
-        let sent = self.check_counts(operation, to)?;
-        let taken = self.check_counts(operation, from)?;
-        self.fit(operation, "input", input.len(), sent)?;
-        self.fit(operation, "output", output.len(), taken)?;
-        let rank = self.membership().rank;
-        self.fit(
-            operation,
-            "part of the output from this rank itself",
-            from[rank],
-            to[rank],
-        )?;
+        self.membership()
+            .check_exchange(operation, (input.len(), to), (output.len(), from))?;
         let buffers = Buffers {
             input: Some(input),
             data: output,
@@ -472,7 +407,7 @@ impl<X: Transport> Collective for Communicator<X> {
 }
 
 /// A hash of counts that is never 0 (FNV-1a).
-fn layout(counts: &[usize]) -> u64 {
+pub(crate) fn layout(counts: &[usize]) -> u64 {
     counts.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, count| {
         (hash ^ *count as u64).wrapping_mul(0x0100_0000_01b3)
     }) | 1
@@ -483,7 +418,7 @@ fn layout(counts: &[usize]) -> u64 {
     clippy::disallowed_methods,
     reason = "a call that blocks its thread has a real deadline"
 )]
-pub(super) fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

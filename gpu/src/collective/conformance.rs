@@ -1,5 +1,5 @@
-//! What every transport must make true: each operation gives what plain arithmetic gives, and the
-//! same bits on all ranks.
+//! What every transport and every back-end must make true: each operation gives what plain
+//! arithmetic gives, and the same bits on all ranks.
 
 use std::fmt::Debug;
 
@@ -8,15 +8,59 @@ use half::bf16;
 use super::schedule::parts;
 use super::{Collective, Communicator, Element, Reduce, Transport};
 
+/// How checks put numbers where a back-end works.
+pub trait Bench<L: Collective> {
+    /// Owns memory that the back-end works on.
+    type Held<T: Element>;
+
+    /// Whether sums are rounded after each addition, and not once.
+    const ROUNDS_EACH: bool;
+
+    /// Memory with these numbers.
+    fn put<T: Element>(&self, values: &[T]) -> Self::Held<T>;
+
+    /// The numbers in it.
+    fn get<T: Element>(&self, held: &Self::Held<T>) -> Vec<T>;
+
+    /// As an input.
+    fn input<'a, T: Element>(&self, held: &'a Self::Held<T>) -> &'a L::Buffer<T>;
+
+    /// As an output.
+    fn output<'a, T: Element>(&self, held: &'a mut Self::Held<T>) -> &'a mut L::Buffer<T>;
+}
+
+/// [`Bench`] of communicators in main memory.
+#[derive(Clone, Copy, Debug)]
+pub struct MainMemory;
+
+impl<X: Transport> Bench<Communicator<X>> for MainMemory {
+    type Held<T: Element> = Vec<T>;
+
+    const ROUNDS_EACH: bool = false;
+
+    fn put<T: Element>(&self, values: &[T]) -> Vec<T> {
+        values.to_vec()
+    }
+
+    fn get<T: Element>(&self, held: &Vec<T>) -> Vec<T> {
+        held.clone()
+    }
+
+    fn input<'a, T: Element>(&self, held: &'a Vec<T>) -> &'a [T] {
+        held
+    }
+
+    fn output<'a, T: Element>(&self, held: &'a mut Vec<T>) -> &'a mut [T] {
+        held
+    }
+}
+
 /// Runs every operation at many lengths on this rank, while all other ranks of the gang do the same.
 ///
 /// # Panics
 /// At the first result that is wrong.
 pub fn check<X: Transport>(comm: &mut Communicator<X>) {
-    for len in [0, 1, 2, 7, 100, 1025, 40_000] {
-        check_at::<f32, X>(comm, len);
-        check_at::<bf16, X>(comm, len);
-    }
+    check_on(comm, &MainMemory);
 }
 
 /// Runs every operation at one length, in elements.
@@ -24,74 +68,114 @@ pub fn check<X: Transport>(comm: &mut Communicator<X>) {
 /// # Panics
 /// At the first result that is wrong.
 pub fn check_at<T: Sample, X: Transport>(comm: &mut Communicator<X>, len: usize) {
+    check_on_at::<T, _, _>(comm, &MainMemory, len);
+}
+
+/// [`check`] of any back-end.
+///
+/// # Panics
+/// At the first result that is wrong.
+pub fn check_on<L: Collective, B: Bench<L>>(comm: &mut L, bench: &B) {
+    for len in [0, 1, 2, 7, 100, 1025, 40_000] {
+        check_on_at::<f32, L, B>(comm, bench, len);
+        check_on_at::<bf16, L, B>(comm, bench, len);
+    }
+}
+
+/// [`check_at`] of any back-end.
+///
+/// # Panics
+/// At the first result that is wrong.
+pub fn check_on_at<T: Sample, L: Collective, B: Bench<L>>(comm: &mut L, bench: &B, len: usize) {
     let (rank, world) = (comm.membership().rank, comm.membership().world());
     let what = format!("{len} {} of rank {rank} of {world}", T::TYPE);
     comm.barrier().expect("barrier");
 
+    let zeros = |len: usize| bench.put(&vec![T::default(); len]);
+
     for reduce in [Reduce::Sum, Reduce::Mean, Reduce::Max, Reduce::Min] {
-        let mut data = vector::<T>(rank, len);
-        comm.all_reduce(&mut data, reduce).expect("all-reduce");
-        expect_near(
-            &data,
-            &reduced(reduce, world, 0..len),
-            &format!("all-reduce {reduce}, {what}"),
-        );
-        same_bits(comm, &data, &what);
+        let mut data = bench.put(&vector::<T>(rank, len));
+        comm.all_reduce(bench.output(&mut data), reduce)
+            .expect("all-reduce");
+        let data = bench.get(&data);
+        let expect = Reduced::new(reduce, world, 0..len, B::ROUNDS_EACH);
+        expect.check(&data, &format!("all-reduce {reduce}, {what}"));
+        same_bits(comm, bench, &data, &what);
     }
     for root in [0, world - 1] {
-        let mut data = vector::<T>(rank, len);
-        comm.broadcast(&mut data, root).expect("broadcast");
-        assert_eq!(
-            data,
-            vector::<T>(root, len),
-            "broadcast from {root}, {what}"
-        );
+        let mut data = bench.put(&vector::<T>(rank, len));
+        comm.broadcast(bench.output(&mut data), root)
+            .expect("broadcast");
+        let expect = vector::<T>(root, len);
+        assert_eq!(bench.get(&data), expect, "broadcast from {root}, {what}");
     }
 
-    let mut gathered = vec![T::default(); len * world];
-    comm.all_gather(&vector::<T>(rank, len), &mut gathered)
+    let mine = bench.put(&vector::<T>(rank, len));
+    let mut gathered = zeros(len * world);
+    comm.all_gather(bench.input(&mine), bench.output(&mut gathered))
         .expect("all-gather");
     let whole: Vec<T> = (0..world).flat_map(|rank| vector::<T>(rank, len)).collect();
-    assert_eq!(gathered, whole, "all-gather, {what}");
+    assert_eq!(bench.get(&gathered), whole, "all-gather, {what}");
 
     // Parts that differ in length, one of them empty.
     let counts: Vec<usize> = (0..world).map(|rank| len * (rank % 3) / 2).collect();
     let total: usize = counts.iter().sum();
-    let mut gathered = vec![T::default(); total];
-    comm.all_gather_v(&vector::<T>(rank, counts[rank]), &counts, &mut gathered)
+    let mine = bench.put(&vector::<T>(rank, counts[rank]));
+    let mut gathered = zeros(total);
+    comm.all_gather_v(bench.input(&mine), &counts, bench.output(&mut gathered))
         .expect("all-gather-v");
     let whole: Vec<T> = (0..world)
         .flat_map(|rank| vector::<T>(rank, counts[rank]))
         .collect();
-    assert_eq!(gathered, whole, "all-gather of uneven parts, {what}");
+    assert_eq!(bench.get(&gathered), whole, "uneven all-gather, {what}");
 
     for reduce in [Reduce::Mean, Reduce::Max] {
-        let mut mine = vec![T::default(); len];
-        comm.reduce_scatter(&vector::<T>(rank, len * world), &mut mine, reduce)
+        let input = bench.put(&vector::<T>(rank, len * world));
+        let mut mine = zeros(len);
+        comm.reduce_scatter(bench.input(&input), bench.output(&mut mine), reduce)
             .expect("reduce-scatter");
         let part = rank * len..(rank + 1) * len;
-        expect_near(
-            &mine,
-            &reduced(reduce, world, part),
+        let expect = Reduced::new(reduce, world, part, B::ROUNDS_EACH);
+        expect.check(
+            &bench.get(&mine),
             &format!("reduce-scatter {reduce}, {what}"),
         );
-        let mut mine = vec![T::default(); counts[rank]];
-        comm.reduce_scatter_v(&vector::<T>(rank, total), &counts, &mut mine, reduce)
-            .expect("reduce-scatter-v");
+
+        let input = bench.put(&vector::<T>(rank, total));
+        let mut mine = zeros(counts[rank]);
+        comm.reduce_scatter_v(
+            bench.input(&input),
+            &counts,
+            bench.output(&mut mine),
+            reduce,
+        )
+        .expect("reduce-scatter-v");
         let part = parts(&counts)[rank].clone();
-        expect_near(
-            &mine,
-            &reduced(reduce, world, part),
-            &format!("uneven reduce-scatter {reduce}, {what}"),
-        );
+        let expect = Reduced::new(reduce, world, part, B::ROUNDS_EACH);
+        let got = bench.get(&mine);
+        expect.check(&got, &format!("uneven reduce-scatter {reduce}, {what}"));
     }
 
+    check_exchanges::<T, L, B>(comm, bench, len, &what);
+    check_pairs::<T, L, B>(comm, bench, len);
+}
+
+/// Every rank gives to every other one, in equal parts and in others.
+fn check_exchanges<T: Sample, L: Collective, B: Bench<L>>(
+    comm: &mut L,
+    bench: &B,
+    len: usize,
+    what: &str,
+) {
+    let (rank, world) = (comm.membership().rank, comm.membership().world());
     let piece = |from: usize, to: usize, len: usize| vector::<T>(from * world + to, len);
     let input: Vec<T> = (0..world).flat_map(|to| piece(rank, to, len)).collect();
-    let mut output = vec![T::default(); len * world];
-    comm.all_to_all(&input, &mut output).expect("all-to-all");
+    let input = bench.put(&input);
+    let mut output = bench.put(&vec![T::default(); len * world]);
+    comm.all_to_all(bench.input(&input), bench.output(&mut output))
+        .expect("all-to-all");
     let expect: Vec<T> = (0..world).flat_map(|from| piece(from, rank, len)).collect();
-    assert_eq!(output, expect, "all-to-all, {what}");
+    assert_eq!(bench.get(&output), expect, "all-to-all, {what}");
 
     let size = |from: usize, to: usize| len * ((from + 2 * to) % 4) / 2;
     let to: Vec<usize> = (0..world).map(|to| size(rank, to)).collect();
@@ -99,40 +183,43 @@ pub fn check_at<T: Sample, X: Transport>(comm: &mut Communicator<X>, len: usize)
     let input: Vec<T> = (0..world)
         .flat_map(|to| piece(rank, to, size(rank, to)))
         .collect();
-    let mut output = vec![T::default(); from.iter().sum()];
-    comm.all_to_all_v(&input, &to, &mut output, &from)
+    let input = bench.put(&input);
+    let mut output = bench.put(&vec![T::default(); from.iter().sum()]);
+    comm.all_to_all_v(bench.input(&input), &to, bench.output(&mut output), &from)
         .expect("all-to-all-v");
     let expect: Vec<T> = (0..world)
         .flat_map(|from| piece(from, rank, size(from, rank)))
         .collect();
-    assert_eq!(output, expect, "uneven all-to-all, {what}");
-
-    check_pairs::<T, X>(comm, len);
+    assert_eq!(bench.get(&output), expect, "uneven all-to-all, {what}");
 }
 
 /// Each rank gives to the next one, even ranks first.
-fn check_pairs<T: Sample, X: Transport>(comm: &mut Communicator<X>, len: usize) {
+fn check_pairs<T: Sample, L: Collective, B: Bench<L>>(comm: &mut L, bench: &B, len: usize) {
     let (rank, world) = (comm.membership().rank, comm.membership().world());
     if world < 2 {
         return;
     }
     let (next, before) = ((rank + 1) % world, (rank + world - 1) % world);
-    let mut got = vec![T::default(); len];
+    let given = bench.put(&vector::<T>(rank, len));
+    let mut got = bench.put(&vec![T::default(); len]);
     for turn in 0..2 {
         if rank % 2 == turn {
-            comm.send(&vector::<T>(rank, len), next).expect("send");
+            comm.send(bench.input(&given), next).expect("send");
         } else {
-            comm.receive(&mut got, before).expect("receive");
+            comm.receive(bench.output(&mut got), before)
+                .expect("receive");
         }
     }
-    assert_eq!(
-        got,
-        vector::<T>(before, len),
-        "{len} from rank {before} to {rank}"
-    );
+    let (got, expect) = (bench.get(&got), vector::<T>(before, len));
+    assert_eq!(got, expect, "{len} from rank {before} to {rank}");
 }
 
-fn same_bits<T: Sample, X: Transport>(comm: &mut Communicator<X>, data: &[T], what: &str) {
+fn same_bits<T: Sample, L: Collective, B: Bench<L>>(
+    comm: &mut L,
+    bench: &B,
+    data: &[T],
+    what: &str,
+) {
     // As numbers that f32 holds exactly.
     let hash = bytemuck::cast_slice::<T, u8>(data)
         .iter()
@@ -140,11 +227,12 @@ fn same_bits<T: Sample, X: Transport>(comm: &mut Communicator<X>, data: &[T], wh
             hash.wrapping_mul(16_777_619) ^ u32::from(*byte)
         });
     let hash = (hash ^ (hash >> 16)) & 0xffff;
-    let mut all = vec![0.0f32; comm.membership().world()];
-    comm.all_gather(&[hash as f32], &mut all)
+    let mine = bench.put(&[hash as f32]);
+    let mut all = bench.put(&vec![0.0f32; comm.membership().world()]);
+    comm.all_gather(bench.input(&mine), bench.output(&mut all))
         .expect("all-gather");
     assert!(
-        all.iter().all(|other| *other == hash as f32),
+        bench.get(&all).iter().all(|other| *other == hash as f32),
         "bits differ between ranks: {what}"
     );
 }
@@ -189,27 +277,49 @@ fn vector<T: Sample>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|i| T::of(value(rank, i))).collect()
 }
 
-fn reduced(reduce: Reduce, world: usize, range: std::ops::Range<usize>) -> Vec<f64> {
-    let one = |i: usize| {
-        let values = (0..world).map(|rank| f64::from(value(rank, i)));
-        match reduce {
-            Reduce::Sum => values.sum(),
-            Reduce::Mean => values.sum::<f64>() / world as f64,
-            Reduce::Max => values.fold(f64::NEG_INFINITY, f64::max),
-            Reduce::Min => values.fold(f64::INFINITY, f64::min),
-        }
-    };
-    range.map(one).collect()
+/// What a reduction should give.
+struct Reduced {
+    /// Each number, and how many times an epsilon's part of what it may be off.
+    values: Vec<(f64, f64)>,
 }
 
-fn expect_near<T: Sample + Debug>(got: &[T], expect: &[f64], what: &str) {
-    assert_eq!(got.len(), expect.len(), "{what}");
-    for (i, (got, expect)) in got.iter().zip(expect).enumerate() {
-        let error = (f64::from(got.value()) - expect).abs();
-        // Sums are exact in f32, and the result is rounded once.
-        assert!(
-            error <= expect.abs() * T::EPSILON,
-            "{what}: {got:?} for {expect} at {i}"
-        );
+impl Reduced {
+    fn new(reduce: Reduce, world: usize, range: std::ops::Range<usize>, rounds_each: bool) -> Self {
+        let one = |i: usize| {
+            let values = (0..world).map(|rank| f64::from(value(rank, i)));
+            let scale = if reduce == Reduce::Mean {
+                1.0 / world as f64
+            } else {
+                1.0
+            };
+            let exact = match reduce {
+                Reduce::Sum | Reduce::Mean => values.clone().sum::<f64>() * scale,
+                Reduce::Max => values.clone().fold(f64::NEG_INFINITY, f64::max),
+                Reduce::Min => values.clone().fold(f64::INFINITY, f64::min),
+            };
+            // Sums are exact in f32, and the result is rounded once. Else each summand may be
+            // rounded, and each partial sum, which is no larger than all summands.
+            let off = match reduce {
+                Reduce::Sum | Reduce::Mean if rounds_each => {
+                    (world as f64 + 1.0) * scale * values.map(f64::abs).sum::<f64>()
+                }
+                _ => exact.abs(),
+            };
+            (exact, off)
+        };
+        Self {
+            values: range.map(one).collect(),
+        }
+    }
+
+    fn check<T: Sample + Debug>(&self, got: &[T], what: &str) {
+        assert_eq!(got.len(), self.values.len(), "{what}");
+        for (i, (got, (expect, off))) in got.iter().zip(&self.values).enumerate() {
+            let error = (f64::from(got.value()) - expect).abs();
+            assert!(
+                error <= off * T::EPSILON,
+                "{what}: {got:?} for {expect} at {i}"
+            );
+        }
     }
 }

@@ -123,18 +123,27 @@ pub enum Fault {
         /// What is wrong with it.
         why: String,
     },
+    /// A rank's device, or the library that moves numbers between devices, failed. No other rank is
+    /// known to be the cause.
+    Device {
+        /// Whose.
+        rank: usize,
+        /// In the words of whatever failed.
+        why: String,
+    },
 }
 
 impl Fault {
-    /// The ranks at fault, as far as they are known: missing, lost, stale or garbled ones. Of a
-    /// mismatch, all whose calls are known.
+    /// The ranks at fault, as far as they are known: missing, lost, stale or garbled ones, and
+    /// the one whose device failed. Of a mismatch, all whose calls are known.
     #[must_use]
     pub fn ranks(&self) -> Vec<usize> {
         match self {
             Self::Missing { ranks, .. } => ranks.clone(),
-            Self::Lost { rank, .. } | Self::Stale { rank, .. } | Self::Garbled { rank, .. } => {
-                vec![*rank]
-            }
+            Self::Lost { rank, .. }
+            | Self::Stale { rank, .. }
+            | Self::Garbled { rank, .. }
+            | Self::Device { rank, .. } => vec![*rank],
             Self::Mismatch { calls } => calls.iter().map(|(rank, ..)| *rank).collect(),
         }
     }
@@ -154,6 +163,9 @@ impl Fault {
                 "a member of the past must be ended, or given the new communicator"
             }
             Self::Garbled { .. } => "check the link to that rank, and make a new communicator",
+            Self::Device { .. } => {
+                "look at that rank's device and its links, and make a new communicator"
+            }
         }
     }
 }
@@ -184,6 +196,7 @@ impl fmt::Display for Fault {
                     "rank {rank} sent what is no message of a collective: {why}"
                 )
             }
+            Self::Device { rank, why } => write!(f, "the device of rank {rank} failed: {why}"),
         }
     }
 }
@@ -428,6 +441,11 @@ impl Report {
                 rank(&mut out, *from);
                 text(&mut out, why);
             }
+            Fault::Device { rank: whose, why } => {
+                out.push(6);
+                rank(&mut out, *whose);
+                text(&mut out, why);
+            }
         }
         out
     }
@@ -465,6 +483,10 @@ impl Report {
                 ours: u64::from_le_bytes(read.take()?),
             },
             5 => Fault::Garbled {
+                rank: read.rank()?,
+                why: read.text()?,
+            },
+            6 => Fault::Device {
                 rank: read.rank()?,
                 why: read.text()?,
             },
@@ -555,6 +577,10 @@ mod tests {
             Fault::Garbled {
                 rank: 1,
                 why: "Länge".to_owned(),
+            },
+            Fault::Device {
+                rank: 0,
+                why: "unhandled system error".to_owned(),
             },
         ];
         for fault in faults {

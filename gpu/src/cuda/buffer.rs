@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::cuda::card::{Arg, Card};
+use crate::cuda::elements::{ElementsMut, ElementsRef};
 use crate::cuda::queue::Queue;
 use crate::cuda::ranges::Ranges;
 
@@ -135,7 +136,13 @@ impl<C: Card> fmt::Debug for CudaView<'_, C> {
     }
 }
 
-impl<C: Card> CudaView<'_, C> {
+impl<'a, C: Card> CudaView<'a, C> {
+    /// As what collectives read.
+    #[must_use]
+    pub fn elements(self) -> ElementsRef<'a, f32, C> {
+        ElementsRef::of(self.buffer.queue.as_ref(), self.address(), self.len)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -180,7 +187,17 @@ impl<C: Card> fmt::Debug for CudaViewMut<'_, C> {
     }
 }
 
-impl<C: Card> CudaViewMut<'_, C> {
+impl<'a, C: Card> CudaViewMut<'a, C> {
+    /// As what collectives write.
+    #[must_use]
+    pub fn elements(self) -> ElementsMut<'a, f32, C> {
+        ElementsMut::of(
+            self.view.buffer.queue.as_ref(),
+            self.address(),
+            self.view.len,
+        )
+    }
+
     pub(super) fn len(&self) -> usize {
         self.view.len
     }

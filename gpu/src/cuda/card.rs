@@ -15,8 +15,18 @@ pub trait Card: Debug + Send + Sync + 'static {
     /// Commands recorded to be run again.
     type Graph: Debug + Send;
 
+    /// A place in the queue.
+    type Mark: Debug + Send;
+
     /// Index of the device.
     fn device(&self) -> u32;
+
+    /// What no other device has, on this machine or another.
+    ///
+    /// # Errors
+    ///
+    /// The device's fault.
+    fn identity(&self) -> Result<String, GpuFault>;
 
     /// Memory, aligned to 16 bytes or more; what it holds is undefined.
     ///
@@ -62,6 +72,28 @@ pub trait Card: Debug + Send + Sync + 'static {
     ///
     /// The device's fault.
     fn replay(&self, graph: &Self::Graph) -> Result<(), GpuFault>;
+
+    /// The queue as CUDA's libraries take it (`cudaStream_t`), for a call of one on this thread, of
+    /// which the card becomes the current one.
+    ///
+    /// # Errors
+    ///
+    /// The device's fault.
+    fn stream(&self) -> Result<u64, GpuFault>;
+
+    /// The place behind what was begun before.
+    ///
+    /// # Errors
+    ///
+    /// The device's fault.
+    fn mark(&self) -> Result<Self::Mark, GpuFault>;
+
+    /// Whether everything before a place has happened. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// The device's fault, also one of an earlier command.
+    fn has_passed(&self, mark: &Self::Mark) -> Result<bool, GpuFault>;
 
     /// Shared memory that a block may have at most, in bytes.
     fn shared_bytes_max(&self) -> u32;

@@ -7,10 +7,14 @@
 //! threads reach, or arguments that a kernel does not take panic with the kernel's name.
 //!
 //! Matrix products come from [`Cpu`] after the rounding that the operands got.
+//!
+//! Commands have happened when the call that begins them returns. Only what another library does on
+//! the card, such as a collective, happens later; commands wait for it.
 
 mod library;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{process, ptr, thread};
 
 use parking_lot::Mutex;
 
@@ -43,7 +47,23 @@ pub struct Emulated {
     held_bytes: AtomicU64,
     blocks: AtomicU64,
     fault: Mutex<Option<Strike>>,
+    stream: Box<Stream>,
+    /// Tells the cards of this process apart.
+    number: u64,
 }
+
+/// What lies behind the handle of the card's queue: a library that works on the card counts up what
+/// it begins before its call returns, and what has ended from a thread of its own.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Stream {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// What libraries had begun.
+#[derive(Debug)]
+pub struct EmulatedMark(u64);
 
 /// A fault to come.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +83,7 @@ impl Emulated {
     ///
     /// There is no `g++`, or it refuses the sources.
     pub fn start(order: Order) -> Result<Self, EmulatedError> {
+        static CARDS: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             library: Library::load()?,
             cpu: Cpu::new(1),
@@ -70,6 +91,8 @@ impl Emulated {
             held_bytes: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             fault: Mutex::new(None),
+            stream: Box::default(),
+            number: CARDS.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -92,6 +115,22 @@ impl Emulated {
             strike.left -= 1;
         }
         Ok(())
+    }
+
+    /// The fault that has come, without counting a call.
+    fn sound(&self) -> Result<(), GpuFault> {
+        match &*self.fault.lock() {
+            Some(strike) if strike.left == 0 => Err(GpuFault::new(0, strike.kind)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits, as a card does, for what libraries have begun.
+    fn settle(&self) {
+        let begun = self.stream.begun.load(Ordering::Acquire);
+        while self.stream.ended.load(Ordering::Acquire) < begun {
+            thread::yield_now();
+        }
     }
 
     fn command(&self, command: &Command) {
@@ -198,9 +237,14 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 
 impl Card for Emulated {
     type Graph = Vec<Command>;
+    type Mark = EmulatedMark;
 
     fn device(&self) -> u32 {
         0
+    }
+
+    fn identity(&self) -> Result<String, GpuFault> {
+        Ok(format!("emulated-{}-{}", process::id(), self.number))
     }
 
     fn alloc(&self, bytes: u64) -> Result<u64, MemoryError> {
@@ -220,6 +264,7 @@ impl Card for Emulated {
     }
 
     fn free(&self, address: u64) {
+        self.settle();
         self.blocks.fetch_sub(1, Ordering::Relaxed);
         let bytes = self.library.give(address);
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -227,18 +272,21 @@ impl Card for Emulated {
 
     fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), GpuFault> {
         self.call()?;
+        self.settle();
         self.library.write(to, bytes);
         Ok(())
     }
 
     fn download(&self, from: u64, bytes: &mut [u8]) -> Result<(), GpuFault> {
         self.call()?;
+        self.settle();
         self.library.read(from, bytes);
         Ok(())
     }
 
     fn run(&self, commands: &[Command]) -> Result<(), GpuFault> {
         self.call()?;
+        self.settle();
         commands.iter().for_each(|command| self.command(command));
         Ok(())
     }
@@ -250,6 +298,21 @@ impl Card for Emulated {
 
     fn replay(&self, graph: &Vec<Command>) -> Result<(), GpuFault> {
         self.run(graph)
+    }
+
+    fn stream(&self) -> Result<u64, GpuFault> {
+        self.sound()?;
+        Ok(ptr::from_ref::<Stream>(&self.stream) as u64)
+    }
+
+    fn mark(&self) -> Result<EmulatedMark, GpuFault> {
+        self.sound()?;
+        Ok(EmulatedMark(self.stream.begun.load(Ordering::Acquire)))
+    }
+
+    fn has_passed(&self, mark: &EmulatedMark) -> Result<bool, GpuFault> {
+        self.sound()?;
+        Ok(self.stream.ended.load(Ordering::Acquire) >= mark.0)
     }
 
     fn shared_bytes_max(&self) -> u32 {

@@ -61,6 +61,18 @@ pub enum CudaError {
         /// What brings it.
         advice: &'static str,
     },
+    /// A library of CUDA is too old. Install a newer one.
+    #[error("{name} here is version {found}, and at least {least} is needed: {advice}")]
+    OldLibrary {
+        /// Its name.
+        name: &'static str,
+        /// As it says itself.
+        found: String,
+        /// The oldest that will do.
+        least: &'static str,
+        /// What brings a newer one.
+        advice: &'static str,
+    },
     /// The compiler refuses a kernel, which is a mistake of this crate or a compiler that is too
     /// old.
     #[error("{name}.cu does not compile for {arch}:\n{log}")]

@@ -152,11 +152,20 @@ impl Gpu {
 #[derive(Debug)]
 pub struct GpuGraph(Graph);
 
+/// A place in a card's queue.
+#[derive(Debug)]
+pub struct GpuMark(Event);
+
 impl Card for Gpu {
     type Graph = GpuGraph;
+    type Mark = GpuMark;
 
     fn device(&self) -> u32 {
         self.context.device()
+    }
+
+    fn identity(&self) -> Result<String, GpuFault> {
+        Context::uuid(self.device())
     }
 
     fn alloc(&self, bytes: u64) -> Result<u64, MemoryError> {
@@ -193,6 +202,21 @@ impl Card for Gpu {
 
     fn replay(&self, graph: &GpuGraph) -> Result<(), GpuFault> {
         self.stream.replay(&graph.0)
+    }
+
+    fn stream(&self) -> Result<u64, GpuFault> {
+        self.context.bind()?;
+        Ok(self.stream.handle() as u64)
+    }
+
+    fn mark(&self) -> Result<GpuMark, GpuFault> {
+        let event = Event::new(&self.context)?;
+        event.record(&self.stream)?;
+        Ok(GpuMark(event))
+    }
+
+    fn has_passed(&self, mark: &GpuMark) -> Result<bool, GpuFault> {
+        mark.0.has_passed()
     }
 
     fn shared_bytes_max(&self) -> u32 {

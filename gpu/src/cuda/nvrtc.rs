@@ -1,14 +1,13 @@
 //! NVIDIA's run-time compiler, loaded when a kernel is first compiled. It needs no card.
 
-use std::env;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
 use crate::cuda::cache::{CacheKey, KernelCache};
 use crate::cuda::error::CudaError;
 use crate::cuda::kernel::Source;
+use crate::cuda::places::{Places, unusable};
 
 /// The compiler.
 #[derive(Debug)]
@@ -32,10 +31,12 @@ type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
 
-/// Names under which the loader may know it, the newest first.
-const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-/// Folders below one that is searched.
-const DEPTH: usize = 6;
+/// Where it may lie.
+const PLACES: Places = Places {
+    variable: "ODEON_NVRTC",
+    names: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+    wheels: &["cu13", "cuda_nvrtc"],
+};
 
 impl Nvrtc {
     /// Loads it: from `$ODEON_NVRTC` (the file, or a folder that holds it somewhere), by the
@@ -47,11 +48,11 @@ impl Nvrtc {
     /// [`CudaError::NoLibrary`].
     pub fn load() -> Result<Self, CudaError> {
         let mut tried = Vec::new();
-        for candidate in candidates() {
+        for candidate in PLACES.candidates() {
             // SAFETY: NVRTC's constructors need nothing of this process.
             let library = unsafe { Library::new(&candidate) };
             match library
-                .map_err(|error| error.to_string())
+                .map_err(|error| unusable(&candidate, &error))
                 .and_then(Self::of)
             {
                 Ok(nvrtc) => return Ok(nvrtc),
@@ -223,47 +224,4 @@ fn options(arch: &str) -> Vec<String> {
         // Functions of the common head that a source does not call.
         "-diag-suppress=177".to_owned(),
     ]
-}
-
-fn candidates() -> Vec<PathBuf> {
-    let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(place) = given("ODEON_NVRTC").map(PathBuf::from) {
-        return if place.is_dir() {
-            found_below(&place, DEPTH)
-        } else {
-            vec![place]
-        };
-    }
-    let mut candidates: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
-    let home = given("CUDA_HOME").map_or_else(|| "/usr/local/cuda".into(), PathBuf::from);
-    candidates.extend(NAMES.map(|name| home.join("lib64").join(name)));
-    if let Some(environment) = given("VIRTUAL_ENV").map(PathBuf::from) {
-        candidates.extend(found_below(&environment.join("lib"), DEPTH));
-    }
-    candidates
-}
-
-/// The library in folders of NVIDIA's wheels: `.../nvidia/cu13/lib`, `.../nvidia/cuda_nvrtc/lib`.
-fn found_below(folder: &Path, depth: usize) -> Vec<PathBuf> {
-    /// The folders that lead to it.
-    const LEADS: [&str; 5] = ["site-packages", "nvidia", "cu13", "cuda_nvrtc", "lib"];
-    let Ok(entries) = folder.read_dir() else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    for entry in entries.flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        let name = name.to_string_lossy();
-        if NAMES.contains(&name.as_ref()) {
-            found.push(path);
-        } else if depth > 0
-            && (LEADS.contains(&name.as_ref()) || name.starts_with("python"))
-            && path.is_dir()
-        {
-            found.extend(found_below(&path, depth - 1));
-        }
-    }
-    found.sort();
-    found.reverse();
-    found
 }

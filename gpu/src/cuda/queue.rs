@@ -225,6 +225,18 @@ impl<C: Card> Queue<C> {
 
     /// Begins what waits.
     pub(super) fn flush(&mut self) {
+        if !self.commands.is_empty()
+            && let Err(fault) = self.flushed()
+        {
+            panic_any(fault);
+        }
+    }
+
+    /// Begins what waits, and says what is in the way: the first fault that was met.
+    ///
+    /// # Errors
+    /// The fault. Nothing that was written since it came may be relied on.
+    pub(super) fn flushed(&mut self) -> Result<(), GpuFault> {
         if !self.commands.is_empty() {
             let commands = mem::take(&mut self.commands);
             let done = self.begin_list(&commands);
@@ -234,8 +246,9 @@ impl<C: Card> Queue<C> {
             for address in mem::take(&mut self.retired) {
                 self.card.free(address);
             }
-            self.checked(done);
+            self.kept(done)?;
         }
+        self.fault.map_or(Ok(()), Err)
     }
 
     fn begin_list(&mut self, commands: &[Command]) -> Result<(), GpuFault> {
@@ -278,16 +291,20 @@ impl<C: Card> Queue<C> {
     /// With the fault: operations have no results, and nothing they wrote may be relied on.
     #[track_caller]
     fn checked(&mut self, done: Result<(), GpuFault>) {
-        if let Err(fault) = done {
-            self.lists.clear();
-            self.commands.clear();
-            self.staged.clear();
-            for address in mem::take(&mut self.retired) {
-                self.card.free(address);
-            }
-            let first = *self.fault.get_or_insert(fault);
+        if let Err(first) = self.kept(done) {
             panic_any(first);
         }
+    }
+
+    fn kept(&mut self, done: Result<(), GpuFault>) -> Result<(), GpuFault> {
+        let Err(fault) = done else { return Ok(()) };
+        self.lists.clear();
+        self.commands.clear();
+        self.staged.clear();
+        for address in mem::take(&mut self.retired) {
+            self.card.free(address);
+        }
+        Err(*self.fault.get_or_insert(fault))
     }
 }
 
