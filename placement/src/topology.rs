@@ -258,6 +258,18 @@ pub enum TopologyError {
         /// The model.
         model: String,
     },
+    /// There are more of something than can be.
+    #[error("{of} has {count} {what}: {most} is the most")]
+    TooMany {
+        /// What has them.
+        of: String,
+        /// Of what.
+        what: String,
+        /// How many.
+        count: u32,
+        /// How many there may be.
+        most: u32,
+    },
     /// A quantity is zero, negative or no number.
     #[error("{what} of {of}: {error}")]
     Quantity {
@@ -406,6 +418,7 @@ impl ClusterSpec {
             None => vec![spec.name.clone()],
             Some(count) => {
                 quantity("count", f64::from(count))?;
+                bounded(&spec.name, "nodes", count, NODES_MAX)?;
                 (0..count).map(|i| format!("{}-{i}", spec.name)).collect()
             }
         };
@@ -429,6 +442,7 @@ impl ClusterSpec {
             model: spec.model.clone(),
         })?;
         let memory = gib(&spec.model, "memory_gib", model.memory_gib)?;
+        bounded(name, "devices on a node", spec.count, DEVICES_MAX)?;
         let divided = |parts: u32, what: &str| {
             let whole = parts > 0 && spec.count > 0 && spec.count.is_multiple_of(parts);
             whole
@@ -460,6 +474,22 @@ impl ClusterSpec {
         };
         Ok((0..spec.count).map(device).collect())
     }
+}
+
+/// More are a mistake, or more than the solver's masks have bits for.
+const NODES_MAX: u32 = 100_000;
+const DEVICES_MAX: u32 = 128;
+
+fn bounded(of: &str, what: &str, count: u32, most: u32) -> Result<(), TopologyError> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(TopologyError::TooMany {
+        of: of.to_owned(),
+        what: what.to_owned(),
+        count,
+        most,
+    })
 }
 
 /// Bytes of a number of GiB.

@@ -1,6 +1,7 @@
 //! What the running task is doing: which actor's handler it polls, in which engine and span.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -61,13 +62,49 @@ static ENGINES: LazyLock<DashMap<ProcessId, Arc<Engine>>> = LazyLock::new(DashMa
 /// Counts the changes of [`ENGINES`].
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 
+type Simulated = Option<BTreeMap<ProcessId, Arc<Engine>>>;
+
+// The engines of the simulation that this thread runs. Two with one seed have the same ids, and must
+// not find each other.
+thread_local!(static SIMULATED: RefCell<Simulated> = const { RefCell::new(None) });
+
+/// While it lives, engines that start on this thread are known to it alone.
+pub(crate) struct Apart(Simulated);
+
+impl Apart {
+    pub(crate) fn enter() -> Self {
+        let before = SIMULATED.replace(Some(BTreeMap::new()));
+        CHANGES.fetch_add(1, Ordering::Release);
+        Self(before)
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // Dropped outside of the borrow: an engine's end may look engines up.
+        let ended = SIMULATED.replace(self.0.take());
+        CHANGES.fetch_add(1, Ordering::Release);
+        drop(ended);
+    }
+}
+
+/// Does something with the engines of this thread's simulation, if it runs one.
+fn with_simulated<R>(act: impl FnOnce(&mut BTreeMap<ProcessId, Arc<Engine>>) -> R) -> Option<R> {
+    SIMULATED.with_borrow_mut(|engines| engines.as_mut().map(act))
+}
+
 pub(crate) fn add_engine(engine: &Arc<Engine>) {
-    ENGINES.insert(engine.process, Arc::clone(engine));
+    let (process, engine) = (engine.process, Arc::clone(engine));
+    if with_simulated(|engines| engines.insert(process, Arc::clone(&engine))).is_none() {
+        ENGINES.insert(process, engine);
+    }
     CHANGES.fetch_add(1, Ordering::Release);
 }
 
 pub(crate) fn remove_engine(process: ProcessId) {
-    ENGINES.remove(&process);
+    if with_simulated(|engines| engines.remove(&process)).is_none() {
+        ENGINES.remove(&process);
+    }
     CHANGES.fetch_add(1, Ordering::Release);
 }
 
@@ -112,6 +149,13 @@ fn outside(home: ProcessId) -> Option<Arc<Engine>> {
 }
 
 fn look_up(home: ProcessId) -> Option<Arc<Engine>> {
+    let simulated = with_simulated(|engines| {
+        let only = || engines.values().next().filter(|_| engines.len() == 1);
+        engines.get(&home).or_else(only).map(Arc::clone)
+    });
+    if let Some(found) = simulated {
+        return found;
+    }
     ENGINES
         .get(&home)
         .map(|engine| Arc::clone(&engine))

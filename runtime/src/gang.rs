@@ -13,14 +13,14 @@
 //! A rank is lost when its process is, or when it says that it has left. It sleeps on the bell that
 //! its memory has, which is rung for what comes from near and from far.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use odeon_gpu::collective::{Board, Fault, Membership, Report, Transport, Trouble};
-use odeon_shm::{Bell, Gang, GangOptions, Member};
+use odeon_shm::{Bell, Gang, GangName, GangOptions, Member};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,9 @@ const ROOM_BYTES: usize = WINDOW_BYTES / 4;
 
 /// Ranks that have left and are remembered, so that who comes late hears of it.
 const LEFT_MAX: usize = 1024;
+
+/// Gangs whose memory a node keeps at a time. It does so while they form.
+const KEPT_MAX: usize = 1024;
 
 /// One rank of one gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,9 +64,33 @@ pub(crate) enum GangNews {
     /// I have read so many bytes.
     Room { to: RankId, from: u32, bytes: u64 },
     /// Somebody has found a fault.
-    Report { to: RankId, report: Vec<u8> },
+    Report {
+        to: RankId,
+        from: u32,
+        report: Vec<u8>,
+    },
     /// The rank that you look for has left.
     Left { to: RankId, from: u32 },
+}
+
+impl GangNews {
+    /// Whom it is for.
+    const fn to(&self) -> RankId {
+        let (Self::Open { to, .. }
+        | Self::Room { to, .. }
+        | Self::Report { to, .. }
+        | Self::Left { to, .. }) = self;
+        *to
+    }
+
+    /// The rank that tells it.
+    const fn from(&self) -> u32 {
+        let (Self::Open { from, .. }
+        | Self::Room { from, .. }
+        | Self::Report { from, .. }
+        | Self::Left { from, .. }) = self;
+        *from
+    }
 }
 
 /// The ranks of this process that have others on other nodes, and the memory that this node keeps
@@ -78,9 +105,24 @@ pub(crate) struct Gangs {
 }
 
 impl Gangs {
-    /// Keeps the memory of a gang until its home says that it is not needed, or is gone.
-    pub(crate) fn keep(&self, gang: u64, home: ProcessId, memory: Gang) {
-        self.kept.lock().insert(gang, (home, memory));
+    /// Makes memory for so many ranks of a gang, and keeps it until its home says that it is not
+    /// needed, or is gone.
+    pub(crate) fn keep(
+        &self,
+        gang: u64,
+        home: ProcessId,
+        ranks: usize,
+    ) -> Result<GangName, String> {
+        let mut kept = self.kept.lock();
+        if kept.len() >= KEPT_MAX {
+            return Err(format!(
+                "this node keeps memory for {KEPT_MAX} gangs that form, the most"
+            ));
+        }
+        let memory = memory(ranks)?;
+        let name = memory.name();
+        kept.insert(gang, (home, memory));
+        Ok(name)
     }
 
     /// Nobody joins any more. Those who have joined have the memory mapped.
@@ -102,11 +144,7 @@ impl Gangs {
 
     /// News of a rank of another process, which is `sender`.
     pub(crate) fn hear(&self, engine: &Engine, sender: ProcessId, news: GangNews) {
-        let (GangNews::Open { to, .. }
-        | GangNews::Room { to, .. }
-        | GangNews::Report { to, .. }
-        | GangNews::Left { to, .. }) = &news;
-        let end = self.ends.lock().get(to).and_then(Weak::upgrade);
+        let end = self.ends.lock().get(&news.to()).and_then(Weak::upgrade);
         if let Some(end) = end {
             return end.hear(engine, sender, news);
         }
@@ -150,17 +188,19 @@ impl Gangs {
             .filter_map(Weak::upgrade)
             .collect();
         for end in ends {
-            for (rank, peer) in end.peers() {
-                peer.end(lost(rank, "this process is leaving"));
+            // To this rank it is over with all, and it is this one that the others lose.
+            let leaving = lost(end.id.rank as usize, "its process is leaving");
+            for (_, peer) in end.peers() {
+                peer.end(leaving.clone());
             }
             end.bell.ring();
         }
     }
 }
 
-/// Memory for the ranks of one node among `world` ranks.
-pub(crate) fn memory(world: usize) -> Result<Gang, String> {
-    Gang::create(world, GangOptions::default()).map_err(|error| error.to_string())
+/// Memory for the ranks of one node.
+pub(crate) fn memory(ranks: usize) -> Result<Gang, String> {
+    Gang::create(ranks, GangOptions::default()).map_err(|error| error.to_string())
 }
 
 fn tell(engine: &Engine, to: ProcessId, news: GangNews) {
@@ -194,20 +234,34 @@ struct Way {
     /// Bytes that it still takes, and how many chunks it was sent.
     room: usize,
     sent: u64,
-    /// What has come: chunks, how many, and bytes that are not read.
+    /// What has come in order, the next number, and what came before its turn, by another way.
     arrived: VecDeque<Bytes>,
-    chunks: u64,
+    next: u64,
+    ahead: BTreeMap<u64, Bytes>,
+    /// Bytes that have come and are not read.
     unread: usize,
     /// Bytes that were read since room was last given back.
     read: usize,
     /// Why nothing more comes or goes.
     over: Option<Fault>,
+    /// This rank has left.
+    closed: bool,
 }
 
 fn lost(rank: usize, why: impl Into<String>) -> Fault {
     let why = why.into();
     Fault::Lost { rank, why }
 }
+
+/// The next chunk, if it has come.
+fn take_next(way: &mut Way) -> Option<Bytes> {
+    let bytes = way.ahead.remove(&way.next)?;
+    way.next += 1;
+    Some(bytes)
+}
+
+/// Chunks that may come before their turn.
+const AHEAD_MAX: usize = 4096;
 
 const LEFT: &str = "it has given up its membership";
 
@@ -237,20 +291,25 @@ impl Shared {
             rank: from,
             why: why.to_owned(),
         };
-        let fault = if chunk.bytes.is_empty() {
-            Some(lost(from, LEFT))
-        } else if crc32fast::hash(&chunk.bytes) != chunk.checksum {
+        let fault = if crc32fast::hash(&chunk.bytes) != chunk.checksum {
             Some(garbled("a chunk was damaged on its way"))
-        } else if chunk.index != way.chunks {
-            Some(garbled("a chunk is missing"))
-        } else if way.unread + chunk.bytes.len() > WINDOW_BYTES {
+        } else if chunk.index < way.next || way.ahead.contains_key(&chunk.index) {
+            Some(garbled("a chunk came twice"))
+        } else if way.unread + chunk.bytes.len() > WINDOW_BYTES || way.ahead.len() > AHEAD_MAX {
             Some(garbled("it sends more than there is room for"))
         } else {
-            way.chunks += 1;
             way.unread += chunk.bytes.len();
-            way.arrived.push_back(chunk.bytes.clone());
+            way.ahead.insert(chunk.index, chunk.bytes.clone());
             None
         };
+        let mut fault = fault;
+        while let Some(bytes) = take_next(&mut way) {
+            if bytes.is_empty() {
+                fault.get_or_insert(lost(from, LEFT));
+            } else {
+                way.arrived.push_back(bytes);
+            }
+        }
         if let Some(fault) = fault {
             way.over.get_or_insert(fault);
         }
@@ -259,17 +318,20 @@ impl Shared {
     }
 
     fn hear(&self, engine: &Engine, sender: ProcessId, news: GangNews) {
+        let from = news.from();
+        // Only the rank's own process speaks for it.
+        let Some(peer) = self.peer(from).filter(|peer| peer.process == sender) else {
+            return;
+        };
         match news {
             GangNews::Open {
-                from,
-                transfer,
-                answer,
-                ..
+                transfer, answer, ..
             } => {
-                let Some(peer) = self.peer(from).filter(|peer| peer.process == sender) else {
-                    return;
-                };
                 let mut way = peer.way.lock();
+                if way.closed {
+                    drop(way);
+                    return tell(engine, sender, self.left(from));
+                }
                 if way.theirs.is_none() {
                     way.theirs = Some(transfer);
                     way.room = WINDOW_BYTES;
@@ -279,28 +341,34 @@ impl Shared {
                 if !answer {
                     tell(engine, sender, self.open(from, peer, true));
                 }
-                if let Some(report) = &*self.told.lock() {
-                    tell(engine, sender, self.report(from, report));
+                let told = self.told.lock().clone();
+                if let Some(report) = told {
+                    tell(engine, sender, self.report(from, &report));
                 }
             }
-            GangNews::Room { from, bytes, .. } => {
-                if let Some(peer) = self.peer(from) {
-                    let mut way = peer.way.lock();
-                    way.room = way.room.saturating_add(bytes as usize).min(WINDOW_BYTES);
-                }
+            GangNews::Room { bytes, .. } => {
+                let mut way = peer.way.lock();
+                way.room = way.room.saturating_add(bytes as usize).min(WINDOW_BYTES);
             }
             GangNews::Report { report, .. } => {
-                if let Some(report) = Report::decode(&report) {
+                let report = Report::decode(&report).filter(|report| {
+                    let ranks = report.fault.ranks();
+                    ranks.iter().all(|rank| *rank < self.peers.len())
+                });
+                if let Some(report) = report {
                     self.told.lock().get_or_insert(report);
                 }
             }
-            GangNews::Left { from, .. } => {
-                if let Some(peer) = self.peer(from) {
-                    peer.end(lost(from as usize, LEFT));
-                }
-            }
+            GangNews::Left { .. } => peer.end(lost(from as usize, LEFT)),
         }
         self.bell.ring();
+    }
+
+    fn left(&self, rank: u32) -> GangNews {
+        GangNews::Left {
+            to: self.at(rank),
+            from: self.id.rank,
+        }
     }
 
     fn open(&self, rank: u32, peer: &Peer, answer: bool) -> GangNews {
@@ -315,6 +383,7 @@ impl Shared {
     fn report(&self, rank: u32, report: &Report) -> GangNews {
         GangNews::Report {
             to: self.at(rank),
+            from: self.id.rank,
             report: report.encode(),
         }
     }
@@ -395,6 +464,8 @@ impl Far {
         };
         way.sent += 1;
         way.room -= len;
+        // This rank alone sends, so the order stays.
+        drop(way);
         self.engine.send_to(peer.process, &Frame::Chunk(chunk));
         Ok(len)
     }
@@ -452,7 +523,8 @@ impl Far {
                 way.over.is_some() || holds(&way)
             })
         };
-        Ok(to.iter().any(|rank| holds(rank, |way| way.room > 0))
+        let takes = |way: &Way| way.theirs.is_some() && way.room > 0;
+        Ok(to.iter().any(|rank| holds(rank, takes))
             || from
                 .iter()
                 .any(|rank| holds(rank, |way| !way.arrived.is_empty())))
@@ -486,7 +558,8 @@ impl Drop for Far {
         }
         drop(transfers);
         for (_, peer) in self.shared.peers() {
-            let way = peer.way.lock();
+            let mut way = peer.way.lock();
+            way.closed = true;
             // Behind what was sent.
             if let Some(transfer) = way.theirs.filter(|_| way.over.is_none()) {
                 let end = Chunk {
@@ -496,6 +569,7 @@ impl Drop for Far {
                     checksum: 0,
                     bytes: Bytes::new(),
                 };
+                drop(way);
                 self.engine.send_to(peer.process, &Frame::Chunk(end));
             }
         }
@@ -615,3 +689,6 @@ impl fmt::Debug for Ends {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

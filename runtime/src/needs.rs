@@ -238,13 +238,14 @@ impl Needs {
     }
 
     /// A handler that runs for longer than this hangs: its process is ended, its devices are given
-    /// on when their memory is free, and the actor fails with
-    /// [`FaultKind::Hang`](odeon_gpu::fault::FaultKind) and starts again elsewhere. For operations on
-    /// a device that may never end; take it well above the longest handler. It is looked every half
-    /// second. How long `start` takes does not count.
+    /// on when their memory is free, and its actors fail and are restarted as supervised: with
+    /// [`FaultKind::Hang`](odeon_gpu::fault::FaultKind) where the actor has devices, else as with any
+    /// lost process. For operations on a device that may never end. Time that a handler waits for
+    /// other actors counts too, how long `start` and `stop` take does not. It is looked every half
+    /// second.
     pub fn hang_after(mut self, limit: Duration) -> Self {
         if limit.is_zero() {
-            self.blame("hang_after", "0 would end every handler");
+            self.blame("hang_after", "0 would end every handler: leave it out");
         }
         self.hang_after = Some(limit);
         self

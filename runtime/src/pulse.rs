@@ -41,5 +41,5 @@ impl Pulse {
     }
 }
 
-/// The most that it calls is a write of a few bytes to a link.
+/// Mostly idle. When a handler hangs it logs that, and sends a few bytes over a link.
 const STACK_BYTES: usize = 512 << 10;

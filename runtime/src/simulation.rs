@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
+use crate::current::Apart;
 use crate::error::SystemError;
 use crate::hardware::FakeDevices;
 use crate::limits::Limits;
@@ -128,6 +129,7 @@ impl Simulation {
             .build()
             .expect("a runtime of one thread starts");
         let _seeded = random::seed_thread(self.seed);
+        let _apart = Apart::enter();
         runtime.block_on(async {
             let world = World::start(&self.spec)
                 .await

@@ -200,10 +200,10 @@ pub(crate) enum Request {
     Blob(BlobRequest),
     /// Which node do you belong to?
     Domain,
-    /// To a node: make memory for a gang of so many ranks, some of them yours, and keep it.
+    /// To a node: make memory for so many ranks of a gang, which are yours, and keep it.
     KeepGang {
         gang: u64,
-        world: u32,
+        ranks: u32,
     },
     /// Nobody will ask for the memory of this gang any more. Not answered.
     ForgetGang(u64),

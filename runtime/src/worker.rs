@@ -203,6 +203,13 @@ impl Workers {
     }
 
     /// How a worker ended, waiting a moment for its status; `None` when it is not one of ours.
+    fn is_retired(&self, process: ProcessId) -> bool {
+        let table = self.table.lock();
+        table
+            .get(&process)
+            .is_some_and(|worker| worker.retired.is_some())
+    }
+
     pub(crate) async fn exit_of(&self, process: ProcessId) -> Option<ProcessExit> {
         let mut worker = self.table.lock().remove(&process)?;
         let retired = worker.retired.take();
@@ -547,15 +554,18 @@ impl Engine {
             }
         };
         // One that hung up has ended as a rule, and how says more.
-        let by_itself = Clock::timeout(self.limits.heartbeat_interval, has_ended(&mut ended))
-            .await
-            .is_some();
+        let _ = Clock::timeout(self.limits.heartbeat_interval, has_ended(&mut ended)).await;
+        let killed = ended
+            .borrow()
+            .as_ref()
+            .is_some_and(|exit| exit.status.starts_with(SIGNAL));
+        let retired = self.workers.is_retired(process);
         let pid = self.workers.pid_of(process);
         let exit = self.workers.exit_of(process).await;
         self.worker_lost(process, pid);
         Err(match exit {
             // Nothing is wrong with the program: another process may do better.
-            Some(exit) if by_itself && exit.status.starts_with(SIGNAL) => exit.into(),
+            Some(exit) if retired || killed => exit.into(),
             Some(exit) => not_started(format!("{refused} ({})", exit.status)),
             None => not_started(refused),
         })

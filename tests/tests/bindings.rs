@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use odeon::inspect::Why;
 use odeon::{
-    AskError, Clock, Context, FakeDevices, Needs, ProcessId, Ref, Restart, Shape, System,
-    WorkerCommand, WorkerMode, gib,
+    AskError, Clock, Context, FailureKind, FakeDevices, Needs, ProcessId, Reason, Ref, Restart,
+    Shape, System, WorkerCommand, WorkerMode, gib,
 };
 use odeon_gpu::fake::{Fake, Model, Spec};
+use odeon_gpu::fault::FaultKind;
 use serde::{Deserialize, Serialize};
 
 /// What a process sees.
@@ -168,7 +169,7 @@ async fn a_process_that_was_killed_leaves_its_device_when_the_memory_is_free() {
 /// SEMANTICS 48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_whose_handler_hangs_is_ended_and_replaced() {
-    let system = system(Duration::ZERO).await;
+    let system = system(Duration::from_millis(100)).await;
     let limit = Duration::from_millis(200);
     let eye = system
         .spawn::<Eye>(())
@@ -181,11 +182,17 @@ async fn a_process_whose_handler_hangs_is_ended_and_replaced() {
     let AskError::Died(down) = &error else {
         panic!("{error}");
     };
-    let why = down.reason.to_string();
-    assert!(why.contains("no progress after"), "{why}");
+    let Reason::Failed(failure) = &down.reason else {
+        panic!("{down}");
+    };
+    let hang = |kind| matches!(kind, FaultKind::Hang { predicted, .. } if predicted == limit);
+    assert!(
+        matches!(failure.kind, FailureKind::Gpu(fault) if hang(fault.kind)),
+        "{failure}"
+    );
     let after = sight(eye).await;
     assert_ne!(before.pid, after.pid);
-    assert_eq!(before.devices.len(), after.devices.len());
+    assert_eq!((before.devices.len(), after.devices.len()), (2, 2));
     system.shutdown().await;
 }
 

@@ -265,6 +265,20 @@ fn the_same_seed_gives_the_same_run() {
     }
 }
 
+/// Those that run at once have the same ids, and do not meet.
+///
+/// SEMANTICS 36.
+#[test]
+fn simulations_of_one_seed_run_side_by_side() {
+    let alone = story(3);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| story(3))).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), alone);
+        }
+    });
+}
+
 #[test]
 fn a_system_may_supervise_with_its_own_budget() {
     let spec = SimulationSpec::new(odeon::job![Recorder]).nodes(1);

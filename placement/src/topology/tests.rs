@@ -130,6 +130,16 @@ fn what_is_wrong_with_a_description_is_named() {
     check("/nodes/1/name", json!("a-1"), "a-1 stands twice");
     check("/nodes/0/cpus", json!(0), "cpus of a: 0 is no quantity");
     check(
+        "/nodes/0/count",
+        json!(3_000_000),
+        "a has 3000000 nodes: 100000 is the most",
+    );
+    check(
+        "/nodes/0/gpus/count",
+        json!(4_000_000_000_u32),
+        "4000000000 devices on a node: 128 is the most",
+    );
+    check(
         "/nodes/0/memory_gib",
         json!(-1),
         "memory_gib of a: -1 is no quantity",

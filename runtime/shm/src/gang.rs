@@ -86,7 +86,7 @@ pub struct GangName {
     pub fd: i32,
     /// Random identity, also part of the memfd's name.
     pub gang: u64,
-    /// How many ranks there are.
+    /// How many ranks of this node there are.
     pub world: u32,
     /// See [`GangOptions::window_bytes`].
     pub window_bytes: u64,
@@ -110,7 +110,7 @@ pub enum JoinError {
         gang: u64,
     },
     /// The membership does not fit the gang.
-    #[error("rank {rank} of {world} cannot join a gang of {ranks}")]
+    #[error("rank {rank} of {world} cannot join a gang of {ranks} on this node")]
     Misfit {
         /// The rank that was given.
         rank: usize,
@@ -122,7 +122,7 @@ pub enum JoinError {
 }
 
 impl Gang {
-    /// Memory for `world` ranks.
+    /// Memory for `world` ranks, all that are on this node.
     ///
     /// # Errors
     /// There is no rank, or too many for the sizes; or the system gives no memory or descriptor.
@@ -246,6 +246,8 @@ impl Shape {
 /// A rank's end of a gang: a transport with windows. When it is dropped, the others lose this rank.
 pub struct Member {
     membership: Membership,
+    /// Where each rank of this node has its lines, queues and windows; others have none.
+    slots: Vec<Option<usize>>,
     shape: Shape,
     mapping: Arc<Mapping>,
     round: u32,
@@ -266,16 +268,20 @@ enum Peer {
 }
 
 impl Member {
-    /// Joins a gang as the rank of `membership`.
+    /// Joins a gang as the rank of `membership`. The memory has room for the ranks that share its node;
+    /// only with those this one can talk.
     ///
     /// # Errors
     /// [`JoinError`].
     pub fn join(name: &GangName, membership: Membership) -> Result<Self, JoinError> {
         let (rank, world) = (membership.rank, membership.world());
+        let slots = slots(&membership);
+        let near = slots.iter().flatten().count();
+        let slot = slots.get(rank).copied().flatten();
         let size = |bytes: u64| usize::try_from(bytes).ok();
         let shape = size(name.window_bytes).zip(size(name.queue_bytes));
-        let shape = shape.and_then(|(window, queue)| Shape::new(world, window, queue));
-        let Some(shape) = shape.filter(|_| world == name.world as usize && rank < world) else {
+        let shape = shape.and_then(|(window, queue)| Shape::new(near, window, queue));
+        let (Some(shape), Some(slot), true) = (shape, slot, near == name.world as usize) else {
             let ranks = name.world;
             return Err(JoinError::Misfit { rank, world, ranks });
         };
@@ -286,7 +292,7 @@ impl Member {
         };
         let mapping = open_shared(Purpose::Gang, shared, shape.len)?;
         let pid = std::process::id();
-        let line = shape.member(rank);
+        let line = shape.member(slot);
         mapping
             .word(line + BORN)
             .store(born(pid), Ordering::Release);
@@ -297,9 +303,10 @@ impl Member {
             .map_err(|_| JoinError::Taken { rank, gang })?;
         // Where each rank has a processor, those that it waits for are at work now.
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let spins = if world <= processors { 4000 } else { 50 };
+        let spins = if near <= processors { 4000 } else { 50 };
         Ok(Self {
             membership,
+            slots,
             shape,
             mapping: Arc::new(mapping),
             round: 0,
@@ -309,12 +316,20 @@ impl Member {
         })
     }
 
+    /// Where a rank of this node has its part.
+    #[track_caller]
+    fn slot(&self, rank: usize) -> usize {
+        self.slots[rank].expect("ranks of other nodes are reached in another way")
+    }
+
     fn word(&self, rank: usize, offset: usize) -> &AtomicU64 {
-        self.mapping.word(self.shape.member(rank) + offset)
+        self.mapping
+            .word(self.shape.member(self.slot(rank)) + offset)
     }
 
     fn word32(&self, rank: usize, offset: usize) -> &AtomicU32 {
-        self.mapping.word32(self.shape.member(rank) + offset)
+        self.mapping
+            .word32(self.shape.member(self.slot(rank)) + offset)
     }
 
     fn has_come(&self, rank: usize, round: u32) -> bool {
@@ -323,12 +338,18 @@ impl Member {
         theirs.wrapping_sub(round) as i32 >= 0
     }
 
+    /// The ranks of this node.
+    fn near(&self) -> impl Iterator<Item = usize> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(rank, slot)| slot.map(|_| rank))
+    }
+
     /// Wakes this rank from any thread, when it waits.
     #[must_use]
     pub fn bell(&self) -> Bell {
         Bell {
             mapping: Arc::clone(&self.mapping),
-            line: self.shape.member(self.membership.rank),
+            line: self.shape.member(self.slot(self.membership.rank)),
         }
     }
 
@@ -460,12 +481,12 @@ impl Member {
     }
 
     fn ring(&self, rank: usize) {
-        ring(&self.mapping, self.shape.member(rank));
+        ring(&self.mapping, self.shape.member(self.slot(rank)));
     }
 
     /// The marks of the queue between two ranks: bytes written and read so far.
     fn marks(&self, from: usize, to: usize) -> (&AtomicU64, &AtomicU64) {
-        let at = self.shape.marks(from, to);
+        let at = self.shape.marks(self.slot(from), self.slot(to));
         (
             self.mapping.word(at + HEAD_MARK),
             self.mapping.word(at + TAIL_MARK),
@@ -491,7 +512,7 @@ impl Member {
 
     /// Where `len` bytes from a mark on lie, in two pieces at most.
     fn pieces(&self, from: usize, to: usize, mark: u64, len: usize) -> [Range<usize>; 2] {
-        let start = self.shape.queue(from, to);
+        let start = self.shape.queue(self.slot(from), self.slot(to));
         let at = (mark % self.shape.queue as u64) as usize;
         let first = len.min(self.shape.queue - at);
         [start + at..start + at + first, start..start + len - first]
@@ -501,7 +522,8 @@ impl Member {
     fn meet(&mut self, round: u32, until: Instant) -> Result<(), Trouble> {
         let mut begun = None;
         loop {
-            let missing: Vec<usize> = (0..self.shape.world)
+            let missing: Vec<usize> = self
+                .near()
                 .filter(|other| !self.has_come(*other, round))
                 .collect();
             // All have come, whatever has become of one since: what it wrote for this round stands.
@@ -523,6 +545,18 @@ impl Member {
             }
         }
     }
+}
+
+/// The ranks of this one's node in their order, by rank.
+fn slots(membership: &Membership) -> Vec<Option<usize>> {
+    let (me, topology) = (membership.rank, &membership.topology);
+    if me >= topology.world() {
+        return vec![];
+    }
+    let mut free = 0..;
+    (0..topology.world())
+        .map(|rank| topology.near(me, rank).then(|| free.next()).flatten())
+        .collect()
 }
 
 impl Transport for Member {
@@ -591,14 +625,15 @@ impl Transport for Member {
                 .store(len as u64, Ordering::Relaxed);
             state.store(TOLD, Ordering::Release);
         }
-        for rank in 0..self.shape.world {
+        for rank in self.near() {
             self.ring(rank);
             Self::wake(self.word32(rank, ROUND), self.word32(rank, ROUND_WAITERS));
         }
     }
 
     fn board(&mut self) -> Option<&mut dyn Board> {
-        Some(self)
+        let all_near = self.slots.iter().all(Option::is_some);
+        all_near.then_some(self as &mut dyn Board)
     }
 }
 
@@ -614,7 +649,7 @@ impl Board for Member {
         // Who comes late is not waited for any more, though all others have come.
         self.told()?;
         let (rank, round) = (self.membership.rank, self.round.wrapping_add(1));
-        let mine = self.shape.window(rank, side(round));
+        let mine = self.shape.window(self.slot(rank), side(round));
         // SAFETY: all ranks have come to the round before, so nobody reads what was written two
         // rounds before; nobody else writes this rank's windows.
         write(unsafe { self.mapping.bytes_mut(mine) });
@@ -631,7 +666,7 @@ impl Board for Member {
         // have announced the next one, which this rank does by a call that ends this borrow.
         unsafe {
             self.mapping
-                .bytes(self.shape.window(rank, side(self.round)))
+                .bytes(self.shape.window(self.slot(rank), side(self.round)))
         }
     }
 }
@@ -640,7 +675,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let rank = self.membership.rank;
         self.word(rank, LEFT).store(1, Ordering::Release);
-        for other in 0..self.shape.world {
+        for other in self.near() {
             self.ring(other);
         }
         Self::wake(self.word32(rank, ROUND), self.word32(rank, ROUND_WAITERS));

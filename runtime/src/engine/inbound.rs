@@ -7,7 +7,6 @@ use super::Engine;
 use crate::cell::Control;
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind, Reason};
-use crate::gang;
 use crate::id::{ActorId, ProcessId};
 use crate::link::Link;
 use crate::remote;
@@ -331,12 +330,8 @@ impl Engine {
             }
             Request::Blob(ask) => self.serve_blob(request, from, ask),
             Request::Domain => self.answer(request, from, Answer::Process(self.domain())),
-            Request::KeepGang { gang, world } => {
-                let memory = gang::memory(world as usize).map(|memory| {
-                    let name = memory.name();
-                    self.gangs.keep(gang, from, memory);
-                    name
-                });
+            Request::KeepGang { gang, ranks } => {
+                let memory = self.gangs.keep(gang, from, ranks as usize);
                 self.answer(request, from, Answer::Gang(memory));
             }
             Request::ForgetGang(gang) => self.gangs.forget(gang),

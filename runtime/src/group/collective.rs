@@ -6,15 +6,18 @@
 //! and has a [`Communicator`]. A seat is good for one life of one member, and the memory for one
 //! formation, so who is left of an earlier generation cannot talk into a later one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use odeon_gpu::Cuda;
 use odeon_gpu::collective::{
     Algorithm, Collective, CollectiveError, Element, Failed, Membership, Reduce, Topology,
 };
+use odeon_gpu::cuda::card::Card;
+use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 use odeon_shm::{Gang, GangName, JoinError, Member};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -63,7 +66,7 @@ impl<A> Group<A> {
         until: Timestamp,
     ) -> Result<Formation, FormError> {
         let lives = self.lives(engine, until).await?;
-        let places = self.places(engine, &lives).await?;
+        let places = self.places(engine, &lives, until).await?;
         // Every restart of any member makes a new one.
         let restarts: u64 = lives
             .iter()
@@ -79,10 +82,9 @@ impl<A> Group<A> {
         let mut memories = HashMap::new();
         for (rank, place) in self.mesh().ranks().zip(&places) {
             if !memories.contains_key(&place.node) {
-                memories.insert(
-                    place.node,
-                    formation.memory(rank, place.node, places.len()).await?,
-                );
+                let there = places.iter().filter(|other| other.node == place.node);
+                let memory = formation.memory(rank, place.node, there.count(), until);
+                memories.insert(place.node, memory.await?);
             }
         }
         let seats = lives.iter().zip(self.members()).zip(&places).enumerate();
@@ -141,26 +143,42 @@ impl<A> Group<A> {
     }
 
     /// Where each member runs.
-    async fn places(&self, engine: &Arc<Engine>, lives: &[Life]) -> Result<Vec<Place>, FormError> {
-        let mut nodes = HashMap::from([(engine.process, engine.domain())]);
-        let mut places = vec![];
-        for (rank, life) in self.mesh().ranks().zip(lives) {
-            let gone = || FormError::NotRunning {
-                ranks: vec![rank.clone()],
-                waited: engine.limits.ask_timeout,
-            };
-            let process = life.process.ok_or_else(&gone)?;
-            let node = match nodes.get(&process) {
-                Some(node) => *node,
-                None => match ask(engine, process, Request::Domain).await {
-                    Some(Answer::Process(node)) => node,
-                    _ => return Err(gone()),
-                },
-            };
-            nodes.insert(process, node);
-            places.push(Place { process, node });
-        }
-        Ok(places)
+    async fn places(
+        &self,
+        engine: &Arc<Engine>,
+        lives: &[Life],
+        until: Timestamp,
+    ) -> Result<Vec<Place>, FormError> {
+        let ranked = || {
+            self.mesh()
+                .ranks()
+                .zip(lives.iter().map(|life| life.process))
+        };
+        let not_running = |rank: Rank| FormError::NotRunning {
+            ranks: vec![rank],
+            waited: engine.limits.ask_timeout,
+        };
+        let processes: HashSet<ProcessId> = ranked().filter_map(|(_, process)| process).collect();
+        let others = processes
+            .into_iter()
+            .filter(|other| *other != engine.process);
+        let nodes = join_all(others.map(async |process| {
+            match ask(engine, process, Request::Domain, until).await {
+                Some(Answer::Process(node)) => Some((process, node)),
+                _ => None,
+            }
+        }));
+        let mut nodes: HashMap<_, _> = nodes.await.into_iter().flatten().collect();
+        nodes.insert(engine.process, engine.domain());
+        ranked()
+            .map(|(rank, process)| {
+                let place = process.and_then(|process| {
+                    let node = *nodes.get(&process)?;
+                    Some(Place { process, node })
+                });
+                place.ok_or_else(|| not_running(rank))
+            })
+            .collect()
     }
 
     fn ranks_where(&self, holds: impl Fn(ActorId) -> bool) -> Vec<Rank> {
@@ -173,10 +191,14 @@ impl<A> Group<A> {
 }
 
 /// One question of a formation.
-async fn ask(engine: &Arc<Engine>, process: ProcessId, body: Request) -> Option<Answer> {
-    engine
-        .request(process, body, Some(engine.limits.ask_timeout))
-        .await
+async fn ask(
+    engine: &Arc<Engine>,
+    process: ProcessId,
+    body: Request,
+    until: Timestamp,
+) -> Option<Answer> {
+    let patience = until.since(Clock::now());
+    engine.request(process, body, Some(patience)).await
 }
 
 /// Where a member runs.
@@ -215,18 +237,19 @@ impl Formation {
         &mut self,
         rank: Rank,
         node: ProcessId,
-        world: usize,
+        ranks: usize,
+        until: Timestamp,
     ) -> Result<GangName, FormError> {
         if node == self.engine.domain() {
-            let memory = gang::memory(world).map_err(FormError::Memory)?;
+            let memory = gang::memory(ranks).map_err(FormError::Memory)?;
             return Ok(self.here.insert(memory).name());
         }
         self.elsewhere.push(node);
         let keep = Request::KeepGang {
             gang: self.gang,
-            world: world as u32,
+            ranks: ranks as u32,
         };
-        match ask(&self.engine, node, keep).await {
+        match ask(&self.engine, node, keep, until).await {
             Some(Answer::Gang(memory)) => memory.map_err(FormError::Memory),
             _ => Err(FormError::NotRunning {
                 ranks: vec![rank],
@@ -413,16 +436,33 @@ impl Communicator {
         Self(self.0.with_algorithm(algorithm))
     }
 
-    /// Blocks this thread, and no other task.
+    /// Collectives between the cards of all members, by NCCL. All call it; from then on this
+    /// communicator's links watch over the cards' calls.
+    ///
+    /// # Errors
+    /// [`NcclError`].
+    pub fn on_cards<C: Card>(
+        self,
+        cuda: &Cuda<C>,
+        library: &NcclLibrary,
+    ) -> Result<Nccl<C>, NcclError> {
+        blocking(|| Nccl::form(self.0, cuda, library))
+    }
+
     fn blocking<R>(
         &mut self,
         call: impl FnOnce(&mut odeon_gpu::collective::Communicator<Ends>) -> R,
     ) -> R {
-        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
-        match flavor {
-            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| call(&mut self.0)),
-            _ => call(&mut self.0),
-        }
+        blocking(|| call(&mut self.0))
+    }
+}
+
+/// Blocks this thread, and no other task.
+fn blocking<R>(call: impl FnOnce() -> R) -> R {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(call),
+        _ => call(),
     }
 }
 

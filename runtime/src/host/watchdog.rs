@@ -70,7 +70,7 @@ impl Engine {
             let device = cell.devices.first();
             let fault = device.map(|device| GpuFault::new(device.index, hang));
             let why = format!("{message} of {} hangs: {hang}", cell.actor.name);
-            tracing::error!(actor = %cell.id, %why, "the process is ended");
+            tracing::error!(actor = %cell.id, %why, "this process is to end");
             let engine = Arc::clone(self);
             // The order leaves at once, also when no thread of the runtime is free.
             self.begin_task(async move {

@@ -217,7 +217,7 @@ impl Draw {
             14 => Request::Domain,
             15 => Request::KeepGang {
                 gang: self.next(),
-                world: self.next() as u32,
+                ranks: self.next() as u32,
             },
             16 => Request::ForgetGang(self.next()),
             17 => Request::Gang(self.gang_news()),
@@ -247,6 +247,7 @@ impl Draw {
             },
             2 => GangNews::Report {
                 to,
+                from,
                 report: self.bytes(64),
             },
             _ => GangNews::Left { to, from },
