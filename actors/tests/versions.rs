@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use odeon::{Failure, FailureKind, Limits, Ref, System, WorkerMode};
+use odeon::{Failure, FailureKind, GrantedDevice, Limits, Ref, System, WorkerMode};
 use odeon_actors::engine::compute::{
     ComputeSpec, Device, ModelSource, Sampling, latest_model, read_model,
 };
@@ -656,4 +656,26 @@ async fn a_critic_that_was_lost_does_not_save_less_than_the_trainer() {
         critic.save(2).await.unwrap();
         critic.system.shutdown().await;
     }
+}
+
+#[test]
+fn an_engine_keeps_to_what_its_role_was_granted() {
+    let granted = GrantedDevice {
+        ordinal: 1,
+        index: 6,
+        model: "H200".to_owned(),
+        memory: 40 << 30,
+        milli: 500,
+    };
+    let spec = || tiny(Path::new("base"), 0, 1);
+    let EngineSpec::Compute(held) = spec().within("critic", &[granted]) else {
+        panic!("it computes");
+    };
+    let share = held.share.expect("it has one");
+    assert_eq!((share.role.as_str(), share.device), ("critic", 1));
+    assert_eq!(share.bytes, 40 << 30);
+    let EngineSpec::Compute(free) = spec().within("critic", &[]) else {
+        panic!("it computes");
+    };
+    assert_eq!(free.share, None, "nothing was granted, so it is as it was");
 }

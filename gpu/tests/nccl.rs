@@ -134,7 +134,11 @@ fn a_gradient_is_reduced_between_operations_of_the_card() {
 fn a_card_that_does_not_come_is_named() {
     run(|nccl, card| {
         let (rank, world) = (nccl.membership().rank, nccl.membership().world());
-        if world < 2 || rank == world - 1 {
+        if world < 2 {
+            eprintln!("a_card_that_does_not_come_is_named: skipped, nobody misses the only card");
+            return;
+        }
+        if rank == world - 1 {
             // Leaves at once; the others are told so, or miss it.
             return;
         }

@@ -305,7 +305,7 @@ impl Shared {
         let mut fault = fault;
         while let Some(bytes) = take_next(&mut way) {
             if bytes.is_empty() {
-                fault.get_or_insert(lost(from, LEFT));
+                fault.get_or_insert_with(|| lost(from, LEFT));
             } else {
                 way.arrived.push_back(bytes);
             }
@@ -433,7 +433,7 @@ impl Far {
             tell(&self.engine, peer.process, open);
         } else {
             way.over
-                .get_or_insert(lost(rank, "its process is gone, or no link leads to it"));
+                .get_or_insert_with(|| lost(rank, "its process is gone, or no link leads to it"));
         }
     }
 

@@ -237,3 +237,34 @@ async fn a_process_that_is_killed_before_it_has_said_hello_leaves_its_devices_to
         std::fs::remove_dir(name).unwrap();
     }
 }
+
+/// SEMANTICS 46, 47.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_to_make_room_while_its_process_starts_waits_and_comes_back() {
+    let folder = std::env::temp_dir().join(format!("odeon-{:016x}", ProcessId::random().0));
+    // The first never says hello.
+    let script = r#"mkdir "$0" 2>/dev/null && exec sleep 1000; exec "$@""#;
+    let worker = WorkerCommand::new("/bin/sh")
+        .arg("-c")
+        .arg(script)
+        .arg(&folder)
+        .arg(std::env::current_exe().unwrap())
+        .arg("worker_entry")
+        .arg("--exact");
+    let system = system_of(Duration::ZERO, worker).await;
+    let needs = |needs: Needs| needs.gpus(8);
+    let eye = system.spawn::<Eye>(()).needs(needs);
+    let eye = eye.restart(Restart::Permanent).start().unwrap();
+    while !folder.exists() {
+        tokio::task::yield_now().await;
+    }
+    let dear = system
+        .spawn::<Eye>(())
+        .needs(|needs| needs.gpus(8).priority(5));
+    let dear = dear.await.unwrap();
+    assert_eq!(sight(dear).await.devices.len(), 8);
+    dear.stop().await.unwrap();
+    assert_eq!(sight(eye).await.devices.len(), 8);
+    system.shutdown().await;
+    std::fs::remove_dir(folder).unwrap();
+}

@@ -430,6 +430,8 @@ async fn a_node_that_is_lost_takes_its_ranks_with_it_and_one_of_them_is_named() 
     let (system, mut peer) = two_nodes().await;
     let group = on_two_nodes(&system).await;
     seat(&group).await;
+    let sums = group.gather(Sum(3)).await.unwrap();
+    assert_eq!(sums, vec![Ok(vec![6.0; 3]); 4]);
     let near = [0, 3].map(|rank| group.members()[rank].ask(SumUntilItFails));
     let far = [1, 2].map(|rank| group.members()[rank].ask(SumUntilItFails));
     let lost = async { peer.kill() };

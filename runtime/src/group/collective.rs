@@ -6,7 +6,8 @@
 //! and has a [`Communicator`]. A seat is good for one life of one member, and the memory for one
 //! formation, so who is left of an earlier generation cannot talk into a later one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,10 +82,10 @@ impl<A> Group<A> {
         };
         let mut memories = HashMap::new();
         for (rank, place) in self.mesh().ranks().zip(&places) {
-            if !memories.contains_key(&place.node) {
+            if let Entry::Vacant(free) = memories.entry(place.node) {
                 let there = places.iter().filter(|other| other.node == place.node);
                 let memory = formation.memory(rank, place.node, there.count(), until);
-                memories.insert(place.node, memory.await?);
+                free.insert(memory.await?);
             }
         }
         let seats = lives.iter().zip(self.members()).zip(&places).enumerate();
