@@ -409,7 +409,8 @@ impl Engine {
             }
         };
         let Some(link) = self.next_link(target) else {
-            if self.members.lose(to, target) {
+            // It may have been given another place, or lost this one, since it was looked up.
+            if self.members.lose(to, target) || !self.is_at(to, target) {
                 return self.send_call(call);
             }
             return self.refuse_call(&call, AskError::Unreachable(to));

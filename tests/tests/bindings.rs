@@ -255,7 +255,7 @@ async fn who_has_to_make_room_while_its_process_starts_waits_and_comes_back() {
     let needs = |needs: Needs| needs.gpus(8);
     let eye = system.spawn::<Eye>(()).needs(needs);
     let eye = eye.restart(Restart::Permanent).start().unwrap();
-    while !folder.exists() {
+    while !folder.exists() || system.workers().is_empty() {
         tokio::task::yield_now().await;
     }
     let dear = system

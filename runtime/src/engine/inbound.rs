@@ -162,7 +162,7 @@ impl Engine {
             }
         };
         let Some(link) = self.next_link(target) else {
-            if self.members.lose(to, target) {
+            if self.members.lose(to, target) || !self.is_at(to, target) {
                 return self.pass_on(call, came);
             }
             return self.refuse_call(&call, AskError::Unreachable(to));
