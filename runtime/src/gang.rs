@@ -162,18 +162,18 @@ impl Gangs {
         }
     }
 
+    /// The ranks that have not left. Collected first: what is done with one may end it.
+    fn living(&self) -> Vec<Arc<Shared>> {
+        let ends = self.ends.lock();
+        ends.values().filter_map(Weak::upgrade).collect()
+    }
+
     /// A process is gone, and its ranks with it.
     pub(crate) fn process_down(&self, exit: &ProcessExit) {
         self.kept
             .lock()
             .retain(|_, (home, _)| *home != exit.process);
-        let ends: Vec<Arc<Shared>> = self
-            .ends
-            .lock()
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect();
-        for end in ends {
+        for end in self.living() {
             end.process_down(exit);
         }
     }
@@ -181,13 +181,7 @@ impl Gangs {
     /// This process is leaving: nothing comes any more.
     pub(crate) fn close(&self) {
         self.kept.lock().clear();
-        let ends: Vec<Arc<Shared>> = self
-            .ends
-            .lock()
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect();
-        for end in ends {
+        for end in self.living() {
             // To this rank it is over with all, and it is this one that the others lose.
             let leaving = lost(end.id.rank as usize, "its process is leaving");
             for (_, peer) in end.peers() {

@@ -1,6 +1,7 @@
 //! What a real worker process sees of its machine: its own devices, the processors near them, and
 //! nothing that another process has left behind.
 
+use std::path::Path;
 use std::time::Duration;
 
 use odeon::inspect::Why;
@@ -76,6 +77,17 @@ fn worker_entry() {
 async fn system(release: Duration) -> System {
     let worker = WorkerCommand::current_exe().unwrap();
     system_of(release, worker.arg("worker_entry").arg("--exact")).await
+}
+
+/// Workers that a shell script starts: `$0` is the folder, `$@` the command of a real one.
+fn by_script(script: &str, folder: &Path) -> WorkerCommand {
+    WorkerCommand::new("/bin/sh")
+        .arg("-c")
+        .arg(script)
+        .arg(folder)
+        .arg(std::env::current_exe().unwrap())
+        .arg("worker_entry")
+        .arg("--exact")
 }
 
 async fn system_of(release: Duration, worker: WorkerCommand) -> System {
@@ -202,13 +214,7 @@ async fn a_process_that_is_killed_before_it_has_said_hello_leaves_its_devices_to
     let folder = std::env::temp_dir().join(format!("odeon-{:016x}", ProcessId::random().0));
     // The first two kill themselves; those after them become workers.
     let script = r#"for n in 1 2; do mkdir "$0-$n" 2>/dev/null && kill -9 $$; done; exec "$@""#;
-    let worker = WorkerCommand::new("/bin/sh")
-        .arg("-c")
-        .arg(script)
-        .arg(&folder)
-        .arg(std::env::current_exe().unwrap())
-        .arg("worker_entry")
-        .arg("--exact");
+    let worker = by_script(script, &folder);
     let system = system_of(Duration::from_millis(100), worker).await;
     let needs = |needs: Needs| needs.gpus(8);
     let once = system
@@ -244,13 +250,7 @@ async fn who_has_to_make_room_while_its_process_starts_waits_and_comes_back() {
     let folder = std::env::temp_dir().join(format!("odeon-{:016x}", ProcessId::random().0));
     // The first never says hello.
     let script = r#"mkdir "$0" 2>/dev/null && exec sleep 1000; exec "$@""#;
-    let worker = WorkerCommand::new("/bin/sh")
-        .arg("-c")
-        .arg(script)
-        .arg(&folder)
-        .arg(std::env::current_exe().unwrap())
-        .arg("worker_entry")
-        .arg("--exact");
+    let worker = by_script(script, &folder);
     let system = system_of(Duration::ZERO, worker).await;
     let needs = |needs: Needs| needs.gpus(8);
     let eye = system.spawn::<Eye>(()).needs(needs);

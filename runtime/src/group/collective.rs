@@ -121,7 +121,7 @@ impl<A> Group<A> {
                 .iter()
                 .map(|member| engine.when_running(member.id)),
         );
-        let patience = until.since(Clock::now());
+        let patience = until.left(Clock::now());
         let Some(starts) = Clock::timeout(patience, starts).await else {
             return Err(FormError::NotRunning {
                 ranks: self.ranks_where(|id| !engine.life_of(id).is_some_and(|life| life.running)),
@@ -198,7 +198,7 @@ async fn ask(
     body: Request,
     until: Timestamp,
 ) -> Option<Answer> {
-    let patience = until.since(Clock::now());
+    let patience = until.left(Clock::now());
     engine.request(process, body, Some(patience)).await
 }
 
