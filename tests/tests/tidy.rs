@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &str, &[&str])] = &[
     ("gpu", "odeon-gpu", &[]),
     ("placement", "odeon-placement", &[]),
+    ("runtime/artifacts", "odeon-artifacts", &[]),
     ("runtime/shm", "odeon-shm", &["odeon-gpu"]),
     ("runtime/macros", "odeon-macros", &[]),
     ("algorithms", "odeon-algorithms", &["odeon-gpu"]),
