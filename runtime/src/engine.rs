@@ -743,7 +743,12 @@ impl Engine {
     /// A link has ended: with it the process behind it, unless its exit is reported otherwise.
     pub(crate) async fn link_down(self: &Arc<Self>, link: &Arc<Link>) {
         let pid = self.workers.pid_of(link.peer);
-        let ended = self.workers.exit_of(link.peer).await;
+        // A driver that has left may still have something to do.
+        let left = link.why() == LEFT && self.workers.is_driver(link.peer);
+        let ended = match left {
+            true => None,
+            false => self.workers.exit_of(link.peer).await,
+        };
         match (&ended, self.workers.are_inside()) {
             (Some(_), true) => self.worker_ended(link.peer, pid),
             // Whoever waits for the process sees its end.
@@ -789,6 +794,7 @@ impl Engine {
                 &ProcessExit {
                     process,
                     status,
+                    code: None,
                     node,
                     fault: None,
                 },
@@ -873,11 +879,15 @@ impl Engine {
     }
 }
 
+/// Why a link is closed whose other side said that it leaves.
+pub(crate) const LEFT: &str = "the other side is leaving";
+
 /// The end of a process as far as a lost link tells.
 fn lost_link(link: &Link) -> ProcessExit {
     ProcessExit {
         process: link.peer,
         status: format!("the link to it was lost ({})", link.why()),
+        code: None,
         node: Some(link.node.clone()),
         fault: None,
     }

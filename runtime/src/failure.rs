@@ -246,6 +246,8 @@ pub struct ProcessExit {
     pub process: ProcessId,
     /// Its exit status in words: `exit status 1`, `signal 9 (SIGKILL)`.
     pub status: String,
+    /// Its exit code, when it ended by itself.
+    pub code: Option<i32>,
     /// The node that was lost with it; `None` when the process alone has ended.
     pub node: Option<String>,
     /// The fault of a device for which its node ended it.
@@ -258,6 +260,7 @@ impl ProcessExit {
         Self {
             process,
             status: status.into(),
+            code: None,
             node: None,
             fault: None,
         }
@@ -269,6 +272,7 @@ impl From<ProcessExit> for Failure {
         let ProcessExit {
             process,
             status,
+            code: _,
             node,
             fault,
         } = exit;

@@ -107,6 +107,8 @@ pub(crate) struct Launched {
 /// Actors with equal needs that are to be placed, all or none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ask {
+    /// The job that they belong to.
+    pub(crate) job: String,
     /// Their name on leases and in refusals.
     pub(crate) holder: String,
     /// With their ranks.
@@ -313,7 +315,10 @@ impl Engine {
         let seen = parts.leases.lock().seen_by(process);
         if !self.links.contains_key(&process) {
             let binding = self.binding(parts, &seen);
-            if let Err(failure) = self.launch_as(process, Some(&binding)).await {
+            if let Err(failure) = self
+                .launch_as(process, &grant.lease.job, Some(&binding))
+                .await
+            {
                 // What ran of it is known to be leaving already, and its end may not have been seen.
                 self.hardware.starting.remove(&process);
                 self.worker_lost(process, None);

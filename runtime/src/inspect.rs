@@ -30,6 +30,32 @@ pub struct ActorView {
     pub handled: u64,
 }
 
+/// A link of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkView {
+    /// The process at its other end.
+    pub peer: ProcessId,
+    /// The name of the node there.
+    pub node: String,
+    /// Whether that is a process which this node has started.
+    pub is_worker: bool,
+    /// How long ago anything came from there.
+    pub silent_for: std::time::Duration,
+}
+
+/// A process that a node has started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessView {
+    /// Its number in the cluster.
+    pub process: ProcessId,
+    /// The operating system's number; `None` for a worker inside the node's own process.
+    pub pid: Option<u32>,
+    /// The job that it works for.
+    pub job: String,
+    /// Whether it runs the job's `main`, rather than hosts actors.
+    pub is_driver: bool,
+}
+
 /// A node, what it has, and who has or waits for some of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeView {

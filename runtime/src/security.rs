@@ -209,6 +209,24 @@ impl NodeIdentity {
         &self.node
     }
 
+    /// The cluster's certificate, as PEM.
+    #[must_use]
+    pub fn authority_pem(&self) -> &str {
+        &self.authority_pem
+    }
+
+    /// The node's certificate, as PEM.
+    #[must_use]
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    /// The node's key, as PEM. Who has it can speak as the node.
+    #[must_use]
+    pub fn key_pem(&self) -> &str {
+        &self.key_pem
+    }
+
     /// Writes `ca.pem`, `node.pem` and `node.key` (readable by the owner only) into a folder.
     ///
     /// # Errors

@@ -25,10 +25,10 @@ use crate::current::Apart;
 use crate::error::SystemError;
 use crate::hardware::FakeDevices;
 use crate::limits::Limits;
+use crate::program::WorkerMode;
 use crate::random;
 use crate::supervise::Supervision;
 use crate::system::{Job, System};
-use crate::worker::WorkerMode;
 
 /// What is simulated.
 #[derive(Clone, Debug)]

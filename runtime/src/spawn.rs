@@ -138,9 +138,10 @@ impl<A: Actor> Spawn<A> {
         if let Some(wrong) = self.needs.wrong.take() {
             return Err(wrong.into());
         }
+        let job = self.engine.job.clone();
         let away = self.away.take();
         if self.needs.is_empty() {
-            return Ok(away);
+            return Ok(away.map(|order| LaunchOrder { job, ..order }));
         }
         let mut needs = self.needs.clone();
         if let Some(order) = away {
@@ -158,12 +159,14 @@ impl<A: Actor> Spawn<A> {
             }
         }
         let ask = Ask {
+            job: job.clone(),
             holder: String::new(),
             actors: vec![],
             needs,
             again: false,
         };
         Ok(Some(LaunchOrder {
+            job,
             ask: Some(Box::new(ask)),
             ..LaunchOrder::default()
         }))

@@ -8,15 +8,17 @@ use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
 use crate::blob::Blobs;
 use crate::current::{Current, Entered};
+use crate::driver::Driver;
 use crate::engine::{Engine, EngineConfig};
 use crate::error::{NameError, NeedsError, SystemError};
 use crate::failure::Failure;
 use crate::hardware::{Devices, HardwareConfig, Standby};
 use crate::id::{ActorId, ProcessId, Ref};
-use crate::inspect::{self, ActorView, NodeView, Why};
+use crate::inspect::{self, ActorView, LinkView, NodeView, ProcessView, Why};
 use crate::limits::Limits;
 use crate::link;
 use crate::needs::Needs;
+use crate::program::{WorkerCommand, WorkerMode};
 use crate::quic::Quic;
 use crate::registry::{ActorTypes, Registered};
 use crate::security::NodeIdentity;
@@ -24,7 +26,7 @@ use crate::spawn::Spawn;
 use crate::supervise::Supervision;
 use crate::trace::Span;
 use crate::wire::{Answer, Request};
-use crate::worker::{self, WorkerCommand, WorkerMode, Workers};
+use crate::worker::{self, Birth, Role, Workers};
 
 /// A running system as seen from one process. Cheap to clone; [`System::shutdown`] ends it.
 #[derive(Clone)]
@@ -175,7 +177,17 @@ impl System {
     /// The nodes of the cluster that answer: what they have, who holds what of it, and who waits for
     /// room, with the reason.
     pub async fn nodes(&self) -> Vec<NodeView> {
-        let pictures = self.engine.pictures().await;
+        let pictures = match self.engine.uplink.get() {
+            None => self.engine.pictures().await,
+            Some(node) => {
+                let patience = Some(self.engine.limits.ask_timeout);
+                let asked = self.engine.request(*node, Request::Pictures, patience);
+                match asked.await {
+                    Some(Answer::Pictures(pictures)) => pictures,
+                    _ => vec![],
+                }
+            }
+        };
         let view = View::new(pictures.iter().map(|(_, picture)| picture.node.clone()));
         let views = pictures.into_iter().map(|(process, picture)| NodeView {
             process,
@@ -215,6 +227,49 @@ impl System {
     /// out.
     pub async fn repair_device(&self, device: u32) -> bool {
         self.engine.repair_device(device).await
+    }
+
+    /// The number of this process in the cluster.
+    #[must_use]
+    pub fn process(&self) -> ProcessId {
+        self.engine.process
+    }
+
+    /// The links of this process.
+    #[must_use]
+    pub fn links(&self) -> Vec<LinkView> {
+        let links = self.engine.links.iter().filter(|link| !link.is_closed());
+        let views = links.map(|link| LinkView {
+            peer: link.peer,
+            node: link.node.clone(),
+            is_worker: link.is_worker,
+            silent_for: link.silent_for(),
+        });
+        views.collect()
+    }
+
+    /// The processes that this node has started, for whichever job.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessView> {
+        self.engine.workers.list()
+    }
+
+    /// Starts a process that runs the `main` of a job's program, linked to this node as if it were a
+    /// worker: what it spawns elsewhere is placed by the nodes, in processes that
+    /// [`WorkerMode::Jobs`](crate::WorkerMode) starts.
+    ///
+    /// # Errors
+    /// The process cannot be started, or the node runs as many as it may.
+    pub fn start_driver(&self, job: &str, command: &WorkerCommand) -> Result<Driver, Failure> {
+        let _runtime = self.engine.enter();
+        let (process, ended) = self.engine.launch_driver(job, command)?;
+        Ok(Driver::new(Arc::clone(&self.engine), process, ended))
+    }
+
+    /// Ends the processes of a job on this node: each may finish what its actors do, then it is
+    /// killed. Resolves when they are gone.
+    pub async fn end_job(&self, job: &str) {
+        self.engine.workers.end_job(&self.engine, job).await;
     }
 
     /// Kills a worker process with SIGKILL, as a crash would. Its actors restart by their policies.
@@ -375,6 +430,9 @@ impl SystemBuilder {
     /// The path of the executable is not known, the address cannot be listened on, or the identity
     /// is not one of this node.
     pub async fn start(self) -> Result<System, SystemError> {
+        if let Some(birth) = worker::driver_birth() {
+            return self.connect(birth?).await;
+        }
         let workers = match self.workers {
             Some(mode) => mode,
             None => WorkerMode::Processes(WorkerCommand::current_exe()?),
@@ -424,6 +482,19 @@ impl SystemBuilder {
     }
 }
 
+impl SystemBuilder {
+    /// A system under the node that started this process. Where it listens, what it starts workers
+    /// from and what it may use are up to that node.
+    async fn connect(self, birth: Birth) -> Result<System, SystemError> {
+        let (engine, _link) = Box::pin(worker::connect(birth, self.types)).await?;
+        Ok(System {
+            engine,
+            supervision: self.supervision,
+            quic: None,
+        })
+    }
+}
+
 /// A binary's actors: made by [`job!`](crate::job), run in `main`. The same binary is the driver
 /// and the worker, so their type tables match by construction.
 #[derive(Clone, Copy, Debug)]
@@ -444,8 +515,9 @@ impl Job {
         self.types.iter().map(|row| row().name())
     }
 
-    /// Runs `main` with a system; in a process that was started as a worker, serves instead and
-    /// never returns to the caller's program.
+    /// Runs `main` with a system: one under the node of a cluster, when that has started the process.
+    /// In a process that was started as a worker, serves instead and never returns to the caller's
+    /// program.
     ///
     /// # Errors
     /// What `main` returns, or a system that could not start.
@@ -457,7 +529,8 @@ impl Job {
         self.run_with(|builder| builder, main)
     }
 
-    /// [`Job::run`] with options.
+    /// [`Job::run`] with options. In a process that a cluster's node has started, those that say how
+    /// a node is run do not count.
     ///
     /// # Errors
     /// What `main` returns, or a system that could not start.
@@ -492,6 +565,9 @@ impl Job {
         let Some(birth) = worker::birth() else {
             return;
         };
+        if birth.as_ref().is_ok_and(|birth| birth.role == Role::Driver) {
+            return;
+        }
         let birth = birth.and_then(|birth| birth.bind().map(|()| birth));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             // With one alone, a handler that blocks would silence the process.

@@ -168,6 +168,8 @@ pub(crate) enum Request {
     Schedule(Vec<Ask>),
     /// What you have, and who holds what of it.
     Picture,
+    /// What all nodes have that you reach.
+    Pictures,
     /// Hold these leases for the actors, if your picture is still this one.
     Claim {
         version: u64,
@@ -231,6 +233,8 @@ pub(crate) struct HostOrder {
 /// Which worker process an actor wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchOrder {
+    /// Of this job's program.
+    pub(crate) job: String,
     /// Share the process of this name; `None` for a process of its own.
     pub(crate) shared: Option<String>,
     /// The node that should run it; `None` for the nearest with room.
@@ -271,6 +275,7 @@ pub(crate) enum Answer {
     Launched(Launched),
     Scheduled(Vec<Granted>),
     Picture(Box<Picture>),
+    Pictures(Vec<(ProcessId, Picture)>),
     /// A claim was made on a picture that is not true any more.
     Outdated,
     Claimed(Vec<LeaseId>),

@@ -1,13 +1,12 @@
-//! Worker processes of a node: started from the node's own executable, linked over a unix socket
-//! that is the worker's standard input, reaped and reported when they end.
+//! Processes of a node: its workers, and the drivers of jobs that it serves. Each is linked over a
+//! unix socket that is its standard input, reaped, and reported when it ends.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use odeon_gpu::fault::GpuFault;
@@ -16,7 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -25,17 +24,29 @@ use crate::error::SystemError;
 use crate::failure::{Failure, FailureKind, ProcessExit};
 use crate::hardware::{Ask, Granted, HardwareConfig, Launched};
 use crate::id::ProcessId;
+use crate::inspect::ProcessView;
 use crate::limits::Limits;
-use crate::link;
+use crate::link::{self, Greeted, Link};
+use crate::program::{Output, WorkerCommand, WorkerMode};
 use crate::registry::ActorTypes;
-use crate::wire::{Answer, Fact, Frame, LaunchOrder, Request, codec};
+use crate::wire::{Answer, Fact, Frame, Hello, LaunchOrder, Request, codec};
 
 /// The variable that turns a process into a worker; its value is a [`Birth`].
 const WORKER_ENV: &str = "ODEON_WORKER";
 
-/// What a node tells a process that it starts as a worker.
+/// What a process does that a node starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// It hosts actors.
+    Worker,
+    /// It runs the `main` of a job's program.
+    Driver,
+}
+
+/// What a node tells a process that it starts.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Birth {
+    pub(crate) role: Role,
     /// The operating system's number of the node.
     node: u32,
     process: ProcessId,
@@ -70,72 +81,19 @@ impl Birth {
     }
 }
 
-/// How to start a worker process.
-#[derive(Clone, Debug)]
-pub struct WorkerCommand {
-    program: PathBuf,
-    args: Vec<OsString>,
-    env: Vec<(OsString, OsString)>,
-}
-
-impl WorkerCommand {
-    /// The running executable, without arguments.
-    ///
-    /// # Errors
-    /// The operating system does not tell where it is.
-    pub fn current_exe() -> Result<Self, SystemError> {
-        let program = std::env::current_exe().map_err(|source| SystemError::Io {
-            doing: "finding the executable to start workers from".to_owned(),
-            source,
-        })?;
-        Ok(Self::new(program))
-    }
-
-    /// Another executable; it must run the same [`Job`](crate::Job).
-    pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self {
-            program: program.into(),
-            args: vec![],
-            env: vec![],
-        }
-    }
-
-    /// Adds an argument.
-    #[must_use]
-    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
-        self.args.push(arg.into());
-        self
-    }
-
-    /// Sets a variable.
-    #[must_use]
-    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.env.push((name.into(), value.into()));
-        self
-    }
-}
-
-/// How a node runs its workers.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum WorkerMode {
-    /// Each is an operating system process.
-    Processes(WorkerCommand),
-    /// Each is a second engine inside this process, over a memory link: no isolation from crashes,
-    /// no start-up cost. For simulation and for places that may not start processes.
-    InProcess,
-}
-
 /// The workers of a node.
 #[derive(Debug)]
 pub(crate) struct Workers {
     mode: WorkerMode,
     table: Mutex<HashMap<ProcessId, Worker>>,
-    shared: tokio::sync::Mutex<HashMap<String, ProcessId>>,
+    /// By job and name.
+    shared: tokio::sync::Mutex<HashMap<(String, String), ProcessId>>,
 }
 
 #[derive(Debug)]
 struct Worker {
+    job: String,
+    role: Role,
     pid: Option<Pid>,
     exit: watch::Receiver<Option<ProcessExit>>,
     inside: Option<Arc<Engine>>,
@@ -202,7 +160,14 @@ impl Workers {
         }
     }
 
-    /// How a worker ended, waiting a moment for its status; `None` when it is not one of ours.
+    /// Whether a process of this node runs the `main` of a job.
+    pub(crate) fn is_driver(&self, process: ProcessId) -> bool {
+        let table = self.table.lock();
+        table
+            .get(&process)
+            .is_some_and(|worker| worker.role == Role::Driver)
+    }
+
     fn is_retired(&self, process: ProcessId) -> bool {
         let table = self.table.lock();
         table
@@ -210,6 +175,7 @@ impl Workers {
             .is_some_and(|worker| worker.retired.is_some())
     }
 
+    /// How a worker ended, waiting a moment for its status; `None` when it is not one of ours.
     pub(crate) async fn exit_of(&self, process: ProcessId) -> Option<ProcessExit> {
         let mut worker = self.table.lock().remove(&process)?;
         let retired = worker.retired.take();
@@ -271,6 +237,32 @@ impl Workers {
         }
     }
 
+    /// Ends all processes of a job in order, and waits until they are gone.
+    pub(crate) async fn end_job(&self, engine: &Arc<Engine>, job: &str) {
+        let of_job =
+            |(process, worker): (&ProcessId, &Worker)| (worker.job == job).then_some(*process);
+        let processes: Vec<_> = self.table.lock().iter().filter_map(of_job).collect();
+        let ending = processes.into_iter().map(|process| async move {
+            self.end(engine, process).await;
+            while self.table.lock().contains_key(&process) {
+                Clock::sleep(engine.limits.sweep_interval).await;
+            }
+        });
+        futures::future::join_all(ending).await;
+    }
+
+    /// The processes that this node runs.
+    pub(crate) fn list(&self) -> Vec<ProcessView> {
+        let table = self.table.lock();
+        let views = table.iter().map(|(process, worker)| ProcessView {
+            process: *process,
+            pid: worker.pid.map(|pid| pid.as_raw_nonzero().get() as u32),
+            job: worker.job.clone(),
+            is_driver: worker.role == Role::Driver,
+        });
+        views.collect()
+    }
+
     pub(crate) async fn end_all(&self, engine: &Arc<Engine>) {
         let workers: Vec<_> = self.table.lock().keys().copied().collect();
         futures::future::join_all(workers.into_iter().map(|worker| self.end(engine, worker))).await;
@@ -291,6 +283,26 @@ impl Workers {
         }
         pid.is_none_or(|pid| rustix::process::kill_process_group(pid, Signal::KILL).is_ok())
     }
+}
+
+/// How long a driver may take to join its node; until then it runs all the same.
+const DRIVER_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// A process that has been started, before it joins.
+struct Forked {
+    /// How it ended, once it has.
+    ended: watch::Receiver<Option<ProcessExit>>,
+    stream: UnixStream,
+}
+
+/// A process to be started.
+#[derive(Clone, Copy)]
+struct Launch<'a> {
+    process: ProcessId,
+    job: &'a str,
+    role: Role,
+    command: &'a WorkerCommand,
+    binding: Option<&'a Binding>,
 }
 
 /// How the status of a process begins that a signal has ended.
@@ -381,8 +393,9 @@ impl Engine {
             return self.launch_there(node.clone(), order).await;
         }
         let Some(name) = order.shared else {
-            return self.launch_new().await;
+            return self.launch_new(&order.job).await;
         };
+        let name = (order.job.clone(), name);
         let mut shared = self.workers.shared.lock().await;
         if let Some(process) = shared
             .get(&name)
@@ -390,7 +403,7 @@ impl Engine {
         {
             return Ok(*process);
         }
-        let process = self.launch_new().await?;
+        let process = self.launch_new(&order.job).await?;
         shared.insert(name, process);
         Ok(process)
     }
@@ -479,18 +492,58 @@ impl Engine {
         (link.peer != process).then_some(link.peer)
     }
 
-    async fn launch_new(self: &Arc<Self>) -> Result<ProcessId, Failure> {
+    async fn launch_new(self: &Arc<Self>, job: &str) -> Result<ProcessId, Failure> {
         let process = ProcessId::random();
-        self.launch_as(process, None).await?;
+        self.launch_as(process, job, None).await?;
         Ok(process)
     }
 
-    /// Starts a worker process under a number that it has already.
-    pub(crate) async fn launch_as(
+    /// Starts the driver of a job.
+    pub(crate) fn launch_driver(
         self: &Arc<Self>,
-        process: ProcessId,
-        binding: Option<&Binding>,
-    ) -> Result<(), Failure> {
+        job: &str,
+        command: &WorkerCommand,
+    ) -> Result<(ProcessId, watch::Receiver<Option<ProcessExit>>), Failure> {
+        self.check_room()?;
+        let process = ProcessId::random();
+        let launch = Launch {
+            process,
+            job,
+            role: Role::Driver,
+            command,
+            binding: None,
+        };
+        let forked = self.begin_process(&launch);
+        if forked.is_err() {
+            self.blobs.unshare(process);
+        }
+        let Forked { ended, stream } = forked?;
+        // A driver may end, or take its time, before it joins.
+        let limits = Limits {
+            worker_start_timeout: DRIVER_PATIENCE,
+            ..self.limits.clone()
+        };
+        let (engine, job, mut over) = (Arc::clone(self), job.to_owned(), ended.clone());
+        self.spawn_task(async move {
+            let greeting = engine.greet_process(&job, process, stream, &limits);
+            tokio::select! {
+                greeted = greeting => match greeted {
+                    Ok(greeted) => drop(link::attach(&engine, greeted, true)),
+                    Err(error) => tracing::info!(%process, %error, "a driver did not join"),
+                },
+                () = has_ended(&mut over) => {}
+            }
+            // One that never joined leaves no link whose end would tell.
+            has_ended(&mut over).await;
+            if !engine.links.contains_key(&process) {
+                engine.workers.exit_of(process).await;
+            }
+        });
+        Ok((process, ended))
+    }
+
+    /// Whether this node may start another process.
+    fn check_room(&self) -> Result<(), Failure> {
         let not_placed = |why: String| Failure::new(FailureKind::NotPlaced, why);
         let running = self.workers.table.lock().len();
         if running >= self.limits.workers_max {
@@ -502,9 +555,38 @@ impl Engine {
         if self.is_closing() {
             return Err(not_placed(format!("node `{}` is shutting down", self.node)));
         }
-        let started = match &self.workers.mode {
-            WorkerMode::Processes(command) => self.start_process(process, command, binding).await,
-            WorkerMode::InProcess => self.start_inside(process).await.map_err(not_started),
+        Ok(())
+    }
+
+    /// Starts a worker process under a number that it has already.
+    pub(crate) async fn launch_as(
+        self: &Arc<Self>,
+        process: ProcessId,
+        job: &str,
+        binding: Option<&Binding>,
+    ) -> Result<(), Failure> {
+        self.check_room()?;
+        let found;
+        let command = match &self.workers.mode {
+            WorkerMode::Processes(command) => Some(command),
+            WorkerMode::Jobs(programs) => {
+                found = programs.worker(job).await.map_err(not_started)?;
+                Some(&found)
+            }
+            WorkerMode::InProcess => None,
+        };
+        let started = match command {
+            Some(command) => {
+                let launch = Launch {
+                    process,
+                    job,
+                    role: Role::Worker,
+                    command,
+                    binding,
+                };
+                self.start_process(launch).await.map(drop)
+            }
+            None => self.start_inside(process).await.map_err(not_started),
         };
         if started.is_err() {
             self.blobs.unshare(process);
@@ -512,41 +594,22 @@ impl Engine {
         started
     }
 
+    /// Starts a process and links it. Resolves when it has said hello; the receiver, when it has
+    /// ended.
     async fn start_process(
         self: &Arc<Self>,
-        process: ProcessId,
-        command: &WorkerCommand,
-        binding: Option<&Binding>,
-    ) -> Result<(), Failure> {
-        let (child, stream) = self.fork(process, command, binding).map_err(not_started)?;
-        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
-        let (tell, exit) = watch::channel(None);
-        let mut ended = exit.clone();
-        self.workers.table.lock().insert(
-            process,
-            Worker {
-                pid,
-                exit,
-                inside: None,
-                retired: None,
-            },
-        );
-        let engine = Arc::clone(self);
-        self.spawn_task(async move { engine.reap(process, child, tell).await });
-        let (reader, writer) = stream.into_split();
-        let greeting = link::greet(
-            Box::new(reader),
-            Box::new(writer),
-            self.hello(),
-            &self.limits,
-        );
+        launch: Launch<'_>,
+    ) -> Result<watch::Receiver<Option<ProcessExit>>, Failure> {
+        let Launch { process, job, .. } = launch;
+        let Forked { mut ended, stream } = self.begin_process(&launch)?;
+        let seen = ended.clone();
+        let greeting = self.greet_process(job, process, stream, &self.limits);
         let refused = tokio::select! {
             greeting = greeting => match greeting {
-                Ok(greeted) if greeted.hello.process == process => {
+                Ok(greeted) => {
                     link::attach(self, greeted, true);
-                    return Ok(());
+                    return Ok(seen);
                 }
-                Ok(_) => SystemError::Refused("another process answered".to_owned()),
                 Err(error) => error,
             },
             () = has_ended(&mut ended) => {
@@ -571,13 +634,69 @@ impl Engine {
         })
     }
 
-    /// A new process, with our end of the socket that is its standard input.
-    fn fork(
-        self: &Arc<Self>,
+    /// Starts a process, whose end is awaited from here on.
+    fn begin_process(self: &Arc<Self>, launch: &Launch<'_>) -> Result<Forked, Failure> {
+        let Launch {
+            process, job, role, ..
+        } = *launch;
+        let (mut child, stream) = self.fork(launch).map_err(not_started)?;
+        if let (WorkerMode::Jobs(programs), Some(stdout), Some(stderr)) =
+            (&self.workers.mode, child.stdout.take(), child.stderr.take())
+        {
+            programs.take_output(job, process, Output { stdout, stderr });
+        }
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+        let (tell, exit) = watch::channel(None);
+        let exit_seen = exit.clone();
+        self.workers.table.lock().insert(
+            process,
+            Worker {
+                job: job.to_owned(),
+                role,
+                pid,
+                exit,
+                inside: None,
+                retired: None,
+            },
+        );
+        let engine = Arc::clone(self);
+        self.spawn_task(async move { engine.reap(process, child, tell).await });
+        Ok(Forked {
+            ended: exit_seen,
+            stream,
+        })
+    }
+
+    /// Says hello to a process of this node and hears that it is the one that was started.
+    async fn greet_process(
+        &self,
+        job: &str,
         process: ProcessId,
-        command: &WorkerCommand,
-        binding: Option<&Binding>,
-    ) -> Result<(Child, UnixStream), SystemError> {
+        stream: UnixStream,
+        limits: &Limits,
+    ) -> Result<Greeted, SystemError> {
+        let (reader, writer) = stream.into_split();
+        let hello = Hello {
+            job: job.to_owned(),
+            ..self.hello()
+        };
+        let greeted = link::greet(Box::new(reader), Box::new(writer), hello, limits).await?;
+        if greeted.hello.process == process {
+            Ok(greeted)
+        } else {
+            Err(SystemError::Refused("another process answered".to_owned()))
+        }
+    }
+
+    /// A new process, with our end of the socket that is its standard input.
+    fn fork(self: &Arc<Self>, launch: &Launch<'_>) -> Result<(Child, UnixStream), SystemError> {
+        let Launch {
+            process,
+            job,
+            role,
+            command,
+            binding,
+        } = *launch;
         let io = |doing: &str| {
             let doing = doing.to_owned();
             move |source| SystemError::Io { doing, source }
@@ -585,28 +704,33 @@ impl Engine {
         let (ours, theirs) =
             std::os::unix::net::UnixStream::pair().map_err(io("making a socket pair"))?;
         let birth = Birth {
+            role,
             node: std::process::id(),
             process,
-            job: self.job.clone(),
+            job: job.to_owned(),
             limits: self.limits.clone(),
-            blobs: self.blobs.share(process).map(|share| share.to_string()),
+            blobs: self
+                .blobs
+                .share(process, job)
+                .map(|share| share.to_string()),
             cpus: binding.map_or_else(Vec::new, |binding| binding.cpus.clone()),
         };
-        let mut child = Command::new(&command.program);
-        child.envs(command.env.iter().map(|(name, value)| (name, value)));
+        let mut child = command.command();
+        if matches!(self.workers.mode, WorkerMode::Jobs(_)) {
+            child.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
         if let Some(binding) = binding {
             // By the order of the bus, as the management library counts.
             child.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
             child.env("CUDA_VISIBLE_DEVICES", &binding.visible);
         }
         let child = child
-            .args(&command.args)
             .env(WORKER_ENV, birth.write()?)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(io(&format!("starting {}", command.program.display())))?;
+            .map_err(io(&format!("starting {}", command.program().display())))?;
         ours.set_nonblocking(true)
             .map_err(io("preparing a socket"))?;
         let stream = UnixStream::from_std(ours).map_err(io("preparing a socket"))?;
@@ -621,15 +745,16 @@ impl Engine {
         tell: watch::Sender<Option<ProcessExit>>,
     ) {
         let pid = child.id();
-        let status = match child.wait().await {
+        let (status, code) = match child.wait().await {
             Ok(status) => match status.signal() {
-                Some(signal) => format!("{SIGNAL}{signal}{}", signal_name(signal)),
-                None => status.to_string(),
+                Some(signal) => (format!("{SIGNAL}{signal}{}", signal_name(signal)), None),
+                None => (status.to_string(), status.code()),
             },
-            Err(error) => format!("its end could not be observed: {error}"),
+            Err(error) => (format!("its end could not be observed: {error}"), None),
         };
         self.worker_ended(process, pid);
-        tell.send_replace(Some(ProcessExit::new(process, status)));
+        let exit = ProcessExit::new(process, status);
+        tell.send_replace(Some(ProcessExit { code, ..exit }));
         // The link usually ends by itself; a grandchild that holds the socket must not keep it
         // open.
         if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
@@ -647,11 +772,13 @@ impl Engine {
             limits: self.limits.clone(),
             types: self.types,
             workers: Workers::new(WorkerMode::InProcess),
-            blob_share: self.blobs.share(process),
+            blob_share: self.blobs.share(process, &self.job),
             hardware: HardwareConfig::default(),
         });
         let (_tell, exit) = watch::channel(None);
         let row = Worker {
+            job: self.job.clone(),
+            role: Role::Worker,
             pid: None,
             exit,
             inside: Some(Arc::clone(&worker)),
@@ -739,7 +866,20 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// What the node told this process, when it was started as a worker.
+/// What the node told this process, when it was started as a driver; once.
+///
+/// # Errors
+/// The variable was not set by a node of the same build.
+pub(crate) fn driver_birth() -> Option<Result<Birth, SystemError>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let birth = birth()?;
+    let drives = birth
+        .as_ref()
+        .map_or(true, |birth| birth.role == Role::Driver);
+    (drives && !TAKEN.swap(true, Ordering::AcqRel)).then_some(birth)
+}
+
+/// What the node told this process, when it was started by one.
 ///
 /// # Errors
 /// The variable was not set by a node of the same build.
@@ -774,6 +914,17 @@ fn end_with(node: u32) -> std::io::Result<()> {
 
 /// Serves as a worker until the node releases it or is gone.
 pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemError> {
+    let (engine, link) = Box::pin(connect(birth, types)).await?;
+    link.closed().await;
+    engine.close().await;
+    Ok(())
+}
+
+/// Joins the node that started this process, and ends with it.
+pub(crate) async fn connect(
+    birth: Birth,
+    types: ActorTypes,
+) -> Result<(Arc<Engine>, Arc<Link>), SystemError> {
     let io = |doing: &'static str| {
         move |source| SystemError::Io {
             doing: doing.to_owned(),
@@ -796,7 +947,10 @@ pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemE
     let engine = Engine::start(EngineConfig {
         process: birth.process,
         job: birth.job,
-        node: format!("worker-{}", std::process::id()),
+        node: match birth.role {
+            Role::Worker => format!("worker-{}", std::process::id()),
+            Role::Driver => format!("driver-{}", std::process::id()),
+        },
         limits: limits.clone(),
         types,
         workers: Workers::new(WorkerMode::InProcess),
@@ -807,7 +961,5 @@ pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemE
     let greeted = link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;
     engine.uplink.get_or_init(|| greeted.hello.process);
     let link = link::attach(&engine, greeted, false);
-    link.closed().await;
-    engine.close().await;
-    Ok(())
+    Ok((engine, link))
 }

@@ -138,7 +138,7 @@ impl Bundle {
 
     /// The canonical encoding, which is also how a store keeps a bundle.
     ///
-    /// [`HEAD`], the entry, the number of files, and each file in the order of paths: path, a byte
+    /// `odeon-bundle\x01`, the entry, the number of files, and each file in the order of paths: path, a byte
     /// for whether it may be executed, digest, bytes, the number of pieces, and of each piece digest
     /// and bytes. A text is its length and its bytes. Numbers are `u32`, the bytes of a file `u64`,
     /// little-endian.

@@ -43,9 +43,14 @@ impl Piece {
 
 /// The pieces of a file in order, and the name of the whole.
 ///
-/// Where a file is cut depends on the bytes around the cut alone (FastCDC, Xia et al. 2020). So a
-/// program that was built again shares most pieces with the one before it, also behind the place
-/// where bytes came in or went away.
+/// Where a file is cut depends on the bytes around the cut alone (FastCDC, Xia et al. 2020). So two
+/// versions of a file share the pieces that did not change, also behind the place where bytes came
+/// in or went away.
+///
+/// That holds for data, models and libraries, and for a program in which data changed in place. A
+/// program that was linked anew with more code is another matter: all addresses behind the change
+/// move, and with them bytes all over the file. Of one of 11 MB no piece stayed the same after a
+/// line of code came in (a third of the bytes would have, in pieces of 1 KiB).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Listing {

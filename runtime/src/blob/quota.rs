@@ -135,6 +135,14 @@ impl Account {
         }
     }
 
+    /// Whether a worker has a part of it.
+    pub(super) fn is_shared(&self) -> bool {
+        match &*self.book {
+            Book::Shared(_, slots) => slots.lock().of.iter().any(Option::is_some),
+            Book::Alone { .. } => false,
+        }
+    }
+
     pub(super) fn charge(&self, len: usize) -> Result<Charge, BlobError> {
         let asked = len as u64;
         let bytes = asked.max(1).next_multiple_of(64);

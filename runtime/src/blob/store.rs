@@ -29,6 +29,8 @@ pub(crate) struct Store {
     transit: Duration,
     arena: Arena,
     account: Account,
+    /// Of the other jobs that a node serves.
+    jobs: Mutex<HashMap<String, Account>>,
     book: Mutex<Book<Own>>,
     /// When the next journey in the book takes too long; a copy for the sweep.
     next_due: AtomicU64,
@@ -60,6 +62,7 @@ impl Store {
             transit: limits.blob_transit,
             arena: Arena::new(options),
             account: Account::new(share, limits.blob_bytes_quota, Arc::clone(&changed)),
+            jobs: Mutex::default(),
             book: Mutex::default(),
             next_due: AtomicU64::new(u64::MAX),
             mapper: Mapper::new(),
@@ -74,14 +77,28 @@ impl Store {
         self.engine.get_or_init(|| Arc::downgrade(engine));
     }
 
-    /// A part of this node's account for a new worker.
-    pub(crate) fn share(&self, worker: ProcessId) -> Option<Share> {
-        self.account.share(worker)
+    /// A part of a job's account on this node for a new worker.
+    pub(crate) fn share(&self, worker: ProcessId, job: &str) -> Option<Share> {
+        let engine = self.engine.get()?.upgrade()?;
+        if engine.job == job {
+            return self.account.share(worker);
+        }
+        let mut jobs = self.jobs.lock();
+        let account = jobs.entry(job.to_owned()).or_insert_with(|| {
+            let quota = self.account.quota();
+            Account::new(None, quota, Arc::clone(&self.changed))
+        });
+        account.share(worker)
     }
 
-    /// A worker did not start: its part comes back.
+    /// A worker has ended, or did not start: its part comes back, and so does the account of a job
+    /// that has none left.
     pub(crate) fn unshare(&self, worker: ProcessId) {
         self.account.process_down(worker);
+        self.jobs.lock().retain(|_, account| {
+            account.process_down(worker);
+            account.is_shared()
+        });
     }
 
     pub(super) fn writer(self: &Arc<Self>, len: usize) -> Result<BlobWriter, BlobError> {
@@ -228,7 +245,7 @@ impl Store {
         let ended = self.book.lock().died(exit.process);
         drop(ended);
         self.streams.process_down(exit.process);
-        self.account.process_down(exit.process);
+        self.unshare(exit.process);
         let lost: Vec<_> = {
             let leases = self.leases.lock();
             let of_it = leases

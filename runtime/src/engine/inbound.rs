@@ -293,6 +293,10 @@ impl Engine {
                 let picture = Box::new(engine.picture().await);
                 engine.answer(request, from, Answer::Picture(picture));
             }),
+            Request::Pictures => self.spawn_task(async move {
+                let pictures = engine.pictures().await;
+                engine.answer(request, from, Answer::Pictures(pictures));
+            }),
             Request::Claim { version, leases } => self.spawn_task(async move {
                 let claimed = engine.claim_here(version, &leases).await;
                 let answer = claimed.map_or(Answer::Outdated, Answer::Claimed);
@@ -393,7 +397,7 @@ impl Engine {
             Fact::Unnamed { job, name, id } => self.unlearn_name(job, name, id, link.peer),
             Fact::RoomChanged => self.hardware.stir(),
             Fact::Leaving => {
-                link.close("the other side is leaving");
+                link.close(super::LEFT);
             }
         }
     }

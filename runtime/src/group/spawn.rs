@@ -155,6 +155,7 @@ impl<A: Registered> SpawnGroup<A> {
                     holder += &format!(" from rank {rank}");
                 }
                 asks.push(Ask {
+                    job: engine.job.clone(),
                     holder,
                     actors: vec![],
                     needs: ask.needs.clone(),

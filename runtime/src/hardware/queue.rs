@@ -143,6 +143,7 @@ mod tests {
     fn ask(holder: &str, gpus: u32, priority: i32) -> Ask {
         let home = ProcessId(1);
         Ask {
+            job: "j".to_owned(),
             holder: holder.to_owned(),
             actors: vec![(ActorId { home, serial: 1 }, 0)],
             needs: Needs::new().gpus(gpus).priority(priority),

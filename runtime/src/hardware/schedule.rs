@@ -189,7 +189,7 @@ impl Engine {
     /// The demand of an ask, whose company is known by the names of its leases.
     fn demand(&self, ask: &Ask, pictures: &[(ProcessId, Picture)]) -> Result<Demand, Failure> {
         let mut demand = ask.needs.demand.clone();
-        demand.job.clone_from(&self.job);
+        demand.job.clone_from(&ask.job);
         demand.holder.clone_from(&ask.holder);
         demand.gang = ask.actors.len() as u32;
         for company in &ask.needs.company {

@@ -137,6 +137,7 @@ impl Engine {
         needs: Needs,
     ) -> Result<Launched, Failure> {
         let ask = Ask {
+            job: self.job.clone(),
             holder: format!("spare of pool {number}"),
             actors: vec![(self.new_id(), 0)],
             needs: Needs {
@@ -151,6 +152,7 @@ impl Engine {
             again: false,
         };
         let order = LaunchOrder {
+            job: self.job.clone(),
             ask: Some(Box::new(ask)),
             ..LaunchOrder::default()
         };

@@ -6,9 +6,9 @@ use quinn::Connection;
 use rustls::pki_types::pem::PemObject;
 
 use super::*;
+use crate::program::WorkerMode;
 use crate::security::ClusterIdentity;
 use crate::system::System;
-use crate::worker::WorkerMode;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -107,6 +107,7 @@ impl Draw {
 
     fn ask(&mut self) -> Ask {
         Ask {
+            job: self.text(),
             holder: self.text(),
             actors: vec![(self.actor(), 3)],
             needs: Needs::new().gpus(2).device_memory(self.next()).cpus(1.5),
@@ -189,6 +190,7 @@ impl Draw {
             4 => Request::Watch(self.actor()),
             5 => Request::Stop(self.actor()),
             6 => Request::Launch(LaunchOrder {
+                job: self.text(),
                 shared: self.option(Self::text),
                 node: self.option(Self::text),
                 ask: self.option(|this| Box::new(this.ask())),
@@ -310,6 +312,7 @@ impl Draw {
             1 => Fact::ProcessDown(ProcessExit {
                 process: self.process(),
                 status: self.text(),
+                code: self.option(|this| this.next() as i32),
                 node: self.option(Self::text),
                 fault: self.option(|_| GpuFault::new(1, FaultKind::Lost)),
             }),

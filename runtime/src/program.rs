@@ -1,0 +1,132 @@
+//! What processes are started from: the node's own program, or, on a node that serves a cluster,
+//! the programs of its jobs.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::process::{ChildStderr, ChildStdout, Command};
+
+use crate::error::SystemError;
+use crate::id::ProcessId;
+
+/// How to start a process of a program.
+#[derive(Clone, Debug)]
+pub struct WorkerCommand {
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    folder: Option<PathBuf>,
+    bare: bool,
+}
+
+impl WorkerCommand {
+    /// The running executable, without arguments.
+    ///
+    /// # Errors
+    /// The operating system does not tell where it is.
+    pub fn current_exe() -> Result<Self, SystemError> {
+        let program = std::env::current_exe().map_err(|source| SystemError::Io {
+            doing: "finding the executable to start workers from".to_owned(),
+            source,
+        })?;
+        Ok(Self::new(program))
+    }
+
+    /// Another executable; it must run the same [`Job`](crate::Job).
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            args: vec![],
+            env: vec![],
+            folder: None,
+            bare: false,
+        }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// In this folder, rather than that of the node.
+    #[must_use]
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Without the variables of the node; only with those that are set here.
+    #[must_use]
+    pub const fn bare(mut self) -> Self {
+        self.bare = true;
+        self
+    }
+
+    /// The executable.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// As the operating system's command.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        if self.bare {
+            command.env_clear();
+        }
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// How a node runs its workers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum WorkerMode {
+    /// Each is an operating system process of one program.
+    Processes(WorkerCommand),
+    /// Each is a second engine inside this process, over a memory link: no isolation from crashes,
+    /// no start-up cost. For simulation and for places that may not start processes.
+    InProcess,
+    /// Each is a process of the program of its job: the node serves a cluster.
+    Jobs(Arc<dyn Programs>),
+}
+
+/// The programs of jobs, on a node that serves many.
+pub trait Programs: fmt::Debug + Send + Sync {
+    /// How to start a worker process of this job here. It may take time: the program may have to
+    /// be fetched first.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    fn worker<'a>(&'a self, job: &'a str) -> BoxFuture<'a, Result<WorkerCommand, String>>;
+
+    /// Takes what a process of this job prints, until it has ended.
+    fn take_output(&self, job: &str, process: ProcessId, output: Output);
+}
+
+/// The ends of a process's standard output and standard error.
+#[derive(Debug)]
+pub struct Output {
+    /// Standard output.
+    pub stdout: ChildStdout,
+    /// Standard error.
+    pub stderr: ChildStderr,
+}
