@@ -21,6 +21,11 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
     (
+        "runtime/cluster",
+        "odeon-cluster",
+        &["odeon", "odeon-artifacts"],
+    ),
+    (
         "actors",
         "odeon-actors",
         &["odeon", "odeon-algorithms", "odeon-gpu"],
@@ -55,6 +60,8 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon",
             "odeon-actors",
             "odeon-algorithms",
+            "odeon-artifacts",
+            "odeon-cluster",
             "odeon-gpu",
             "odeon-placement",
             "odeon-shm",

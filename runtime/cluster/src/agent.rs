@@ -1,0 +1,507 @@
+//! A node's agent: it runs the tries of jobs that the node was given, from the first byte that is
+//! missing to the last process that ends, and tells the catalog.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use odeon::{Blob, Clock, Driver, Failure, ProcessExit, ProcessId, System, WorkerCommand};
+use odeon_artifacts::Digest;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::catalog::{Catalog, WriteError};
+use crate::fact::Fact;
+use crate::forward::Forward;
+use crate::job::{Event, Job, JobId, JobSpec, Outcome};
+use crate::json::Json;
+use crate::seat::Seat;
+use crate::stage::{Stage, StageError};
+use crate::tables::NodeState;
+
+/// See the module. Clones are the same agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Agent {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    system: System,
+    node: String,
+    catalog: Catalog,
+    stage: Stage,
+    forward: Forward,
+    tries: Mutex<BTreeMap<JobId, Try>>,
+    /// The node is leaving: no try begins, and those that end are over with it.
+    closing: AtomicBool,
+    /// What jobs with processes here were submitted as.
+    specs: Mutex<BTreeMap<JobId, JobSpec>>,
+}
+
+/// A try that runs here.
+#[derive(Debug)]
+struct Try {
+    number: u32,
+    /// Whether it is to end, and then in order or not.
+    stop: watch::Sender<Option<bool>>,
+}
+
+/// The name of a node's agent.
+fn name_of(node: &str) -> String {
+    format!("agent@{node}")
+}
+
+/// What the engines know a job by, so that names in a namespace stay apart.
+pub(crate) fn tag(spec: &JobSpec, job: JobId) -> String {
+    format!("{}/{job}", spec.namespace)
+}
+
+/// The job of a tag.
+fn job_of(tag: &str) -> Option<JobId> {
+    tag.rsplit_once('/')?.1.parse().ok()
+}
+
+/// How long a driver may take to end in order.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long another node may take to say what is left of a job.
+const CLEAR_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a voter may take to fetch a bundle.
+const KEEP_PATIENCE: Duration = Duration::from_secs(300);
+/// How often it is asked.
+const CLEAR_PAUSE: Duration = Duration::from_millis(20);
+/// How long the last lines of an ended process are waited for: what it has started may hold its
+/// output open.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait before a fact is written again that could not be.
+const WRITE_PAUSE: Duration = Duration::from_millis(500);
+/// Variables of the daemon that jobs see.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
+
+impl Agent {
+    pub(crate) async fn begin(
+        system: &System,
+        node: &str,
+        catalog: &Catalog,
+        stage: Stage,
+        forward: Forward,
+    ) -> Result<Self, Failure> {
+        let inner = Inner {
+            system: system.clone(),
+            node: node.to_owned(),
+            catalog: catalog.clone(),
+            stage,
+            forward,
+            tries: Mutex::default(),
+            closing: AtomicBool::new(false),
+            specs: Mutex::default(),
+        };
+        let agent = Self {
+            inner: Arc::new(inner),
+        };
+        let failed = |error: &dyn std::fmt::Display| Failure::error(error);
+        let actor = system.spawn::<AgentActor>(Seat::new(agent.clone())).await;
+        let actor = actor.map_err(|error| failed(&error))?;
+        let named = system.register(&name_of(node), actor).await;
+        named.map_err(|error| failed(&error))?;
+        Ok(agent)
+    }
+
+    pub(crate) fn stage(&self) -> &Stage {
+        &self.inner.stage
+    }
+
+    /// Begins a try, unless it runs already.
+    fn start(&self, job: Job) {
+        let Some(attempt) = job.attempt().map(|attempt| attempt.number) else {
+            return;
+        };
+        let (stop, stopped) = watch::channel(None);
+        {
+            let mut tries = self.inner.tries.lock();
+            if tries.contains_key(&job.id) || self.inner.closing.load(Ordering::Acquire) {
+                // The one before has not ended, and is begun after it; or it is the same.
+                return;
+            }
+            let number = attempt;
+            tries.insert(job.id, Try { number, stop });
+        }
+        let agent = self.clone();
+        tokio::spawn(async move {
+            let (id, tag) = (job.id, tag(&job.spec, job.id));
+            let outcome = agent.run(&job, attempt, stopped).await;
+            agent.clear_everywhere(&tag).await;
+            agent.inner.forward.flush(id).await;
+            agent.inner.stage.clear(id).await;
+            agent.inner.tries.lock().remove(&id);
+            if !agent.inner.closing.load(Ordering::Acquire) {
+                agent.tell(id, Event::Over { attempt, outcome }).await;
+            }
+        });
+    }
+
+    /// Ends a try.
+    fn stop(&self, job: JobId, attempt: u32, in_order: bool) {
+        {
+            let tries = self.inner.tries.lock();
+            if let Some(known) = tries.get(&job).filter(|known| known.number == attempt) {
+                known.stop.send_if_modified(|stop| {
+                    let new = Some(in_order && stop.unwrap_or(true));
+                    std::mem::replace(stop, new) != new
+                });
+                return;
+            }
+        }
+        // It has not begun here, and never will.
+        let agent = self.clone();
+        tokio::spawn(async move {
+            let outcome = Outcome::Stopped {
+                by: "its node, before it began".to_owned(),
+            };
+            agent.tell(job, Event::Over { attempt, outcome }).await;
+        });
+    }
+
+    /// Ends all tries that run here, and waits until none of their processes is left. That they are
+    /// over the catalog hears when the node says that it leaves.
+    pub(crate) async fn end_all(&self) {
+        self.inner.closing.store(true, Ordering::Release);
+        for known in self.inner.tries.lock().values() {
+            known.stop.send_replace(Some(true));
+        }
+        while !self.inner.tries.lock().is_empty() {
+            Clock::sleep(CLEAR_PAUSE).await;
+        }
+    }
+
+    async fn run(
+        &self,
+        job: &Job,
+        attempt: u32,
+        mut stop: watch::Receiver<Option<bool>>,
+    ) -> Outcome {
+        let stopped = || Outcome::Stopped {
+            by: "its node, before it began".to_owned(),
+        };
+        let peers = self.peers();
+        let staging = self.inner.stage.bring(job.spec.bundle, &peers);
+        let staged = tokio::select! {
+            biased;
+            _ = stop.wait_for(Option::is_some) => return stopped(),
+            staged = staging => staged,
+        };
+        let staged = staged.and_then(|staged| {
+            let folder = self.inner.stage.folder_for(job.id, &staged)?;
+            Ok((staged, folder))
+        });
+        let (staged, folder) = match staged {
+            Ok(ready) => ready,
+            Err(error) => return refused(&error),
+        };
+        let mut command = with_env(WorkerCommand::new(&staged.program), &job.spec).folder(folder);
+        for arg in &job.spec.args {
+            command = command.arg(arg);
+        }
+        let tag = tag(&job.spec, job.id);
+        self.inner.specs.lock().insert(job.id, job.spec.clone());
+        let mut driver = match self.inner.system.start_driver(&tag, &command) {
+            Ok(driver) => driver,
+            Err(failure) => {
+                let why = failure.to_string();
+                return Outcome::Failed { code: None, why };
+            }
+        };
+        let pid = driver.pid().unwrap_or(0);
+        let started = self.tell(job.id, Event::Started { attempt, pid });
+        let exit = async {
+            let exit = follow(&mut driver, stop).await;
+            self.inner.forward.drain(job.id, OUTPUT_PATIENCE).await;
+            exit
+        };
+        let ((), exit) = tokio::join!(started, exit);
+        outcome_of(&exit)
+    }
+
+    /// Has every node end the processes of a job, and waits until they are gone.
+    async fn clear_everywhere(&self, tag: &str) {
+        self.inner.system.end_job(tag).await;
+        let peers = self.peers();
+        join_all(peers.iter().map(|peer| self.clear_at(peer, tag))).await;
+    }
+
+    async fn clear_at(&self, node: &str, tag: &str) {
+        while self.is_up(node) {
+            let left = match self.inner.system.lookup::<AgentActor>(&name_of(node)).await {
+                Ok(agent) => {
+                    let tag = tag.to_owned();
+                    let asked = agent.ask(Clear { tag }).timeout(CLEAR_PATIENCE);
+                    asked.await.unwrap_or(1)
+                }
+                Err(_) => 1,
+            };
+            if left == 0 {
+                return;
+            }
+            Clock::sleep(CLEAR_PAUSE).await;
+        }
+    }
+
+    fn is_up(&self, node: &str) -> bool {
+        let nodes = self.inner.catalog.nodes();
+        let row = nodes.iter().find(|row| row.spec.name == node);
+        row.is_some_and(|row| row.state == NodeState::Up)
+    }
+
+    /// The other nodes that are up.
+    fn peers(&self) -> Vec<String> {
+        let nodes = self.inner.catalog.nodes().into_iter();
+        let up = nodes.filter(|row| row.state == NodeState::Up);
+        let names = up.map(|row| row.spec.name);
+        names.filter(|name| *name != self.inner.node).collect()
+    }
+
+    /// Tells the catalog what happened to a job, until it listens.
+    async fn tell(&self, job: JobId, event: Event) {
+        loop {
+            let event = event.clone();
+            match self.inner.catalog.write_own(Fact::Job { job, event }).await {
+                Ok(_) => return,
+                Err(WriteError::Refused(refusal)) => {
+                    tracing::info!(%job, %refusal, "the catalog knows better");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%job, %error, "the catalog was not told yet");
+                    Clock::sleep(WRITE_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// How to start a worker of a job here.
+    async fn worker(&self, tag: &str) -> Result<WorkerCommand, String> {
+        let job = job_of(tag).ok_or_else(|| format!("`{tag}` is no job"))?;
+        let spec = self.spec_of(job).await?;
+        let words = |error: StageError| error.to_string();
+        let staged = self.inner.stage.bring(spec.bundle, &self.peers()).await;
+        let staged = staged.map_err(words)?;
+        let folder = self.inner.stage.folder_for(job, &staged).map_err(words)?;
+        Ok(with_env(WorkerCommand::new(&staged.program), &spec).folder(folder))
+    }
+
+    async fn spec_of(&self, job: JobId) -> Result<JobSpec, String> {
+        if let Some(spec) = self.inner.specs.lock().get(&job) {
+            return Ok(spec.clone());
+        }
+        let found = self
+            .inner
+            .catalog
+            .job(job)
+            .await
+            .map_err(|e| e.to_string())?;
+        let spec = found.ok_or_else(|| format!("there is no job {job}"))?.spec;
+        self.inner.specs.lock().insert(job, spec.clone());
+        Ok(spec)
+    }
+}
+
+/// Follows a driver to its end, and brings that about when it is asked for.
+async fn follow(driver: &mut Driver, mut stop: watch::Receiver<Option<bool>>) -> ProcessExit {
+    let asked = tokio::select! {
+        biased;
+        exit = driver.ended() => return exit,
+        asked = stop.wait_for(Option::is_some) => asked.map_or(Some(false), |asked| *asked),
+    };
+    if asked == Some(false) {
+        return driver.stop(Duration::ZERO).await;
+    }
+    tokio::select! {
+        biased;
+        exit = driver.stop(GRACE) => return exit,
+        _ = stop.wait_for(|stop| *stop == Some(false)) => {}
+    }
+    driver.stop(Duration::ZERO).await
+}
+
+fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
+    let mut command = command.bare();
+    for name in INHERITED {
+        if let Some(value) = std::env::var_os(name) {
+            command = command.env(name, value);
+        }
+    }
+    for (name, value) in &spec.env {
+        command = command.env(name, value);
+    }
+    command
+}
+
+fn outcome_of(exit: &ProcessExit) -> Outcome {
+    match exit.code {
+        Some(0) => Outcome::Succeeded,
+        code => Outcome::Failed {
+            code,
+            why: exit.status.clone(),
+        },
+    }
+}
+
+fn refused(error: &StageError) -> Outcome {
+    let why = error.to_string();
+    if error.is_final() {
+        Outcome::Refused { why }
+    } else {
+        Outcome::Failed { code: None, why }
+    }
+}
+
+impl odeon::Programs for Agent {
+    fn worker<'a>(
+        &'a self,
+        job: &'a str,
+    ) -> futures::future::BoxFuture<'a, Result<WorkerCommand, String>> {
+        Box::pin(Self::worker(self, job))
+    }
+
+    fn take_output(&self, job: &str, process: ProcessId, output: odeon::Output) {
+        if let Some(job) = job_of(job) {
+            let processes = self.inner.system.processes();
+            let driver = processes
+                .iter()
+                .any(|it| it.process == process && it.is_driver);
+            self.inner.forward.take(job, process, driver, output);
+        }
+    }
+}
+
+/// The agent as other nodes reach it.
+#[derive(Debug)]
+pub(crate) struct AgentActor {
+    agent: Agent,
+}
+
+#[odeon::actor(name = "odeon.cluster.Agent")]
+impl AgentActor {
+    async fn start(agent: Seat<Agent>) -> Result<Self, Failure> {
+        let agent = agent.take()?;
+        Ok(Self { agent })
+    }
+
+    /// Begins the present try of a job.
+    #[handler]
+    async fn begin(&mut self, job: Json<Job>) {
+        self.agent.start(job.0);
+    }
+
+    /// Ends a try of a job, in order or not.
+    #[handler]
+    async fn finish(&mut self, job: u64, attempt: u32, in_order: bool) {
+        self.agent.stop(JobId(job), attempt, in_order);
+    }
+
+    /// Begins to end all processes of a job on this node, and answers how many are left.
+    #[handler]
+    async fn clear(&mut self, tag: String) -> u64 {
+        let system = self.agent.inner.system.clone();
+        let left = system.processes().iter().filter(|it| it.job == tag).count();
+        if left > 0 {
+            let tag = tag.clone();
+            tokio::spawn(async move { system.end_job(&tag).await });
+        } else if let Some(job) = job_of(&tag) {
+            self.agent.inner.specs.lock().remove(&job);
+            self.agent.inner.stage.clear(job).await;
+        }
+        left as u64
+    }
+
+    /// Fetches a bundle from a node, and keeps it until the catalog says whether it is needed.
+    #[handler]
+    async fn keep(&mut self, digest: Json<Digest>, from: String) -> Result<(), String> {
+        let stage = &self.agent.inner.stage;
+        stage
+            .keep(digest.0, &[from])
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    /// What a bundle consists of, if that is known here.
+    #[handler]
+    async fn bundle(&mut self, digest: Json<Digest>) -> Option<Blob> {
+        self.agent.inner.stage.give_bundle(digest.0).await
+    }
+
+    /// The bytes of these pieces, as far as they are here.
+    #[handler]
+    async fn pieces(&mut self, digests: Json<Vec<Digest>>) -> Vec<Option<Blob>> {
+        self.agent.inner.stage.give(&digests.0).await
+    }
+}
+
+/// Tells a node's agent to begin or end a try.
+pub(crate) async fn order_start(system: &System, node: &str, job: Job) -> Result<(), String> {
+    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
+    let agent = agent.map_err(|error| error.to_string())?;
+    let told = agent.ask(Begin { job: Json(job) }).timeout(CLEAR_PATIENCE);
+    told.await.map_err(|error| error.to_string())
+}
+
+/// Tells a node's agent to end a try.
+pub(crate) async fn order_stop(
+    system: &System,
+    node: &str,
+    job: JobId,
+    attempt: u32,
+    in_order: bool,
+) -> Result<(), String> {
+    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
+    let agent = agent.map_err(|error| error.to_string())?;
+    let finish = Finish {
+        job: job.0,
+        attempt,
+        in_order,
+    };
+    let told = agent.ask(finish).timeout(CLEAR_PATIENCE);
+    told.await.map_err(|error| error.to_string())
+}
+
+/// Has a node keep a bundle that `from` has.
+pub(crate) async fn keep(
+    system: &System,
+    node: &str,
+    digest: Digest,
+    from: &str,
+) -> Result<(), String> {
+    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
+    let agent = agent.map_err(|error| error.to_string())?;
+    let (digest, from) = (Json(digest), from.to_owned());
+    let asked = agent.ask(Keep { digest, from }).timeout(KEEP_PATIENCE);
+    asked.await.map_err(|error| error.to_string())?
+}
+
+/// Asks a node what a bundle consists of.
+pub(crate) async fn fetch_bundle(
+    system: &System,
+    node: &str,
+    digest: Digest,
+) -> Result<Option<Blob>, String> {
+    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
+    let agent = agent.map_err(|error| error.to_string())?;
+    let digest = Json(digest);
+    let asked = agent.ask(Bundle { digest }).timeout(CLEAR_PATIENCE);
+    asked.await.map_err(|error| error.to_string())
+}
+
+/// Fetches pieces from a node: those that it has.
+pub(crate) async fn fetch(
+    system: &System,
+    node: &str,
+    digests: &[Digest],
+) -> Result<Vec<Option<Blob>>, String> {
+    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
+    let agent = agent.map_err(|error| error.to_string())?;
+    let digests = Json(digests.to_vec());
+    let asked = agent.ask(Pieces { digests }).timeout(CLEAR_PATIENCE);
+    asked.await.map_err(|error| error.to_string())
+}

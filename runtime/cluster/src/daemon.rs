@@ -1,0 +1,533 @@
+//! A node of a cluster: the engine, the catalog, the agent, and what keeps them together.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use odeon::{
+    Clock, ClusterIdentity, Failure, FakeDevices, Limits, NodeIdentity, Output, ProcessId,
+    Programs, System, SystemError, WorkerCommand, WorkerMode,
+};
+use odeon_artifacts::{Footprint, Store};
+use parking_lot::Mutex;
+use thiserror::Error;
+
+use crate::agent::Agent;
+use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
+use crate::fact::{Fact, NodeSpec};
+use crate::folder::{Folder, FolderError, NodeFile};
+use crate::forward::{self, Forward};
+use crate::keeper::{Keeper, Rules};
+use crate::logs::{LogLimits, Logs};
+use crate::raft::disk::Disk;
+use crate::stage::Stage;
+use crate::tables::NodeState;
+
+/// What a daemon is started with.
+#[derive(Debug)]
+pub struct DaemonConfig {
+    /// Where it keeps what it knows.
+    pub folder: PathBuf,
+    /// Its name; that of the host, unless told otherwise, or the one that it had before.
+    pub name: Option<String>,
+    /// Where other nodes reach it; the port that it had before, if that is 0.
+    pub listen: SocketAddr,
+    /// How it comes into a cluster.
+    pub entry: Entry,
+    /// Made up devices, in place of the machine's.
+    pub devices: Option<FakeDevices>,
+    /// The bounds of its engine.
+    pub limits: Limits,
+    /// The bounds of the cluster that it keeps while it leads.
+    pub rules: Rules,
+    /// Bytes on its disk for files of jobs.
+    pub artifacts: Footprint,
+    /// Bounds of the logs that it keeps.
+    pub logs: LogLimits,
+}
+
+/// How a node comes into a cluster.
+#[derive(Debug)]
+pub enum Entry {
+    /// It begins a new one, or goes on with the one of its folder.
+    Found,
+    /// It goes on with what its folder says, or joins with this identity through the node at this
+    /// address.
+    Join {
+        /// Where a node is.
+        through: SocketAddr,
+        /// Its own identity, if it has just been issued.
+        identity: Option<NodeIdentity>,
+    },
+}
+
+/// Why a daemon does not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// Its folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Its engine.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// Its catalog.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// It could not tell the cluster that it is there.
+    #[error("the cluster was not told that this node is up: {0}")]
+    Announce(#[from] WriteError),
+    /// An actor of its own.
+    #[error("a part of the daemon did not start: {0}")]
+    Part(#[from] Failure),
+    /// Its files of jobs.
+    #[error("the files of jobs: {0}")]
+    Artifacts(String),
+    /// Its logs.
+    #[error("the logs of jobs: {0}")]
+    Logs(std::io::Error),
+    /// It is in no cluster.
+    #[error("{} holds no node's identity: join with a token (odeon join ADDRESS --token TOKEN)", .0.display())]
+    Stranger(PathBuf),
+}
+
+/// A running node. [`Daemon::shutdown`] ends it in order.
+#[derive(Debug)]
+pub struct Daemon {
+    folder: Arc<Folder>,
+    system: System,
+    catalog: Catalog,
+    agent: Agent,
+    logs: Arc<Logs>,
+    spec: NodeSpec,
+    bundle_bytes_max: u64,
+    programs: Arc<Late>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+/// The programs of jobs, from an agent that comes a moment later than the engine, and goes before
+/// it: it holds the engine.
+#[derive(Debug, Default)]
+struct Late {
+    agent: Mutex<Option<Agent>>,
+}
+
+impl Programs for Late {
+    fn worker<'a>(&'a self, job: &'a str) -> BoxFuture<'a, Result<WorkerCommand, String>> {
+        let agent = self.agent.lock().clone();
+        Box::pin(async move {
+            match agent {
+                Some(agent) => Programs::worker(&agent, job).await,
+                None => Err("the node is starting or leaving".to_owned()),
+            }
+        })
+    }
+
+    fn take_output(&self, job: &str, process: ProcessId, output: Output) {
+        if let Some(agent) = &*self.agent.lock() {
+            agent.take_output(job, process, output);
+        }
+    }
+}
+
+/// The job that the daemons themselves are.
+const JOB: &str = "odeon";
+/// How often links to other nodes are looked after.
+const MESH_PAUSE: Duration = Duration::from_secs(1);
+/// How often files that no job needs are removed.
+const COLLECT_PAUSE: Duration = Duration::from_secs(60);
+
+impl Daemon {
+    /// Starts a node.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub async fn start(mut config: DaemonConfig) -> Result<Self, DaemonError> {
+        let folder = Arc::new(Folder::take(&config.folder)?);
+        let known = folder.node()?;
+        let name = config.name.clone();
+        let name = name.or_else(|| known.as_ref().map(|known| known.name.clone()));
+        let name = name.unwrap_or_else(host_name);
+        let identity = identity(&folder, &name, &config.entry)?;
+        let mut listen = config.listen;
+        if let Some(known) = known.as_ref().filter(|_| listen.port() == 0) {
+            listen.set_port(known.listen.port());
+        }
+        let programs = Arc::new(Late::default());
+        let system = start_system(&mut config, identity, listen, &programs).await?;
+        let listen = system.address().unwrap_or(listen);
+        let mut node = known.unwrap_or_else(|| NodeFile {
+            name: name.clone(),
+            votes_as: None,
+            listen,
+            peers: vec![],
+            voters: vec![],
+        });
+        node.listen = listen;
+        if let Entry::Join { through, .. } = &config.entry
+            && !node.peers.contains(through)
+        {
+            node.peers.push(*through);
+        }
+        let founds = matches!(config.entry, Entry::Found);
+        if founds && node.votes_as.is_none() {
+            node.votes_as = Some(FOUNDER);
+            node.voters = vec![name.clone()];
+        }
+        folder.set_node(&node)?;
+        let started = Self::begin(&config, &folder, &system, &node, &programs).await;
+        if started.is_err() {
+            drop(programs.agent.lock().take());
+            system.shutdown().await;
+        }
+        started
+    }
+
+    async fn begin(
+        config: &DaemonConfig,
+        folder: &Arc<Folder>,
+        system: &System,
+        node: &NodeFile,
+        programs: &Arc<Late>,
+    ) -> Result<Self, DaemonError> {
+        let picture = Picture {
+            voters: node.voters.clone(),
+            ..Picture::default()
+        };
+        let catalog = Catalog::new(system.clone(), node.name.clone(), picture);
+        let logs = Logs::open(folder.part("logs"), config.logs).map_err(DaemonError::Logs)?;
+        let logs = Arc::new(logs);
+        let artifacts = folder.part("artifacts");
+        let budget = config.artifacts;
+        let store = tokio::task::spawn_blocking(move || Store::open(artifacts, budget)).await;
+        let failed = |error: &dyn std::fmt::Display| DaemonError::Artifacts(error.to_string());
+        let store = store.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
+        let stage = Stage::new(system.clone(), Arc::new(store), folder.part("jobs"));
+        let forward = Forward::new(&node.name);
+        let agent = Agent::begin(system, &node.name, &catalog, stage, forward.clone()).await?;
+        *programs.agent.lock() = Some(agent.clone());
+        catalog.serve().await?;
+        if let Some(number) = node.votes_as {
+            let disk = Disk::open(&folder.part("catalog.redb")).map_err(CatalogError::from)?;
+            catalog.begin_voting(number, disk).await?;
+            forward::keep_logs(system, &node.name, &logs).await?;
+            if node.voters == [node.name.clone()] {
+                catalog.found(number).await?;
+            }
+        }
+        let spec = describe(system, node).await;
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(Mesh::new(system, &catalog, folder, node, &spec).run());
+        let rules = config.rules.clone();
+        let keeper = Keeper::new(system.clone(), node.name.clone(), catalog.clone(), rules);
+        tasks.spawn(keeper.run());
+        tasks.spawn(forward.run(system.clone(), catalog.clone()));
+        tasks.spawn(collect(agent.clone(), catalog.clone(), config.artifacts));
+        announce(&catalog, system, &node.peers, &spec).await?;
+        Ok(Self {
+            folder: Arc::clone(folder),
+            system: system.clone(),
+            catalog,
+            agent,
+            logs,
+            spec,
+            // Two jobs must have room at the same time.
+            bundle_bytes_max: config.artifacts.piece_bytes / 2,
+            programs: Arc::clone(programs),
+            tasks,
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Where other nodes reach it.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.spec.address
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// The cluster's memory.
+    #[must_use]
+    pub const fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The engine.
+    #[must_use]
+    pub const fn system(&self) -> &System {
+        &self.system
+    }
+
+    /// What jobs have printed, if this node votes.
+    #[must_use]
+    pub const fn logs(&self) -> &Arc<Logs> {
+        &self.logs
+    }
+
+    /// The files of jobs.
+    #[must_use]
+    pub fn artifacts(&self) -> &Arc<Store> {
+        self.agent.stage().store()
+    }
+
+    /// The most bytes that the files of a job may have.
+    #[must_use]
+    pub const fn bundle_bytes_max(&self) -> u64 {
+        self.bundle_bytes_max
+    }
+
+    /// Ends the node in order: its jobs, then its part in the cluster.
+    pub async fn shutdown(mut self) {
+        let (node, boot) = (self.spec.name.clone(), self.spec.boot);
+        self.agent.end_all().await;
+        let left = self.catalog.write_own(Fact::NodeLeft { node, boot });
+        if let Some(Err(error)) = Clock::timeout(LEAVE_PATIENCE, left).await {
+            tracing::info!(%error, "the cluster was not told that this node leaves");
+        }
+        self.tasks.shutdown().await;
+        self.catalog.close().await;
+        drop(self.programs.agent.lock().take());
+        self.system.shutdown().await;
+    }
+}
+
+/// The number of the node that founds a cluster.
+const FOUNDER: u64 = 1;
+/// How long the cluster may take to hear that a node leaves.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The name of a node that is given none.
+#[must_use]
+pub fn host_name() -> String {
+    let host = rustix::system::uname();
+    host.nodename().to_string_lossy().into_owned()
+}
+
+fn identity(folder: &Folder, name: &str, entry: &Entry) -> Result<NodeIdentity, DaemonError> {
+    let path = folder.path();
+    if let Entry::Join {
+        identity: Some(issued),
+        ..
+    } = entry
+    {
+        issued.save(path)?;
+        return Ok(issued.clone());
+    }
+    if path.join("node.pem").exists() {
+        return Ok(NodeIdentity::load(path)?);
+    }
+    match entry {
+        Entry::Found => {
+            let cluster = ClusterIdentity::generate()?;
+            cluster.save(path)?;
+            let identity = cluster.issue(name)?;
+            identity.save(path)?;
+            Ok(identity)
+        }
+        Entry::Join { .. } => Err(DaemonError::Stranger(path.to_owned())),
+    }
+}
+
+async fn start_system(
+    config: &mut DaemonConfig,
+    identity: NodeIdentity,
+    listen: SocketAddr,
+    programs: &Arc<Late>,
+) -> Result<System, SystemError> {
+    let types: odeon::ActorTypes = &[];
+    let builder = System::builder()
+        .job(odeon::Job::new(JOB, types))
+        .limits(config.limits.clone())
+        .workers(WorkerMode::Jobs(Arc::clone(programs) as Arc<dyn Programs>))
+        .listen(listen, identity);
+    let builder = match config.devices.take() {
+        Some(devices) => builder.devices(devices),
+        None => builder,
+    };
+    builder.start().await
+}
+
+async fn describe(system: &System, node: &NodeFile) -> NodeSpec {
+    let memory = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        });
+    let views = system.nodes().await.into_iter();
+    let own = views.filter(|view| view.process == system.process());
+    let devices = own.flat_map(|view| view.node.devices);
+    NodeSpec {
+        name: node.name.clone(),
+        boot: system.process().0,
+        address: node.listen.to_string(),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        memory: memory.unwrap_or(0) << 10,
+        devices: devices.map(|device| device.model).collect(),
+    }
+}
+
+/// Links to somebody and tells the cluster that the node is up.
+async fn announce(
+    catalog: &Catalog,
+    system: &System,
+    peers: &[SocketAddr],
+    spec: &NodeSpec,
+) -> Result<(), DaemonError> {
+    let mut first = None;
+    for peer in peers {
+        if let Err(error) = system.join(*peer).await {
+            tracing::info!(%peer, %error, "a node that was known does not answer");
+            first.get_or_insert(error);
+        }
+    }
+    if let (Some(error), false) = (first, catalog.is_voter())
+        && system.links().iter().all(|link| link.is_worker)
+    {
+        return Err(error.into());
+    }
+    catalog.look_around().await;
+    catalog.write_own(Fact::NodeUp(spec.clone())).await?;
+    Ok(())
+}
+
+/// Keeps a link to every other node, and the node's own row true.
+#[derive(Debug)]
+struct Mesh {
+    system: System,
+    catalog: Catalog,
+    folder: Arc<Folder>,
+    file: NodeFile,
+    spec: NodeSpec,
+}
+
+impl Mesh {
+    fn new(
+        system: &System,
+        catalog: &Catalog,
+        folder: &Arc<Folder>,
+        file: &NodeFile,
+        spec: &NodeSpec,
+    ) -> Self {
+        Self {
+            system: system.clone(),
+            catalog: catalog.clone(),
+            folder: Arc::clone(folder),
+            file: file.clone(),
+            spec: spec.clone(),
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            Clock::sleep(MESH_PAUSE).await;
+            self.catalog.look_around().await;
+            self.link().await;
+            self.remember();
+            self.correct().await;
+        }
+    }
+
+    /// Dials nodes that are up and not linked. Of two nodes, the one with the smaller name dials.
+    async fn link(&self) {
+        let linked: Vec<String> = self
+            .system
+            .links()
+            .into_iter()
+            .map(|link| link.node)
+            .collect();
+        for row in self.catalog.nodes() {
+            let name = &row.spec.name;
+            let wanted = row.state == NodeState::Up && *name > self.spec.name;
+            if !wanted || linked.contains(name) {
+                continue;
+            }
+            if let Ok(address) = row.spec.address.parse::<SocketAddr>()
+                && let Err(error) = self.system.join(address).await
+            {
+                tracing::debug!(node = name, %error, "a node cannot be linked");
+            }
+        }
+        // Somebody must be reached, or nothing is heard of the others.
+        if linked.is_empty() && !self.file.peers.is_empty() {
+            for peer in &self.file.peers {
+                let _ = self.system.join(*peer).await;
+            }
+        }
+    }
+
+    /// Writes down whom the node knows, for its next start.
+    fn remember(&mut self) {
+        let nodes = self.catalog.nodes();
+        let up = nodes.iter().filter(|row| row.state == NodeState::Up);
+        let others = up.filter(|row| row.spec.name != self.spec.name);
+        let peers: Vec<SocketAddr> = others
+            .filter_map(|row| row.spec.address.parse().ok())
+            .collect();
+        let voters = self.catalog.voters();
+        let mut file = self.file.clone();
+        if !peers.is_empty() {
+            file.peers = peers;
+        }
+        if !voters.is_empty() {
+            file.voters = voters;
+        }
+        if file != self.file {
+            match self.folder.set_node(&file) {
+                Ok(()) => self.file = file,
+                Err(error) => tracing::warn!(%error, "what is known of other nodes is not written"),
+            }
+        }
+    }
+
+    /// Says again that the node is up when the cluster has lost it.
+    async fn correct(&self) {
+        let nodes = self.catalog.nodes();
+        let own = nodes.iter().find(|row| row.spec.name == self.spec.name);
+        if own.is_some_and(|row| matches!(row.state, NodeState::Lost { .. })) {
+            let up = Fact::NodeUp(self.spec.clone());
+            if let Err(error) = self.catalog.write_own(up).await {
+                tracing::debug!(%error, "the cluster was not told that this node is up");
+            }
+        }
+    }
+}
+
+/// Removes files that no job needs, now and then.
+async fn collect(agent: Agent, catalog: Catalog, budget: Footprint) {
+    loop {
+        Clock::sleep(COLLECT_PAUSE).await;
+        let Some(live) = catalog.live_bundles().await else {
+            continue;
+        };
+        let store = Arc::clone(agent.stage().store());
+        // Half of the room stays for what may be needed again.
+        let down_to = Footprint {
+            piece_bytes: budget.piece_bytes / 2,
+            folder_bytes: budget.folder_bytes / 2,
+        };
+        let collected = tokio::task::spawn_blocking(move || {
+            let kept = store.bundles()?;
+            let live: Vec<_> = live.into_iter().filter(|it| kept.contains(it)).collect();
+            store.collect(&live, down_to, crate::stage::moment())
+        });
+        match collected.await {
+            Ok(Ok(freed)) => tracing::debug!(?freed, "files that no job needs were removed"),
+            Ok(Err(error)) => tracing::warn!(%error, "files of jobs cannot be removed"),
+            Err(error) => tracing::warn!(%error, "files of jobs cannot be removed"),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Facts: what the catalog is told. Each kind of row has one writer, which a fact names.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::access::Role;
+use crate::job::{Event, JobId, JobSpec};
+use crate::unix::Unix;
+
+/// A fact on its way into the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Random; one that was written already is not written again.
+    pub id: u64,
+    /// When it was said.
+    pub at: Unix,
+    /// Who says it.
+    pub writer: Writer,
+    /// What.
+    pub fact: Fact,
+}
+
+/// Who may say a fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Writer {
+    /// The leader of the voters, for itself or for people who have asked it to.
+    Leader,
+    /// A node, about itself and what it runs.
+    Node(String),
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leader => f.write_str("the leader"),
+            Self::Node(node) => write!(f, "node `{node}`"),
+        }
+    }
+}
+
+/// What a node says of itself when it comes up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Its name; its certificate says so too.
+    pub name: String,
+    /// Which life of it this is: the number of its process.
+    pub boot: u64,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// The release of Odeon that it runs.
+    pub release: String,
+    /// Processors.
+    pub cpus: u32,
+    /// Main memory, in bytes.
+    pub memory: u64,
+    /// Devices, by their models.
+    #[serde(default)]
+    pub devices: Vec<String>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Fact {
+    /// A node has come up. Written by itself.
+    NodeUp(NodeSpec),
+    /// A node leaves in order; none of its processes is left. Written by itself.
+    NodeLeft {
+        /// Which.
+        node: String,
+        /// Which life of it.
+        boot: u64,
+    },
+    /// A node is not heard of any more. Written by the leader.
+    NodeLost {
+        /// Which.
+        node: String,
+        /// Which life of it.
+        boot: u64,
+        /// How that was seen.
+        why: String,
+    },
+    /// A node gets no new jobs from now on, or gets some again. Written by the leader.
+    NodeDrained {
+        /// Which.
+        node: String,
+        /// Whether it is drained.
+        drained: bool,
+        /// Who wants that.
+        by: String,
+    },
+    /// A node that is gone is to be forgotten. Written by the leader.
+    NodeForgotten {
+        /// Which.
+        node: String,
+    },
+    /// A token with which nodes may join. Written by the leader.
+    TokenMade {
+        /// The hash of its secret.
+        id: String,
+        /// How many nodes may use it.
+        uses: u32,
+        /// Until when.
+        until: Unix,
+        /// Who wants that.
+        by: String,
+    },
+    /// A node has joined with a token. Written by the leader.
+    TokenUsed {
+        /// The hash of its secret.
+        id: String,
+        /// Which node.
+        node: String,
+    },
+    /// A key with which people use the API. Written by the leader.
+    KeyMade {
+        /// The hash of its secret.
+        id: String,
+        /// Whose it is.
+        name: String,
+        /// What it is good for.
+        role: Role,
+        /// Who wants that.
+        by: String,
+    },
+    /// A key is not good any more. Written by the leader.
+    KeyRevoked {
+        /// Whose it was.
+        name: String,
+        /// Who wants that.
+        by: String,
+    },
+    /// What a namespace may use. Written by the leader.
+    NamespaceSet {
+        /// Which.
+        name: String,
+        /// Its bounds; `None` removes them.
+        quota: Option<NamespaceQuota>,
+        /// Who wants that.
+        by: String,
+    },
+    /// A job was submitted, and its files are here. Written by the leader.
+    JobSubmitted {
+        /// What is to run.
+        spec: JobSpec,
+        /// Who wants that.
+        by: String,
+    },
+    /// Something happened to a job. Written by the node of its present try when it is about that;
+    /// else by the leader.
+    Job {
+        /// Which.
+        job: JobId,
+        /// What.
+        event: Event,
+    },
+}
+
+/// The bounds of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceQuota {
+    /// Jobs that have a node at the same time.
+    pub running_max: u32,
+}
+
+/// What became of a fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Written {
+    /// It is in the catalog.
+    Done,
+    /// So is the job, under this number.
+    Job(JobId),
+}
+
+/// A fact that the catalog does not take. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{why}")]
+pub struct Refusal {
+    /// What kind of trouble it is.
+    pub kind: RefusalKind,
+    /// In words.
+    pub why: String,
+}
+
+/// Kinds of refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalKind {
+    /// There is no such row.
+    Unknown,
+    /// It does not fit what is known by now.
+    Conflict,
+    /// It cannot be meant.
+    Invalid,
+    /// Another writes this row.
+    NotYours,
+}
+
+impl Refusal {
+    pub(crate) fn new(kind: RefusalKind, why: impl fmt::Display) -> Self {
+        let why = why.to_string();
+        Self { kind, why }
+    }
+}

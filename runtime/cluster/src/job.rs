@@ -1,0 +1,567 @@
+//! A job: what was submitted, and its life as a state machine.
+//!
+//! ```text
+//!            assigned              staged            driver ended
+//!  Waiting ────────────> Staging ────────> Running ──────────────> Ended
+//!     ^                     │ lost, failed     │ lost, failed         ^
+//!     └──── tries left ─────┴──────────────────┘                      │
+//!     │                                        └─ stop ─> Stopping ───┤
+//!     └───────────────── stopped, cancelled, refused ─────────────────┘
+//! ```
+//!
+//! [`Job::apply`] is the only way from one state to the next. It takes what happened and when, and
+//! refuses what cannot happen.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use odeon_artifacts::Digest;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::unix::Unix;
+
+/// The number of a job in its cluster; written `j17`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "j{}", self.0)
+    }
+}
+
+impl std::str::FromStr for JobId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_prefix('j').unwrap_or(text).parse().ok();
+        number
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is no job: they are written j1, j2, ..."))
+    }
+}
+
+/// What somebody wants to have run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// For people; it need not be unique.
+    pub name: String,
+    /// Whose quota it counts against, and where the names of its detached actors are found.
+    #[serde(default = "default_namespace")]
+    pub namespace: String,
+    /// The files that it consists of, the executable among them.
+    pub bundle: Digest,
+    /// Arguments of the executable.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Variables; of the daemon's own it sees `PATH`, `HOME`, `LANG` and `TZ`.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Those of a higher priority start first.
+    #[serde(default)]
+    pub priority: i32,
+    /// How often it is begun anew after a failure, or after its node was lost.
+    #[serde(default)]
+    pub retries: u32,
+    /// The node that its driver must run on.
+    #[serde(default)]
+    pub node: Option<String>,
+}
+
+/// The namespace of who names none.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+fn default_namespace() -> String {
+    DEFAULT_NAMESPACE.to_owned()
+}
+
+/// Longest name of a job or namespace, in bytes.
+const NAME_BYTES_MAX: usize = 100;
+/// Arguments and variables of a job together, in bytes: what the operating system passes on.
+const ARGS_BYTES_MAX: usize = 128 << 10;
+/// Most retries.
+const RETRIES_MAX: u32 = 1000;
+
+impl JobSpec {
+    /// Whether it can be meant.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), SpecError> {
+        for (what, name) in [("name", &self.name), ("namespace", &self.namespace)] {
+            let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+            if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
+                return Err(SpecError::Name {
+                    what,
+                    name: name.clone(),
+                });
+            }
+        }
+        let env = self
+            .env
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        let bytes = self.args.iter().map(String::len).chain(env).sum();
+        if bytes > ARGS_BYTES_MAX {
+            return Err(SpecError::TooLong { bytes });
+        }
+        let strange = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
+        if let Some(name) = self.env.keys().find(strange) {
+            return Err(SpecError::Variable(name.clone()));
+        }
+        let texts = self.args.iter().chain(self.env.values());
+        if let Some(text) = texts.into_iter().find(|text| text.contains('\0')) {
+            return Err(SpecError::Zero(text.clone()));
+        }
+        if let Some(name) = self.env.keys().find(|name| name.starts_with("ODEON_")) {
+            return Err(SpecError::Reserved(name.clone()));
+        }
+        if self.retries > RETRIES_MAX {
+            return Err(SpecError::Retries(self.retries));
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a job that is submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SpecError {
+    /// A name that is none.
+    #[error(
+        "a job's {what} has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`; `{name}` does not"
+    )]
+    Name {
+        /// Which one.
+        what: &'static str,
+        /// As given.
+        name: String,
+    },
+    /// Too much to pass to a process.
+    #[error(
+        "arguments and variables have {bytes} bytes, at most {ARGS_BYTES_MAX} can be passed: put them into a file (--file)"
+    )]
+    TooLong {
+        /// Of all together.
+        bytes: usize,
+    },
+    /// A variable that cannot be set.
+    #[error("`{0}` is no name of a variable")]
+    Variable(String),
+    /// Text that no process can be given.
+    #[error("`{0}` contains a zero byte")]
+    Zero(String),
+    /// A variable that is the runtime's own.
+    #[error("`{0}` begins with ODEON_, which the runtime keeps for itself")]
+    Reserved(String),
+    /// More retries than there may be.
+    #[error("{0} retries, at most {RETRIES_MAX} are possible")]
+    Retries(u32),
+}
+
+/// One try to run a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Counted from 1.
+    pub number: u32,
+    /// The node that runs the driver.
+    pub node: String,
+    /// Which life of that node.
+    pub boot: u64,
+    /// When it was assigned.
+    pub since: Unix,
+}
+
+/// Where a job is in its life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum State {
+    /// It has no node yet.
+    Waiting {
+        /// What is in the way, in words.
+        why: String,
+    },
+    /// Its files are brought to the node and checked.
+    Staging {
+        /// The try.
+        attempt: Attempt,
+    },
+    /// Its driver runs.
+    Running {
+        /// The try.
+        attempt: Attempt,
+        /// Since when.
+        since: Unix,
+        /// The driver's number of the operating system.
+        pid: u32,
+    },
+    /// Somebody has stopped it, and its processes end.
+    Stopping {
+        /// The try.
+        attempt: Attempt,
+        /// Who.
+        by: String,
+        /// Whether it may end in order.
+        in_order: bool,
+        /// Since when.
+        since: Unix,
+    },
+    /// It is over.
+    Ended {
+        /// How.
+        outcome: Outcome,
+        /// When.
+        at: Unix,
+        /// What the driver's last try was; `None` when there was none.
+        attempt: Option<Attempt>,
+    },
+}
+
+/// How a job came to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Outcome {
+    /// Its driver ended with exit code 0.
+    Succeeded,
+    /// Its driver ended otherwise.
+    Failed {
+        /// The exit code, if it has one.
+        code: Option<i32>,
+        /// In words.
+        why: String,
+    },
+    /// It was stopped while it ran.
+    Stopped {
+        /// By whom.
+        by: String,
+    },
+    /// It was stopped before it ran.
+    Cancelled {
+        /// By whom.
+        by: String,
+    },
+    /// It cannot run anywhere in this cluster.
+    Refused {
+        /// Why.
+        why: String,
+    },
+    /// Its node was lost.
+    Lost {
+        /// Which.
+        node: String,
+        /// How that was seen.
+        why: String,
+    },
+}
+
+impl Outcome {
+    /// The exit code of whoever waits for the job: the driver's own; 128 + 15 when it was stopped;
+    /// 125 for what never ran, or was lost.
+    #[must_use]
+    pub const fn exit_code(&self) -> i32 {
+        match self {
+            Self::Succeeded => 0,
+            Self::Failed {
+                code: Some(code), ..
+            } => *code,
+            Self::Failed { code: None, .. } => 1,
+            Self::Stopped { .. } => 143,
+            Self::Cancelled { .. } | Self::Refused { .. } | Self::Lost { .. } => 125,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded => f.write_str("succeeded"),
+            Self::Failed { why, .. } => write!(f, "failed: {why}"),
+            Self::Stopped { by } => write!(f, "stopped by {by}"),
+            Self::Cancelled { by } => write!(f, "cancelled by {by}"),
+            Self::Refused { why } => write!(f, "refused: {why}"),
+            Self::Lost { node, why } => write!(f, "lost with node `{node}`: {why}"),
+        }
+    }
+}
+
+/// A job as the catalog keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// What was submitted.
+    pub spec: JobSpec,
+    /// By whom.
+    pub by: String,
+    /// When.
+    pub submitted: Unix,
+    /// Where it is in its life.
+    pub state: State,
+    /// Tries so far.
+    pub tries: u32,
+    /// How earlier tries ended, the last ones.
+    #[serde(default)]
+    pub earlier: Vec<(Attempt, Outcome)>,
+}
+
+/// What can happen to a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Event {
+    /// It cannot have a node yet.
+    Held {
+        /// What is in the way.
+        why: String,
+    },
+    /// It was given a node.
+    Assigned {
+        /// Which.
+        node: String,
+        /// Which life of it.
+        boot: u64,
+    },
+    /// Its driver runs.
+    Started {
+        /// Of which try.
+        attempt: u32,
+        /// The driver's number of the operating system.
+        pid: u32,
+    },
+    /// A try is over, and none of its processes is left.
+    Over {
+        /// Which try.
+        attempt: u32,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Somebody wants it to end.
+    Stop {
+        /// Who.
+        by: String,
+        /// Whether it may end in order; else it is killed.
+        in_order: bool,
+    },
+    /// Somebody wants a job that is over to be run again.
+    Retry {
+        /// Who.
+        by: String,
+    },
+}
+
+/// Why an event cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unfit {
+    /// It is over.
+    #[error("job {job} is over: it {outcome}")]
+    Over {
+        /// Which job.
+        job: JobId,
+        /// How it ended.
+        outcome: String,
+    },
+    /// It is not over.
+    #[error("job {job} is not over: it is {state}")]
+    Alive {
+        /// Which job.
+        job: JobId,
+        /// Where it is in its life.
+        state: &'static str,
+    },
+    /// It is about a try that is over, or has not begun.
+    #[error("it is about try {attempt} of job {job}, which is not the present one")]
+    Stale {
+        /// Which job.
+        job: JobId,
+        /// Which try.
+        attempt: u32,
+    },
+    /// It does not follow from where the job is.
+    #[error("job {job} is {state}, so it cannot be {event}")]
+    Disorder {
+        /// Which job.
+        job: JobId,
+        /// Where it is.
+        state: &'static str,
+        /// What was said to have happened.
+        event: &'static str,
+    },
+}
+
+/// Earlier tries that are kept.
+const EARLIER_MAX: usize = 16;
+
+impl Job {
+    /// One that was just submitted.
+    #[must_use]
+    pub fn new(id: JobId, spec: JobSpec, by: String, at: Unix) -> Self {
+        Self {
+            id,
+            spec,
+            by,
+            submitted: at,
+            state: State::Waiting {
+                why: "it was just submitted".to_owned(),
+            },
+            tries: 0,
+            earlier: vec![],
+        }
+    }
+
+    /// The present try.
+    #[must_use]
+    pub const fn attempt(&self) -> Option<&Attempt> {
+        match &self.state {
+            State::Staging { attempt }
+            | State::Running { attempt, .. }
+            | State::Stopping { attempt, .. } => Some(attempt),
+            State::Waiting { .. } | State::Ended { .. } => None,
+        }
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, State::Ended { .. })
+    }
+
+    /// One word for where it is.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match &self.state {
+            State::Waiting { .. } => "waiting",
+            State::Staging { .. } => "staging",
+            State::Running { .. } => "running",
+            State::Stopping { .. } => "stopping",
+            State::Ended { outcome, .. } => match outcome {
+                Outcome::Succeeded => "succeeded",
+                Outcome::Failed { .. } => "failed",
+                Outcome::Stopped { .. } => "stopped",
+                Outcome::Cancelled { .. } => "cancelled",
+                Outcome::Refused { .. } => "refused",
+                Outcome::Lost { .. } => "lost",
+            },
+        }
+    }
+
+    /// Takes the job to its next state.
+    ///
+    /// # Errors
+    /// The event cannot be; the job stays as it is.
+    pub fn apply(&mut self, event: Event, at: Unix) -> Result<(), Unfit> {
+        let job = self.id;
+        if let State::Ended { outcome, .. } = &self.state {
+            let Event::Retry { .. } = event else {
+                let outcome = outcome.to_string();
+                return Err(Unfit::Over { job, outcome });
+            };
+            self.state = State::Waiting {
+                why: "it is to be run again".to_owned(),
+            };
+            return Ok(());
+        }
+        let disorder = |state, event| Unfit::Disorder { job, state, event };
+        match event {
+            Event::Held { why } => match &mut self.state {
+                State::Waiting { why: known } => *known = why,
+                _ => return Err(disorder(self.word(), "waiting")),
+            },
+            Event::Assigned { node, boot } => {
+                let State::Waiting { .. } = self.state else {
+                    return Err(disorder(self.word(), "given a node"));
+                };
+                self.tries += 1;
+                let attempt = Attempt {
+                    number: self.tries,
+                    node,
+                    boot,
+                    since: at,
+                };
+                self.state = State::Staging { attempt };
+            }
+            Event::Started { attempt, pid } => {
+                let own = self.own_attempt(attempt)?;
+                match self.state {
+                    State::Staging { .. } => {
+                        self.state = State::Running {
+                            attempt: own,
+                            since: at,
+                            pid,
+                        };
+                    }
+                    // It was stopped while it started.
+                    State::Stopping { .. } => {}
+                    _ => return Err(disorder(self.word(), "started")),
+                }
+            }
+            Event::Over { attempt, outcome } => {
+                let own = self.own_attempt(attempt)?;
+                self.end_attempt(own, outcome, at);
+            }
+            Event::Stop { by, in_order } => match &mut self.state {
+                State::Waiting { .. } => {
+                    let outcome = Outcome::Cancelled { by };
+                    self.end(outcome, None, at);
+                }
+                State::Staging { attempt } | State::Running { attempt, .. } => {
+                    self.state = State::Stopping {
+                        attempt: attempt.clone(),
+                        by,
+                        in_order,
+                        since: at,
+                    };
+                }
+                // Who has lost patience may have it killed.
+                State::Stopping {
+                    in_order: gently, ..
+                } => *gently &= in_order,
+                State::Ended { .. } => {}
+            },
+            Event::Retry { .. } => {
+                let state = self.word();
+                return Err(Unfit::Alive { job, state });
+            }
+        }
+        Ok(())
+    }
+
+    fn own_attempt(&self, number: u32) -> Result<Attempt, Unfit> {
+        let own = self.attempt().filter(|own| own.number == number);
+        own.cloned().ok_or(Unfit::Stale {
+            job: self.id,
+            attempt: number,
+        })
+    }
+
+    fn end_attempt(&mut self, attempt: Attempt, outcome: Outcome, at: Unix) {
+        // Who stopped it is the reason for its end, however its driver took that.
+        let outcome = match (&self.state, outcome) {
+            (_, Outcome::Succeeded) => Outcome::Succeeded,
+            (State::Stopping { by, .. }, _) => Outcome::Stopped { by: by.clone() },
+            (_, outcome) => outcome,
+        };
+        let may_retry = matches!(outcome, Outcome::Failed { .. } | Outcome::Lost { .. });
+        if may_retry && self.tries <= self.spec.retries {
+            self.state = State::Waiting {
+                why: format!("try {} {outcome}; it is begun anew", attempt.number),
+            };
+            self.earlier.push((attempt, outcome));
+            if self.earlier.len() > EARLIER_MAX {
+                self.earlier.remove(0);
+            }
+        } else {
+            self.end(outcome, Some(attempt), at);
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome, attempt: Option<Attempt>, at: Unix) {
+        self.state = State::Ended {
+            outcome,
+            at,
+            attempt,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

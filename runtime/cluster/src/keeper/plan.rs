@@ -1,0 +1,234 @@
+//! What the leader does next: a pure function of the tables, of how long nodes have been silent, and
+//! of the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::job::{Job, JobId, State};
+use crate::tables::{NodeRow, NodeState, Tables};
+
+/// Bounds of the cluster that are the leader's to keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// How long a node may be silent before it is lost.
+    pub lost_after: Duration,
+    /// Drivers that run on one node at the same time.
+    pub drivers_max: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            // Beyond the detection of a lost link, so that a node which is linked again at once stays.
+            lost_after: Duration::from_secs(15),
+            drivers_max: 64,
+        }
+    }
+}
+
+/// Something that the leader is to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// A node has been silent for too long.
+    Lose {
+        /// Which.
+        node: String,
+        /// Which life of it.
+        boot: u64,
+        /// For how long.
+        silent: Duration,
+    },
+    /// A job gets a node.
+    Assign {
+        /// Which job.
+        job: JobId,
+        /// Which node.
+        node: String,
+        /// Which life of it.
+        boot: u64,
+    },
+    /// A job cannot have one yet.
+    Hold {
+        /// Which job.
+        job: JobId,
+        /// What is in the way.
+        why: String,
+    },
+    /// A node is to begin a try.
+    Start {
+        /// Which job.
+        job: JobId,
+        /// Which try.
+        attempt: u32,
+        /// Which node.
+        node: String,
+    },
+    /// A node is to end a try.
+    Stop {
+        /// Which job.
+        job: JobId,
+        /// Which try.
+        attempt: u32,
+        /// Which node.
+        node: String,
+        /// Whether it may end in order.
+        in_order: bool,
+    },
+}
+
+/// What is to be done. Nodes that nothing is known of are taken to be there: whoever leads anew has
+/// heard of nobody yet, and counts from then on.
+#[must_use]
+pub fn plan(tables: &Tables, silent: &BTreeMap<String, Duration>, rules: &Rules) -> Vec<Order> {
+    let mut orders = vec![];
+    let mut lost = BTreeSet::new();
+    for row in tables.living_nodes() {
+        let silent = silent.get(&row.spec.name).copied().unwrap_or_default();
+        if silent > rules.lost_after {
+            lost.insert(row.spec.name.as_str());
+            orders.push(Order::Lose {
+                node: row.spec.name.clone(),
+                boot: row.spec.boot,
+                silent,
+            });
+        }
+    }
+    let mut load = Load::of(tables, &lost);
+    let mut waiting: Vec<&Job> = vec![];
+    for job in tables.living_jobs() {
+        match &job.state {
+            State::Waiting { .. } => waiting.push(job),
+            State::Staging { attempt } => orders.push(Order::Start {
+                job: job.id,
+                attempt: attempt.number,
+                node: attempt.node.clone(),
+            }),
+            State::Stopping {
+                attempt, in_order, ..
+            } => orders.push(Order::Stop {
+                job: job.id,
+                attempt: attempt.number,
+                node: attempt.node.clone(),
+                in_order: *in_order,
+            }),
+            State::Running { .. } | State::Ended { .. } => {}
+        }
+    }
+    // Of equal priority, who came first.
+    waiting.sort_by_key(|job| (std::cmp::Reverse(job.spec.priority), job.id));
+    for job in waiting {
+        match load.place(job, rules) {
+            Ok(row) => orders.push(Order::Assign {
+                job: job.id,
+                node: row.spec.name.clone(),
+                boot: row.spec.boot,
+            }),
+            Err(why) => {
+                let known = matches!(&job.state, State::Waiting { why: known } if *known == why);
+                if !known {
+                    orders.push(Order::Hold { job: job.id, why });
+                }
+            }
+        }
+    }
+    orders
+}
+
+/// Who runs how much.
+struct Load<'a> {
+    tables: &'a Tables,
+    /// Drivers by node that may get more.
+    nodes: BTreeMap<&'a str, (&'a NodeRow, usize)>,
+    /// Jobs with a node by namespace.
+    namespaces: BTreeMap<&'a str, u32>,
+}
+
+impl<'a> Load<'a> {
+    fn of(tables: &'a Tables, lost: &BTreeSet<&str>) -> Self {
+        let nodes = tables.living_nodes();
+        let nodes = nodes.filter(|row| !row.drained && !lost.contains(row.spec.name.as_str()));
+        let mut load = Self {
+            tables,
+            nodes: nodes
+                .map(|row| (row.spec.name.as_str(), (row, 0)))
+                .collect(),
+            namespaces: BTreeMap::new(),
+        };
+        for job in tables.living_jobs() {
+            if let Some(attempt) = job.attempt() {
+                load.count(job, &attempt.node);
+            }
+        }
+        load
+    }
+
+    fn count(&mut self, job: &'a Job, node: &str) {
+        if let Some((_, drivers)) = self.nodes.get_mut(node) {
+            *drivers += 1;
+        }
+        *self.namespaces.entry(&job.spec.namespace).or_default() += 1;
+    }
+
+    /// The node of a waiting job: of those that it may run on the one with the fewest drivers.
+    fn place(&mut self, job: &'a Job, rules: &Rules) -> Result<&'a NodeRow, String> {
+        let namespace = &job.spec.namespace;
+        if let Some(quota) = self.tables.namespaces.get(namespace) {
+            let running = self.namespaces.get(namespace.as_str()).copied();
+            let running = running.unwrap_or(0);
+            if running >= quota.running_max {
+                return Err(format!(
+                    "namespace `{namespace}` runs {running} jobs, as many as it may"
+                ));
+            }
+        }
+        if let Some(wanted) = &job.spec.node
+            && !self.nodes.contains_key(wanted.as_str())
+        {
+            return Err(self.why_not(wanted));
+        }
+        let may = |row: &NodeRow| job.spec.node.as_ref().is_none_or(|it| *it == row.spec.name);
+        let candidates = self.nodes.values().filter(|(row, _)| may(row));
+        let least = candidates.min_by_key(|(row, drivers)| (*drivers, row.number));
+        let Some(&(row, drivers)) = least else {
+            return Err("no node is up that may get jobs".to_owned());
+        };
+        if drivers >= rules.drivers_max {
+            return Err(format!(
+                "every node that it may run on runs {drivers} drivers, as many as it may; node \
+                 `{}` is one of them",
+                row.spec.name
+            ));
+        }
+        self.count(job, &row.spec.name);
+        Ok(row)
+    }
+
+    fn why_not(&self, wanted: &str) -> String {
+        match self.tables.nodes.get(wanted) {
+            None => {
+                let known: Vec<_> = self
+                    .tables
+                    .nodes
+                    .keys()
+                    .map(|it| format!("`{it}`"))
+                    .collect();
+                format!(
+                    "it must run on node `{wanted}`, which is not known; known are {}",
+                    known.join(", ")
+                )
+            }
+            Some(row) => {
+                let how = match &row.state {
+                    NodeState::Up if row.drained => "is drained",
+                    NodeState::Up => "is silent",
+                    NodeState::Left => "has left",
+                    NodeState::Lost { .. } => "is lost",
+                };
+                format!("it must run on node `{wanted}`, which {how}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

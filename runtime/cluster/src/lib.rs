@@ -1,0 +1,43 @@
+//! A cluster of Odeon nodes: its memory, its jobs, and the daemon that a machine runs.
+//!
+//! ```text
+//!  submit ─ files, cut into pieces ─> Store          a daemon per machine:
+//!         └ JobSubmitted ─> Catalog                    Daemon ─ engine, links, Mesh
+//!                              │ the same tables on every voter   │
+//!                              v                                  v
+//!                           Keeper ── begin, finish ──────────> Agent ─ Stage, Driver, Forward
+//!                              ^                                  │
+//!                              └───────── Started, Over ──────────┘
+//! ```
+//!
+//! - The [`catalog`] is what the cluster remembers: nodes, jobs, keys, quotas. [`tables`] is a pure
+//!   state machine; openraft replicates it, redb keeps it.
+//! - The [`keeper`] acts while its node leads the voters: [`keeper::plan`] says what is next.
+//! - An agent on each node brings a job's files there ([`odeon_artifacts`]), runs its driver, and
+//!   tells the catalog how that ends.
+//! - What jobs print goes to the voters' [`logs`].
+//!
+//! Daemons are an Odeon program: they reach each other through actors and names, over the links that
+//! the jobs use too. HTTP is not known here; the `odeon` command brings it.
+
+#![forbid(unsafe_code)]
+
+pub mod access;
+mod agent;
+pub mod catalog;
+pub mod daemon;
+pub mod fact;
+pub mod folder;
+mod forward;
+pub mod job;
+mod json;
+pub mod keeper;
+pub mod logs;
+mod raft;
+mod seat;
+mod stage;
+pub mod submit;
+pub mod tables;
+pub mod unix;
+
+pub use daemon::{Daemon, DaemonConfig, DaemonError, Entry};

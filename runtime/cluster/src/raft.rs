@@ -1,0 +1,57 @@
+//! The replicated log below the catalog: openraft, with its log on disk ([`disk`]), the tables as
+//! its state machine ([`machine`]) and actors as its network ([`network`]).
+
+pub(crate) mod disk;
+pub(crate) mod machine;
+pub(crate) mod network;
+
+use std::io::Cursor;
+
+use openraft::BasicNode;
+
+use crate::fact::{Command, Refusal, Written};
+
+openraft::declare_raft_types!(
+    /// A voter's number is that of its node; where it is, its node's name says.
+    pub(crate) Types:
+        D = Command,
+        R = Result<Written, Refusal>,
+        NodeId = u64,
+        Node = BasicNode,
+        SnapshotData = Cursor<Vec<u8>>,
+);
+
+pub(crate) type Raft = openraft::Raft<Types>;
+pub(crate) type Entry = openraft::Entry<Types>;
+pub(crate) type LogId = openraft::LogId<u64>;
+pub(crate) type Vote = openraft::Vote<u64>;
+pub(crate) type StorageError = openraft::StorageError<u64>;
+pub(crate) type Membership = openraft::StoredMembership<u64, BasicNode>;
+
+/// How often the leader says that it leads, in milliseconds.
+const HEARTBEAT_MS: u64 = 200;
+/// How long the others wait for that before they elect another, in milliseconds: drawn from this
+/// range, so that they seldom stand at the same time. A new leader is there after two such waits at
+/// most, below three seconds.
+const ELECTION_MS: (u64, u64) = (800, 1400);
+/// Commands between two snapshots.
+const SNAPSHOT_EVERY: u64 = 2000;
+/// Commands that are kept behind a snapshot, for voters that are a little behind.
+const KEPT_BEHIND: u64 = 500;
+/// Bytes of a snapshot in one message; they travel as text, at up to four bytes each.
+const SNAPSHOT_PIECE: u64 = 512 << 10;
+
+/// The timing of the voters.
+pub(crate) fn config() -> openraft::Config {
+    openraft::Config {
+        cluster_name: "odeon".to_owned(),
+        heartbeat_interval: HEARTBEAT_MS,
+        election_timeout_min: ELECTION_MS.0,
+        election_timeout_max: ELECTION_MS.1,
+        snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(SNAPSHOT_EVERY),
+        max_in_snapshot_log_to_keep: KEPT_BEHIND,
+        snapshot_max_chunk_size: SNAPSHOT_PIECE,
+        install_snapshot_timeout: 10_000,
+        ..openraft::Config::default()
+    }
+}

@@ -1,0 +1,258 @@
+//! What a voter keeps on its disk: the log, its vote and the last snapshot, in one redb file. A
+//! write is on the disk before it counts.
+//!
+//! Entries and snapshots are JSON: a newer release reads what an older one wrote.
+
+use std::fmt::Debug;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+
+use openraft::storage::{LogFlushed, RaftLogStorage};
+use openraft::{ErrorSubject, ErrorVerb, LogState, RaftLogReader, StorageIOError};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Entry, LogId, StorageError, Types, Vote};
+
+const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+const FACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("facts");
+
+const VOTE: &str = "vote";
+const COMMITTED: &str = "committed";
+const PURGED: &str = "purged";
+pub(super) const SNAPSHOT: &str = "snapshot";
+
+/// See the module. Clones share the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    file: Arc<Database>,
+}
+
+/// What goes wrong with the file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DiskError {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] redb::Error),
+    /// What it holds is not what was written.
+    #[error("an entry of the catalog cannot be read: {0}")]
+    Entry(#[from] serde_json::Error),
+    /// Its thread was lost.
+    #[error("the thread that uses the catalog's file was lost")]
+    Thread,
+}
+
+impl Disk {
+    /// Opens the file, or makes it.
+    pub(crate) fn open(path: &Path) -> Result<Self, DiskError> {
+        let file = Database::create(path).map_err(redb::Error::from)?;
+        let begin = file.begin_write().map_err(redb::Error::from)?;
+        begin.open_table(LOG).map_err(redb::Error::from)?;
+        begin.open_table(FACTS).map_err(redb::Error::from)?;
+        begin.commit().map_err(redb::Error::from)?;
+        let file = Arc::new(file);
+        Ok(Self { file })
+    }
+
+    /// Does what blocks on a thread that may.
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, DiskError> + Send + 'static,
+    ) -> Result<T, DiskError> {
+        let file = Arc::clone(&self.file);
+        let done = tokio::task::spawn_blocking(move || work(&file)).await;
+        done.unwrap_or(Err(DiskError::Thread))
+    }
+
+    pub(super) async fn fact<T: DeserializeOwned + Send + 'static>(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<T>, DiskError> {
+        self.with(move |file| {
+            let reading = file.begin_read().map_err(redb::Error::from)?;
+            let facts = reading.open_table(FACTS).map_err(redb::Error::from)?;
+            let found = facts.get(name).map_err(redb::Error::from)?;
+            let read = found.map(|bytes| serde_json::from_slice(bytes.value()));
+            Ok(read.transpose()?)
+        })
+        .await
+    }
+
+    pub(super) async fn set_fact<T: Serialize>(
+        &self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<(), DiskError> {
+        let bytes = serde_json::to_vec(value)?;
+        self.write(move |log, facts| {
+            let _ = log;
+            facts.insert(name, bytes.as_slice())?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn write(
+        &self,
+        work: impl FnOnce(
+            &mut redb::Table<'_, u64, &'static [u8]>,
+            &mut redb::Table<'_, &'static str, &'static [u8]>,
+        ) -> Result<(), redb::Error>
+        + Send
+        + 'static,
+    ) -> Result<(), DiskError> {
+        self.with(move |file| {
+            let writing = file.begin_write().map_err(redb::Error::from)?;
+            {
+                let mut log = writing.open_table(LOG).map_err(redb::Error::from)?;
+                let mut facts = writing.open_table(FACTS).map_err(redb::Error::from)?;
+                work(&mut log, &mut facts)?;
+            }
+            writing.commit().map_err(redb::Error::from)?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn entries(&self, from: Bound<u64>, to: Bound<u64>) -> Result<Vec<Entry>, DiskError> {
+        self.with(move |file| {
+            let reading = file.begin_read().map_err(redb::Error::from)?;
+            let log = reading.open_table(LOG).map_err(redb::Error::from)?;
+            let mut entries = vec![];
+            for row in log.range((from, to)).map_err(redb::Error::from)? {
+                let (_, bytes) = row.map_err(|error| redb::Error::from(error))?;
+                entries.push(serde_json::from_slice(bytes.value())?);
+            }
+            Ok(entries)
+        })
+        .await
+    }
+
+    async fn log_state(&self) -> Result<LogState<Types>, DiskError> {
+        let last = self
+            .with(|file| {
+                let reading = file.begin_read().map_err(redb::Error::from)?;
+                let log = reading.open_table(LOG).map_err(redb::Error::from)?;
+                let last = log.last().map_err(redb::Error::from)?;
+                let entry = last.map(|(_, bytes)| serde_json::from_slice::<Entry>(bytes.value()));
+                Ok(entry.transpose()?.map(|entry| entry.log_id))
+            })
+            .await?;
+        let purged: Option<LogId> = self.fact(PURGED).await?;
+        Ok(LogState {
+            last_purged_log_id: purged,
+            last_log_id: last.or(purged),
+        })
+    }
+}
+
+fn failed(subject: ErrorSubject<u64>, verb: ErrorVerb) -> impl Fn(DiskError) -> StorageError {
+    move |error| {
+        let source = StorageIOError::new(subject.clone(), verb, openraft::AnyError::new(&error));
+        StorageError::IO { source }
+    }
+}
+
+impl RaftLogReader<Types> for Disk {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + Send>(
+        &mut self,
+        range: R,
+    ) -> Result<Vec<Entry>, StorageError> {
+        let (from, to) = (range.start_bound().cloned(), range.end_bound().cloned());
+        let read = self.entries(from, to).await;
+        read.map_err(failed(ErrorSubject::Logs, ErrorVerb::Read))
+    }
+}
+
+impl RaftLogStorage<Types> for Disk {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError> {
+        let state = self.log_state().await;
+        state.map_err(failed(ErrorSubject::Logs, ErrorVerb::Read))
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
+        let saved = self.set_fact(VOTE, vote).await;
+        saved.map_err(failed(ErrorSubject::Vote, ErrorVerb::Write))
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
+        let vote = self.fact(VOTE).await;
+        vote.map_err(failed(ErrorSubject::Vote, ErrorVerb::Read))
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
+        let saved = self.set_fact(COMMITTED, &committed).await;
+        saved.map_err(failed(ErrorSubject::Store, ErrorVerb::Write))
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, StorageError> {
+        let committed = self.fact::<Option<LogId>>(COMMITTED).await;
+        let committed = committed.map_err(failed(ErrorSubject::Store, ErrorVerb::Read))?;
+        Ok(committed.flatten())
+    }
+
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: LogFlushed<Types>,
+    ) -> Result<(), StorageError>
+    where
+        I: IntoIterator<Item = Entry> + Send,
+        I::IntoIter: Send,
+    {
+        let rows = entries.into_iter().map(|entry| {
+            let bytes = serde_json::to_vec(&entry).map_err(DiskError::from)?;
+            Ok((entry.log_id.index, bytes))
+        });
+        let rows: Result<Vec<_>, DiskError> = rows.collect();
+        let failed = failed(ErrorSubject::Logs, ErrorVerb::Write);
+        let rows = rows.map_err(&failed)?;
+        let written = self.write(move |log, _facts| {
+            for (index, bytes) in rows {
+                log.insert(index, bytes.as_slice())?;
+            }
+            Ok(())
+        });
+        match written.await {
+            Ok(()) => {
+                callback.log_io_completed(Ok(()));
+                Ok(())
+            }
+            Err(error) => {
+                callback.log_io_completed(Err(std::io::Error::other(error.to_string())));
+                Err(failed(error))
+            }
+        }
+    }
+
+    async fn truncate(&mut self, from: LogId) -> Result<(), StorageError> {
+        let written = self.write(move |log, _facts| {
+            log.retain_in(from.index.., |_, _| false)?;
+            Ok(())
+        });
+        let failed = failed(ErrorSubject::Logs, ErrorVerb::Delete);
+        written.await.map_err(failed)
+    }
+
+    async fn purge(&mut self, upto: LogId) -> Result<(), StorageError> {
+        let failed = failed(ErrorSubject::Logs, ErrorVerb::Delete);
+        let mark = serde_json::to_vec(&upto).map_err(|error| failed(error.into()))?;
+        let written = self.write(move |log, facts| {
+            facts.insert(PURGED, mark.as_slice())?;
+            log.retain_in(..=upto.index, |_, _| false)?;
+            Ok(())
+        });
+        written.await.map_err(&failed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

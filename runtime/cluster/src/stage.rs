@@ -1,0 +1,316 @@
+//! Bringing a job's files to a node: pieces from whoever has them, checked and put together, and a
+//! folder for the job to work in.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use odeon::{Blob, System};
+use odeon_artifacts::{
+    AssembleError, Bundle, Digest, DiskError, GetError, Piece, PutError, Store, VerifyError,
+};
+use parking_lot::Mutex;
+use thiserror::Error;
+
+use crate::agent;
+use crate::unix::Unix;
+
+/// See the module. Clones share the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    system: System,
+    store: Arc<Store>,
+    jobs: PathBuf,
+    /// Bundles that are being brought: one at a time each.
+    turns: Arc<Mutex<BTreeMap<Digest, Arc<tokio::sync::Mutex<()>>>>>,
+}
+
+/// A bundle that is here.
+#[derive(Clone, Debug)]
+pub(crate) struct Staged {
+    pub(crate) program: PathBuf,
+    folder: PathBuf,
+    files: Vec<String>,
+}
+
+/// Why a job's files cannot be used here.
+#[derive(Debug, Error)]
+pub(crate) enum StageError {
+    /// Nobody has them.
+    #[error("{missing} of {all} pieces of its files are on no node that is up; asked were {asked}")]
+    Nowhere {
+        missing: usize,
+        all: usize,
+        asked: String,
+    },
+    #[error("what its files are is known to no node that is up")]
+    Unlisted,
+    #[error("its files are not what they were submitted as: {0}")]
+    Wrong(String),
+    #[error("the disk of its node: {0}")]
+    Disk(String),
+}
+
+impl StageError {
+    /// Whether another try cannot help.
+    pub(crate) const fn is_final(&self) -> bool {
+        matches!(self, Self::Wrong(_))
+    }
+}
+
+impl From<DiskError> for StageError {
+    fn from(error: DiskError) -> Self {
+        Self::Disk(error.to_string())
+    }
+}
+
+/// Pieces that are asked for at once.
+const BATCH: usize = 16;
+/// Batches under way at once.
+const BATCHES: usize = 4;
+
+impl Stage {
+    pub(crate) fn new(system: System, store: Arc<Store>, jobs: PathBuf) -> Self {
+        Self {
+            system,
+            store,
+            jobs,
+            turns: Arc::default(),
+        }
+    }
+
+    pub(crate) const fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Has a bundle here, checked and ready to run; what is missing comes from these nodes.
+    pub(crate) async fn bring(
+        &self,
+        digest: Digest,
+        peers: &[String],
+    ) -> Result<Staged, StageError> {
+        let turn = Arc::clone(self.turns.lock().entry(digest).or_default());
+        let held = turn.lock().await;
+        let outcome = self.bring_alone(digest, peers).await;
+        drop(held);
+        self.turns
+            .lock()
+            .retain(|_, turn| Arc::strong_count(turn) > 1);
+        outcome
+    }
+
+    async fn bring_alone(&self, digest: Digest, peers: &[String]) -> Result<Staged, StageError> {
+        let bundle = self.bundle(digest, peers).await?;
+        for _ in 0..TRIES {
+            let (store, known) = (Arc::clone(&self.store), bundle.clone());
+            let assembled = blocking(move || {
+                let now = moment();
+                match store.assemble(&known, now) {
+                    // What was put together before is read again before it runs.
+                    Ok(assembled) => match store.verify(&known) {
+                        Ok(()) => Ok(Some(assembled)),
+                        Err(VerifyError::Disk(error)) => Err(error.into()),
+                        Err(error) => {
+                            tracing::warn!(%error, "a job's files are put together anew");
+                            Ok(None)
+                        }
+                    },
+                    Err(AssembleError::Lacks(_)) => Ok(None),
+                    Err(AssembleError::Full(full)) => Err(StageError::Disk(full.to_string())),
+                    Err(AssembleError::Disk(error)) => Err(error.into()),
+                    Err(error) => Err(StageError::Wrong(error.to_string())),
+                }
+            });
+            if let Some(assembled) = assembled.await? {
+                return Ok(Staged {
+                    program: assembled.entry,
+                    folder: assembled.folder,
+                    files: bundle.files().map(|(path, _)| path.to_owned()).collect(),
+                });
+            }
+            self.fetch_missing(&bundle, peers).await?;
+        }
+        let why = format!("they were damaged {TRIES} times in a row");
+        Err(StageError::Disk(why))
+    }
+
+    /// Has the pieces of a bundle here for a while, without putting them together.
+    pub(crate) async fn keep(&self, digest: Digest, peers: &[String]) -> Result<(), StageError> {
+        let bundle = self.bundle(digest, peers).await?;
+        let (store, pinned) = (Arc::clone(&self.store), bundle.clone());
+        let until = moment() + crate::submit::UPLOAD_TIME;
+        blocking(move || Ok(store.pin(&pinned, until)?)).await?;
+        self.fetch_missing(&bundle, peers).await
+    }
+
+    async fn bundle(&self, digest: Digest, peers: &[String]) -> Result<Bundle, StageError> {
+        let store = Arc::clone(&self.store);
+        let here = blocking(move || match store.bundle(&digest) {
+            Ok(bundle) => Ok(Some(bundle)),
+            Err(GetError::Disk(error)) => Err(error.into()),
+            Err(_) => Ok(None),
+        });
+        if let Some(bundle) = here.await? {
+            return Ok(bundle);
+        }
+        for peer in peers {
+            let Ok(Some(blob)) = agent::fetch_bundle(&self.system, peer, digest).await else {
+                continue;
+            };
+            let Ok(view) = blob.open().await else {
+                continue;
+            };
+            if Digest::of(&view) != digest {
+                tracing::warn!(node = peer, %digest, "a node gave another listing than was asked for");
+                continue;
+            }
+            let bundle = Bundle::decode(&view).map_err(|e| StageError::Wrong(e.to_string()))?;
+            let (store, known) = (Arc::clone(&self.store), bundle.clone());
+            blocking(move || store.keep(&known).map_err(StageError::from)).await?;
+            return Ok(bundle);
+        }
+        Err(StageError::Unlisted)
+    }
+
+    /// Fetches what is missing of a bundle, from one node after the other.
+    async fn fetch_missing(&self, bundle: &Bundle, peers: &[String]) -> Result<(), StageError> {
+        let mut missing = self.missing(bundle).await?;
+        for peer in peers {
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let batches = missing.chunks(BATCH).map(<[Piece]>::to_vec);
+            let fetching = futures::stream::iter(batches)
+                .map(|batch| async move { self.fetch(peer, &batch).await })
+                .buffer_unordered(BATCHES);
+            let outcomes: Vec<_> = fetching.collect().await;
+            outcomes.into_iter().collect::<Result<(), _>>()?;
+            missing = self.missing(bundle).await?;
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(StageError::Nowhere {
+            missing: missing.len(),
+            all: bundle.pieces().count(),
+            asked: match peers {
+                [] => "none, since there is no other".to_owned(),
+                peers => peers.join(", "),
+            },
+        })
+    }
+
+    pub(crate) async fn missing(&self, bundle: &Bundle) -> Result<Vec<Piece>, StageError> {
+        let (store, bundle) = (Arc::clone(&self.store), bundle.clone());
+        blocking(move || Ok(store.missing(bundle.pieces())?)).await
+    }
+
+    /// Fetches pieces from one node: those that it has, and that arrive whole.
+    async fn fetch(&self, peer: &str, pieces: &[Piece]) -> Result<(), StageError> {
+        let digests: Vec<Digest> = pieces.iter().map(|piece| piece.digest).collect();
+        let given = match agent::fetch(&self.system, peer, &digests).await {
+            Ok(given) => given,
+            Err(why) => {
+                tracing::debug!(node = peer, why, "a node gave no pieces");
+                return Ok(());
+            }
+        };
+        for (digest, blob) in digests.into_iter().zip(given) {
+            let Some(blob) = blob else { continue };
+            let Ok(view) = blob.open().await else {
+                continue;
+            };
+            let store = Arc::clone(&self.store);
+            let kept = blocking(move || match store.put(&digest, &view, moment()) {
+                Ok(_) => Ok(None),
+                Err(PutError::Full(full)) => Err(StageError::Disk(full.to_string())),
+                Err(PutError::Disk(error)) => Err(error.into()),
+                Err(error) => Ok(Some(error)),
+            });
+            if let Some(error) = kept.await? {
+                tracing::warn!(node = peer, %error, "a node gave a damaged piece");
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of pieces that are here, for another node.
+    pub(crate) async fn give(&self, digests: &[Digest]) -> Vec<Option<Blob>> {
+        let mut blobs = Vec::with_capacity(digests.len());
+        for digest in digests {
+            let (store, digest) = (Arc::clone(&self.store), *digest);
+            let bytes = blocking(move || Ok(store.get(&digest).ok())).await;
+            let bytes = bytes.ok().flatten();
+            blobs.push(bytes.and_then(|bytes| self.system.blobs().copy_in(&bytes).ok()));
+        }
+        blobs
+    }
+
+    /// What a bundle consists of, for another node.
+    pub(crate) async fn give_bundle(&self, digest: Digest) -> Option<Blob> {
+        let store = Arc::clone(&self.store);
+        let bundle = blocking(move || Ok(store.bundle(&digest).ok())).await;
+        let bytes = bundle.ok().flatten()?.encode();
+        self.system.blobs().copy_in(&bytes).ok()
+    }
+
+    /// The folder that a job works in on this node: its own, with links to its files.
+    pub(crate) fn folder_for(
+        &self,
+        job: crate::job::JobId,
+        staged: &Staged,
+    ) -> Result<PathBuf, StageError> {
+        let folder = self.jobs.join(job.to_string());
+        let made = || -> std::io::Result<()> {
+            std::fs::create_dir_all(&folder)?;
+            for file in &staged.files {
+                let link = folder.join(file);
+                if let Some(parent) = link.parent() {
+                    std::fs::create_dir_all(parent)?;
+                }
+                match std::os::unix::fs::symlink(staged.folder.join(file), &link) {
+                    Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        let failed = |error| StageError::Disk(format!("{}: {error}", folder.display()));
+        made().map_err(failed)?;
+        Ok(folder)
+    }
+
+    /// Removes the folder of a job.
+    pub(crate) async fn clear(&self, job: crate::job::JobId) {
+        let folder = self.jobs.join(job.to_string());
+        let removed = blocking(move || Ok(remove_folder(&folder))).await;
+        if let Ok(Err(error)) = removed {
+            tracing::warn!(%job, %error, "the folder of a job cannot be removed");
+        }
+    }
+}
+
+/// How often damaged pieces are fetched again.
+const TRIES: usize = 3;
+
+fn remove_folder(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Now, as files know it.
+pub(crate) fn moment() -> std::time::SystemTime {
+    std::time::UNIX_EPOCH + std::time::Duration::from_millis(Unix::now().0)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StageError> + Send + 'static,
+) -> Result<T, StageError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(StageError::Disk(error.to_string())))
+}

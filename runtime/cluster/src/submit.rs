@@ -1,0 +1,162 @@
+//! Taking a job in: its files first, then the job.
+//!
+//! ```text
+//!  offer(bundle) ─> what is missing     put(piece) ...     submit(spec) ─> job
+//! ```
+//!
+//! Files that were offered stay for [`UPLOAD_TIME`], whoever brings the rest. A job is accepted when
+//! all of its files are here, on the other voters too, and its row is in the catalog.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use odeon_artifacts::{Bundle, Digest, DiskError, GetError, Piece, PutError};
+use thiserror::Error;
+
+use crate::agent;
+use crate::catalog::WriteError;
+use crate::daemon::Daemon;
+use crate::fact::{Fact, Written};
+use crate::job::{JobId, JobSpec, SpecError};
+use crate::stage::moment;
+
+/// How long the files of an upload stay that nobody has made a job of.
+pub const UPLOAD_TIME: Duration = Duration::from_secs(3600);
+
+/// Why a job is not taken in.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// It cannot be meant.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// Its files are not all here.
+    #[error("{missing} of {all} pieces of its files are missing: upload them first")]
+    Missing {
+        /// How many.
+        missing: usize,
+        /// Of how many.
+        all: usize,
+    },
+    /// Nobody has said what its files are.
+    #[error("bundle {0} is not known: upload it first")]
+    Unlisted(Digest),
+    /// It is larger than a job may be.
+    #[error("its files have {bytes} bytes, at most {most} are taken")]
+    TooLarge {
+        /// Its bytes.
+        bytes: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A piece that is not taken.
+    #[error(transparent)]
+    Piece(#[from] PutError),
+    /// Too few voters have its files, so it could be lost with this node.
+    #[error("its files are on {have} of {voters} voters; a majority must have them: {why}")]
+    Unsafe {
+        /// How many have them.
+        have: usize,
+        /// Of how many.
+        voters: usize,
+        /// Why not more.
+        why: String,
+    },
+    /// The catalog does not take it.
+    #[error(transparent)]
+    Catalog(#[from] WriteError),
+    /// The disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Its thread was lost.
+    #[error("the thread that looked after the files was lost")]
+    Thread,
+}
+
+impl Daemon {
+    /// What is missing of a bundle. What is here, or comes, stays for [`UPLOAD_TIME`].
+    ///
+    /// # Errors
+    /// It is too large, or the disk fails.
+    pub async fn offer(&self, bundle: Bundle) -> Result<Vec<Piece>, SubmitError> {
+        let (bytes, most) = (bundle.bytes(), self.bundle_bytes_max());
+        if bytes > most {
+            return Err(SubmitError::TooLarge { bytes, most });
+        }
+        let store = self.artifacts().clone();
+        blocking(move || {
+            store.pin(&bundle, moment() + UPLOAD_TIME)?;
+            Ok(store.missing(bundle.pieces())?)
+        })
+        .await
+    }
+
+    /// Takes a piece of a bundle that was offered.
+    ///
+    /// # Errors
+    /// It is not what its name says, or there is no room.
+    pub async fn put(&self, digest: Digest, bytes: bytes::Bytes) -> Result<(), SubmitError> {
+        let store = self.artifacts().clone();
+        blocking(move || Ok(store.put(&digest, &bytes, moment()).map(drop)?)).await
+    }
+
+    /// Takes a job in, whose files were offered and put.
+    ///
+    /// # Errors
+    /// Why not; then there is no such job, unless the catalog is not known to have refused it.
+    pub async fn submit(&self, spec: JobSpec, by: String) -> Result<JobId, SubmitError> {
+        spec.check()?;
+        let (store, digest) = (self.artifacts().clone(), spec.bundle);
+        let (missing, all) = blocking(move || {
+            let bundle = match store.bundle(&digest) {
+                Ok(bundle) => bundle,
+                Err(GetError::Disk(error)) => return Err(error.into()),
+                Err(_) => return Err(SubmitError::Unlisted(digest)),
+            };
+            // It stays until the catalog knows the job.
+            store.pin(&bundle, moment() + UPLOAD_TIME)?;
+            Ok((
+                store.missing(bundle.pieces())?.len(),
+                bundle.pieces().count(),
+            ))
+        })
+        .await?;
+        if missing > 0 {
+            return Err(SubmitError::Missing { missing, all });
+        }
+        self.spread(digest).await?;
+        let submitted = Fact::JobSubmitted { spec, by };
+        match self.catalog().write_for(submitted).await? {
+            Written::Job(id) => Ok(id),
+            Written::Done => unreachable!("a submitted job has a number"),
+        }
+    }
+
+    /// Has a majority of the voters keep a bundle.
+    async fn spread(&self, bundle: Digest) -> Result<(), SubmitError> {
+        let voters = self.catalog().voters();
+        let others = voters.iter().filter(|voter| *voter != self.name());
+        let keeping = others.map(|voter| async move {
+            let kept = agent::keep(self.system(), voter, bundle, self.name()).await;
+            kept.map_err(|why| format!("`{voter}`: {why}"))
+        });
+        let kept = join_all(keeping).await;
+        let why: Vec<String> = kept.iter().filter_map(|it| it.clone().err()).collect();
+        let have = voters.len() - why.len();
+        if have * 2 > voters.len() {
+            return Ok(());
+        }
+        Err(SubmitError::Unsafe {
+            have,
+            voters: voters.len(),
+            why: why.join(", "),
+        })
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SubmitError> + Send + 'static,
+) -> Result<T, SubmitError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or(Err(SubmitError::Thread))
+}
