@@ -38,7 +38,7 @@ use crate::pending::{Pending, Waiting};
 use crate::pulse::Pulse;
 use crate::registry::ActorTypes;
 use crate::trace::Tracer;
-use crate::wire::{Answer, Call, Fact, Frame, Hello, NameRow, Request, VERSION};
+use crate::wire::{Answer, Call, Fact, Frame, Hello, NameRow, Passage, Request, VERSION};
 use crate::worker::Workers;
 
 use credit::Waited;
@@ -661,6 +661,20 @@ impl Engine {
             node: self.node.clone(),
             carries: self.carries(None),
             names: self.names.lock().values().cloned().collect(),
+            session: Passage::Unsaid,
+        }
+    }
+
+    /// What is said when a link goes on over another connection.
+    pub(crate) fn hello_again(&self, session: Passage) -> Hello {
+        Hello {
+            version: VERSION,
+            process: self.process,
+            job: self.job.clone(),
+            node: self.node.clone(),
+            carries: vec![],
+            names: vec![],
+            session,
         }
     }
 

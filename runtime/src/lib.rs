@@ -48,6 +48,7 @@ mod registry;
 mod remote;
 mod request;
 mod security;
+mod session;
 pub mod shape;
 pub mod simulation;
 mod spawn;

@@ -17,7 +17,11 @@ pub struct Limits {
     pub credit_messages: u32,
     /// Largest encoded message or reply. Bulk belongs in a `Blob`.
     pub message_bytes_max: usize,
-    /// Bytes that wait for one link's writer before senders wait. A few round trips of bandwidth.
+    /// Bytes of calls and answers that wait for one link's writer, or that the node at its other end
+    /// has not said it has taken in, before senders wait. A few round trips of bandwidth. A link
+    /// between nodes keeps what it has sent until then, to send it again over another connection:
+    /// of calls this much and one message more, of bulk what its readers have asked for, and of
+    /// control frames those of one heartbeat and 64 KiB.
     pub link_queue_bytes_max: usize,
     /// Messages kept for an actor that is being placed again.
     pub backlog_messages_max: usize,
@@ -51,8 +55,12 @@ pub struct Limits {
     /// How long the driver may take to free the memory of a process that has ended, before its
     /// devices are out of service.
     pub device_release_timeout: Duration,
-    /// A link that is silent this long is lost.
+    /// A link that is silent this long is lost, and with it the node or process at its other end.
     pub link_idle_timeout: Duration,
+    /// A connection between nodes that is silent this long is given up, and the link goes on over
+    /// another. Two late beats; half the idle time-out of a link at most, so that there is time to
+    /// dial again.
+    pub connection_idle: Duration,
     /// How often an idle link says that it lives. A fraction of the idle time-out, so that one late
     /// beat does not kill a link.
     pub heartbeat_interval: Duration,
@@ -90,6 +98,7 @@ impl Default for Limits {
             device_settle_interval: Duration::from_millis(50),
             device_release_timeout: Duration::from_secs(30),
             link_idle_timeout: Duration::from_secs(10),
+            connection_idle: Duration::from_secs(4),
             heartbeat_interval: Duration::from_secs(2),
             workers_max: 256,
             obituaries_max: 4096,

@@ -8,45 +8,59 @@
 //!
 //! Chunks of blobs leave when nothing else waits, from the memory they lie in.
 //!
+//! A link between nodes is a session: it outlives the connections that carry it. What was sent is
+//! kept until the other side has taken it in, and sent again over the next connection
+//! ([`crate::session`]). A link to a worker process ends with its one stream and keeps nothing.
+//!
 //! The writer batches: it lets every task that is ready queue its frames before it writes, and
 //! whatever gathers while one write is under way leaves with the next. A lone frame is written at
 //! once from the sender's own thread, which saves two thread hops of its latency.
 
-use std::collections::VecDeque;
+mod greeting;
+mod pipe;
+mod resume;
+pub(crate) mod stream;
+
 use std::convert::Infallible;
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::BytesMut;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, watch};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::clock::{Clock, Timestamp};
 use crate::current::{Current, Entered};
 use crate::engine::Engine;
-use crate::error::SystemError;
 use crate::id::ProcessId;
 use crate::limits::Limits;
-use crate::wire::{Chunk, Frame, FrameError, Hello, VERSION};
+use crate::session::Marks;
+use crate::wire::{Beat, Frame, FrameError};
+
+pub(crate) use greeting::{Ended, Greeted, Line, greet, hear};
+use pipe::{BATCH_BYTES, Pipe};
+pub(crate) use resume::{Dial, Session, Way, knock};
 
 /// The read half of a byte stream.
 pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 /// The write half of a byte stream.
 pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Calls are handed to the stream in batches of about this size, so that a control frame waits for
-/// one batch at most.
-const BATCH_BYTES: usize = 64 << 10;
-
 /// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
 
 /// Room that is made at once for a long frame.
 const READ_BYTES_MAX: usize = 1 << 20;
+
+/// The other side of a session hears of what was taken in after so many bytes, and on every beat.
+const ACKNOWLEDGE_BYTES: u64 = 64 << 10;
+
+/// The length of a frame that says how much control calls come after.
+const AFTER_BYTES: u64 = 4 + 1 + 8;
 
 /// Why a link is closed whose other side ended the stream without a word.
 const HUNG_UP: &str = "the other side closed it";
@@ -62,15 +76,14 @@ pub(crate) struct Link {
     control: Pipe,
     calls: Option<Pipe>,
     bulk: Option<Pipe>,
+    /// How it outlives its connections, if it does.
+    pub(crate) session: Option<Session>,
     /// Questions and facts sent, and taken in.
     told: AtomicU64,
     heeded: watch::Sender<u64>,
-    closed: AtomicBool,
+    closed: Ending,
     /// This side closed it, because the other does not do its part.
     given_up: AtomicBool,
-    /// It has been closed.
-    shut: Notify,
-    why: Mutex<Option<String>>,
     /// How many writers are not done.
     writing: watch::Sender<usize>,
     last_heard: AtomicU64,
@@ -83,217 +96,43 @@ impl fmt::Debug for Link {
         f.debug_struct("Link")
             .field("peer", &self.peer)
             .field("node", &self.node)
+            .field("session", &self.session)
             .finish_non_exhaustive()
     }
 }
 
-/// The sending end of one byte stream. Queueing never waits for a write: nobody holds both locks
-/// while bytes go out.
-struct Pipe {
-    queue: Mutex<Queue>,
-    sink: Mutex<Sink>,
-    /// Something waits for the writer task.
-    wake: Notify,
-    queued_bytes: AtomicU64,
-    /// The queue has shrunk.
-    room: Notify,
+/// The end of a link or of one of its connections: it comes once, and the first reason stands.
+#[derive(Default)]
+struct Ending {
+    over: AtomicBool,
+    why: Mutex<Option<String>>,
+    came: Notify,
 }
 
-/// What waits for the stream.
-struct Queue {
-    control: BytesMut,
-    calls: BytesMut,
-    bulk: VecDeque<Chunk>,
-    /// How much control the calls were last marked to come after.
-    marked: u64,
-    /// Somebody writes what waits, or has been woken to do so, and looks again before it stops.
-    tended: bool,
-}
-
-/// The stream, and what it takes at the moment.
-struct Sink {
-    /// A batch is under way.
-    busy: bool,
-    writing: BytesMut,
-    /// The rest of the chunk whose head is or was in `writing`.
-    chunk: Bytes,
-    writer: Writer,
-    /// Bytes that the stream has taken.
-    written: u64,
-}
-
-impl Queue {
-    fn is_empty(&self) -> bool {
-        self.control.is_empty() && self.calls.is_empty() && self.bulk.is_empty()
+impl Ending {
+    fn end(&self, why: impl Into<String>) {
+        self.why.lock().get_or_insert(why.into());
+        self.over.store(true, Ordering::Release);
+        self.came.notify_waiters();
     }
 
-    /// What waits, apart from bulk, which its receiver bounds.
-    fn len(&self) -> u64 {
-        (self.control.len() + self.calls.len()) as u64
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
-    /// Hands the next batch to an idle sink, control first. Whether there was any.
-    fn load(&mut self, sink: &mut Sink) -> bool {
-        if !self.control.is_empty() {
-            std::mem::swap(&mut sink.writing, &mut self.control);
-        } else if !self.calls.is_empty() {
-            let batch = batch_of(&self.calls);
-            if batch == self.calls.len() {
-                std::mem::swap(&mut sink.writing, &mut self.calls);
-            } else {
-                sink.writing = self.calls.split_to(batch);
+    async fn over(&self) {
+        loop {
+            let came = self.came.notified();
+            if self.is_over() {
+                return;
             }
-        } else if let Some(chunk) = self.bulk.pop_front() {
-            chunk.encode_head(&mut sink.writing);
-            sink.chunk = chunk.bytes;
-        } else {
-            return false;
-        }
-        sink.busy = true;
-        true
-    }
-}
-
-impl Sink {
-    /// Writes the present batch.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        while !(self.writing.is_empty() && self.chunk.is_empty()) {
-            let head = !self.writing.is_empty();
-            let next = if head {
-                &self.writing[..]
-            } else {
-                &self.chunk[..]
-            };
-            let n = ready!(Pin::new(&mut self.writer).poll_write(cx, next))?;
-            if n == 0 {
-                return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
-            }
-            self.written += n as u64;
-            if head {
-                self.writing.advance(n);
-            } else {
-                self.chunk.advance(n);
-                if self.chunk.is_empty() {
-                    // An empty rest would still hold the blob.
-                    self.chunk = Bytes::new();
-                }
-            }
-        }
-        // Keep the allocation for the next batch.
-        self.writing.clear();
-        ready!(Pin::new(&mut self.writer).poll_flush(cx))?;
-        self.busy = false;
-        Poll::Ready(Ok(()))
-    }
-}
-
-/// The length of the whole frames at the front of `queue` that make up one batch.
-fn batch_of(queue: &BytesMut) -> usize {
-    let mut end = 0;
-    while end < BATCH_BYTES
-        && let Some(length) = queue.get(end..).and_then(|rest| rest.first_chunk::<4>())
-    {
-        end += 4 + u32::from_le_bytes(*length) as usize;
-    }
-    end
-}
-
-impl Pipe {
-    fn new(writer: Writer) -> Self {
-        let queue = Queue {
-            control: BytesMut::new(),
-            calls: BytesMut::new(),
-            bulk: VecDeque::new(),
-            marked: 0,
-            tended: false,
-        };
-        let sink = Sink {
-            busy: false,
-            writing: BytesMut::new(),
-            chunk: Bytes::new(),
-            writer,
-            written: 0,
-        };
-        Self {
-            queue: Mutex::new(queue),
-            sink: Mutex::new(sink),
-            wake: Notify::new(),
-            queued_bytes: AtomicU64::new(0),
-            room: Notify::new(),
+            came.await;
         }
     }
 
-    /// Queues what `put` appends; with `alone` it is written at once if the stream is idle.
-    fn push(&self, alone: bool, put: impl FnOnce(&mut Queue)) {
-        let mut queue = self.queue.lock();
-        put(&mut queue);
-        let tended = std::mem::replace(&mut queue.tended, true);
-        if tended || !alone {
-            self.queued_bytes.store(queue.len(), Ordering::Release);
-        }
-        drop(queue);
-        if tended {
-            // What waited before has woken the writer, which goes on until nothing waits.
-            return;
-        }
-        let written = alone && self.write_one();
-        if !written {
-            self.wake.notify_one();
-        }
-    }
-
-    /// Writes one batch from the caller's own thread. Whether nothing waits now, so that nobody has
-    /// to tend the queue.
-    fn write_one(&self) -> bool {
-        let Some(mut sink) = self.sink.try_lock() else {
-            return false;
-        };
-        let mut cx = Context::from_waker(Waker::noop());
-        let began = !sink.busy && self.load(&mut sink);
-        began && matches!(sink.poll_write(&mut cx), Poll::Ready(Ok(()))) && self.rest()
-    }
-
-    /// Hands the next batch to the sink. Whether there was any; if not, nobody tends the queue now.
-    fn load(&self, sink: &mut Sink) -> bool {
-        let mut queue = self.queue.lock();
-        let loaded = queue.load(sink);
-        queue.tended = loaded;
-        let left = queue.len();
-        drop(queue);
-        if self.queued_bytes.swap(left, Ordering::AcqRel) > left {
-            self.room.notify_waiters();
-        }
-        loaded
-    }
-
-    /// Stops tending the queue if nothing waits there.
-    fn rest(&self) -> bool {
-        let mut queue = self.queue.lock();
-        queue.tended = !queue.is_empty();
-        !queue.tended
-    }
-
-    /// Writes one batch. Whether more waits.
-    fn poll_batch(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
-        let mut sink = self.sink.lock();
-        if !sink.busy && !self.load(&mut sink) {
-            return Poll::Ready(Ok(false));
-        }
-        ready!(sink.poll_write(cx))?;
-        Poll::Ready(Ok(!self.rest()))
-    }
-
-    /// Ends the stream after what waits, apart from bulk, which has lost its reader.
-    fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.queue.lock().bulk.clear();
-        while ready!(self.poll_batch(cx))? {}
-        Pin::new(&mut self.sink.lock().writer).poll_shutdown(cx)
-    }
-
-    /// Bytes that the stream has taken, and whether nothing waits.
-    fn progress(&self) -> (u64, bool) {
-        let sink = self.sink.lock();
-        (sink.written, !sink.busy && self.queue.lock().is_empty())
+    fn why(&self) -> String {
+        let why = self.why.lock().clone();
+        why.unwrap_or_else(|| "closed".to_owned())
     }
 }
 
@@ -321,7 +160,9 @@ impl Link {
                 });
             }
             _ => self.control.push(alone, |queue| {
-                let lane = if frame.is_control() {
+                let lane = if frame.is_passing() {
+                    &mut queue.passing
+                } else if frame.is_control() {
                     &mut queue.control
                 } else {
                     &mut queue.calls
@@ -346,15 +187,15 @@ impl Link {
         self.calls.as_ref().unwrap_or(&self.control)
     }
 
-    /// Whether the queue of calls is below its limit.
+    /// Whether less of calls waits, or was sent and not acknowledged, than the limit.
     pub(crate) fn has_room(&self, limits: &Limits) -> bool {
-        self.calls().queued_bytes.load(Ordering::Acquire) < limits.link_queue_bytes_max as u64
+        self.calls().has_room(limits.link_queue_bytes_max as u64)
     }
 
-    /// Waits until the queue is below its limit, or the link is closed.
+    /// Waits until there is room, or the link is closed.
     pub(crate) async fn wait_for_room(&self, limits: &Limits) {
         loop {
-            let room = self.calls().room.notified();
+            let room = self.calls().room();
             if self.has_room(limits) || self.is_closed() {
                 return;
             }
@@ -363,15 +204,13 @@ impl Link {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.is_over()
     }
 
     /// Closes the link; the first reason is kept.
     pub(crate) fn close(&self, why: impl Into<String>) {
-        self.why.lock().get_or_insert(why.into());
-        self.closed.store(true, Ordering::Release);
-        self.shut.notify_waiters();
-        self.calls().room.notify_waiters();
+        self.closed.end(why);
+        self.calls().release();
     }
 
     /// Closes the link to a process that does not do its part.
@@ -389,17 +228,11 @@ impl Link {
 
     /// Resolves when the link is closed.
     pub(crate) async fn closed(&self) {
-        loop {
-            let shut = self.shut.notified();
-            if self.is_closed() {
-                return;
-            }
-            shut.await;
-        }
+        self.closed.over().await;
     }
 
     /// Resolves when the link is closed and its last bytes are written, or given up.
-    pub(crate) async fn finished(&self) {
+    async fn finished(&self) {
         let mut writing = self.writing.subscribe();
         // The sender is ours, so the wait cannot fail.
         let _ = writing.wait_for(|writers| *writers == 0).await;
@@ -407,10 +240,23 @@ impl Link {
 
     /// Why it was closed.
     pub(crate) fn why(&self) -> String {
-        self.why
-            .lock()
-            .clone()
-            .unwrap_or_else(|| "closed".to_owned())
+        self.closed.why()
+    }
+
+    /// A connection has broken. A session goes on over another; without one the link is over.
+    fn broke(&self, carrier: &Ending, why: impl Into<String>) {
+        if self.session.is_some() {
+            carrier.end(why);
+        } else {
+            self.close(why);
+        }
+    }
+
+    fn ended(&self, carrier: &Ending, ended: Ended) {
+        match ended {
+            Ended::Broken(why) => self.broke(carrier, why),
+            Ended::Over(why) => self.close(why),
+        }
     }
 
     /// When anything last came from the other side.
@@ -419,7 +265,7 @@ impl Link {
     }
 
     /// How long ago that was.
-    pub(crate) fn silent_for(&self) -> std::time::Duration {
+    pub(crate) fn silent_for(&self) -> Duration {
         Clock::now().since(self.last_heard())
     }
 
@@ -427,35 +273,101 @@ impl Link {
         self.last_heard.store(Clock::now().0, Ordering::Relaxed);
     }
 
-    /// Writes what is queued on one stream until the link closes. The control stream also says that
-    /// this side lives, and notices when the other side does not.
-    async fn write_loop(&self, pipe: &Pipe, limits: &Limits) {
+    /// Resolves when nothing has come for so long.
+    async fn silence(&self, most: Duration) {
+        loop {
+            let left = most.saturating_sub(self.silent_for());
+            if left.is_zero() {
+                return;
+            }
+            Clock::sleep(left).await;
+        }
+    }
+
+    /// How much of each stream was taken in; it is said now.
+    fn marks(&self) -> Marks {
+        let mut marks = Marks::default();
+        for (mark, pipe) in marks.iter_mut().zip(self.pipes()) {
+            *mark = pipe.incoming.lock().say();
+        }
+        marks
+    }
+
+    /// Frames of one stream have been taken in. The other side hears of it when there are many.
+    fn took(&self, pipe: &Pipe, bytes: u64, limits: &Limits) {
+        // Nobody may wait for room until the next beat.
+        let every = ACKNOWLEDGE_BYTES.min(limits.link_queue_bytes_max as u64 / 4);
+        if self.session.is_some() && pipe.incoming.lock().take(bytes, every) {
+            self.push(&Frame::Taken(self.marks()), true);
+        }
+    }
+
+    /// The other side says how much it has taken in.
+    fn acknowledged(&self, marks: Marks) -> Result<(), String> {
+        for (pipe, mark) in self.pipes().zip(marks) {
+            let outcome = pipe.acknowledge(mark);
+            outcome.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Says that this side lives, and what it has taken in since it last said so.
+    fn beat(&self) {
+        let news = |pipe: &Pipe| pipe.incoming.lock().is_news();
+        if self.session.is_some() && self.pipes().any(news) {
+            self.push(&Frame::Taken(self.marks()), false);
+        }
+        self.push(&Frame::Beat(Beat::default()), false);
+    }
+
+    /// Writes what is queued on one stream until the link closes or its connection ends. The control
+    /// stream also says that this side lives, and notices when the other side does not.
+    async fn write_loop(&self, pipe: &Pipe, carrier: &Ending, limits: &Limits) {
         let beats = std::ptr::eq(pipe, &raw const self.control);
+        let idle = match &self.session {
+            Some(_) => limits.connection_idle(),
+            None => limits.link_idle_timeout,
+        };
         let mut beat = tokio::time::interval(limits.heartbeat_interval);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         beat.tick().await;
         let mut progress = (pipe.progress().0, Clock::now());
         let mut pumping = pin!(Self::pump(pipe));
-        while !self.is_closed() {
+        let mut silence = pin!(self.silence(idle));
+        while !self.is_closed() && !carrier.is_over() {
             tokio::select! {
                 biased;
-                Err(error) = &mut pumping => self.close(error.to_string()),
+                Err(error) = &mut pumping => self.broke(carrier, error.to_string()),
                 () = self.closed() => {}
+                () = carrier.over() => {}
+                () = &mut silence, if beats => {
+                    let why = format!("silent for {:.1?}", self.silent_for());
+                    if self.session.is_some() {
+                        carrier.end(why);
+                    } else {
+                        self.give_up(why);
+                    }
+                }
                 _ = beat.tick() => {
-                    let silent = self.silent_for();
                     let (written, idle) = pipe.progress();
                     if idle || written != progress.0 {
                         progress = (written, Clock::now());
                     }
-                    if silent > limits.link_idle_timeout {
-                        self.give_up(format!("silent for {silent:.1?}"));
-                    } else if Clock::now().since(progress.1) > limits.link_idle_timeout {
+                    if Clock::now().since(progress.1) > limits.link_idle_timeout {
                         self.give_up("not read by the other side");
                     } else if beats {
-                        self.push(&Frame::Beat, false);
+                        self.beat();
                     }
                 }
             }
+        }
+        if carrier.is_over() {
+            return;
+        }
+        if beats && self.session.is_some() {
+            // Else the other side would wait for another connection.
+            let last = Frame::Over(self.why());
+            pipe.push(false, |queue| last.encode(&mut queue.control));
         }
         // Say what is left, so that an orderly end is complete.
         let last = std::future::poll_fn(|cx| pipe.poll_finish(cx));
@@ -465,12 +377,13 @@ impl Link {
 
     /// Writes what is queued for one stream, batch after batch, until that fails.
     async fn pump(pipe: &Pipe) -> std::io::Result<Infallible> {
-        let mut more = false;
+        // Something may have been left by the connection before.
+        let mut more = true;
         loop {
             if !more {
                 pipe.wake.notified().await;
             }
-            if pipe.queued_bytes.load(Ordering::Acquire) < BATCH_BYTES as u64 {
+            if pipe.queued_bytes() < BATCH_BYTES as u64 {
                 // Tasks that are ready to send come first, so that their frames leave with this
                 // write.
                 tokio::task::yield_now().await;
@@ -479,217 +392,246 @@ impl Link {
         }
     }
 
-    /// Waits until so many questions and facts of the other side have been taken in.
-    async fn heed(&self, after: u64) {
+    /// Waits until so many questions and facts of the other side have been taken in. Whether they
+    /// have, before the connection ended.
+    async fn heed(&self, after: u64, carrier: &Ending) -> bool {
         let mut heeded = self.heeded.subscribe();
         tokio::select! {
             biased;
             // The sender is ours, so the wait cannot fail.
-            _ = heeded.wait_for(|heeded| *heeded >= after) => {}
-            () = self.closed() => {}
+            _ = heeded.wait_for(|heeded| *heeded >= after) => true,
+            () = self.closed() => false,
+            () = carrier.over() => false,
         }
     }
 }
 
-/// Both halves of a new stream with its greeting done.
-pub(crate) struct Greeted {
-    pub(crate) hello: Hello,
-    ours: Hello,
-    reader: Reader,
-    writer: Writer,
-    buffer: BytesMut,
-    calls: Option<(Reader, Writer)>,
-    bulk: Option<(Reader, Writer)>,
+/// What is read of a connection.
+struct Streams {
+    readers: Vec<(Reader, BytesMut)>,
+    line: Option<Arc<dyn Line>>,
 }
 
-impl Greeted {
-    /// Gives calls and replies a stream of their own.
-    pub(crate) fn calls_over(mut self, reader: Reader, writer: Writer) -> Self {
-        self.calls = Some((reader, writer));
-        self
-    }
-
-    /// Gives bulk a stream of its own.
-    pub(crate) fn bulk_over(mut self, reader: Reader, writer: Writer) -> Self {
-        self.bulk = Some((reader, writer));
-        self
-    }
-}
-
-/// Says hello and hears it.
-pub(crate) async fn greet(
-    mut reader: Reader,
-    mut writer: Writer,
-    ours: Hello,
-    limits: &Limits,
-) -> Result<Greeted, SystemError> {
-    let io = |doing: &'static str| {
-        move |source| SystemError::Io {
-            doing: doing.to_owned(),
-            source,
+impl Streams {
+    /// Takes a greeted connection apart.
+    fn of(greeted: Greeted) -> (Self, Vec<Writer>) {
+        let (reader, writer) = greeted.control;
+        let (mut readers, mut writers) = (vec![(reader, greeted.buffer)], vec![writer]);
+        for (reader, writer) in greeted.calls.into_iter().chain(greeted.bulk) {
+            readers.push((reader, BytesMut::with_capacity(READ_BYTES)));
+            writers.push(writer);
         }
-    };
-    let mut buffer = BytesMut::with_capacity(READ_BYTES);
-    Frame::Hello(ours.clone()).encode(&mut buffer);
-    let exchange = async {
-        writer
-            .write_all_buf(&mut buffer)
-            .await
-            .map_err(io("saying hello to a peer"))?;
-        writer.flush().await.map_err(io("saying hello to a peer"))?;
-        buffer.clear();
-        loop {
-            match Frame::decode(&mut buffer, limits.message_bytes_max) {
-                Ok(Some(Frame::Hello(hello))) => break Ok(hello),
-                Ok(Some(_)) => {
-                    break Err(SystemError::Refused(
-                        "it did not begin with hello".to_owned(),
-                    ));
-                }
-                Ok(None) => {}
-                Err(error) => break Err(SystemError::Refused(error.to_string())),
-            }
-            if reader
-                .read_buf(&mut buffer)
-                .await
-                .map_err(io("hearing a peer's hello"))?
-                == 0
-            {
-                break Err(SystemError::Refused("it hung up".to_owned()));
-            }
-        }
-    };
-    let hello = Clock::timeout(limits.worker_start_timeout, exchange)
-        .await
-        .ok_or_else(|| SystemError::Refused("it did not say hello in time".to_owned()))??;
-    if hello.version != VERSION {
-        return Err(SystemError::Refused(format!(
-            "it speaks version {}, we speak {VERSION}: use the same release on both sides",
-            hello.version
-        )));
+        let line = greeted.line;
+        (Self { readers, line }, writers)
     }
-    if hello.job != ours.job {
-        return Err(SystemError::Refused(format!(
-            "it belongs to job `{}`, we belong to `{}`",
-            hello.job, ours.job
-        )));
-    }
-    Ok(Greeted {
-        hello,
-        ours,
-        reader,
-        writer,
-        buffer,
-        calls: None,
-        bulk: None,
-    })
 }
 
-/// Makes the streams a link of `engine` and serves it until it ends.
+/// The session that this side keeps with a peer.
+pub(crate) fn session_with(engine: &Engine, peer: ProcessId) -> Option<u64> {
+    let link = engine.links.get(&peer)?;
+    let session = link.session.as_ref()?;
+    (!link.is_closed()).then_some(session.id)
+}
+
+/// A peer has said that it keeps the session with this side too. So it lives, whatever has become
+/// of the connection.
+pub(crate) fn is_kept(engine: &Engine, peer: ProcessId) {
+    if let Some(link) = engine.links.get(&peer) {
+        link.heard();
+    }
+}
+
+/// Makes the streams a link of `engine`, which ends with them, and serves it until then.
 pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) -> Arc<Link> {
-    let Greeted {
-        hello,
-        ours,
-        reader,
-        writer,
-        buffer,
-        calls,
-        bulk,
-    } = greeted;
-    let (calls_reader, calls_writer) = calls.unzip();
-    let (bulk_reader, bulk_writer) = bulk.unzip();
-    let readers: Vec<_> = std::iter::once((reader, buffer))
-        .chain(
-            calls_reader
-                .into_iter()
-                .chain(bulk_reader)
-                .map(|reader| (reader, BytesMut::with_capacity(READ_BYTES))),
-        )
-        .collect();
+    begin(engine, greeted, is_worker, None)
+}
+
+/// Makes the streams a link of `engine` that goes on over others, and serves it until it ends.
+pub(crate) fn attach_session(
+    engine: &Arc<Engine>,
+    greeted: Greeted,
+    session: Session,
+) -> Arc<Link> {
+    begin(engine, greeted, false, Some(session))
+}
+
+fn begin(
+    engine: &Arc<Engine>,
+    greeted: Greeted,
+    is_worker: bool,
+    session: Option<Session>,
+) -> Arc<Link> {
+    let (hello, ours) = (greeted.hello.clone(), greeted.ours.clone());
+    let (streams, writers) = Streams::of(greeted);
+    let in_session = session.is_some();
+    let mut pipes = writers
+        .into_iter()
+        .map(|writer| Pipe::new(writer, in_session));
     let link = Arc::new(Link {
         peer: hello.process,
         node: hello.node.clone(),
         is_worker,
-        control: Pipe::new(writer),
-        calls: calls_writer.map(Pipe::new),
-        bulk: bulk_writer.map(Pipe::new),
+        control: pipes.next().expect("a connection has a first stream"),
+        calls: pipes.next(),
+        bulk: pipes.next(),
+        session,
         told: AtomicU64::new(0),
         heeded: watch::channel(0).0,
-        closed: AtomicBool::new(false),
+        closed: Ending::default(),
         given_up: AtomicBool::new(false),
-        shut: Notify::new(),
-        why: Mutex::new(None),
-        writing: watch::channel(readers.len()).0,
+        writing: watch::channel(0).0,
         last_heard: AtomicU64::new(Clock::now().0),
         serving: AtomicU32::new(0),
     });
+    drop(pipes);
     engine.link_up(&link, &hello, &ours);
-    for n in 0..readers.len() {
-        let (writing, limits) = (Arc::clone(&link), engine.limits.clone());
+    engine.spawn_task(serve(Arc::clone(engine), Arc::clone(&link), streams));
+    link
+}
+
+/// Serves a link over one connection after the other until it ends.
+async fn serve(engine: Arc<Engine>, link: Arc<Link>, first: Streams) {
+    let mut next = Some(first);
+    while let Some(streams) = next {
+        carry(&engine, &link, streams).await;
+        next = link.next_connection(&engine).await;
+    }
+    engine.link_down(&link).await;
+}
+
+/// Serves a link over one connection, until that or the link ends and nothing of it is read any
+/// more.
+async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
+    let Streams { readers, line } = streams;
+    let carrier = Arc::new(Ending::default());
+    if let Some(session) = &link.session {
+        session.carried_by(&carrier);
+    }
+    link.writing.send_replace(readers.len());
+    let (mut writing, mut reading) = (vec![], vec![]);
+    for (n, (reader, buffer)) in readers.into_iter().enumerate() {
+        let (done, over) = oneshot::channel();
+        writing.push(over);
+        let (task_link, task_carrier) = (Arc::clone(link), Arc::clone(&carrier));
+        let limits = engine.limits.clone();
         engine.spawn_task(async move {
-            if let Some(pipe) = writing.pipes().nth(n) {
-                writing.write_loop(pipe, &limits).await;
+            let link = task_link;
+            if let Some(pipe) = link.pipes().nth(n) {
+                link.write_loop(pipe, &task_carrier, &limits).await;
             }
-            writing.writing.send_modify(|writers| *writers -= 1);
+            link.writing.send_modify(|writers| *writers -= 1);
+            // Nobody may wait for it any more.
+            let _ = done.send(());
+        });
+        let (done, over) = oneshot::channel();
+        reading.push(over);
+        let (task_link, task_carrier) = (Arc::clone(link), Arc::clone(&carrier));
+        let engine = Arc::clone(engine);
+        engine.clone().spawn_task(async move {
+            let (link, carrier) = (task_link, task_carrier);
+            let ended = read_loop(&engine, &link, &carrier, n, reader, buffer).await;
+            if n > 0 && ended == Ended::Broken(HUNG_UP.to_owned()) {
+                // The control stream says more, and may be a moment behind.
+                let said = async {
+                    tokio::select! {
+                        () = link.closed() => {}
+                        () = carrier.over() => {}
+                    }
+                };
+                let _ = Clock::timeout(engine.limits.heartbeat_interval, said).await;
+            }
+            link.ended(&carrier, ended);
+            // Nobody may wait for it any more.
+            let _ = done.send(());
         });
     }
-    let (serving, serving_engine) = (Arc::clone(&link), Arc::clone(engine));
-    let reading = readers
-        .into_iter()
-        .enumerate()
-        .map(|(n, (reader, buffer))| {
-            let (engine, link) = (Arc::clone(engine), Arc::clone(&link));
-            let (done, over) = tokio::sync::oneshot::channel();
-            engine.clone().spawn_task(async move {
-                let why = read_loop(&engine, &link, reader, buffer).await;
-                if n > 0 && why == HUNG_UP {
-                    // The control stream says more, and may be a moment behind.
-                    let _ = Clock::timeout(engine.limits.heartbeat_interval, link.closed()).await;
-                }
-                link.close(why);
-                // Nobody may wait for it any more.
-                let _ = done.send(());
-            });
-            over
-        });
-    let reading = futures::future::join_all(reading);
-    engine.spawn_task(async move {
-        reading.await;
-        serving_engine.link_down(&serving).await;
+    let line_ended = async {
+        match &line {
+            Some(line) => line.ended().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        ended = line_ended => link.ended(&carrier, ended),
+        () = link.closed() => {}
+        () = carrier.over() => {}
+    }
+    for over in reading {
+        if over.await.is_err() {
+            link.close("what reads it has failed");
+        }
+    }
+    if !link.is_closed() {
+        for over in writing {
+            // A writer that has failed is as much at its end.
+            let _ = over.await;
+        }
+        if let Some(Ended::Over(why)) = line.as_ref().and_then(|line| line.end()) {
+            // That came a moment after a stream had broken.
+            link.close(why);
+        } else if let Some(session) = &link.session {
+            session.broke(carrier.why());
+        }
+    }
+    let Some(line) = line else { return };
+    if !link.is_closed() {
+        return line.close(false, &carrier.why());
+    }
+    let (engine, link) = (Arc::clone(engine), Arc::clone(link));
+    engine.clone().spawn_task(async move {
+        link.finished().await;
+        if engine.is_closing() {
+            // The other side ends the connection when it has heard the last word.
+            let _ = Clock::timeout(engine.limits.heartbeat_interval, line.ended()).await;
+        }
+        line.close(true, &link.why());
     });
-    link
 }
 
 /// Feeds frames to the engine until the stream ends; returns why it did.
 async fn read_loop(
     engine: &Arc<Engine>,
     link: &Arc<Link>,
+    carrier: &Ending,
+    stream: usize,
     mut reader: Reader,
     mut buffer: BytesMut,
-) -> String {
+) -> Ended {
+    let Some(pipe) = link.pipes().nth(stream) else {
+        return Ended::Over("there is no such stream".to_owned());
+    };
     // What is decoded on the way (handles of blobs) belongs to this engine.
     let mut here = Some(Current::Scope(Arc::clone(engine)));
     loop {
         loop {
+            if carrier.is_over() {
+                return Ended::Broken(carrier.why());
+            }
             let taken = {
                 let _entered = Entered::new(&mut here);
-                take_in(engine, link, &mut buffer)
+                take_in(engine, link, pipe, &mut buffer)
             };
             match taken {
                 Ok(None) => break,
-                Ok(Some(told)) => link.heed(told).await,
-                Err(why) => return why,
+                Ok(Some(told)) => {
+                    if link.heed(told, carrier).await {
+                        link.took(pipe, AFTER_BYTES, &engine.limits);
+                    }
+                }
+                Err(why) => return Ended::Over(why),
             }
         }
         buffer.reserve(missing(&buffer).clamp(READ_BYTES, READ_BYTES_MAX));
         tokio::select! {
             biased;
             read = reader.read_buf(&mut buffer) => match read {
-                Ok(0) => return HUNG_UP.to_owned(),
+                Ok(0) => return Ended::Broken(HUNG_UP.to_owned()),
                 Ok(_) => link.heard(),
-                Err(error) => return error.to_string(),
+                Err(error) => return Ended::Broken(error.to_string()),
             },
-            () = link.closed() => return link.why(),
+            () = link.closed() => return Ended::Over(link.why()),
+            () = carrier.over() => return Ended::Broken(carrier.why()),
         }
     }
 }
@@ -699,23 +641,51 @@ async fn read_loop(
 fn take_in(
     engine: &Arc<Engine>,
     link: &Arc<Link>,
+    pipe: &Pipe,
     buffer: &mut BytesMut,
 ) -> Result<Option<u64>, String> {
+    let mut taken = 0;
+    let mut outcome = Ok(None);
     while !link.is_closed() {
-        match Frame::decode(buffer, engine.limits.message_bytes_max) {
-            Ok(Some(Frame::After(told))) => return Ok(Some(told)),
-            Ok(Some(frame)) => {
+        let before = buffer.len();
+        let frame = match Frame::decode(buffer, engine.limits.message_bytes_max) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(error) => {
+                outcome = Err(bad_frame(link, &error));
+                break;
+            }
+        };
+        match frame {
+            Frame::After(told) => {
+                outcome = Ok(Some(told));
+                break;
+            }
+            Frame::Taken(marks) => {
+                if let Err(why) = link.acknowledged(marks) {
+                    outcome = Err(why);
+                    break;
+                }
+                continue;
+            }
+            Frame::Beat(_) => continue,
+            frame => {
                 let binding = frame.binds_calls();
                 engine.receive(link, frame);
                 if binding {
                     link.heeded.send_modify(|heeded| *heeded += 1);
                 }
             }
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(bad_frame(link, &error)),
         }
+        taken += (before - buffer.len()) as u64;
     }
-    Err(link.why())
+    if taken > 0 {
+        link.took(pipe, taken, &engine.limits);
+    }
+    if link.is_closed() && outcome.is_ok() {
+        return Err(link.why());
+    }
+    outcome
 }
 
 /// How much of the frame at the front is not here yet.

@@ -3,15 +3,21 @@
 //!
 //! Both sides may dial, also at the same time. The one with the smaller process id leads: it opens
 //! the streams for calls and bulk, whose first frame says that this connection is the link; an
-//! empty stream says that the connection is one too many. Unreliable datagrams are never used.
+//! empty stream says that the connection is one too many. When it keeps a session with the other
+//! side already it first asks, over a stream as well, whether that keeps it too.
+//!
+//! A connection that resumes a session is dialled by the side that dialled the first one, and
+//! carries the session from then on; there is nothing to decide. Unreliable datagrams are never
+//! used.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
@@ -28,9 +34,10 @@ use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::id::ProcessId;
 use crate::limits::Limits;
-use crate::link::{self, Greeted, Link};
+use crate::link::{self, Dial, Ended, Greeted, Line, Link, Session, Way};
+use crate::random;
 use crate::security::{self, CLUSTER_NAME, NodeIdentity};
-use crate::wire::Frame;
+use crate::wire::{Frame, Hello, Opening, Passage};
 
 /// The largest UDP payload. With segmentation offload ten packets leave in one call, and ten of
 /// them must stay under 65,535 bytes: above, the kernel refuses and the connection hangs in
@@ -59,6 +66,8 @@ enum Close {
     Refused = 1,
     /// There is another link between the two.
     Spare = 2,
+    /// The link goes on over another connection.
+    Broken = 3,
 }
 
 impl From<Close> for VarInt {
@@ -74,8 +83,17 @@ pub(crate) struct Quic {
     tls_server: Arc<QuicServerConfig>,
     tls_client: Arc<QuicClientConfig>,
     limits: Limits,
-    /// Peers that a connection is being made a link to, by the leading side.
-    claims: Mutex<HashSet<ProcessId>>,
+    /// Peers that connections are being made links to.
+    rising: Mutex<HashMap<ProcessId, Rising>>,
+}
+
+/// The connections that may become the link to a peer.
+#[derive(Debug, Default)]
+struct Rising {
+    /// The sessions that would begin with them.
+    sessions: Vec<u64>,
+    /// The leading side has chosen one.
+    claimed: bool,
 }
 
 impl fmt::Debug for Quic {
@@ -112,14 +130,13 @@ impl Quic {
         let runtime = Arc::new(quinn::TokioRuntime);
         let endpoint = Endpoint::new(config, Some(served), socket, runtime).map_err(io)?;
         let address = endpoint.local_addr().map_err(io)?;
-        let claims = Mutex::default();
         Ok(Arc::new(Self {
             endpoint,
             address,
             tls_server,
             tls_client,
             limits: limits.clone(),
-            claims,
+            rising: Mutex::default(),
         }))
     }
 
@@ -163,18 +180,82 @@ impl Quic {
             let streams = streams.map_err(|error| explain(from, &error))?;
             Ok((connection, streams))
         };
-        let (connection, streams) = self.in_time(from, handshake).await?;
-        self.establish(engine, &connection, streams)
-            .await
-            .map(|_process| ())
+        let (connection, (writer, reader)) = self.in_time(from, handshake).await?;
+        let outcome = self.answer(engine, &connection, writer, reader).await;
+        refused(&connection, outcome).map(|_process| ())
+    }
+
+    /// Hears who has come, and what for.
+    async fn answer(
+        &self,
+        engine: &Arc<Engine>,
+        connection: &Connection,
+        writer: SendStream,
+        reader: RecvStream,
+    ) -> Result<ProcessId, SystemError> {
+        let (reader, writer) = (Box::new(reader), Box::new(ahead(writer)));
+        let heard = link::hear(reader, writer, &self.limits).await;
+        let heard = known_end(connection, heard)?;
+        check_peer(engine, connection, &heard.hello)?;
+        let peer = heard.hello.process;
+        match heard.hello.session {
+            Passage::Begins(session) => {
+                let hello = engine.hello();
+                let greeted = known_end(connection, heard.answer(hello, &self.limits).await)?;
+                let session = Session::new(session, Way::Wait);
+                self.establish(engine, connection, greeted, session).await
+            }
+            Passage::Resumes(_) => {
+                let line = QuicLine(connection.clone());
+                let complete = async move |greeted: Greeted| {
+                    let (calls, bulk) = (accept(&line.0).await?, accept(&line.0).await?);
+                    match (calls, bulk) {
+                        (Opened::Carries(calls), Opened::Carries(bulk)) => {
+                            Ok(complete(greeted, line.0, calls, bulk))
+                        }
+                        _ => Err(SystemError::Refused("it opened other streams".to_owned())),
+                    }
+                };
+                if !link::knock(engine, heard, complete).await? {
+                    // The other side closes the connection when it has heard.
+                    let patience = self.limits.heartbeat_interval;
+                    let _ = Clock::timeout(patience, connection.closed()).await;
+                    return Err(SystemError::Refused("that session is not here".to_owned()));
+                }
+                Ok(peer)
+            }
+            Passage::Unsaid | Passage::Unknown => {
+                Err(SystemError::Refused("it begins no session".to_owned()))
+            }
+        }
     }
 
     /// Connects to another node and makes it a link, unless there is one already.
     pub(crate) async fn join(
-        &self,
+        self: &Arc<Self>,
         engine: &Arc<Engine>,
         to: SocketAddr,
     ) -> Result<ProcessId, SystemError> {
+        let session = random::number();
+        let hello = Hello {
+            session: Passage::Begins(session),
+            ..engine.hello()
+        };
+        let (connection, greeted) = self.connect(engine, to, hello).await?;
+        let quic = Arc::downgrade(self);
+        let way = Way::Dial(Arc::new(Redial { quic, to }));
+        let session = Session::new(session, way);
+        let outcome = self.establish(engine, &connection, greeted, session).await;
+        refused(&connection, outcome)
+    }
+
+    /// Connects to another node and greets it.
+    async fn connect(
+        &self,
+        engine: &Arc<Engine>,
+        to: SocketAddr,
+        hello: Hello,
+    ) -> Result<(Connection, Greeted), SystemError> {
         let mut config = ClientConfig::new(Arc::clone(&self.tls_client) as _);
         config.transport_config(Arc::new(transport(&self.limits, to)));
         let handshake = async {
@@ -193,8 +274,15 @@ impl Quic {
                 .map_err(|error| explain(to, &error))?;
             Ok((connection, streams))
         };
-        let (connection, streams) = self.in_time(to, handshake).await?;
-        self.establish(engine, &connection, streams).await
+        let (connection, (writer, reader)) = self.in_time(to, handshake).await?;
+        let (reader, writer) = (Box::new(reader), Box::new(ahead(writer)));
+        let greeted = link::greet(reader, writer, hello, &self.limits).await;
+        let greeted = known_end(&connection, greeted).and_then(|greeted| {
+            check_peer(engine, &connection, &greeted.hello)?;
+            Ok(greeted)
+        });
+        let greeted = refused(&connection, greeted)?;
+        Ok((connection, greeted))
     }
 
     async fn in_time<T>(
@@ -216,139 +304,104 @@ impl Quic {
             })
     }
 
-    /// Greets over the first stream and makes the connection a link, or finds that there is one.
+    /// Makes a greeted connection a link, or finds that there is one.
     async fn establish(
         &self,
         engine: &Arc<Engine>,
         connection: &Connection,
-        (writer, reader): (SendStream, RecvStream),
+        greeted: Greeted,
+        session: Session,
     ) -> Result<ProcessId, SystemError> {
-        let outcome = self.greet(engine, connection, writer, reader).await;
-        if let Err(error) = &outcome {
-            connection.close(Close::Refused.into(), error.to_string().as_bytes());
-        }
-        let greeted = outcome?;
         let peer = greeted.hello.process;
-        let outcome = if engine.process < peer {
-            self.lead(engine, connection, greeted).await
+        let leads = engine.process < peer;
+        let rise = Rise::new(&self.rising, peer, session.id, leads);
+        let streams = if leads {
+            self.lead(engine, connection, &rise).await?
         } else {
-            self.follow(engine, connection, greeted).await
+            self.follow(engine, connection, &rise).await?
         };
-        match outcome {
-            Ok(true) => Ok(peer),
-            // The other connection is on its way to be a link.
-            Ok(false) => {
-                self.in_time(connection.remote_address(), linked(engine, peer))
-                    .await
-            }
-            Err(error) => {
-                connection.close(Close::Refused.into(), error.to_string().as_bytes());
-                Err(error)
-            }
+        if let Some((calls, bulk)) = streams {
+            self.replace_former(engine, &greeted.hello).await;
+            let greeted = complete(greeted, connection.clone(), calls, bulk);
+            link::attach_session(engine, greeted, session);
+            return Ok(peer);
         }
+        drop(rise);
+        // There is another link, or one on its way.
+        self.in_time(connection.remote_address(), linked(engine, peer))
+            .await
     }
 
-    async fn greet(
-        &self,
-        engine: &Arc<Engine>,
-        connection: &Connection,
-        writer: SendStream,
-        reader: RecvStream,
-    ) -> Result<Greeted, SystemError> {
-        // Control frames leave before calls that were written earlier.
-        let _ = writer.set_priority(1);
-        let (reader, writer) = (Box::new(reader), Box::new(writer));
-        let greeted = link::greet(reader, writer, engine.hello(), &self.limits).await;
-        let greeted = match (greeted, connection.close_reason()) {
-            (Ok(greeted), _) => greeted,
-            (Err(_), Some(reason)) => return Err(explain(connection.remote_address(), &reason)),
-            (Err(error), None) => return Err(error),
-        };
-        if greeted.hello.process == engine.process {
-            return Err(SystemError::Refused("it is this system itself".to_owned()));
-        }
-        let certificates = connection
-            .peer_identity()
-            .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());
-        let certificate = certificates
-            .as_ref()
-            .and_then(|chain| chain.first())
-            .ok_or_else(|| {
-                SystemError::Security("the peer has presented no certificate".to_owned())
-            })?;
-        security::check_node(certificate, &greeted.hello.node)?;
-        Ok(greeted)
-    }
-
-    /// Decides whether this connection becomes the link. Whether it did.
+    /// Decides whether this connection becomes the link; then these are its streams.
     async fn lead(
         &self,
         engine: &Arc<Engine>,
         connection: &Connection,
-        greeted: Greeted,
-    ) -> Result<bool, SystemError> {
-        let peer = greeted.hello.process;
-        let fresh = self.limits.heartbeat_interval * 2;
-        let spare = {
-            let mut claims = self.claims.lock();
-            // A link that has been silent for longer is one that the peer has lost.
-            let alive = engine
-                .links
-                .get(&peer)
-                .is_some_and(|link| !link.is_closed() && link.silent_for() <= fresh);
-            alive || !claims.insert(peer)
-        };
-        let claim = (!spare).then(|| Claim {
-            claims: &self.claims,
-            peer,
-        });
+        rise: &Rise<'_>,
+    ) -> Result<Option<(Stream, Stream)>, SystemError> {
         let from = connection.remote_address();
+        let spare = match link::session_with(engine, rise.peer) {
+            Some(session) if rise.chosen => self.in_time(from, ask(connection, session)).await?,
+            _ => !rise.chosen,
+        };
+        if spare && rise.chosen {
+            link::is_kept(engine, rise.peer);
+        }
         let calls = self.in_time(from, open(connection, !spare)).await?;
-        if claim.is_some() {
+        if !spare {
             let bulk = self.in_time(from, open(connection, true)).await?;
-            self.attach(engine, connection, greeted, calls, bulk).await;
-            return Ok(true);
+            return Ok(Some((calls, bulk)));
         }
         // Its end is the answer.
         drop(calls);
         // The other side closes the connection when it has heard; a close from here could overtake.
-        let _ = Clock::timeout(fresh, connection.closed()).await;
+        let patience = self.limits.heartbeat_interval * 2;
+        let _ = Clock::timeout(patience, connection.closed()).await;
         connection.close(Close::Spare.into(), b"there is another link");
-        Ok(false)
+        Ok(None)
     }
 
-    /// Waits for the other side to decide whether this connection becomes the link. Whether it did.
+    /// Waits for the other side to decide whether this connection becomes the link.
     async fn follow(
         &self,
         engine: &Arc<Engine>,
         connection: &Connection,
-        greeted: Greeted,
-    ) -> Result<bool, SystemError> {
+        rise: &Rise<'_>,
+    ) -> Result<Option<(Stream, Stream)>, SystemError> {
         let from = connection.remote_address();
         let decision = async {
-            let Some(calls) = accept(connection).await? else {
-                return Ok(None);
-            };
-            Ok(accept(connection).await?.map(|bulk| (calls, bulk)))
+            let mut calls = None;
+            loop {
+                match (accept(connection).await?, calls.take()) {
+                    (Opened::Carries(bulk), Some(calls)) => return Ok(Some((calls, bulk))),
+                    (Opened::Carries(opened), None) => calls = Some(opened),
+                    (Opened::Asks(session, (mut writer, _)), None) => {
+                        // Another connection may be about to be the link that is asked for.
+                        let kept = link::session_with(engine, rise.peer) == Some(session)
+                            || rise.may_begin(session);
+                        let answer = if kept {
+                            link::is_kept(engine, rise.peer);
+                            Opening::Kept
+                        } else {
+                            Opening::Unknown
+                        };
+                        let written = writer.write_all(&bytes_of(answer)).await;
+                        written.map_err(|error| SystemError::Refused(error.to_string()))?;
+                    }
+                    (Opened::Nothing, None) => return Ok(None),
+                    _ => return Err(SystemError::Refused("it opened other streams".to_owned())),
+                }
+            }
         };
-        let Some((calls, bulk)) = self.in_time(from, decision).await? else {
+        let streams = self.in_time(from, decision).await?;
+        if streams.is_none() {
             connection.close(Close::Spare.into(), b"there is another link");
-            return Ok(false);
-        };
-        self.attach(engine, connection, greeted, calls, bulk).await;
-        Ok(true)
+        }
+        Ok(streams)
     }
 
-    async fn attach(
-        &self,
-        engine: &Arc<Engine>,
-        connection: &Connection,
-        greeted: Greeted,
-        calls: (SendStream, RecvStream),
-        bulk: (SendStream, RecvStream),
-    ) {
-        let hello = &greeted.hello;
-        // Former links of this node end first, and with them what was under way over them.
+    /// Former links of a node that joins end first, and with them what was under way over them.
+    async fn replace_former(&self, engine: &Arc<Engine>, hello: &Hello) {
         let former: Vec<Arc<Link>> = engine
             .links
             .iter()
@@ -371,28 +424,6 @@ impl Quic {
             // A link that does not end is replaced all the same.
             let _ = Clock::timeout(self.limits.heartbeat_interval, gone).await;
         }
-        // A stream that is gone already ends the link soon enough.
-        let _ = bulk.0.set_priority(-1);
-        let greeted = greeted
-            .calls_over(Box::new(calls.1), Box::new(calls.0))
-            .bulk_over(Box::new(bulk.1), Box::new(bulk.0));
-        let link = link::attach(engine, greeted, false);
-        let (engine, connection) = (Arc::clone(engine), connection.clone());
-        let patience = self.limits.heartbeat_interval;
-        engine.clone().spawn_task(async move {
-            tokio::select! {
-                biased;
-                reason = connection.closed() => link.close(describe(&reason)),
-                () = link.closed() => {
-                    link.finished().await;
-                    if engine.is_closing() {
-                        // The other side closes the connection when it has heard the last word.
-                        let _ = Clock::timeout(patience, connection.closed()).await;
-                    }
-                    connection.close(Close::Over.into(), link.why().as_bytes());
-                }
-            }
-        });
     }
 
     /// Says goodbye to all peers and gives the socket back.
@@ -411,57 +442,239 @@ impl Quic {
     }
 }
 
-/// That a connection is being made the link to a peer.
-struct Claim<'a> {
-    claims: &'a Mutex<HashSet<ProcessId>>,
+/// One long-lived stream.
+type Stream = (SendStream, RecvStream);
+
+/// That a connection may become the link to a peer.
+struct Rise<'a> {
+    rising: &'a Mutex<HashMap<ProcessId, Rising>>,
     peer: ProcessId,
+    session: u64,
+    /// It is the one that this side has chosen.
+    chosen: bool,
 }
 
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        self.claims.lock().remove(&self.peer);
+impl<'a> Rise<'a> {
+    fn new(
+        rising: &'a Mutex<HashMap<ProcessId, Rising>>,
+        peer: ProcessId,
+        session: u64,
+        leads: bool,
+    ) -> Self {
+        let mut all = rising.lock();
+        let here = all.entry(peer).or_default();
+        here.sessions.push(session);
+        let chosen = leads && !std::mem::replace(&mut here.claimed, leads);
+        Self {
+            rising,
+            peer,
+            session,
+            chosen,
+        }
+    }
+
+    /// Whether a connection may become the link that a session begins with.
+    fn may_begin(&self, session: u64) -> bool {
+        let all = self.rising.lock();
+        all.get(&self.peer)
+            .is_some_and(|here| here.sessions.contains(&session))
     }
 }
 
-/// What the streams for calls and bulk begin with, when the connection becomes the link.
-fn opening() -> BytesMut {
-    let mut beat = BytesMut::new();
-    Frame::Beat.encode(&mut beat);
-    beat
+impl Drop for Rise<'_> {
+    fn drop(&mut self) {
+        let mut all = self.rising.lock();
+        if let Some(here) = all.get_mut(&self.peer) {
+            here.sessions.retain(|session| *session != self.session);
+            here.claimed &= !self.chosen;
+            if here.sessions.is_empty() {
+                all.remove(&self.peer);
+            }
+        }
+    }
 }
 
-/// Opens a stream, which the other side sees when something is written or it ends.
-async fn open(
+/// A connection as a link sees it.
+struct QuicLine(Connection);
+
+impl Line for QuicLine {
+    fn ended(&self) -> BoxFuture<'_, Ended> {
+        Box::pin(async { ended(&self.0.closed().await) })
+    }
+
+    fn end(&self) -> Option<Ended> {
+        self.0.close_reason().as_ref().map(ended)
+    }
+
+    fn close(&self, over: bool, why: &str) {
+        let close = if over { Close::Over } else { Close::Broken };
+        self.0.close(close.into(), why.as_bytes());
+    }
+}
+
+fn ended(reason: &ConnectionError) -> Ended {
+    match reason {
+        ConnectionError::ApplicationClosed(close) if close.error_code == Close::Over.into() => {
+            Ended::Over(describe(reason))
+        }
+        _ => Ended::Broken(describe(reason)),
+    }
+}
+
+/// Dials a node again.
+struct Redial {
+    quic: Weak<Quic>,
+    to: SocketAddr,
+}
+
+impl Dial for Redial {
+    fn dial<'a>(
+        &'a self,
+        engine: &'a Arc<Engine>,
+        hello: Hello,
+    ) -> BoxFuture<'a, Result<Greeted, SystemError>> {
+        Box::pin(async move {
+            let gone = || SystemError::Refused("this side is leaving".to_owned());
+            let quic = self.quic.upgrade().ok_or_else(gone)?;
+            let (connection, greeted) = quic.connect(engine, self.to, hello).await?;
+            if !matches!(greeted.hello.session, Passage::Resumes(_)) {
+                connection.close(Close::Refused.into(), b"the session is over");
+                return Ok(greeted);
+            }
+            let calls = open(&connection, true).await?;
+            let bulk = open(&connection, true).await?;
+            Ok(complete(greeted, connection, calls, bulk))
+        })
+    }
+}
+
+/// All that a link needs of a connection.
+fn complete(greeted: Greeted, connection: Connection, calls: Stream, bulk: Stream) -> Greeted {
+    // A stream that is gone already ends the connection soon enough.
+    let _ = bulk.0.set_priority(-1);
+    greeted
+        .calls_over(Box::new(calls.1), Box::new(calls.0))
+        .bulk_over(Box::new(bulk.1), Box::new(bulk.0))
+        .on(QuicLine(connection))
+}
+
+/// A stream whose frames leave before calls that were written earlier.
+fn ahead(writer: SendStream) -> SendStream {
+    let _ = writer.set_priority(1);
+    writer
+}
+
+/// Tells the other side why it is refused.
+fn refused<T>(connection: &Connection, outcome: Result<T, SystemError>) -> Result<T, SystemError> {
+    if let Err(error) = &outcome {
+        connection.close(Close::Refused.into(), error.to_string().as_bytes());
+    }
+    outcome
+}
+
+/// What went wrong; the end of the connection says more than that of a stream.
+fn known_end<T>(
     connection: &Connection,
-    keep: bool,
-) -> Result<(SendStream, RecvStream), SystemError> {
+    outcome: Result<T, SystemError>,
+) -> Result<T, SystemError> {
+    match (outcome, connection.close_reason()) {
+        (Err(_), Some(reason)) => Err(explain(connection.remote_address(), &reason)),
+        (outcome, _) => outcome,
+    }
+}
+
+/// Checks that the other side is the node that its certificate names.
+fn check_peer(engine: &Engine, connection: &Connection, hello: &Hello) -> Result<(), SystemError> {
+    if hello.process == engine.process {
+        return Err(SystemError::Refused("it is this system itself".to_owned()));
+    }
+    let certificates = connection
+        .peer_identity()
+        .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let certificate = certificates
+        .as_ref()
+        .and_then(|chain| chain.first())
+        .ok_or_else(|| SystemError::Security("the peer has presented no certificate".to_owned()))?;
+    security::check_node(certificate, &hello.node)
+}
+
+fn bytes_of(opening: Opening) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    Frame::Opening(opening).encode(&mut bytes);
+    bytes
+}
+
+/// Opens a stream of the link; the other side sees it when something is written or it ends.
+async fn open(connection: &Connection, keep: bool) -> Result<Stream, SystemError> {
     let from = connection.remote_address();
     let (mut writer, reader) = connection
         .open_bi()
         .await
         .map_err(|error| explain(from, &error))?;
     if keep {
-        let written = writer.write_all(&opening()).await;
+        let written = writer.write_all(&bytes_of(Opening::Carries)).await;
         written.map_err(|error| SystemError::Refused(error.to_string()))?;
     }
     Ok((writer, reader))
 }
 
-/// Takes a stream that the other side opens; `None` when it ends at once.
-async fn accept(connection: &Connection) -> Result<Option<(SendStream, RecvStream)>, SystemError> {
+/// Asks the other side whether it keeps a session.
+async fn ask(connection: &Connection, session: u64) -> Result<bool, SystemError> {
+    let from = connection.remote_address();
+    let (mut writer, mut reader) = connection
+        .open_bi()
+        .await
+        .map_err(|error| explain(from, &error))?;
+    let written = writer.write_all(&bytes_of(Opening::Keeps(session))).await;
+    written.map_err(|error| SystemError::Refused(error.to_string()))?;
+    match opening(&mut reader).await? {
+        Some(Opening::Kept) => Ok(true),
+        Some(Opening::Unknown) => Ok(false),
+        _ => Err(SystemError::Refused("it gave no answer".to_owned())),
+    }
+}
+
+/// What a stream was opened for.
+enum Opened {
+    Carries(Stream),
+    Asks(u64, Stream),
+    /// It ends at once: this connection is one too many.
+    Nothing,
+}
+
+/// Takes a stream that the other side opens.
+async fn accept(connection: &Connection) -> Result<Opened, SystemError> {
     let from = connection.remote_address();
     let (writer, mut reader) = connection
         .accept_bi()
         .await
         .map_err(|error| explain(from, &error))?;
-    let mut first = vec![0; opening().len()];
-    match reader.read_exact(&mut first).await {
-        Ok(()) if first == opening() => Ok(Some((writer, reader))),
-        Ok(()) => Err(SystemError::Refused(
+    match opening(&mut reader).await? {
+        Some(Opening::Carries) => Ok(Opened::Carries((writer, reader))),
+        Some(Opening::Keeps(session)) => Ok(Opened::Asks(session, (writer, reader))),
+        Some(_) => Err(SystemError::Refused(
             "it opened an unknown stream".to_owned(),
         )),
-        Err(ReadExactError::FinishedEarly(_)) => Ok(None),
-        Err(ReadExactError::ReadError(error)) => Err(SystemError::Refused(error.to_string())),
+        None => Ok(Opened::Nothing),
+    }
+}
+
+/// The first frame of a stream; `None` when it ends without one.
+async fn opening(reader: &mut RecvStream) -> Result<Option<Opening>, SystemError> {
+    let mut bytes = bytes_of(Opening::Carries);
+    match reader.read_exact(&mut bytes).await {
+        Ok(()) => {}
+        Err(ReadExactError::FinishedEarly(_)) => return Ok(None),
+        Err(ReadExactError::ReadError(error)) => {
+            return Err(SystemError::Refused(error.to_string()));
+        }
+    }
+    let most = bytes.len();
+    match Frame::decode(&mut bytes, most) {
+        Ok(Some(Frame::Opening(opening))) => Ok(Some(opening)),
+        _ => Err(SystemError::Refused(
+            "it opened an unknown stream".to_owned(),
+        )),
     }
 }
 

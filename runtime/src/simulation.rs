@@ -1,8 +1,8 @@
 //! Deterministic simulation: several nodes in one thread, virtual time, and a network with faults,
 //! all driven by one seed.
 //!
-//! The engines are the real ones. Time jumps ahead when nothing can run; links are streams through
-//! a [`Network`] that delays their bytes, holds them back while a partition lasts, and breaks;
+//! The engines are the real ones. Time jumps ahead when nothing can run; links go over streams
+//! through a [`Network`] that delays their bytes, holds them back while a partition lasts, and breaks;
 //! workers are engines of their own that can be killed. The same seed gives the same run, so a
 //! failure replays.
 //!
@@ -10,7 +10,7 @@
 //! order (one thread, first in first out), hash maps (hashed by id, ids are seeded). What user code
 //! draws elsewhere stays its own.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -183,6 +183,7 @@ impl World {
             shared: Arc::new(Shared {
                 delays: (spec.delay_min, spec.delay_max),
                 cut: Mutex::default(),
+                broken: Mutex::default(),
                 parted: Mutex::default(),
                 changed: Notify::new(),
             }),
@@ -200,29 +201,18 @@ impl World {
         Ok(world)
     }
 
-    /// Links two nodes (again).
+    /// Links two nodes (again). While their link lives, it only mends the network between them.
     ///
     /// # Errors
     /// The greeting did not come through.
     pub async fn join(&self, a: usize, b: usize) -> Result<(), SystemError> {
-        self.network.shared.cut.lock().remove(&pair(a, b));
-        let (a_end, a_wire) = tokio::io::duplex(256 << 10);
-        let (b_end, b_wire) = tokio::io::duplex(256 << 10);
-        let (a_read, a_write) = tokio::io::split(a_wire);
-        let (b_read, b_write) = tokio::io::split(b_wire);
-        for (from, to) in [(a_read, b_write), (b_read, a_write)] {
-            let network = self.network.clone();
-            drop(tokio::spawn(async move {
-                network.carry(pair(a, b), from, to).await;
-            }));
-        }
-        let (a_read, a_write) = tokio::io::split(a_end);
-        let (b_read, b_write) = tokio::io::split(b_end);
-        let (one, other) = tokio::join!(
-            self.nodes[a].join_stream(a_read, a_write),
-            self.nodes[b].join_stream(b_read, b_write)
-        );
-        one.and(other).map(|_process| ())
+        self.network.mend(a, b);
+        let (network, far) = (self.network.clone(), self.nodes[b].clone());
+        let dial = move || {
+            let stream = network.dial(pair(a, b), &far);
+            async { stream }
+        };
+        self.nodes[a].join_over(dial).await.map(|_process| ())
     }
 }
 
@@ -235,19 +225,33 @@ pub struct Network {
 #[derive(Debug)]
 struct Shared {
     delays: (Duration, Duration),
-    /// Links that are broken.
+    /// Pairs of nodes that do not reach each other.
     cut: Mutex<HashSet<(usize, usize)>>,
+    /// How often what was open between two nodes was broken.
+    broken: Mutex<HashMap<(usize, usize), u64>>,
     /// Links whose bytes are held back.
     parted: Mutex<HashSet<(usize, usize)>>,
     changed: Notify,
 }
 
 impl Network {
-    /// Breaks the link between two nodes: what is on the way is lost. [`World::join`] makes
-    /// another.
+    /// Breaks what is open between two nodes: what is on the way is lost. Their link goes on over
+    /// another stream.
+    pub fn snap(&self, a: usize, b: usize) {
+        *self.shared.broken.lock().entry(pair(a, b)).or_default() += 1;
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Breaks what is open between two nodes, and lets nothing be opened. Their link is lost unless
+    /// the network is mended within [`Limits::link_idle_timeout`].
     pub fn cut(&self, a: usize, b: usize) {
         self.shared.cut.lock().insert(pair(a, b));
-        self.shared.changed.notify_waiters();
+        self.snap(a, b);
+    }
+
+    /// Lets streams be opened between two nodes again.
+    pub fn mend(&self, a: usize, b: usize) {
+        self.shared.cut.lock().remove(&pair(a, b));
     }
 
     /// Holds back everything between two nodes, in both directions.
@@ -261,15 +265,43 @@ impl Network {
         self.shared.changed.notify_waiters();
     }
 
-    fn is_cut(&self, link: (usize, usize)) -> bool {
-        self.shared.cut.lock().contains(&link)
+    /// Opens a stream to a node.
+    fn dial(&self, link: (usize, usize), far: &System) -> std::io::Result<Halves> {
+        if self.shared.cut.lock().contains(&link) {
+            return Err(std::io::ErrorKind::HostUnreachable.into());
+        }
+        let (a_end, a_wire) = tokio::io::duplex(256 << 10);
+        let (b_end, b_wire) = tokio::io::duplex(256 << 10);
+        let (a_read, a_write) = tokio::io::split(a_wire);
+        let (b_read, b_write) = tokio::io::split(b_wire);
+        let before = self.times_broken(link);
+        for (from, to) in [(a_read, b_write), (b_read, a_write)] {
+            drop(tokio::spawn(self.clone().carry(link, before, from, to)));
+        }
+        let far = far.clone();
+        drop(tokio::spawn(async move {
+            let (reader, writer) = tokio::io::split(b_end);
+            if let Err(error) = far.accept_stream(reader, writer).await {
+                tracing::debug!(%error, "a stream was not taken in");
+            }
+        }));
+        Ok(tokio::io::split(a_end))
     }
 
-    /// Waits until a link is cut.
-    async fn wait_cut(&self, link: (usize, usize)) {
+    fn times_broken(&self, link: (usize, usize)) -> u64 {
+        self.shared
+            .broken
+            .lock()
+            .get(&link)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Waits until what was open is broken.
+    async fn wait_broken(&self, link: (usize, usize), before: u64) {
         loop {
             let changed = self.shared.changed.notified();
-            if self.is_cut(link) {
+            if self.times_broken(link) > before {
                 return;
             }
             changed.await;
@@ -287,10 +319,11 @@ impl Network {
         }
     }
 
-    /// Carries bytes one way, until the link is cut or an end hangs up.
+    /// Carries bytes one way, until the stream is broken or an end hangs up.
     async fn carry(
         self,
         link: (usize, usize),
+        before: u64,
         mut from: ReadHalf<DuplexStream>,
         mut to: WriteHalf<DuplexStream>,
     ) {
@@ -307,13 +340,16 @@ impl Network {
         };
         tokio::select! {
             biased;
-            () = self.wait_cut(link) => {}
+            () = self.wait_broken(link, before) => {}
             () = carrying => {}
         }
         // An end may be gone already.
         let _ = to.shutdown().await;
     }
 }
+
+/// Both halves of a stream between nodes.
+type Halves = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
 
 const fn pair(a: usize, b: usize) -> (usize, usize) {
     if a < b { (a, b) } else { (b, a) }

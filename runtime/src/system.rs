@@ -299,8 +299,8 @@ impl System {
     }
 
     /// Links this system to another node over a byte stream that the caller has made and trusts;
-    /// the other side does the same with its end. For tests, simulation and transports of one's
-    /// own.
+    /// the other side does the same with its end. The link ends with the stream. For tests and
+    /// transports of one's own.
     ///
     /// # Errors
     /// The other side is no node of the same job and version, or does not answer.
@@ -313,6 +313,47 @@ impl System {
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let greeted = link::greet(reader, writer, engine.hello(), &engine.limits).await?;
         Ok(link::attach(engine, greeted, false).peer)
+    }
+
+    /// Links this system to another node over byte streams that `dial` makes and the caller trusts;
+    /// the other node takes each of them in with [`System::accept_stream`]. The link outlives a
+    /// stream that breaks or falls silent: `dial` then makes another. For tests, simulation and
+    /// transports of one's own.
+    ///
+    /// # Errors
+    /// No stream could be made, or the other side is no node of the same job and version.
+    pub async fn join_over<D, F, R, W>(&self, dial: D) -> Result<ProcessId, SystemError>
+    where
+        D: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = std::io::Result<(R, W)>> + Send + 'static,
+        R: tokio::io::AsyncRead + Send + Unpin + 'static,
+        W: tokio::io::AsyncWrite + Send + Unpin + 'static,
+    {
+        let dial = link::stream::StreamDial(move || {
+            let stream = dial();
+            async {
+                let (reader, writer) = stream.await?;
+                let halves: (link::Reader, link::Writer) = (Box::new(reader), Box::new(writer));
+                Ok(halves)
+            }
+        });
+        link::stream::join(&self.engine, Arc::new(dial)).await
+    }
+
+    /// Takes in a byte stream that another node's [`System::join_over`] has made: a new link, or
+    /// the next stream of one that there is.
+    ///
+    /// # Errors
+    /// The other side is no node of the same job and version, does not answer, or means a link that
+    /// has ended.
+    pub async fn accept_stream<R, W>(&self, reader: R, writer: W) -> Result<ProcessId, SystemError>
+    where
+        R: tokio::io::AsyncRead + Send + Unpin + 'static,
+        W: tokio::io::AsyncWrite + Send + Unpin + 'static,
+    {
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        let heard = link::hear(reader, writer, &self.engine.limits).await?;
+        link::stream::accept(&self.engine, heard).await
     }
 
     #[cfg(test)]

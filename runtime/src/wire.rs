@@ -21,11 +21,12 @@ use crate::failure::{Down, Failure, ProcessExit, Reason};
 use crate::gang::GangNews;
 use crate::hardware::{Ask, Granted, GrantedDevice, Launched, LeaseId, Picture};
 use crate::id::{ActorId, Incarnation, ProcessId};
+use crate::session::Marks;
 use crate::trace::SpanContext;
 
 /// Raised when a frame's layout or meaning changes. Peers with different versions refuse each
 /// other.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -74,11 +75,41 @@ pub(crate) enum Frame {
     Fact(Fact),
     /// A piece of a blob, or of what a rank sends; travels behind everything else.
     Chunk(Chunk),
-    /// Nothing but a sign of life.
-    Beat,
+    /// A sign of life, with the times of the speaker's clock and of what it last heard.
+    Beat(Beat),
     /// Among calls that have a stream of their own: what follows was sent after this many questions
     /// and facts.
     After(u64),
+    /// So much of each stream of the session has been taken in, and need not be kept.
+    Taken(Marks),
+    /// The session is over, and why. The last frame.
+    Over(String),
+    /// What a stream begins with that the leading side opens.
+    Opening(Opening),
+}
+
+/// The times that a round trip is measured with, in nanoseconds of the clocks of either side; 0 for
+/// one that there is none of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beat {
+    /// When this one left, by the speaker's clock.
+    pub(crate) sent: u64,
+    /// When the last one that the speaker has heard left, by the listener's clock.
+    pub(crate) echo: u64,
+    /// When that came, by the speaker's clock.
+    pub(crate) heard: u64,
+}
+
+/// Why a stream was opened, beside the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// It carries calls or bulk of the link that this connection becomes.
+    Carries,
+    /// A question: there is a session of this number between us already; do you keep it?
+    Keeps(u64),
+    /// The answers to that.
+    Kept,
+    Unknown,
 }
 
 /// Who speaks, in which version.
@@ -92,6 +123,32 @@ pub(crate) struct Hello {
     pub(crate) carries: Vec<(ProcessId, u8)>,
     /// Names that the speaker's node keeps.
     pub(crate) names: Vec<NameRow>,
+    /// The session that the connection shall carry.
+    pub(crate) session: Passage,
+}
+
+/// What a hello says of the session that its connection belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Passage {
+    /// Nothing: there is none, or it is for the other side to say.
+    #[default]
+    Unsaid,
+    /// It begins, under this number.
+    Begins(u64),
+    /// It goes on.
+    Resumes(Resumption),
+    /// It is not known here, or not any more.
+    Unknown,
+}
+
+/// Where a session goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Resumption {
+    pub(crate) session: u64,
+    /// Which of the connections that were tried; a later one counts.
+    pub(crate) attempt: u64,
+    /// How much the speaker has taken in.
+    pub(crate) taken: Marks,
 }
 
 /// A message for an actor.
@@ -344,6 +401,9 @@ mod kind {
     pub(super) const BEAT: u8 = 9;
     pub(super) const AFTER: u8 = 10;
     pub(super) const CHUNK: u8 = 11;
+    pub(super) const TAKEN: u8 = 12;
+    pub(super) const OVER: u8 = 13;
+    pub(super) const OPENING: u8 = 14;
 }
 
 impl Frame {
@@ -353,6 +413,11 @@ impl Frame {
             self,
             Self::Call(_) | Self::Reply { .. } | Self::Cancel { .. } | Self::Chunk(_)
         )
+    }
+
+    /// Whether it belongs to the connection alone: it is not sent again over another one.
+    pub(crate) const fn is_passing(&self) -> bool {
+        matches!(self, Self::Beat(_) | Self::Taken(_))
     }
 
     /// Whether calls that are sent after it must not overtake it: it may say where they go.
@@ -441,10 +506,36 @@ impl Frame {
                 chunk.put_head(out);
                 out.put_slice(&chunk.bytes);
             }
-            Self::Beat => out.put_u8(kind::BEAT),
+            Self::Beat(beat) => {
+                out.put_u8(kind::BEAT);
+                out.put_u64_le(beat.sent);
+                out.put_u64_le(beat.echo);
+                out.put_u64_le(beat.heard);
+            }
             Self::After(told) => {
                 out.put_u8(kind::AFTER);
                 out.put_u64_le(*told);
+            }
+            Self::Taken(marks) => {
+                out.put_u8(kind::TAKEN);
+                for mark in marks {
+                    out.put_u64_le(*mark);
+                }
+            }
+            Self::Over(why) => {
+                out.put_u8(kind::OVER);
+                put_coded(out, why);
+            }
+            Self::Opening(opening) => {
+                let (tag, session) = match opening {
+                    Opening::Carries => (0, 0),
+                    Opening::Keeps(session) => (1, *session),
+                    Opening::Kept => (2, 0),
+                    Opening::Unknown => (3, 0),
+                };
+                out.put_u8(kind::OPENING);
+                out.put_u8(tag);
+                out.put_u64_le(session);
             }
         }
         let length = (out.len() - start - 4) as u32;
@@ -535,10 +626,33 @@ impl Frame {
                 .map(Self::Fact)
                 .map_err(|e| malformed("fact")(e.0)),
             kind::CHUNK => Self::decode_chunk(body).map_err(short("chunk")),
-            kind::BEAT => ended(Self::Beat, &body, "beat"),
+            kind::BEAT => {
+                let [sent, echo, heard] = get_three(&mut body).map_err(short("beat"))?;
+                ended(Self::Beat(Beat { sent, echo, heard }), &body, "beat")
+            }
             kind::AFTER => {
                 let told = body.try_get_u64_le().map_err(short("after"))?;
                 ended(Self::After(told), &body, "after")
+            }
+            kind::TAKEN => {
+                let marks = get_three(&mut body).map_err(short("taken"))?;
+                ended(Self::Taken(marks), &body, "taken")
+            }
+            kind::OVER => codec::decode(&body)
+                .map(Self::Over)
+                .map_err(|e| malformed("over")(e.0)),
+            kind::OPENING => {
+                let short = short("opening");
+                let tag = body.try_get_u8().map_err(short)?;
+                let session = body.try_get_u64_le().map_err(short)?;
+                let opening = match tag {
+                    0 => Opening::Carries,
+                    1 => Opening::Keeps(session),
+                    2 => Opening::Kept,
+                    3 => Opening::Unknown,
+                    _ => return Err(malformed("opening")(format!("unknown reason {tag}"))),
+                };
+                ended(Self::Opening(opening), &body, "opening")
             }
             other => Err(FrameError::UnknownKind(other)),
         }
@@ -626,6 +740,14 @@ fn ended(frame: Frame, rest: &Bytes, kind: &'static str) -> Result<Frame, FrameE
 fn put_actor(out: &mut BytesMut, id: ActorId) {
     out.put_u64_le(id.home.0);
     out.put_u64_le(id.serial);
+}
+
+fn get_three(body: &mut Bytes) -> Result<[u64; 3], bytes::TryGetError> {
+    Ok([
+        body.try_get_u64_le()?,
+        body.try_get_u64_le()?,
+        body.try_get_u64_le()?,
+    ])
 }
 
 fn get_actor(body: &mut Bytes) -> Result<ActorId, bytes::TryGetError> {

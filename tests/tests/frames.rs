@@ -98,7 +98,11 @@ async fn a_peer_that_does_not_say_hello_is_refused_with_the_reason() {
     for (said, hang_up, why) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], false, "a frame of"),
         (&[1, 0, 0, 0, 99], false, "unknown frame kind 99"),
-        (&[1, 0, 0, 0, 9], false, "did not begin with hello"),
+        (
+            &[9, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0],
+            false,
+            "did not begin with hello",
+        ),
         (&[3, 0, 0, 0, 1, 2, 3], false, "malformed hello"),
         (&[9, 0], true, "hung up"),
         (&[], false, "did not say hello in time"),

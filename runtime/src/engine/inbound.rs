@@ -93,8 +93,10 @@ impl Engine {
                 }
             }
             Frame::Fact(fact) => self.learn(link, fact),
-            Frame::Beat | Frame::After(_) => {}
-            Frame::Hello(_) => link.close("it said hello twice"),
+            Frame::Over(why) => link.close(format!("the other side closed it: {why}")),
+            // The link has seen to these.
+            Frame::Beat(_) | Frame::Taken(_) | Frame::After(_) => {}
+            Frame::Hello(_) | Frame::Opening(_) => link.close("it said hello twice"),
         }
     }
 

@@ -90,6 +90,12 @@ fn an_ask_takes_the_link_that_replaced_the_one_it_had_found() {
             let asking = async {
                 let found = found(actor);
                 world.network.cut(0, 1);
+                let links = world.nodes.iter().map(|node| &node.engine().links);
+                for links in links {
+                    while !links.is_empty() {
+                        Clock::sleep(Duration::from_secs(1)).await;
+                    }
+                }
                 world.join(0, 1).await.unwrap();
                 send(found).await
             };

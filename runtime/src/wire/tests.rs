@@ -326,6 +326,19 @@ impl Draw {
         }
     }
 
+    fn passage(&mut self) -> Passage {
+        match self.below(4) {
+            0 => Passage::Unsaid,
+            1 => Passage::Begins(self.next()),
+            2 => Passage::Resumes(Resumption {
+                session: self.next(),
+                attempt: self.next(),
+                taken: [self.next(), self.next(), self.next()],
+            }),
+            _ => Passage::Unknown,
+        }
+    }
+
     /// A frame of the kind with this number.
     fn frame(&mut self, kind: usize) -> Frame {
         match kind {
@@ -338,6 +351,7 @@ impl Draw {
                     .map(|_| (self.process(), self.next() as u8))
                     .collect(),
                 names: (0..self.below(4)).map(|_| self.name_row()).collect(),
+                session: self.passage(),
             }),
             1 => Frame::Call(Call {
                 call: self.next(),
@@ -385,8 +399,20 @@ impl Draw {
                 body: self.answer(),
             },
             7 => Frame::Fact(self.fact()),
-            8 => Frame::Beat,
+            8 => Frame::Beat(Beat {
+                sent: self.next(),
+                echo: self.next(),
+                heard: self.next(),
+            }),
             9 => Frame::After(self.next()),
+            11 => Frame::Taken([self.next(), self.next(), self.next()]),
+            12 => Frame::Over(self.text()),
+            13 => Frame::Opening(match self.below(4) {
+                0 => Opening::Carries,
+                1 => Opening::Keeps(self.next()),
+                2 => Opening::Kept,
+                _ => Opening::Unknown,
+            }),
             _ => Frame::Chunk(Chunk {
                 transfer: self.next(),
                 to: self.process(),
@@ -398,7 +424,7 @@ impl Draw {
     }
 }
 
-const KINDS: usize = 11;
+const KINDS: usize = 14;
 
 fn encoded(frame: &Frame) -> BytesMut {
     let mut bytes = BytesMut::new();
@@ -503,7 +529,7 @@ fn bytes_after_the_end_of_a_frame_of_fixed_length_are_an_error() {
 
 #[test]
 fn an_unknown_kind_is_an_error() {
-    for kind in [0, 12, 99, 255] {
+    for kind in [0, 15, 99, 255] {
         let mut bytes = BytesMut::from(&[1, 0, 0, 0, kind][..]);
         let error = Frame::decode(&mut bytes, MESSAGE_BYTES_MAX);
         assert_eq!(error, Err(FrameError::UnknownKind(kind)));
@@ -579,6 +605,11 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
         node: "n".into(),
         carries: vec![(to, 1)],
         names: vec![name.clone()],
+        session: Passage::Resumes(Resumption {
+            session: 18,
+            attempt: 19,
+            taken: [20, 21, 22],
+        }),
     };
     let row = "01000000000000006a01000000000000006e0403000000000000050000000000000001000000000000\
                0041";
@@ -586,8 +617,10 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
         (
             Frame::Hello(hello),
             format!(
-                "630000000101000000020100000000000001000000000000006a01000000000000006e0100000000000000\
-                 0403000000000000010100000000000000{row}"
+                "8f0000000101000000020100000000000001000000000000006a01000000000000006e0100000000000000\
+                 0403000000000000010100000000000000{row}\
+                 020000001200000000000000130000000000000014000000000000001500000000000000\
+                 1600000000000000"
             ),
         ),
         (
@@ -638,7 +671,19 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
             "0e0000000800000000040300000000000002".to_owned(),
         ),
         (Frame::Fact(Fact::Named(name)), format!("300000000802000000{row}")),
-        (Frame::Beat, "0100000009".to_owned()),
+        (
+            Frame::Beat(Beat { sent: 23, echo: 24, heard: 25 }),
+            "1900000009170000000000000018000000000000001900000000000000".to_owned(),
+        ),
+        (
+            Frame::Taken([26, 27, 28]),
+            "190000000c1a000000000000001b000000000000001c00000000000000".to_owned(),
+        ),
+        (Frame::Over("no".to_owned()), "0b0000000d02000000000000006e6f".to_owned()),
+        (
+            Frame::Opening(Opening::Keeps(29)),
+            "0a0000000e011d00000000000000".to_owned(),
+        ),
         (Frame::After(14), "090000000a0e00000000000000".to_owned()),
         (
             Frame::Chunk(Chunk {
@@ -728,7 +773,7 @@ fn mutate_and_decode(seed: u64, inputs: u64) -> u64 {
                 for _ in 0..draw.below(6) {
                     input.put_u64_le(draw.next());
                 }
-                input.put_u8(kind as u8 % 14);
+                input.put_u8(kind as u8 % 17);
                 let length = (input.len() - 4) as u32;
                 input[..4].copy_from_slice(&length.to_le_bytes());
             }
