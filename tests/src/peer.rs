@@ -20,6 +20,9 @@ const IDENTITY: &str = "ODEON_TEST_PEER";
 /// The variable that tells it where its workers live.
 const WORKERS: &str = "ODEON_TEST_PEER_WORKERS";
 
+/// The variable that tells it where to listen.
+const ADDRESS: &str = "ODEON_TEST_PEER_ADDRESS";
+
 /// Where the workers of the other node live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
@@ -49,11 +52,17 @@ struct Talk {
 impl Peer {
     /// Starts it and waits until it listens.
     pub fn start(identity: &NodeIdentity, workers: Workers) -> Self {
+        Self::start_at(loopback(), identity, workers)
+    }
+
+    /// Starts it where another has listened.
+    pub fn start_at(address: SocketAddr, identity: &NodeIdentity, workers: Workers) -> Self {
         let folder = Folder::new(identity);
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["peer_entry", "--exact", "--nocapture"])
             .env(IDENTITY, &folder.0)
             .env(WORKERS, format!("{workers:?}"))
+            .env(ADDRESS, address.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -156,7 +165,8 @@ pub fn serve<O: DeserializeOwned>(
             } else {
                 workers
             });
-        let system = builder.listen(loopback(), identity).start().await.unwrap();
+        let address = std::env::var(ADDRESS).unwrap().parse().unwrap();
+        let system = builder.listen(address, identity).start().await.unwrap();
         say("address", system.address().unwrap());
         let (order, mut orders) = mpsc::unbounded_channel();
         std::thread::spawn(move || {

@@ -3,10 +3,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use odeon::{Clock, ClusterIdentity, Job, Limits, ProcessId, System, SystemError, WorkerMode};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf,
+};
 use tokio::net::{UdpSocket, UnixStream};
 use tokio::sync::watch;
 
@@ -17,12 +20,23 @@ use crate::peer::{Peer, Workers};
 pub enum Kind {
     /// A pipe in memory.
     Memory,
+    /// Pipes in memory, one after the other: each breaks after so many bytes, as chance will have it.
+    Torn,
     /// A pair of unix sockets.
     Unix,
     /// QUIC on the loopback device, through a relay that treats datagrams as the wire is set.
     Quic,
-    /// The same, to a process of its own.
+    /// The same, and again and again the path is lost without a word, so that only another
+    /// connection gets through.
+    QuicTorn,
+    /// QUIC to a process of its own.
     QuicProcesses,
+}
+
+impl Kind {
+    const fn is_quic(self) -> bool {
+        matches!(self, Self::Quic | Self::QuicTorn | Self::QuicProcesses)
+    }
 }
 
 /// How a wire treats what it carries.
@@ -63,6 +77,18 @@ pub fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.link_idle_timeout = Duration::from_secs(3);
     limits.heartbeat_interval = Duration::from_millis(300);
+    limits.connection_idle = Duration::from_millis(1000);
+    limits
+}
+
+/// How long the path of a torn wire stays as it is.
+const PATH_MS: (u64, u64) = (400, 800);
+
+/// Bounds under which a torn path is soon noticed.
+fn quick() -> Limits {
+    let mut limits = limits();
+    limits.heartbeat_interval = Duration::from_millis(80);
+    limits.connection_idle = Duration::from_millis(250);
     limits
 }
 
@@ -73,13 +99,16 @@ impl Pair {
         let start = async |name: &str| {
             let builder = System::builder()
                 .job(job)
-                .limits(limits())
+                .limits(if kind == Kind::QuicTorn {
+                    quick()
+                } else {
+                    limits()
+                })
                 .workers(WorkerMode::InProcess);
-            let builder = match kind {
-                Kind::Quic | Kind::QuicProcesses => {
-                    builder.listen(loopback(), cluster.issue(name).unwrap())
-                }
-                _ => builder.node(name),
+            let builder = if kind.is_quic() {
+                builder.listen(loopback(), cluster.issue(name).unwrap())
+            } else {
+                builder.node(name)
             };
             builder.start().await.unwrap()
         };
@@ -97,7 +126,11 @@ impl Pair {
             kind,
             flow: watch::channel(Flow::Free).0,
         };
-        pair.join().await.unwrap();
+        let mut joined = pair.join().await;
+        while joined.is_err() && matches!(kind, Kind::Torn | Kind::QuicTorn) {
+            joined = pair.join().await;
+        }
+        joined.unwrap();
         pair
     }
 
@@ -115,6 +148,14 @@ impl Pair {
                     (tokio::io::duplex(256 << 10), tokio::io::duplex(256 << 10));
                 return self.join_streams(b, (near, a_wire), (b_wire, far)).await;
             }
+            (Other::Here(b), Kind::Torn) => {
+                let (b, flow) = (b.clone(), self.flow.subscribe());
+                let dial = move || {
+                    let (b, flow) = (b.clone(), flow.clone());
+                    async move { torn(b, flow) }
+                };
+                return self.a.join_over(dial).await;
+            }
             (Other::Here(b), Kind::Unix) => {
                 let (near, a_wire) = UnixStream::pair().unwrap();
                 let (b_wire, far) = UnixStream::pair().unwrap();
@@ -122,7 +163,10 @@ impl Pair {
             }
             (Other::Here(b), _) => b.address().unwrap(),
         };
-        self.a.join(relay(b, self.flow.subscribe()).await).await
+        let torn = self.kind == Kind::QuicTorn;
+        self.a
+            .join(relay(b, self.flow.subscribe(), torn).await)
+            .await
     }
 
     async fn join_streams<S>(
@@ -136,8 +180,18 @@ impl Pair {
     {
         let ((a_in, a_out), (b_in, b_out)) = (tokio::io::split(near), tokio::io::split(far));
         let ((from_a, to_a), (from_b, to_b)) = (tokio::io::split(a_wire), tokio::io::split(b_wire));
-        drop(tokio::spawn(carry(from_a, to_b, self.flow.subscribe())));
-        drop(tokio::spawn(carry(from_b, to_a, self.flow.subscribe())));
+        drop(tokio::spawn(carry(
+            from_a,
+            to_b,
+            self.flow.subscribe(),
+            None,
+        )));
+        drop(tokio::spawn(carry(
+            from_b,
+            to_a,
+            self.flow.subscribe(),
+            None,
+        )));
         let (ours, theirs) =
             tokio::join!(self.a.join_stream(a_in, a_out), b.join_stream(b_in, b_out));
         theirs.and(ours)
@@ -163,11 +217,12 @@ pub fn loopback() -> SocketAddr {
 /// How much passes at once, and how long that takes, on a slow wire.
 const SLOW: (usize, Duration) = (8 << 10, Duration::from_millis(2));
 
-/// Carries bytes one way until the wire is cut or an end hangs up.
+/// Carries bytes one way until the wire is cut, an end hangs up or no bytes are left to carry.
 async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut flow: watch::Receiver<Flow>,
+    left: Option<&AtomicU64>,
 ) {
     let mut buffer = vec![0; 64 << 10];
     let mut cut = flow.clone();
@@ -184,7 +239,8 @@ async fn carry(
                 Flow::Slow => Clock::sleep(SLOW.1).await,
                 _ => {}
             }
-            if to.write_all(&buffer[..read]).await.is_err() {
+            let carried = left.map_or(read, |left| take(left, read));
+            if to.write_all(&buffer[..carried]).await.is_err() || carried < read {
                 break;
             }
         }
@@ -197,32 +253,90 @@ async fn carry(
     let _ = to.shutdown().await;
 }
 
-/// Passes datagrams on between whoever sends first and `to`; ends with the pair.
-async fn relay(to: SocketAddr, flow: watch::Receiver<Flow>) -> SocketAddr {
+/// A pipe to a system that breaks after so many bytes: a few hundred, or up to 32 MiB.
+fn torn(
+    to: System,
+    flow: watch::Receiver<Flow>,
+) -> std::io::Result<(ReadHalf<DuplexStream>, WriteHalf<DuplexStream>)> {
+    if *flow.borrow() == Flow::Cut {
+        return Err(std::io::ErrorKind::HostUnreachable.into());
+    }
+    let (near, a_wire) = tokio::io::duplex(256 << 10);
+    let (b_wire, far) = tokio::io::duplex(256 << 10);
+    let ((from_a, to_a), (from_b, to_b)) = (tokio::io::split(a_wire), tokio::io::split(b_wire));
+    let (bytes, scale) = (chance(), chance() % 17);
+    let length = (256 << scale) + bytes % (256 << scale);
+    drop(tokio::spawn(async move {
+        let left = AtomicU64::new(length);
+        // When one way ends, so does the other.
+        tokio::select! {
+            () = carry(from_a, to_b, flow.clone(), Some(&left)) => {}
+            () = carry(from_b, to_a, flow, Some(&left)) => {}
+        }
+    }));
+    drop(tokio::spawn(async move {
+        let (reader, writer) = tokio::io::split(far);
+        // It may break before the greeting is over.
+        let _ = to.accept_stream(reader, writer).await;
+    }));
+    Ok(tokio::io::split(near))
+}
+
+/// Takes as much as there is, so much at most.
+fn take(left: &AtomicU64, most: usize) -> usize {
+    let rest = |left: u64| Some(left.saturating_sub(most as u64));
+    let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+    before.map_or(0, |before| before.min(most as u64) as usize)
+}
+
+/// A number that nobody knows before.
+fn chance() -> u64 {
+    ProcessId::random().0
+}
+
+/// Passes datagrams on between whoever sends first and `to`; ends with the pair. A `torn` one
+/// changes again and again where they seem to come from, and forgets what comes to the place
+/// before: to `to` that is the end of all connections, and both sides hear nothing of it.
+async fn relay(to: SocketAddr, flow: watch::Receiver<Flow>, torn: bool) -> SocketAddr {
     let near = Arc::new(UdpSocket::bind(loopback()).await.unwrap());
-    let far = Arc::new(UdpSocket::bind(loopback()).await.unwrap());
-    far.connect(to).await.unwrap();
     let address = near.local_addr().unwrap();
     let (client, known) = watch::channel(None);
-    drop(tokio::spawn(pass(
-        Arc::clone(&near),
-        Arc::clone(&far),
-        Way::There(client),
-        flow.clone(),
-    )));
-    drop(tokio::spawn(pass(far, near, Way::Back(known), flow)));
+    let path = async move || {
+        let far = Arc::new(UdpSocket::bind(loopback()).await.unwrap());
+        far.connect(to).await.unwrap();
+        far
+    };
+    let (path_is, far) = watch::channel(path().await);
+    let there = Way::There(client, far.clone());
+    drop(tokio::spawn(pass(Arc::clone(&near), there, flow.clone())));
+    drop(tokio::spawn(async move {
+        let mut left = 100 + chance() % 200;
+        loop {
+            let from = Arc::clone(&far.borrow());
+            let back = Way::Back(Arc::clone(&near), known.clone());
+            tokio::select! {
+                () = pass(from, back, flow.clone()) => return,
+                () = Clock::sleep(Duration::from_millis(left)), if torn => {}
+            }
+            left = PATH_MS.0 + chance() % (PATH_MS.1 - PATH_MS.0);
+            path_is.send_replace(path().await);
+        }
+    }));
     address
 }
 
 /// Which way datagrams go.
 enum Way {
-    /// To the address that the socket is connected to; says where they come from.
-    There(watch::Sender<Option<SocketAddr>>),
+    /// Over the present path; says where they come from.
+    There(
+        watch::Sender<Option<SocketAddr>>,
+        watch::Receiver<Arc<UdpSocket>>,
+    ),
     /// To where the others come from.
-    Back(watch::Receiver<Option<SocketAddr>>),
+    Back(Arc<UdpSocket>, watch::Receiver<Option<SocketAddr>>),
 }
 
-async fn pass(from: Arc<UdpSocket>, to: Arc<UdpSocket>, way: Way, mut flow: watch::Receiver<Flow>) {
+async fn pass(from: Arc<UdpSocket>, way: Way, mut flow: watch::Receiver<Flow>) {
     let mut buffer = vec![0; 65_536];
     loop {
         let received = tokio::select! {
@@ -246,14 +360,15 @@ async fn pass(from: Arc<UdpSocket>, to: Arc<UdpSocket>, way: Way, mut flow: watc
         }
         // What cannot be sent is lost, as on any network.
         let _ = match &way {
-            Way::There(client) => {
+            Way::There(client, path) => {
                 client.send_replace(Some(sender));
-                to.send(&buffer[..read]).await
+                let path = Arc::clone(&path.borrow());
+                path.send(&buffer[..read]).await
             }
-            Way::Back(client) => {
+            Way::Back(near, client) => {
                 let client = *client.borrow();
                 match client {
-                    Some(client) => to.send_to(&buffer[..read], client).await,
+                    Some(client) => near.send_to(&buffer[..read], client).await,
                     None => Ok(0),
                 }
             }

@@ -232,7 +232,7 @@ fn story(seed: u64, trouble: Trouble) -> Told {
         };
         let actor = spawn.await.expect("it starts");
         let senders = [(0, 1), (0, 2), (1, 3), (1, 4)]
-            .map(|(node, who)| (sender(world.clone(), node, who, actor, (seed, trouble))))
+            .map(|(node, who)| sender(world.clone(), node, who, actor, (seed, trouble)))
             .map(tokio::spawn);
         faults(world.clone(), actor, (seed, trouble)).await;
         let mut tally = Tally::default();
@@ -469,6 +469,43 @@ fn tells_that_are_refused_give_their_credit_back() {
         let handled: Vec<_> = record::take().iter().map(|seen| seen.2).collect();
         let expected: Vec<_> = (0..BACKLOG).chain([TOLD]).collect();
         assert_eq!(handled, expected, "seed {seed}, node {sender}");
+    }
+}
+
+/// SEMANTICS 7.
+#[test]
+fn a_node_that_stays_away_is_lost_in_time() {
+    let spec = SimulationSpec::new(odeon::job![Recorder]).limits(limits());
+    for seed in 0..50 {
+        at_home(seed, &spec, async |world: World| {
+            let far = world.nodes[1]
+                .spawn::<Recorder>(())
+                .await
+                .expect("it starts");
+            assert_eq!(far.ask(note(1)).await, Ok(1));
+            let down = tokio::spawn({
+                let home = world.nodes[0].clone();
+                async move { home.scope(async { far.down().await }).await }
+            });
+            Clock::sleep(Duration::from_millis(seed * 20)).await;
+            let cut = Clock::now();
+            match seed % 2 {
+                0 => world.network.cut(0, 1),
+                _ => world.network.part(0, 1),
+            }
+            let asked = in_time(far.ask(note(2)).into_future()).await;
+            assert!(
+                matches!(asked, Err(AskError::LinkLost { .. })),
+                "seed {seed}: {asked:?}"
+            );
+            in_time(down).await.expect("no panic");
+            let noticed = Clock::now().since(cut);
+            let most = limits().link_idle_timeout + spec.delay_max;
+            assert!(noticed <= most, "seed {seed}: {noticed:?}");
+            let least = limits().link_idle_timeout - limits().heartbeat_interval - spec.delay_max;
+            assert!(noticed >= least, "seed {seed}: {noticed:?}");
+            world.network.heal(0, 1);
+        });
     }
 }
 
