@@ -38,6 +38,8 @@ mod id;
 pub mod inspect;
 mod limits;
 mod link;
+#[doc(hidden)]
+pub mod manifest;
 mod needs;
 mod pending;
 mod program;
@@ -81,6 +83,10 @@ pub use spawn::Spawn;
 pub use supervise::{Restart, Supervision};
 pub use system::{Job, System, SystemBuilder};
 pub use wire::{FrameError, Orphans, codec};
+
+/// The version of what processes of a cluster say to each other. Those of different versions refuse
+/// each other.
+pub const WIRE_VERSION: u32 = wire::VERSION;
 
 pub use odeon_gpu::collective;
 /// ```

@@ -23,6 +23,9 @@ use crate::wire::{HostOrder, codec};
     note = "list its messages: `odeon::register!({Self}: MessageOne, MessageTwo);`"
 )]
 pub trait Registered: Actor {
+    /// The names and ids of its messages.
+    const MESSAGES: &'static [(&'static str, u64)];
+
     /// The type's row in the table.
     fn actor_type() -> &'static ActorType;
 }
@@ -121,6 +124,11 @@ pub type ActorTypes = &'static [fn() -> &'static ActorType];
 macro_rules! register {
     ($actor:ty : $($message:ty),* $(,)?) => {
         impl $crate::Registered for $actor {
+            const MESSAGES: &'static [(&'static str, u64)] = &[$((
+                <$message as $crate::Message>::NAME,
+                <$message as $crate::Message>::METHOD,
+            )),*];
+
             fn actor_type() -> &'static $crate::ActorType {
                 static METHODS: &[$crate::Method] = &[$($crate::Method::of::<$actor, $message>()),*];
                 static TYPE: $crate::ActorType = $crate::ActorType::of::<$actor>(METHODS);
@@ -138,6 +146,13 @@ macro_rules! job {
     ($($actor:ty),* $(,)?) => {{
         static TYPES: &[fn() -> &'static $crate::ActorType] =
             &[$(<$actor as $crate::Registered>::actor_type),*];
-        $crate::Job::new(env!("CARGO_PKG_NAME"), TYPES)
+        const NAME: &str = env!("CARGO_PKG_NAME");
+        const PARTS: &[$crate::manifest::ActorPart] = &[$($crate::manifest::ActorPart {
+            name: <$actor as $crate::Actor>::NAME,
+            messages: <$actor as $crate::Registered>::MESSAGES,
+        }),*];
+        const LEN: usize = $crate::manifest::len(NAME, PARTS);
+        static MANIFEST: [u8; LEN] = $crate::manifest::bytes::<LEN>(NAME, PARTS);
+        $crate::Job::new(NAME, TYPES, &MANIFEST)
     }};
 }

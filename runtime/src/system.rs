@@ -542,13 +542,18 @@ impl SystemBuilder {
 pub struct Job {
     name: &'static str,
     types: ActorTypes,
+    manifest: &'static [u8],
 }
 
 impl Job {
-    /// See [`job!`](crate::job).
+    /// See [`job!`](crate::job), which makes the manifest too.
     #[must_use]
-    pub const fn new(name: &'static str, types: ActorTypes) -> Self {
-        Self { name, types }
+    pub const fn new(name: &'static str, types: ActorTypes, manifest: &'static [u8]) -> Self {
+        Self {
+            name,
+            types,
+            manifest,
+        }
     }
 
     /// The names of its actor types.
@@ -603,6 +608,8 @@ impl Job {
     /// In a process that was started as a worker: serves, and exits when its node releases it or is
     /// gone. Elsewhere: returns at once.
     pub fn serve_if_worker(self) {
+        // Nothing here reads it, and it must be in the file all the same.
+        std::hint::black_box(self.manifest);
         let Some(birth) = worker::birth() else {
             return;
         };

@@ -348,7 +348,7 @@ async fn start_system(
 ) -> Result<System, SystemError> {
     let types: odeon::ActorTypes = &[];
     let builder = System::builder()
-        .job(odeon::Job::new(JOB, types))
+        .job(odeon::Job::new(JOB, types, &[]))
         .limits(config.limits.clone())
         .workers(WorkerMode::Jobs(Arc::clone(programs) as Arc<dyn Programs>))
         .listen(listen, identity);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use futures::StreamExt;
 use odeon::{Blob, System};
 use odeon_artifacts::{
-    AssembleError, Bundle, Digest, DiskError, GetError, Piece, PutError, Store, VerifyError,
+    AssembleError, Bundle, Digest, DiskError, Executable, GetError, Manifest, ManifestError, Piece,
+    Platform, PutError, Store, VerifyError,
 };
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -48,6 +49,8 @@ pub(crate) enum StageError {
     Unlisted,
     #[error("its files are not what they were submitted as: {0}")]
     Wrong(String),
+    #[error("{0}")]
+    Unfit(String),
     #[error("the disk of its node: {0}")]
     Disk(String),
 }
@@ -55,7 +58,7 @@ pub(crate) enum StageError {
 impl StageError {
     /// Whether another try cannot help.
     pub(crate) const fn is_final(&self) -> bool {
-        matches!(self, Self::Wrong(_))
+        matches!(self, Self::Wrong(_) | Self::Unfit(_))
     }
 }
 
@@ -123,6 +126,8 @@ impl Stage {
                 }
             });
             if let Some(assembled) = assembled.await? {
+                let entry = assembled.entry.clone();
+                blocking(move || can_run(&entry)).await?;
                 return Ok(Staged {
                     program: assembled.entry,
                     folder: assembled.folder,
@@ -290,6 +295,27 @@ impl Stage {
         if let Ok(Err(error)) = removed {
             tracing::warn!(%job, %error, "the folder of a job cannot be removed");
         }
+    }
+}
+
+/// Whether this node can run a program.
+fn can_run(program: &Path) -> Result<(), StageError> {
+    let cannot = |why: String| StageError::Unfit(why);
+    let executable = Executable::inspect(program).map_err(|error| cannot(error.to_string()))?;
+    let fits = Platform::here().can_run(&executable);
+    fits.map_err(|error| cannot(error.to_string()))?;
+    match Manifest::read(program) {
+        Ok(manifest) if manifest.wire != odeon::WIRE_VERSION => Err(cannot(format!(
+            "it was built with odeon {}, whose processes speak version {} to each other; this node \
+             is of odeon {} and speaks {}: build it with the cluster's release",
+            manifest.odeon,
+            manifest.wire,
+            env!("CARGO_PKG_VERSION"),
+            odeon::WIRE_VERSION
+        ))),
+        // A program that is none of Odeon runs too; it has a driver and no actors.
+        Ok(_) | Err(ManifestError::NotOdeon) => Ok(()),
+        Err(error) => Err(cannot(error.to_string())),
     }
 }
 

@@ -53,6 +53,8 @@ pub trait ActixActor: actix::Actor<Context = actix::Context<Self>> {
 pub trait ActixRegistered: ActixActor {
     /// A stable name, the same in every build.
     const NAME: &'static str;
+    /// The names and ids of its messages.
+    const MESSAGES: &'static [(&'static str, u64)];
 
     /// The type's row in the table.
     fn actor_type() -> &'static ActorType;
@@ -67,6 +69,10 @@ macro_rules! register_actix {
     ($actor:ty as $name:literal : $($message:ty),* $(,)?) => {
         impl $crate::foreign::ActixRegistered for $actor {
             const NAME: &'static str = $name;
+            const MESSAGES: &'static [(&'static str, u64)] = &[$((
+                <$message as $crate::Message>::NAME,
+                <$message as $crate::Message>::METHOD,
+            )),*];
 
             fn actor_type() -> &'static $crate::ActorType {
                 type Wrapper = $crate::foreign::Actix<$actor>;
@@ -164,6 +170,8 @@ impl<X: ActixRegistered> Actor for Actix<X> {
 }
 
 impl<X: ActixRegistered> Registered for Actix<X> {
+    const MESSAGES: &'static [(&'static str, u64)] = X::MESSAGES;
+
     fn actor_type() -> &'static ActorType {
         X::actor_type()
     }

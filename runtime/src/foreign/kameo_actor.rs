@@ -37,6 +37,8 @@ pub struct Kameo<K: kameo::Actor> {
 pub trait KameoRegistered: kameo::Actor<Args: Serialize + DeserializeOwned + Clone> {
     /// A stable name, the same in every build.
     const NAME: &'static str;
+    /// The names and ids of its messages.
+    const MESSAGES: &'static [(&'static str, u64)];
 
     /// The type's row in the table.
     fn actor_type() -> &'static ActorType;
@@ -51,6 +53,10 @@ macro_rules! register_kameo {
     ($actor:ty as $name:literal : $($message:ty),* $(,)?) => {
         impl $crate::foreign::KameoRegistered for $actor {
             const NAME: &'static str = $name;
+            const MESSAGES: &'static [(&'static str, u64)] = &[$((
+                <$message as $crate::Message>::NAME,
+                <$message as $crate::Message>::METHOD,
+            )),*];
 
             fn actor_type() -> &'static $crate::ActorType {
                 type Wrapper = $crate::foreign::Kameo<$actor>;
@@ -115,6 +121,8 @@ impl<K: KameoRegistered> Actor for Kameo<K> {
 }
 
 impl<K: KameoRegistered> Registered for Kameo<K> {
+    const MESSAGES: &'static [(&'static str, u64)] = K::MESSAGES;
+
     fn actor_type() -> &'static ActorType {
         K::actor_type()
     }
