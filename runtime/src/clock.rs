@@ -1,5 +1,7 @@
 //! The only source of time. Simulation replaces it, so nothing else may read a clock.
 
+pub(crate) mod offset;
+
 use std::sync::OnceLock;
 use std::time::Duration;
 

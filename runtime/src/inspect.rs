@@ -1,6 +1,7 @@
 //! Read-only views. Looking never enters a mailbox and disturbs nobody.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,17 +31,35 @@ pub struct ActorView {
     pub handled: u64,
 }
 
-/// A link of this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A link of a process to a neighbour: another node, or a worker process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LinkView {
     /// The process at its other end.
     pub peer: ProcessId,
-    /// The name of the node there.
+    /// The node that this belongs to.
     pub node: String,
-    /// Whether that is a process which this node has started.
+    /// It is a worker process of this node.
     pub is_worker: bool,
-    /// How long ago anything came from there.
-    pub silent_for: std::time::Duration,
+    /// How long a message there and one back take, at best; `None` before both sides have heard of
+    /// each other's clock.
+    pub round_trip: Option<Duration>,
+    /// By how many nanoseconds a [`Timestamp`](crate::Timestamp) of the peer is ahead of one that
+    /// is taken here at the same moment.
+    pub clock_offset: Option<i64>,
+    /// The true offset is no further away than this: half the round trip, and what the clocks may
+    /// have drifted since.
+    pub offset_error: Option<Duration>,
+    /// How often the link went on over another connection.
+    pub resumed: u32,
+    /// Why the last connection that ended did, while the link went on.
+    pub last_break: Option<String>,
+    /// How long nothing has come from the peer.
+    pub silent_for: Duration,
+    /// Bytes that wait to be sent, apart from bulk.
+    pub queued_bytes: u64,
+    /// Bytes that were sent and that the peer has not said it has taken in; 0 for a worker.
+    pub unacknowledged_bytes: u64,
 }
 
 /// A process that a node has started.
@@ -132,6 +151,13 @@ impl fmt::Display for Why {
             Self::Waits(waiting) => waiting.fmt(f),
         }
     }
+}
+
+/// The links of an engine, by peer.
+pub(crate) fn links(engine: &Engine) -> Vec<LinkView> {
+    let mut views: Vec<_> = engine.links.iter().map(|link| link.view()).collect();
+    views.sort_unstable_by_key(|view| view.peer);
+    views
 }
 
 /// The actors that an engine hosts, by id.

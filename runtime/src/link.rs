@@ -33,10 +33,12 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::clock::offset::{Exchange, Offsets};
 use crate::clock::{Clock, Timestamp};
 use crate::current::{Current, Entered};
 use crate::engine::Engine;
 use crate::id::ProcessId;
+use crate::inspect::LinkView;
 use crate::limits::Limits;
 use crate::session::Marks;
 use crate::wire::{Beat, Frame, FrameError};
@@ -87,6 +89,7 @@ pub(crate) struct Link {
     /// How many writers are not done.
     writing: watch::Sender<usize>,
     last_heard: AtomicU64,
+    rhythm: Mutex<Rhythm>,
     /// Asks received and not answered.
     pub(crate) serving: AtomicU32,
 }
@@ -99,6 +102,16 @@ impl fmt::Debug for Link {
             .field("session", &self.session)
             .finish_non_exhaustive()
     }
+}
+
+/// What the beats of the other side tell.
+#[derive(Default)]
+struct Rhythm {
+    /// When the last one left, by the clock there; 0 before the first.
+    theirs: u64,
+    /// When it came, by the clock here.
+    heard: u64,
+    offsets: Offsets,
 }
 
 /// The end of a link or of one of its connections: it comes once, and the first reason stands.
@@ -317,7 +330,46 @@ impl Link {
         if self.session.is_some() && self.pipes().any(news) {
             self.push(&Frame::Taken(self.marks()), false);
         }
-        self.push(&Frame::Beat(Beat::default()), false);
+        let rhythm = self.rhythm.lock();
+        let (echo, heard) = (rhythm.theirs, rhythm.heard);
+        drop(rhythm);
+        let sent = Clock::now().0;
+        // At once, since its time is looked at.
+        self.push(&Frame::Beat(Beat { sent, echo, heard }), true);
+    }
+
+    /// A beat of the other side has come.
+    fn felt(&self, beat: Beat) {
+        let heard = self.last_heard().0;
+        let mut rhythm = self.rhythm.lock();
+        (rhythm.theirs, rhythm.heard) = (beat.sent, heard);
+        if beat.echo != 0 {
+            rhythm.offsets.note(Exchange {
+                sent: beat.echo,
+                heard_there: beat.heard,
+                sent_there: beat.sent,
+                heard,
+            });
+        }
+    }
+
+    /// What counters show of it.
+    pub(crate) fn view(&self) -> LinkView {
+        let estimate = self.rhythm.lock().offsets.estimate(Clock::now().0);
+        let session = self.session.as_ref();
+        LinkView {
+            peer: self.peer,
+            node: self.node.clone(),
+            is_worker: self.is_worker,
+            round_trip: estimate.map(|estimate| estimate.round_trip),
+            clock_offset: estimate.map(|estimate| estimate.offset),
+            offset_error: estimate.map(|estimate| estimate.error),
+            resumed: session.map_or(0, Session::resumed),
+            last_break: session.and_then(Session::broken),
+            silent_for: self.silent_for(),
+            queued_bytes: self.pipes().map(Pipe::queued_bytes).sum(),
+            unacknowledged_bytes: self.pipes().map(Pipe::kept_bytes).sum(),
+        }
     }
 
     /// Writes what is queued on one stream until the link closes or its connection ends. The control
@@ -331,6 +383,9 @@ impl Link {
         let mut beat = tokio::time::interval(limits.heartbeat_interval);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         beat.tick().await;
+        if beats {
+            self.beat();
+        }
         let mut progress = (pipe.progress().0, Clock::now());
         let mut pumping = pin!(Self::pump(pipe));
         let mut silence = pin!(self.silence(idle));
@@ -481,6 +536,7 @@ fn begin(
         given_up: AtomicBool::new(false),
         writing: watch::channel(0).0,
         last_heard: AtomicU64::new(Clock::now().0),
+        rhythm: Mutex::default(),
         serving: AtomicU32::new(0),
     });
     drop(pipes);
@@ -668,7 +724,10 @@ fn take_in(
                 }
                 continue;
             }
-            Frame::Beat(_) => continue,
+            Frame::Beat(beat) => {
+                link.felt(beat);
+                continue;
+            }
             frame => {
                 let binding = frame.binds_calls();
                 engine.receive(link, frame);

@@ -22,9 +22,11 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::current::Apart;
+use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::hardware::FakeDevices;
 use crate::limits::Limits;
+use crate::link;
 use crate::program::WorkerMode;
 use crate::random;
 use crate::supervise::Supervision;
@@ -212,7 +214,17 @@ impl World {
             let stream = network.dial(pair(a, b), &far);
             async { stream }
         };
-        self.nodes[a].join_over(dial).await.map(|_process| ())
+        self.nodes[a].join_over(dial).await?;
+        // The other side may be a moment behind.
+        let (near, far) = (self.nodes[a].engine(), self.nodes[b].engine());
+        let kept = |here: &Engine, there: &Engine| link::session_with(here, there.process);
+        let both = async {
+            while kept(near, far) != kept(far, near) {
+                Clock::sleep(self.network.shared.delays.0).await;
+            }
+        };
+        let joined = Clock::timeout(near.limits.link_idle_timeout, both).await;
+        joined.ok_or_else(|| SystemError::Refused("the other side did not link".to_owned()))
     }
 }
 

@@ -137,6 +137,13 @@ impl System {
         views
     }
 
+    /// The links of this process to other nodes and to its workers: how quick they are, how far the
+    /// clocks are apart, what waits.
+    #[must_use]
+    pub fn links(&self) -> Vec<LinkView> {
+        inspect::links(&self.engine)
+    }
+
     /// Finished spans of this process, oldest first.
     #[must_use]
     pub fn spans(&self) -> Vec<Span> {
@@ -233,19 +240,6 @@ impl System {
     #[must_use]
     pub fn process(&self) -> ProcessId {
         self.engine.process
-    }
-
-    /// The links of this process.
-    #[must_use]
-    pub fn links(&self) -> Vec<LinkView> {
-        let links = self.engine.links.iter().filter(|link| !link.is_closed());
-        let views = links.map(|link| LinkView {
-            peer: link.peer,
-            node: link.node.clone(),
-            is_worker: link.is_worker,
-            silent_for: link.silent_for(),
-        });
-        views.collect()
     }
 
     /// The processes that this node has started, for whichever job.
@@ -356,7 +350,6 @@ impl System {
         link::stream::accept(&self.engine, heard).await
     }
 
-    #[cfg(test)]
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }

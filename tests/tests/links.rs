@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use odeon::inspect::ActorView;
+use odeon::inspect::{ActorView, LinkView};
 use odeon::{
     Actor, AskError, Clock, ClusterIdentity, Context, Down, Effect, Failure, FailureKind, Handler,
     Job, Limits, Message, NameError, NodeIdentity, ProcessId, Reason, Ref, Restart, Shape,
@@ -326,6 +326,7 @@ conformance! {
     control_overtakes_a_queue_of_large_messages,
     an_actor_is_placed_on_the_other_node,
     an_actor_on_a_lost_node_is_reported_and_placed_again,
+    clocks_are_compared,
     garbage_on_the_wire_reaches_no_actor;
     // What is late on a torn wire may be too late for these.
     on_time:
@@ -731,6 +732,32 @@ async fn an_outage_loses_nothing(pair: &Pair) {
     assert_eq!(held.await, Ok(1));
     let expected: Vec<_> = [gate.number].into_iter().chain(0..100).collect();
     assert_eq!(actor.ask(Notes()).await.unwrap(), expected);
+    let link = link_to_b(pair);
+    assert!(link.resumed > 0 && link.last_break.is_some(), "{link:?}");
+    // All of it is acknowledged with the next beat.
+    eventually(async || (link_to_b(pair).unacknowledged_bytes == 0).then_some(())).await;
+}
+
+/// What `a` sees of its link.
+fn link_to_b(pair: &Pair) -> LinkView {
+    let links = pair.a.links();
+    let to_b = |link: &LinkView| !link.is_worker && link.node == "b";
+    links.into_iter().find(to_b).expect("the link is there")
+}
+
+async fn clocks_are_compared(pair: &Pair) {
+    let compared = async || {
+        let link = link_to_b(pair);
+        Some((link.clock_offset?, link.offset_error?, link.round_trip?))
+    };
+    let (offset, error, round_trip) = eventually(compared).await;
+    assert!(round_trip > Duration::ZERO && round_trip < Duration::from_secs(1));
+    assert!(error >= round_trip / 2);
+    if let Other::Here(_) = &pair.b {
+        // It is one clock.
+        let offset = Duration::from_nanos(offset.unsigned_abs());
+        assert!(offset <= error, "{offset:?} apart, said {error:?} at most");
+    }
 }
 
 /// SEMANTICS 7.

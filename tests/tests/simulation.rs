@@ -216,7 +216,7 @@ struct Told {
 fn story(seed: u64, trouble: Trouble) -> Told {
     record::take();
     let patient = Supervision::one_for_one()
-        .budget(1_000, Duration::from_secs(60))
+        .budget(100_000, Duration::from_secs(60))
         .backoff(Duration::from_millis(1), Duration::from_millis(20));
     let spec = SimulationSpec::new(odeon::job![Recorder])
         .supervision(patient)

@@ -10,6 +10,7 @@ use super::greeting::{Greeted, Heard, greet};
 use super::{
     Dial, Reader, Session, Way, Writer, attach, attach_session, is_kept, knock, session_with,
 };
+use crate::clock::{Clock, Timestamp};
 use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::id::ProcessId;
@@ -48,28 +49,40 @@ pub(crate) async fn join(
     engine: &Arc<Engine>,
     dial: Arc<dyn Dial>,
 ) -> Result<ProcessId, SystemError> {
-    let session = random::number();
-    let hello = Hello {
-        session: Passage::Begins(session),
-        ..engine.hello()
-    };
-    let mut greeted = dial.dial(engine, hello).await?;
-    let peer = greeted.hello.process;
-    if let Passage::Begins(kept) = greeted.hello.session {
-        let ours = session_with(engine, peer) == Some(kept);
-        let answer = if ours {
-            Opening::Kept
-        } else {
-            Opening::Unknown
+    loop {
+        let began = Clock::now();
+        let session = random::number();
+        let hello = Hello {
+            session: Passage::Begins(session),
+            ..engine.hello()
         };
-        greeted.say(answer, &engine.limits).await?;
-        if ours {
+        let mut greeted = dial.dial(engine, hello).await?;
+        let (peer, kept) = (greeted.hello.process, greeted.hello.session);
+        let Some(ours) = session_with(engine, peer) else {
+            greeted.say(Opening::Carries, &engine.limits).await?;
+            let session = Session::new(session, Way::Dial(dial));
+            return Ok(attach_session(engine, greeted, session).peer);
+        };
+        greeted.say(Opening::Kept, &engine.limits).await?;
+        if kept == Passage::Begins(ours) {
             is_kept(engine, peer);
             return Ok(peer);
         }
+        // The other side is about to take it in, or has lost it; then this one hears of that.
+        if is_confirmed(engine, peer, began).await {
+            return Ok(peer);
+        }
     }
-    let session = Session::new(session, Way::Dial(dial));
-    Ok(attach_session(engine, greeted, session).peer)
+}
+
+/// Whether something comes over the link to a peer before it ends.
+async fn is_confirmed(engine: &Engine, peer: ProcessId, since: Timestamp) -> bool {
+    let link = engine.links.get(&peer).map(|link| Arc::clone(&link));
+    let Some(link) = link else { return false };
+    while !link.is_closed() && link.last_heard() <= since {
+        Clock::sleep(engine.limits.sweep_interval).await;
+    }
+    !link.is_closed()
 }
 
 /// Takes in a stream that another node has made.
@@ -83,7 +96,7 @@ pub(crate) async fn accept(engine: &Arc<Engine>, heard: Heard) -> Result<Process
                 ..engine.hello()
             };
             let mut greeted = heard.answer(hello, &engine.limits).await?;
-            if kept.is_none() || greeted.opening(&engine.limits).await? == Opening::Unknown {
+            if greeted.opening(&engine.limits).await? == Opening::Carries {
                 attach_session(engine, greeted, Session::new(session, Way::Wait));
             } else {
                 is_kept(engine, peer);
