@@ -1,34 +1,34 @@
 //! The driver of a job as the node sees it that started it: a process that runs the `main` of the
 //! job's program.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::engine::Engine;
 use crate::failure::ProcessExit;
 use crate::id::ProcessId;
+use crate::worker;
 
 /// See the module. Dropping it does not end the process.
 #[derive(Debug)]
 pub struct Driver {
-    engine: Arc<Engine>,
     process: ProcessId,
+    /// The operating system's number, which its group keeps when it has ended.
+    pid: Option<u32>,
     ended: watch::Receiver<Option<ProcessExit>>,
 }
 
 impl Driver {
     pub(crate) const fn new(
-        engine: Arc<Engine>,
         process: ProcessId,
+        pid: Option<u32>,
         ended: watch::Receiver<Option<ProcessExit>>,
     ) -> Self {
         Self {
-            engine,
             process,
+            pid,
             ended,
         }
     }
@@ -39,14 +39,22 @@ impl Driver {
         self.process
     }
 
-    /// The operating system's number; `None` when it has ended.
+    /// The operating system's number.
     #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        self.engine.workers.pid_of(self.process)
+    pub const fn pid(&self) -> Option<u32> {
+        self.pid
     }
 
-    /// Resolves when the process has ended, with how it did.
+    /// Resolves when the process has ended, and nothing of its group is left, with how it did.
     pub async fn ended(&mut self) -> ProcessExit {
+        let exit = self.exit().await;
+        if let Some(pid) = self.pid {
+            worker::end_group(pid).await;
+        }
+        exit
+    }
+
+    async fn exit(&mut self) -> ProcessExit {
         match self.ended.wait_for(Option::is_some).await {
             Ok(exit) => exit.clone().expect("just seen to be there"),
             Err(_) => ProcessExit::new(self.process, "ended unseen: its node was closing"),
@@ -56,15 +64,13 @@ impl Driver {
     /// Asks the process to end, with SIGTERM; kills it and all it has started, with SIGKILL, when it
     /// has not after `grace`.
     pub async fn stop(&mut self, grace: Duration) -> ProcessExit {
-        let pid = self.pid().and_then(|pid| Pid::from_raw(pid as i32));
+        let pid = self.pid.and_then(|pid| Pid::from_raw(pid as i32));
         if let Some(pid) = pid {
             // It may have ended by itself.
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
-        if let Some(exit) = Clock::timeout(grace, self.ended()).await {
-            return exit;
-        }
-        if let Some(pid) = pid {
+        let in_time = Clock::timeout(grace, self.exit()).await;
+        if let (None, Some(pid)) = (in_time, pid) {
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
         self.ended().await

@@ -21,6 +21,7 @@
 extern crate self as odeon;
 
 mod actor;
+pub mod admission;
 mod blob;
 mod cell;
 mod clock;
@@ -49,7 +50,7 @@ mod random;
 mod registry;
 mod remote;
 mod request;
-mod security;
+pub mod security;
 mod session;
 pub mod shape;
 pub mod simulation;
@@ -61,6 +62,7 @@ mod wire;
 mod worker;
 
 pub use actor::{Actor, Context, Handler, Message, Wire};
+pub use admission::{Admission, JoinError, JoinToken, Tokens};
 pub use blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
 pub use cell::Phase;
 pub use clock::{Clock, Timestamp};

@@ -125,6 +125,8 @@ pub trait Programs: fmt::Debug + Send + Sync {
 /// The ends of a process's standard output and standard error.
 #[derive(Debug)]
 pub struct Output {
+    /// Whether the process runs the job's `main`.
+    pub is_driver: bool,
     /// Standard output.
     pub stdout: ChildStdout,
     /// Standard error.

@@ -12,14 +12,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn::{
     ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming,
     MtuDiscoveryConfig, ReadExactError, RecvStream, SendStream, ServerConfig, TransportConfig,
@@ -29,6 +29,7 @@ use rustls::pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::Semaphore;
 
+use crate::admission::{Desk, Gate};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::SystemError;
@@ -36,7 +37,7 @@ use crate::id::ProcessId;
 use crate::limits::Limits;
 use crate::link::{self, Dial, Ended, Greeted, Line, Link, Session, Way};
 use crate::random;
-use crate::security::{self, CLUSTER_NAME, NodeIdentity};
+use crate::security::{self, CLUSTER_NAME, JOIN_PROTOCOL, NodeIdentity};
 use crate::wire::{Frame, Hello, Opening, Passage};
 
 /// The largest UDP payload. With segmentation offload ten packets leave in one call, and ten of
@@ -83,6 +84,9 @@ pub(crate) struct Quic {
     tls_server: Arc<QuicServerConfig>,
     tls_client: Arc<QuicClientConfig>,
     limits: Limits,
+    /// Where newcomers are heard, if they are.
+    desk: Option<Desk>,
+    gate: Mutex<Gate>,
     /// Peers that connections are being made links to.
     rising: Mutex<HashMap<ProcessId, Rising>>,
 }
@@ -109,10 +113,17 @@ impl Quic {
     pub(crate) fn bind(
         address: SocketAddr,
         identity: &NodeIdentity,
+        desk: Option<Desk>,
         limits: &Limits,
     ) -> Result<Arc<Self>, SystemError> {
         let tls = |error| SystemError::Security(format!("the certificate cannot be used: {error}"));
-        let server = QuicServerConfig::try_from(identity.server_config()?)
+        if let Some(desk) = &desk
+            && desk.cluster().authority()? != identity.authority_der()?
+        {
+            let why = "this node's identity is of another cluster than it would admit to";
+            return Err(SystemError::Security(why.to_owned()));
+        }
+        let server = QuicServerConfig::try_from(identity.server_config(desk.is_some())?)
             .map_err(|e| tls(e.to_string()))?;
         let client = QuicClientConfig::try_from(identity.client_config()?)
             .map_err(|e| tls(e.to_string()))?;
@@ -121,14 +132,8 @@ impl Quic {
             doing: format!("listening on {address}"),
             source,
         };
-        let socket = socket(address).map_err(io)?;
-        let mut config = EndpointConfig::default();
-        config
-            .max_udp_payload_size(PAYLOAD_BYTES_MAX)
-            .map_err(|error| io(std::io::Error::other(error)))?;
         let served = server_config(&tls_server, limits, address);
-        let runtime = Arc::new(quinn::TokioRuntime);
-        let endpoint = Endpoint::new(config, Some(served), socket, runtime).map_err(io)?;
+        let endpoint = endpoint(address, Some(served)).map_err(io)?;
         let address = endpoint.local_addr().map_err(io)?;
         Ok(Arc::new(Self {
             endpoint,
@@ -136,6 +141,8 @@ impl Quic {
             tls_server,
             tls_client,
             limits: limits.clone(),
+            desk,
+            gate: Mutex::default(),
             rising: Mutex::default(),
         }))
     }
@@ -155,12 +162,26 @@ impl Quic {
                     incoming.refuse();
                     continue;
                 };
+                let busy = handshakes.available_permits() < HANDSHAKES_MAX / 2;
+                if busy && incoming.may_retry() {
+                    // Whoever claims to be at many addresses has to be there.
+                    if let Err(error) = incoming.retry() {
+                        tracing::debug!(%error, "a handshake was dropped");
+                    }
+                    continue;
+                }
+                let host = incoming.remote_address().ip();
+                if !quic.gate.lock().enter(host) {
+                    incoming.refuse();
+                    continue;
+                }
                 let (quic, engine) = (Arc::clone(&quic), Arc::clone(&accepting));
                 accepting.spawn_task(async move {
                     let from = incoming.remote_address();
                     if let Err(error) = quic.take_in(&engine, incoming).await {
                         tracing::warn!(%from, %error, "a peer did not get a link");
                     }
+                    quic.gate.lock().leave(host);
                     drop(permit);
                 });
             }
@@ -171,16 +192,26 @@ impl Quic {
         let from = incoming.remote_address();
         let config = server_config(&self.tls_server, &self.limits, from);
         let handshake = async {
-            let connection = incoming
+            incoming
                 .accept_with(Arc::new(config))
                 .map_err(|error| explain(from, &error))?
                 .await
-                .map_err(|error| explain(from, &error))?;
-            let streams = connection.accept_bi().await;
-            let streams = streams.map_err(|error| explain(from, &error))?;
-            Ok((connection, streams))
+                .map_err(|error| explain(from, &error))
         };
-        let (connection, (writer, reader)) = self.in_time(from, handshake).await?;
+        let connection = self.in_time(from, handshake).await?;
+        if is_newcomer(&connection) {
+            let outcome = match &self.desk {
+                Some(desk) => desk.serve(engine, &self.gate, &connection).await,
+                None => Err(SystemError::Refused("nobody is admitted here".to_owned())),
+            };
+            return refused(&connection, outcome);
+        }
+        refused(&connection, certificate_of(&connection))?;
+        let streams = async {
+            let streams = connection.accept_bi().await;
+            streams.map_err(|error| explain(from, &error))
+        };
+        let (writer, reader) = self.in_time(from, streams).await?;
         let outcome = self.answer(engine, &connection, writer, reader).await;
         refused(&connection, outcome).map(|_process| ())
     }
@@ -588,14 +619,24 @@ fn check_peer(engine: &Engine, connection: &Connection, hello: &Hello) -> Result
     if hello.process == engine.process {
         return Err(SystemError::Refused("it is this system itself".to_owned()));
     }
-    let certificates = connection
+    security::check_node(&certificate_of(connection)?, &hello.node)
+}
+
+/// The certificate that the other side has shown.
+fn certificate_of(connection: &Connection) -> Result<CertificateDer<'static>, SystemError> {
+    connection
         .peer_identity()
-        .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());
-    let certificate = certificates
-        .as_ref()
-        .and_then(|chain| chain.first())
-        .ok_or_else(|| SystemError::Security("the peer has presented no certificate".to_owned()))?;
-    security::check_node(certificate, &hello.node)
+        .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok())
+        .and_then(|chain| chain.into_iter().next())
+        .ok_or_else(|| SystemError::Security("the peer has shown no certificate".to_owned()))
+}
+
+/// Whether the other side has come to be admitted.
+fn is_newcomer(connection: &Connection) -> bool {
+    connection
+        .handshake_data()
+        .and_then(|data| data.downcast::<HandshakeData>().ok())
+        .is_some_and(|data| data.protocol.as_deref() == Some(JOIN_PROTOCOL))
 }
 
 fn bytes_of(opening: Opening) -> BytesMut {
@@ -684,6 +725,37 @@ async fn linked(engine: &Arc<Engine>, peer: ProcessId) -> Result<ProcessId, Syst
         Clock::sleep(engine.limits.sweep_interval).await;
     }
     Ok(peer)
+}
+
+/// A socket that speaks QUIC.
+fn endpoint(address: SocketAddr, served: Option<ServerConfig>) -> std::io::Result<Endpoint> {
+    let mut config = EndpointConfig::default();
+    config
+        .max_udp_payload_size(PAYLOAD_BYTES_MAX)
+        .map_err(std::io::Error::other)?;
+    let runtime = Arc::new(quinn::TokioRuntime);
+    Endpoint::new(config, served, socket(address)?, runtime)
+}
+
+/// The socket of a machine that is no node yet, to reach this address.
+pub(crate) fn newcomer(to: SocketAddr) -> Result<Endpoint, SystemError> {
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    endpoint((any, 0).into(), None).map_err(|source| SystemError::Io {
+        doing: "opening a UDP socket".to_owned(),
+        source,
+    })
+}
+
+/// How such a machine speaks.
+pub(crate) fn newcomer_transport(to: SocketAddr, idle: Duration) -> TransportConfig {
+    let limits = Limits {
+        link_idle_timeout: idle,
+        ..Limits::default()
+    };
+    transport(&limits, to)
 }
 
 /// A UDP socket with large buffers, as far as the operating system allows.

@@ -6,6 +6,9 @@
 //! traffic is encrypted (TLS 1.3). Whoever holds the authority's key can make members, so it stays
 //! where the cluster was made; a node needs only its own [`NodeIdentity`].
 //!
+//! A machine that has no identity yet gets one from the cluster's head for a token: see
+//! [`crate::admission`] and [`join`].
+//!
 //! Nothing is revoked: a lost node key is answered by a new authority.
 
 use std::fmt;
@@ -18,7 +21,7 @@ use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
+    KeyUsagePurpose, PublicKeyData, SignatureAlgorithm, date_time_ymd,
 };
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
@@ -27,6 +30,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+pub use crate::admission::join;
 use crate::clock::Clock;
 use crate::error::SystemError;
 
@@ -35,6 +39,9 @@ pub(crate) const CLUSTER_NAME: &str = "member.odeon";
 
 /// The protocol that both sides must agree on.
 const PROTOCOL: &[u8] = b"odeon/1";
+
+/// What a machine speaks that is no node yet.
+pub(crate) const JOIN_PROTOCOL: &[u8] = b"odeon-join/1";
 
 /// Longest name of a node in bytes: what fits into a DNS name twice over, with room to spare.
 const NODE_NAME_BYTES_MAX: usize = 100;
@@ -108,6 +115,28 @@ impl ClusterIdentity {
         node: &str,
         until: Duration,
     ) -> Result<NodeIdentity, SystemError> {
+        let key = KeyPair::generate().map_err(failed("making a node's key"))?;
+        Ok(NodeIdentity {
+            node: node.to_owned(),
+            authority_pem: self.certificate_pem.clone(),
+            certificate_pem: self.sign(node, until, &key)?,
+            key_pem: key.serialize_pem(),
+        })
+    }
+
+    /// A certificate, valid for ten years, for the node that has the key to this point on P-256.
+    pub(crate) fn certify(&self, node: &str, public_key: &[u8]) -> Result<String, SystemError> {
+        let key = PublicKey::new(public_key)?;
+        self.sign(node, Clock::unix_time() + VALID, &key)
+    }
+
+    /// A node's certificate, with its name in the first line.
+    fn sign(
+        &self,
+        node: &str,
+        until: Duration,
+        key: &impl PublicKeyData,
+    ) -> Result<String, SystemError> {
         let names = vec![CLUSTER_NAME.to_owned(), dns_name_of(node)?];
         let mut params =
             CertificateParams::new(names).map_err(failed("making a node's certificate"))?;
@@ -121,18 +150,21 @@ impl ClusterIdentity {
         params.use_authority_key_identifier_extension = true;
         params.not_before = date_time_ymd(1970, 1, 1) + Clock::unix_time().min(until) - CLOCK_SKEW;
         params.not_after = date_time_ymd(1970, 1, 1) + until;
-        let key = KeyPair::generate().map_err(failed("making a node's key"))?;
         let authority = authority(&self.cluster);
         let issuer = Issuer::from_params(&authority, &self.key);
         let certificate = params
-            .signed_by(&key, &issuer)
+            .signed_by(key, &issuer)
             .map_err(failed("signing a node's certificate"))?;
-        Ok(NodeIdentity {
-            node: node.to_owned(),
-            authority_pem: self.certificate_pem.clone(),
-            certificate_pem: format!("node: {node}\n{}", certificate.pem()),
-            key_pem: key.serialize_pem(),
-        })
+        Ok(format!("node: {node}\n{}", certificate.pem()))
+    }
+
+    /// The authority's certificate.
+    pub(crate) fn authority(&self) -> Result<CertificateDer<'static>, SystemError> {
+        certificate_of(&self.certificate_pem, Path::new(CA_CERTIFICATE))
+    }
+
+    pub(crate) fn authority_pem(&self) -> &str {
+        &self.certificate_pem
     }
 
     /// Writes `ca.pem` and `ca.key` (readable by the owner only) into a folder.
@@ -182,6 +214,64 @@ fn authority(cluster: &str) -> CertificateParams {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params
+}
+
+/// The public half of a node's key, as rcgen wants it.
+struct PublicKey(Vec<u8>);
+
+impl PublicKey {
+    /// A point on P-256, not compressed (SEC 1, section 2.3.3). Whether it lies on the curve matters
+    /// to whoever uses the certificate.
+    fn new(point: &[u8]) -> Result<Self, SystemError> {
+        if point.len() != 65 || point[0] != 4 {
+            let why = "a node's public key is a point on P-256 of 65 bytes".to_owned();
+            return Err(SystemError::Security(why));
+        }
+        Ok(Self(point.to_vec()))
+    }
+}
+
+impl PublicKeyData for PublicKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &rcgen::PKCS_ECDSA_P256_SHA256
+    }
+}
+
+/// The key of a node that has no certificate yet.
+pub(crate) struct NodeKey(KeyPair);
+
+impl NodeKey {
+    pub(crate) fn generate() -> Result<Self, SystemError> {
+        let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256);
+        key.map(Self).map_err(failed("making a node's key"))
+    }
+
+    pub(crate) fn public(&self) -> &[u8] {
+        self.0.der_bytes()
+    }
+
+    /// The identity that a certificate for this key makes, if it is one.
+    pub(crate) fn admitted(
+        &self,
+        node: &str,
+        certificate_pem: String,
+        authority_pem: String,
+    ) -> Result<NodeIdentity, SystemError> {
+        let identity = NodeIdentity {
+            node: node.to_owned(),
+            authority_pem,
+            certificate_pem,
+            key_pem: self.0.serialize_pem(),
+        };
+        check_node(&identity.certificate()?, node)?;
+        // That fails with another key.
+        identity.server_config(false)?;
+        Ok(identity)
+    }
 }
 
 /// A node's membership in a cluster: its certificate and key, and the authority that it trusts.
@@ -260,22 +350,42 @@ impl NodeIdentity {
         Ok(identity)
     }
 
-    /// The TLS side of a node that is joined: it wants a certificate from whoever comes.
-    pub(crate) fn server_config(&self) -> Result<ServerConfig, SystemError> {
+    /// The authority's certificate.
+    pub(crate) fn authority_der(&self) -> Result<CertificateDer<'static>, SystemError> {
+        certificate_of(&self.authority_pem, Path::new(CA_CERTIFICATE))
+    }
+
+    /// The TLS side of a node that is joined: it wants a certificate from whoever comes. One that
+    /// admits newcomers cannot know what somebody comes for before TLS is done, so it looks after
+    /// that whether nodes have shown one.
+    pub(crate) fn server_config(&self, admits: bool) -> Result<ServerConfig, SystemError> {
         let provider = provider();
         let verifier = WebPkiClientVerifier::builder_with_provider(
             Arc::new(self.authority()?),
             Arc::clone(&provider),
-        )
+        );
+        let verifier = if admits {
+            verifier.allow_unauthenticated()
+        } else {
+            verifier
+        }
         .build()
         .map_err(failed("trusting the cluster's certificate"))?;
+        let mut chain = vec![self.certificate()?];
+        if admits {
+            // Newcomers know no more of it than its hash.
+            chain.push(self.authority_der()?);
+        }
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(failed("choosing TLS 1.3"))?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![self.certificate()?], self.key()?)
+            .with_single_cert(chain, self.key()?)
             .map_err(failed("using the node's certificate and key"))?;
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        if admits {
+            config.alpn_protocols.push(JOIN_PROTOCOL.to_vec());
+        }
         // A resumed session would not look at the certificate again.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -296,11 +406,10 @@ impl NodeIdentity {
     }
 
     fn authority(&self) -> Result<RootCertStore, SystemError> {
-        let path = Path::new(CA_CERTIFICATE);
         let mut store = RootCertStore::empty();
         store
-            .add(certificate_of(&self.authority_pem, path)?)
-            .map_err(unreadable(path))?;
+            .add(self.authority_der()?)
+            .map_err(unreadable(Path::new(CA_CERTIFICATE)))?;
         Ok(store)
     }
 
@@ -322,15 +431,21 @@ pub(crate) fn check_node(certificate: &CertificateDer<'_>, node: &str) -> Result
     rustls::client::verify_server_name(&parsed, &name).map_err(|_other| wrong())
 }
 
+/// Whether a node can have this name; else why not.
+pub(crate) fn check_name(node: &str) -> Result<(), String> {
+    if node.is_empty() || node.len() > NODE_NAME_BYTES_MAX || node.contains(['\n', '\r']) {
+        return Err(format!(
+            "a node's name is one line of 1 to {NODE_NAME_BYTES_MAX} bytes, `{node}` has {}",
+            node.len()
+        ));
+    }
+    Ok(())
+}
+
 /// A node's name inside a certificate: hexadecimal, since a DNS name knows neither case nor most
 /// characters.
 fn dns_name_of(node: &str) -> Result<String, SystemError> {
-    if node.is_empty() || node.len() > NODE_NAME_BYTES_MAX || node.contains(['\n', '\r']) {
-        return Err(SystemError::Security(format!(
-            "a node's name is one line of 1 to {NODE_NAME_BYTES_MAX} bytes, `{node}` has {}",
-            node.len()
-        )));
-    }
+    check_name(node).map_err(SystemError::Security)?;
     let mut name = String::new();
     for label in node.as_bytes().chunks(30) {
         name.extend(label.iter().map(|byte| format!("{byte:02x}")));
@@ -340,7 +455,7 @@ fn dns_name_of(node: &str) -> Result<String, SystemError> {
 }
 
 /// The one provider of cryptography, also for whoever asks for the process's default.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     if CryptoProvider::get_default().is_none() {
         // Another thread may be first; ours is used explicitly either way.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -348,7 +463,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn failed<E: fmt::Display>(doing: &'static str) -> impl Fn(E) -> SystemError {
+pub(crate) fn failed<E: fmt::Display>(doing: &'static str) -> impl Fn(E) -> SystemError {
     move |error| SystemError::Security(format!("{doing}: {error}"))
 }
 
@@ -428,7 +543,7 @@ mod tests {
         node.save(&folder).unwrap();
         let loaded = NodeIdentity::load(&folder).unwrap();
         assert_eq!(loaded.node(), "Rack 1/ä");
-        assert!(loaded.server_config().is_ok() && loaded.client_config().is_ok());
+        assert!(loaded.server_config(true).is_ok() && loaded.client_config().is_ok());
         for key in [CA_KEY, NODE_KEY] {
             let path = folder.join(key);
             assert_eq!(

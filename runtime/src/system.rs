@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
+use crate::admission::{Admission, Desk};
 use crate::blob::Blobs;
 use crate::current::{Current, Entered};
 use crate::driver::Driver;
@@ -21,7 +22,7 @@ use crate::needs::Needs;
 use crate::program::{WorkerCommand, WorkerMode};
 use crate::quic::Quic;
 use crate::registry::{ActorTypes, Registered};
-use crate::security::NodeIdentity;
+use crate::security::{ClusterIdentity, NodeIdentity};
 use crate::spawn::Spawn;
 use crate::supervise::Supervision;
 use crate::trace::Span;
@@ -257,7 +258,8 @@ impl System {
     pub fn start_driver(&self, job: &str, command: &WorkerCommand) -> Result<Driver, Failure> {
         let _runtime = self.engine.enter();
         let (process, ended) = self.engine.launch_driver(job, command)?;
-        Ok(Driver::new(Arc::clone(&self.engine), process, ended))
+        let pid = self.engine.workers.pid_of(process);
+        Ok(Driver::new(process, pid, ended))
     }
 
     /// Ends the processes of a job on this node: each may finish what its actors do, then it is
@@ -375,6 +377,7 @@ pub struct SystemBuilder {
     workers: Option<WorkerMode>,
     supervision: Supervision,
     listen: Option<(SocketAddr, NodeIdentity)>,
+    desk: Option<Desk>,
     hardware: HardwareConfig,
 }
 
@@ -396,6 +399,17 @@ impl SystemBuilder {
     /// free one: see [`System::address`].
     pub fn listen(mut self, address: SocketAddr, identity: NodeIdentity) -> Self {
         self.listen = Some((address, identity));
+        self
+    }
+
+    /// Takes newcomers into the cluster, with [`SystemBuilder::listen`] over the same port: whoever
+    /// the admission lets in gets a certificate of this authority. See [`crate::admission`].
+    pub fn admission(
+        mut self,
+        identity: ClusterIdentity,
+        admission: impl Admission + 'static,
+    ) -> Self {
+        self.desk = Some(Desk::new(identity, admission));
         self
     }
 
@@ -461,8 +475,8 @@ impl SystemBuilder {
     /// Starts the system.
     ///
     /// # Errors
-    /// The path of the executable is not known, the address cannot be listened on, or the identity
-    /// is not one of this node.
+    /// The path of the executable is not known, the address cannot be listened on, the identity is
+    /// not one of this node, or newcomers would be admitted to another cluster.
     pub async fn start(self) -> Result<System, SystemError> {
         if let Some(birth) = worker::driver_birth() {
             return self.connect(birth?).await;
@@ -486,7 +500,9 @@ impl SystemBuilder {
             return Err(SystemError::Security(why));
         }
         let quic = match &self.listen {
-            Some((address, identity)) => Some(Quic::bind(*address, identity, &self.limits)?),
+            Some((address, identity)) => {
+                Some(Quic::bind(*address, identity, self.desk, &self.limits)?)
+            }
             None => None,
         };
         let job = self.job.unwrap_or_else(|| "default".to_owned());

@@ -12,7 +12,7 @@ use std::time::Duration;
 use odeon_gpu::fault::GpuFault;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -243,9 +243,13 @@ impl Workers {
             |(process, worker): (&ProcessId, &Worker)| (worker.job == job).then_some(*process);
         let processes: Vec<_> = self.table.lock().iter().filter_map(of_job).collect();
         let ending = processes.into_iter().map(|process| async move {
+            let group = self.pid_of(process);
             self.end(engine, process).await;
             while self.table.lock().contains_key(&process) {
                 Clock::sleep(engine.limits.sweep_interval).await;
+            }
+            if let Some(group) = group {
+                end_group(group).await;
             }
         });
         futures::future::join_all(ending).await;
@@ -284,6 +288,27 @@ impl Workers {
         pid.is_none_or(|pid| rustix::process::kill_process_group(pid, Signal::KILL).is_ok())
     }
 }
+
+/// Kills what a process that has ended left behind in its group, and waits until it is gone. What
+/// had been started by it has become this process's own, if that is a subreaper, and is reaped.
+pub(crate) async fn end_group(leader: u32) {
+    let Some(group) = Pid::from_raw(leader as i32) else {
+        return;
+    };
+    let gone = async {
+        while rustix::process::test_kill_process_group(group).is_ok() {
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            while let Ok(Some(_)) = rustix::process::waitpgid(group, WaitOptions::NOHANG) {}
+            Clock::sleep(GROUP_PAUSE).await;
+        }
+    };
+    if Clock::timeout(EXIT_PATIENCE, gone).await.is_none() {
+        tracing::warn!(group = leader, "processes that a job has left do not end");
+    }
+}
+
+/// How often a group that was killed is looked at.
+const GROUP_PAUSE: Duration = Duration::from_millis(2);
 
 /// How long a driver may take to join its node; until then it runs all the same.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(24 * 3600);
@@ -643,7 +668,12 @@ impl Engine {
         if let (WorkerMode::Jobs(programs), Some(stdout), Some(stderr)) =
             (&self.workers.mode, child.stdout.take(), child.stderr.take())
         {
-            programs.take_output(job, process, Output { stdout, stderr });
+            let output = Output {
+                is_driver: role == Role::Driver,
+                stdout,
+                stderr,
+            };
+            programs.take_output(job, process, output);
         }
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let (tell, exit) = watch::channel(None);

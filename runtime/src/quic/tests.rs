@@ -84,6 +84,7 @@ async fn a_node_cannot_speak_under_anothers_name() {
     let quic = Quic::bind(
         here(),
         &cluster.issue("mallory").unwrap(),
+        None,
         &Limits::default(),
     )
     .unwrap();
