@@ -1,5 +1,7 @@
 //! Every flag, once.
 
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
@@ -41,6 +43,40 @@ pub(crate) enum Command {
     Why(WhyArgs),
     /// Kill a process of a run with SIGKILL, to see that the run survives
     Kill(KillArgs),
+    /// Begin a cluster on this machine, or go on with the one that its folder holds
+    Up(UpArgs),
+    /// Join a cluster with this machine, or go on as the node that its folder holds
+    Join(JoinArgs),
+    /// End the nodes of this machine in order, and the jobs that they run
+    Down(DownArgs),
+    /// Show the cluster: its nodes, who leads, how many jobs
+    Status(StatusArgs),
+    /// Have a node get no new jobs
+    Drain(DrainArgs),
+    /// Make a token with which nodes can join, and print the command for them
+    Token(TokenArgs),
+    /// Make, list and revoke the keys with which people use the cluster
+    Key(KeyArgs),
+    /// Show what happened in the cluster, oldest first
+    Events(EventsArgs),
+    /// Run a program on the cluster; it goes on when this terminal is closed
+    Submit(SubmitArgs),
+    /// List jobs, the newest first
+    Jobs(JobsArgs),
+    /// Show a job
+    Job(JobArgs),
+    /// Show what a job has printed
+    Logs(LogsArgs),
+    /// Stop a job: its driver gets SIGTERM, and SIGKILL when it does not end
+    Stop(StopArgs),
+    /// Cancel a job that waits
+    Cancel(OneJobArgs),
+    /// Wait for the end of a job; the exit code is the job's
+    Wait(OneJobArgs),
+    /// Run a job again that is over
+    Retry(OneJobArgs),
+    /// Show what a job prints from now on; Ctrl-C leaves it running
+    Attach(OneJobArgs),
     /// Measure what the runtime costs, against the bare parts it is made of
     Bench(BenchArgs),
 }
@@ -204,6 +240,268 @@ pub(crate) struct KillArgs {
     pub(crate) run: PathBuf,
     /// A role that `odeon ps` lists: `trainer`, `relay`, `rollout-0`, ...
     pub(crate) role: String,
+}
+
+/// Which cluster a command is about.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// The folder of the daemon whose cluster this is; ODEON_DIR, or `odeon` in the user's data
+    /// folder, unless told otherwise
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// What makes a node.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct NodeArgs {
+    /// Where the node keeps what it knows; ODEON_DIR, or `odeon` in the user's data folder, unless
+    /// told otherwise
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The node's name; the host's, unless told otherwise
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Where other nodes reach it (UDP); port 0 takes the one that it had, or any
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Room on its disk for files of jobs
+    #[arg(long, default_value_t = 64, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) artifacts_gib: u64,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The daemon runs in the background, logs into daemon.log in its folder, and keeps there what the \
+                  cluster knows: started again, it goes on with it.\n\
+                  The API listens on this machine alone unless --api says otherwise; then it speaks TLS. Its key is \
+                  in api.json in the folder, which only its owner can read."
+)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// Where the API listens (TCP); port 0 takes any
+    #[arg(long, default_value = "127.0.0.1:7433", value_name = "ADDRESS")]
+    pub(crate) api: SocketAddr,
+    /// A name by which people may call this host in requests to the API
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+    /// Requests that one key may send in a second
+    #[arg(long, default_value = "200", value_name = "N")]
+    pub(crate) api_rate: NonZeroU32,
+    /// So many nodes on this machine, each a process of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) nodes: u16,
+    /// Stay in the foreground, for systemd and containers
+    #[arg(long)]
+    pub(crate) foreground: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JoinArgs {
+    /// Where a node of the cluster is
+    pub(crate) address: SocketAddr,
+    /// A token of `odeon token`; needed once
+    #[arg(long)]
+    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// Stay in the foreground, for systemd and containers
+    #[arg(long)]
+    pub(crate) foreground: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DownArgs {
+    /// The folder of the daemon
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The node
+    pub(crate) node: String,
+    /// Let it have jobs again
+    #[arg(long)]
+    pub(crate) undo: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// How many nodes may join with it
+    #[arg(long, default_value_t = 1)]
+    pub(crate) uses: u32,
+    /// For how long
+    #[arg(long, default_value_t = 60, value_name = "MINUTES")]
+    pub(crate) valid_minutes: u64,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeyArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(subcommand)]
+    pub(crate) command: KeyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a key and print it
+    Make {
+        /// Whose it is
+        name: String,
+        /// `view`, `submit` or `admin`
+        #[arg(long, default_value = "submit")]
+        role: String,
+    },
+    /// Make a key good for nothing
+    Revoke {
+        /// Whose it is
+        name: String,
+    },
+    /// List the keys, without what is secret
+    List,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct EventsArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// One JSON object for each
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The program is uploaded by content: pieces that the cluster has already do not travel again. It runs in \
+                  a folder of its own, with its files, on a node that the cluster chooses, and its actors run on all."
+)]
+pub(crate) struct SubmitArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The executable
+    pub(crate) program: PathBuf,
+    /// Its arguments, after `--`
+    #[arg(last = true)]
+    pub(crate) args: Vec<String>,
+    /// Its name; that of the executable, unless told otherwise
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// A file that it finds in its folder: PATH, or NAME=PATH
+    #[arg(long, value_name = "[NAME=]PATH")]
+    pub(crate) file: Vec<String>,
+    /// A variable for it: NAME=VALUE, or NAME to pass on that of this shell
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<String>,
+    /// Whose quota it counts against
+    #[arg(long)]
+    pub(crate) namespace: Option<String>,
+    /// Those of a higher priority start first
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// How often it is begun anew after a failure, or after its node was lost
+    #[arg(long, default_value_t = 0)]
+    pub(crate) retries: u32,
+    /// The node that its driver must run on
+    #[arg(long)]
+    pub(crate) node: Option<String>,
+    /// Show what it prints and wait for its end; the exit code is the job's
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// The job as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JobsArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// Also those that are over
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// How many
+    #[arg(long, default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// One JSON object for each
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JobArgs {
+    #[command(subcommand)]
+    pub(crate) command: JobCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Show all that is known of a job
+    Show(JobShowArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JobShowArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The job: j1, j2, ...
+    pub(crate) job: String,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The job: j1, j2, ...
+    pub(crate) job: String,
+    /// Go on until the job is over
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// The number of the first line
+    #[arg(long, default_value_t = 0)]
+    pub(crate) from: u64,
+    /// One JSON object for each line, with when, where and which process
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The job: j1, j2, ...
+    pub(crate) job: String,
+    /// Kill it at once
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not wait for its end
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OneJobArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The job: j1, j2, ...
+    pub(crate) job: String,
 }
 
 fn default_threads() -> usize {

@@ -2,10 +2,13 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod cluster;
+pub(crate) mod daemon;
 pub(crate) mod devices;
 pub(crate) mod eval;
 pub(crate) mod fetch;
 pub(crate) mod generate;
+pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod model;
 pub(crate) mod plan;

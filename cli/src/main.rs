@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod args;
 mod command;
 mod print;
@@ -29,6 +30,23 @@ fn main() -> ExitCode {
         Command::Plan(args) => done(command::plan::run(job, &args)),
         Command::Why(args) => done(command::why::run(&args)),
         Command::Kill(args) => done(command::kill::run(&args)),
+        Command::Up(args) => command::daemon::up(&args),
+        Command::Join(args) => command::daemon::join(&args),
+        Command::Down(args) => command::daemon::down(&args),
+        Command::Status(args) => done(command::cluster::status(&args)),
+        Command::Drain(args) => command::cluster::drain(&args),
+        Command::Token(args) => done(command::cluster::token(&args)),
+        Command::Key(args) => done(command::cluster::key(&args)),
+        Command::Events(args) => done(command::cluster::events(&args)),
+        Command::Submit(args) => command::job::submit(&args),
+        Command::Jobs(args) => done(command::job::jobs(&args)),
+        Command::Job(args) => done(command::job::job(&args)),
+        Command::Logs(args) => command::job::logs(&args),
+        Command::Stop(args) => command::job::stop(&args),
+        Command::Cancel(args) => command::job::cancel(&args),
+        Command::Wait(args) => command::job::wait(&args),
+        Command::Retry(args) => command::job::retry(&args),
+        Command::Attach(args) => command::job::attach(&args),
         Command::Bench(args) => done(command::bench::run(&args)),
     };
     match outcome {

@@ -140,3 +140,77 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> Result<(), Unsho
     print(&headings.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     rows.iter().try_for_each(|row| print(row))
 }
+
+/// A list for people: rows under headings, all to the left.
+#[derive(Debug)]
+pub(crate) struct Table<const N: usize> {
+    rows: Vec<[String; N]>,
+}
+
+impl<const N: usize> Table<N> {
+    pub(crate) fn new(headings: [&str; N]) -> Self {
+        let rows = vec![headings.map(ToOwned::to_owned)];
+        Self { rows }
+    }
+
+    pub(crate) fn row(&mut self, cells: [String; N]) {
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn print(&self) -> Result<(), Unshown> {
+        let width = |n: usize| {
+            self.rows
+                .iter()
+                .map(move |row| row[n].chars().count())
+                .max()
+        };
+        let widths: Vec<usize> = (0..N).map(|n| width(n).unwrap_or(0)).collect();
+        self.rows.iter().try_for_each(|row| {
+            let cells = row.iter().zip(&widths);
+            let text: String = cells
+                .map(|(cell, width)| format!("{cell:<width$}  "))
+                .collect();
+            line(text.trim_end())
+        })
+    }
+}
+
+/// A span of time up to now, from milliseconds.
+pub(crate) fn ago(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// How far an upload is, on a terminal.
+#[derive(Debug, Default)]
+pub(crate) struct UploadBar {
+    bar: Option<indicatif::ProgressBar>,
+}
+
+impl UploadBar {
+    pub(crate) fn show(&mut self, bytes: u64, done: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let style = "{prefix} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}";
+            let style = indicatif::ProgressStyle::with_template(style);
+            let style = style.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar());
+            let bar = BARS.add(indicatif::ProgressBar::new(bytes).with_style(style));
+            bar.set_prefix("uploading");
+            bar
+        });
+        bar.set_position(done);
+    }
+
+    pub(crate) fn end(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -30,6 +30,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         "odeon-actors",
         &["odeon", "odeon-algorithms", "odeon-gpu"],
     ),
+    ("cli/client", "odeon-client", &["odeon-artifacts"]),
     (
         "cli",
         "odeon-cli",
@@ -37,7 +38,10 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon",
             "odeon-actors",
             "odeon-algorithms",
+            "odeon-artifacts",
             "odeon-bench",
+            "odeon-client",
+            "odeon-cluster",
             "odeon-gpu",
             "odeon-placement",
         ],

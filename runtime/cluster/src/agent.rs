@@ -367,11 +367,7 @@ impl odeon::Programs for Agent {
 
     fn take_output(&self, job: &str, process: ProcessId, output: odeon::Output) {
         if let Some(job) = job_of(job) {
-            let processes = self.inner.system.processes();
-            let driver = processes
-                .iter()
-                .any(|it| it.process == process && it.is_driver);
-            self.inner.forward.take(job, process, driver, output);
+            self.inner.forward.take(job, process, output);
         }
     }
 }

@@ -14,6 +14,7 @@ use odeon_artifacts::{Footprint, Store};
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use crate::admit::Gatekeeper;
 use crate::agent::Agent;
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
 use crate::fact::{Fact, NodeSpec};
@@ -104,6 +105,7 @@ pub struct Daemon {
     spec: NodeSpec,
     bundle_bytes_max: u64,
     programs: Arc<Late>,
+    gate: Gatekeeper,
     tasks: tokio::task::JoinSet<()>,
 }
 
@@ -145,6 +147,10 @@ impl Daemon {
     /// # Errors
     /// What is in the way.
     pub async fn start(mut config: DaemonConfig) -> Result<Self, DaemonError> {
+        // What processes of jobs leave behind becomes this process's own, so that it can be ended.
+        if let Err(errno) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+            tracing::warn!(%errno, "what processes of jobs leave behind may stay");
+        }
         let folder = Arc::new(Folder::take(&config.folder)?);
         let known = folder.node()?;
         let name = config.name.clone();
@@ -156,7 +162,10 @@ impl Daemon {
             listen.set_port(known.listen.port());
         }
         let programs = Arc::new(Late::default());
-        let system = start_system(&mut config, identity, listen, &programs).await?;
+        let gate = Gatekeeper::default();
+        let authority = ClusterIdentity::load(folder.path()).ok();
+        let admission = authority.map(|authority| (authority, gate.clone()));
+        let system = start_system(&mut config, identity, listen, &programs, admission).await?;
         let listen = system.address().unwrap_or(listen);
         let mut node = known.unwrap_or_else(|| NodeFile {
             name: name.clone(),
@@ -177,8 +186,9 @@ impl Daemon {
             node.voters = vec![name.clone()];
         }
         folder.set_node(&node)?;
-        let started = Self::begin(&config, &folder, &system, &node, &programs).await;
+        let started = Self::begin(&config, &folder, &system, &node, &programs, gate.clone()).await;
         if started.is_err() {
+            drop(gate.catalog.lock().take());
             drop(programs.agent.lock().take());
             system.shutdown().await;
         }
@@ -191,6 +201,7 @@ impl Daemon {
         system: &System,
         node: &NodeFile,
         programs: &Arc<Late>,
+        gate: Gatekeeper,
     ) -> Result<Self, DaemonError> {
         let picture = Picture {
             voters: node.voters.clone(),
@@ -209,6 +220,7 @@ impl Daemon {
         let agent = Agent::begin(system, &node.name, &catalog, stage, forward.clone()).await?;
         *programs.agent.lock() = Some(agent.clone());
         catalog.serve().await?;
+        *gate.catalog.lock() = Some(catalog.clone());
         if let Some(number) = node.votes_as {
             let disk = Disk::open(&folder.part("catalog.redb")).map_err(CatalogError::from)?;
             catalog.begin_voting(number, disk).await?;
@@ -236,6 +248,7 @@ impl Daemon {
             // Two jobs must have room at the same time.
             bundle_bytes_max: config.artifacts.piece_bytes / 2,
             programs: Arc::clone(programs),
+            gate,
             tasks,
         })
     }
@@ -299,6 +312,7 @@ impl Daemon {
         self.tasks.shutdown().await;
         self.catalog.close().await;
         drop(self.programs.agent.lock().take());
+        drop(self.gate.catalog.lock().take());
         self.system.shutdown().await;
     }
 }
@@ -345,6 +359,7 @@ async fn start_system(
     identity: NodeIdentity,
     listen: SocketAddr,
     programs: &Arc<Late>,
+    admission: Option<(ClusterIdentity, Gatekeeper)>,
 ) -> Result<System, SystemError> {
     let types: odeon::ActorTypes = &[];
     let builder = System::builder()
@@ -354,6 +369,10 @@ async fn start_system(
         .listen(listen, identity);
     let builder = match config.devices.take() {
         Some(devices) => builder.devices(devices),
+        None => builder,
+    };
+    let builder = match admission {
+        Some((authority, gate)) => builder.admission(authority, gate),
         None => builder,
     };
     builder.start().await

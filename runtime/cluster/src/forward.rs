@@ -66,14 +66,14 @@ impl Forward {
     }
 
     /// Reads what a process prints until it has ended.
-    pub(crate) fn take(&self, job: JobId, process: ProcessId, driver: bool, output: Output) {
-        let process = if driver {
+    pub(crate) fn take(&self, job: JobId, process: ProcessId, output: Output) {
+        let process = if output.is_driver {
             "driver".to_owned()
         } else {
             process.to_string()
         };
         *self.waiting.lock().open.entry(job).or_default() += 2;
-        let Output { stdout, stderr } = output;
+        let Output { stdout, stderr, .. } = output;
         let (out, err) = (self.clone(), self.clone());
         let name = process.clone();
         tokio::spawn(async move { out.read(job, name, Stream::Out, stdout).await });

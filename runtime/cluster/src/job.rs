@@ -115,7 +115,7 @@ impl JobSpec {
         if let Some(text) = texts.into_iter().find(|text| text.contains('\0')) {
             return Err(SpecError::Zero(text.clone()));
         }
-        if let Some(name) = self.env.keys().find(|name| name.starts_with("ODEON_")) {
+        if let Some(name) = self.env.keys().find(|name| *name == "ODEON_WORKER") {
             return Err(SpecError::Reserved(name.clone()));
         }
         if self.retries > RETRIES_MAX {
@@ -153,7 +153,7 @@ pub enum SpecError {
     #[error("`{0}` contains a zero byte")]
     Zero(String),
     /// A variable that is the runtime's own.
-    #[error("`{0}` begins with ODEON_, which the runtime keeps for itself")]
+    #[error("`{0}` is a variable that the runtime keeps for itself")]
     Reserved(String),
     /// More retries than there may be.
     #[error("{0} retries, at most {RETRIES_MAX} are possible")]

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod admit;
 mod agent;
 pub mod catalog;
 pub mod daemon;

@@ -1,0 +1,430 @@
+//! The client.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use odeon_artifacts::{Listing, Piece};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::connection::{Connection, default_folder};
+use crate::submission::{Submission, SubmissionError};
+use crate::types::{
+    Drain, Job, Key, Lines, Namespace, NewKey, NewToken, News, Node, Offered, Problem, Status,
+    StopJob, Token,
+};
+
+/// A connection to the API of a cluster. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    connection: Connection,
+}
+
+/// Why the API did not do what was asked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No daemon is known here.
+    #[error("no cluster is known here ({}: {source}): start one with `odeon up`, or name one with --dir or ODEON_CONNECTION", .path.display())]
+    NoCluster {
+        /// The file that was looked for.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The file that tells how to reach it is none.
+    #[error("{} does not say how to reach a cluster: {why}", .path.display())]
+    Connection {
+        /// Which.
+        path: PathBuf,
+        /// In what way.
+        why: String,
+    },
+    /// Nobody answers.
+    #[error(
+        "the cluster at {url} does not answer: {why}; is its daemon up? (odeon status, odeon up)"
+    )]
+    Silent {
+        /// Where.
+        url: String,
+        /// What was seen.
+        why: String,
+    },
+    /// It answers that it will not.
+    #[error("{}", .problem.why)]
+    Refused {
+        /// The status.
+        status: u16,
+        /// Why.
+        problem: Problem,
+    },
+    /// It answers something else.
+    #[error("the cluster at {url} answers what is no answer: {why}")]
+    Strange {
+        /// Where.
+        url: String,
+        /// In what way.
+        why: String,
+    },
+    /// The files of a job.
+    #[error(transparent)]
+    Submission(#[from] SubmissionError),
+    /// A file has changed while it was uploaded.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+}
+
+/// How far an upload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Those that the cluster had already.
+    pub known: u64,
+    /// Those that have been put.
+    pub put: u64,
+}
+
+/// How long the connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer may take, beyond what it is asked to wait.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one long look waits for news.
+const LONG_LOOK_S: u64 = 20;
+/// The name that every certificate of a cluster is valid for.
+const CLUSTER_NAME: &str = "member.odeon";
+/// Pieces that are put at the same time.
+const PUTS: usize = 4;
+
+impl Client {
+    /// To the cluster that the environment names, or else the daemon of this machine.
+    ///
+    /// # Errors
+    /// None is known.
+    pub fn local() -> Result<Self, ClientError> {
+        Self::new(Connection::find(&default_folder())?)
+    }
+
+    /// To the cluster that a connection describes.
+    ///
+    /// # Errors
+    /// The connection cannot be meant.
+    pub fn new(connection: Connection) -> Result<Self, ClientError> {
+        let strange = |why: String| ClientError::Strange {
+            url: connection.url.clone(),
+            why,
+        };
+        // Another may have been installed already, which does as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(CONNECT_PATIENCE);
+        let mut connection = connection.clone();
+        if let Some(authority) = &connection.authority {
+            let certificate = reqwest::Certificate::from_pem(authority.as_bytes());
+            let certificate = certificate.map_err(|error| strange(error.to_string()))?;
+            builder = builder.tls_certs_only([certificate]);
+            // The certificates name members of the cluster, not hosts.
+            let url = reqwest::Url::parse(&connection.url).map_err(|e| strange(e.to_string()))?;
+            let addresses = url
+                .socket_addrs(|| None)
+                .map_err(|error| strange(error.to_string()))?;
+            let port = url.port_or_known_default().unwrap_or(443);
+            builder = builder.resolve_to_addrs(CLUSTER_NAME, &addresses);
+            connection.url = format!("https://{CLUSTER_NAME}:{port}");
+        }
+        let http = builder
+            .build()
+            .map_err(|error| strange(error.to_string()))?;
+        Ok(Self { http, connection })
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let url = format!("{}/api/v1/{path}", self.connection.url);
+        self.http
+            .request(method, url)
+            .bearer_auth(&self.connection.key)
+            .timeout(PATIENCE)
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        let url = || self.connection.url.clone();
+        let silent = |error: reqwest::Error| ClientError::Silent {
+            url: url(),
+            why: chain(&error),
+        };
+        let answer = request.send().await.map_err(silent)?;
+        let status = answer.status();
+        let bytes = answer.bytes().await.map_err(silent)?;
+        if !status.is_success() {
+            let problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| Problem {
+                kind: "internal".to_owned(),
+                why: format!("{status}: {}", String::from_utf8_lossy(&bytes)),
+            });
+            let status = status.as_u16();
+            return Err(ClientError::Refused { status, problem });
+        }
+        let text: &[u8] = if status == StatusCode::NO_CONTENT {
+            b"null"
+        } else {
+            &bytes
+        };
+        serde_json::from_slice(text).map_err(|error| ClientError::Strange {
+            url: url(),
+            why: error.to_string(),
+        })
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.send(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// The cluster at the moment.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; so do all methods below.
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.get("status").await
+    }
+
+    /// The nodes.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
+        self.get("nodes").await
+    }
+
+    /// Has a node get no new jobs, or get some again.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn drain(&self, node: &str, drained: bool) -> Result<(), ClientError> {
+        self.post(&format!("nodes/{node}/drain"), &Drain { drained })
+            .await
+    }
+
+    /// Forgets a node that is gone.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn forget(&self, node: &str) -> Result<(), ClientError> {
+        self.send(self.request(Method::DELETE, &format!("nodes/{node}")))
+            .await
+    }
+
+    /// Makes a join token.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn token(&self, uses: u32, valid: Duration) -> Result<Token, ClientError> {
+        let valid_s = valid.as_secs();
+        self.post("tokens", &NewToken { uses, valid_s }).await
+    }
+
+    /// The keys of the API, without what is secret.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn keys(&self) -> Result<Vec<Key>, ClientError> {
+        self.get("keys").await
+    }
+
+    /// Makes a key.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn make_key(&self, name: &str, role: &str) -> Result<Key, ClientError> {
+        let (name, role) = (name.to_owned(), role.to_owned());
+        self.post("keys", &NewKey { name, role }).await
+    }
+
+    /// Revokes a key.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn revoke_key(&self, name: &str) -> Result<(), ClientError> {
+        self.send(self.request(Method::DELETE, &format!("keys/{name}")))
+            .await
+    }
+
+    /// Sets the bounds of a namespace.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_namespace(&self, name: &str, bounds: Namespace) -> Result<(), ClientError> {
+        let request = self.request(Method::PUT, &format!("namespaces/{name}"));
+        self.send(request.json(&bounds)).await
+    }
+
+    /// What happened last, oldest first.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn news(&self) -> Result<Vec<News>, ClientError> {
+        self.get("news").await
+    }
+
+    // ---- jobs ----
+
+    /// Uploads what is missing of a job's files, and submits it. `progress` hears how far that is.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn submit(
+        &self,
+        submission: &Submission,
+        mut progress: impl FnMut(Upload),
+    ) -> Result<Job, ClientError> {
+        let bundle = submission.bundle();
+        let request = self.request(Method::POST, "bundles").body(bundle.encode());
+        let offered: Offered = self.send(request).await?;
+        let missing: HashSet<&str> = offered.missing.iter().map(String::as_str).collect();
+        let bytes = bundle.bytes();
+        let lacks = |piece: &Piece| missing.contains(piece.digest.to_string().as_str());
+        let mut upload = Upload {
+            bytes,
+            known: bytes,
+            put: 0,
+        };
+        let mut todo: Vec<(Piece, std::ops::Range<u64>, PathBuf)> = vec![];
+        let mut seen = HashSet::new();
+        for (name, file) in bundle.files() {
+            let listing = &file.listing;
+            for (piece, range) in listing.pieces().iter().zip(listing.ranges()) {
+                if lacks(piece) {
+                    upload.known -= u64::from(piece.bytes);
+                    if seen.insert(piece.digest)
+                        && let Some(source) = submission.source(name)
+                    {
+                        todo.push((*piece, range, source.to_owned()));
+                    }
+                }
+            }
+        }
+        progress(upload);
+        let mut under_way = tokio::task::JoinSet::new();
+        let mut todo = todo.into_iter();
+        loop {
+            while under_way.len() < PUTS
+                && let Some((piece, range, path)) = todo.next()
+            {
+                let client = self.clone();
+                under_way.spawn(async move { client.put(piece, range, path).await });
+            }
+            let Some(done) = under_way.join_next().await else {
+                break;
+            };
+            upload.put += done.unwrap_or_else(|error| {
+                Err(ClientError::Strange {
+                    url: self.connection.url.clone(),
+                    why: error.to_string(),
+                })
+            })?;
+            progress(upload);
+        }
+        self.post("jobs", submission.job()).await
+    }
+
+    async fn put(
+        &self,
+        piece: Piece,
+        range: std::ops::Range<u64>,
+        path: PathBuf,
+    ) -> Result<u64, ClientError> {
+        let failed = |source| ClientError::File {
+            path: path.clone(),
+            source,
+        };
+        let file = File::open(&path).map_err(failed)?;
+        let bytes = Listing::read(&file, range, &piece).map_err(failed)?;
+        let request = self.request(Method::PUT, &format!("pieces/{}", piece.digest));
+        self.send::<()>(request.body(bytes)).await?;
+        Ok(u64::from(piece.bytes))
+    }
+
+    /// Jobs, the newest first.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn jobs(&self, limit: usize, all: bool) -> Result<Vec<Job>, ClientError> {
+        self.get(&format!("jobs?limit={limit}&all={all}")).await
+    }
+
+    /// A job.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn job(&self, id: &str) -> Result<Job, ClientError> {
+        self.get(&format!("jobs/{id}")).await
+    }
+
+    /// Ends a job; by force, it is killed.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn stop(&self, id: &str, force: bool) -> Result<Job, ClientError> {
+        self.post(&format!("jobs/{id}/stop"), &StopJob { force })
+            .await
+    }
+
+    /// Runs a job again that is over.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn retry(&self, id: &str) -> Result<Job, ClientError> {
+        self.post(&format!("jobs/{id}/retry"), &()).await
+    }
+
+    /// Waits until a job is over.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn wait(&self, id: &str) -> Result<Job, ClientError> {
+        loop {
+            let job: Job = self.get(&format!("jobs/{id}?wait_s={LONG_LOOK_S}")).await?;
+            if job.over {
+                return Ok(job);
+            }
+        }
+    }
+
+    /// What a job has printed from line `from` on; with `wait`, it waits a while for some.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn logs(&self, id: &str, from: u64, wait: bool) -> Result<Lines, ClientError> {
+        let wait_s = if wait { LONG_LOOK_S } else { 0 };
+        self.get(&format!("jobs/{id}/logs?from={from}&wait_s={wait_s}"))
+            .await
+    }
+}
+
+/// An error with what lies below it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        text += &format!(": {error}");
+        below = error.source();
+    }
+    text
+}

@@ -1,0 +1,260 @@
+//! What travels over the API, as JSON. These types change only so that older programs still read
+//! them; `cli/openapi.json` describes them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// The kind of trouble: `unauthorized`, `forbidden`, `unknown`, `conflict`, `invalid`,
+    /// `too_large`, `too_many`, `unavailable`, `internal`.
+    pub kind: String,
+    /// In words, with what to do.
+    pub why: String,
+}
+
+/// The cluster at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// The release of the node that answers.
+    pub release: String,
+    /// The node that answers.
+    pub node: String,
+    /// The node that leads the voters, if one does.
+    pub leader: Option<String>,
+    /// The voters.
+    pub voters: Vec<String>,
+    /// All nodes.
+    pub nodes: Vec<Node>,
+    /// Jobs by where they are in their lives.
+    pub jobs: BTreeMap<String, u64>,
+    /// Milliseconds since 1970, by the catalog's clock.
+    pub now_ms: u64,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// `up`, `drained`, `left` or `lost`.
+    pub state: String,
+    /// Why it is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// The release that it runs.
+    pub release: String,
+    /// Processors.
+    pub cpus: u32,
+    /// Main memory, in bytes.
+    pub memory_bytes: u64,
+    /// Its devices, by model.
+    pub devices: Vec<String>,
+    /// Drivers that it runs.
+    pub drivers: u64,
+}
+
+/// A job that is submitted. Its files were uploaded before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewJob {
+    /// For people; letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Whose quota it counts against; `default` unless told otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The digest of its files, as the upload gave it.
+    pub bundle: String,
+    /// Arguments of its executable.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Its variables.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Those of a higher priority start first.
+    #[serde(default)]
+    pub priority: i32,
+    /// How often it is begun anew after a failure, or after its node was lost.
+    #[serde(default)]
+    pub retries: u32,
+    /// The node that its driver must run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Job {
+    /// Its number: `j17`.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// Whose quota it counts against.
+    pub namespace: String,
+    /// Who submitted it.
+    pub by: String,
+    /// `waiting`, `staging`, `running`, `stopping`, `succeeded`, `failed`, `stopped`, `cancelled`,
+    /// `refused` or `lost`.
+    pub state: String,
+    /// Why it waits, or how it ended, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Whether it is over.
+    pub over: bool,
+    /// What whoever waits for it should exit with, when it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The node of its present or last try.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The driver's number of the operating system, while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// When it was submitted, in milliseconds since 1970.
+    pub submitted_ms: u64,
+    /// When it came into this state.
+    pub since_ms: u64,
+    /// Tries so far.
+    pub tries: u32,
+    /// Tries that it may have after the first.
+    pub retries: u32,
+    /// Those of a higher priority start first.
+    pub priority: i32,
+    /// The digest of its files.
+    pub bundle: String,
+    /// Arguments of its executable.
+    pub args: Vec<String>,
+    /// How earlier tries ended.
+    pub earlier: Vec<Earlier>,
+}
+
+/// An earlier try of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Earlier {
+    /// Counted from 1.
+    pub attempt: u32,
+    /// Where it ran.
+    pub node: String,
+    /// How it ended, in words.
+    pub outcome: String,
+}
+
+/// What an upload lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Offered {
+    /// The digest of the files together: what a job names.
+    pub bundle: String,
+    /// The digests of the pieces that are to be put.
+    pub missing: Vec<String>,
+}
+
+/// How a job is to be stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StopJob {
+    /// Killed, rather than asked to end.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Lines that a job has printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Lines {
+    /// The number of the first line here; higher than was asked when older ones are gone.
+    pub first: u64,
+    /// The number to ask from next.
+    pub next: u64,
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// Whether the job is over and nothing follows.
+    pub over: bool,
+}
+
+/// A line that a process of a job has printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Line {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// On which node.
+    pub node: String,
+    /// `driver`, or the number of a worker process.
+    pub process: String,
+    /// `out` or `err`.
+    pub stream: String,
+    /// What.
+    pub text: String,
+}
+
+/// A drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Drain {
+    /// Whether the node gets no new jobs.
+    pub drained: bool,
+}
+
+/// A join token that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewToken {
+    /// How many nodes may use it.
+    pub uses: u32,
+    /// For how long, in seconds.
+    pub valid_s: u64,
+}
+
+/// A join token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Token {
+    /// What `odeon join` takes.
+    pub token: String,
+    /// Where: the address of the node that answers.
+    pub address: String,
+    /// Until when, in milliseconds since 1970.
+    pub until_ms: u64,
+}
+
+/// A key of the API that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewKey {
+    /// Whose it is.
+    pub name: String,
+    /// `view`, `submit` or `admin`.
+    pub role: String,
+}
+
+/// A key of the API, shown once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Key {
+    /// Whose it is.
+    pub name: String,
+    /// `view`, `submit` or `admin`.
+    pub role: String,
+    /// What goes into `Authorization: Bearer`; only where it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+/// The bounds of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Namespace {
+    /// Jobs that have a node at the same time; without bound when it is missing.
+    #[serde(default)]
+    pub running_max: Option<u32>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct News {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// A job, a node, or what else it is about.
+    pub about: String,
+    /// What.
+    pub what: String,
+}

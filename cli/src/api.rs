@@ -1,0 +1,145 @@
+//! The HTTP API of a daemon: `/api/v1`. It looks at the catalog and writes into it for people; what
+//! travels is [`odeon_client::types`].
+//!
+//! Every request but `version` and `openapi.json` needs a key. A request that names another host
+//! than this one is refused, so that no page in a browser can speak to a daemon on its machine.
+
+mod access;
+mod audit;
+mod cluster;
+mod jobs;
+mod limits;
+mod problem;
+mod serve;
+mod shown;
+
+use std::sync::Arc;
+
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post, put};
+use axum::{Json, Router, middleware};
+use odeon_cluster::Daemon;
+use utoipa::OpenApi;
+
+pub(crate) use access::new_key;
+pub(crate) use audit::Audit;
+pub(crate) use limits::Limiter;
+pub(crate) use serve::{ApiConfig, Server};
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct Api {
+    pub(crate) daemon: Arc<Daemon>,
+    audit: Audit,
+    limiter: Limiter,
+    /// Names by which people may call this host, beside its addresses.
+    hosts: Vec<String>,
+}
+
+/// The API, described.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Odeon", description = "The API of an Odeon cluster's daemon"),
+    paths(
+        cluster::version,
+        cluster::status,
+        cluster::nodes,
+        cluster::drain,
+        cluster::forget,
+        cluster::make_token,
+        cluster::keys,
+        cluster::make_key,
+        cluster::revoke_key,
+        cluster::set_namespace,
+        cluster::news,
+        jobs::offer,
+        jobs::put_piece,
+        jobs::submit,
+        jobs::jobs,
+        jobs::job,
+        jobs::stop,
+        jobs::retry,
+        jobs::logs,
+    )
+)]
+pub(crate) struct Description;
+
+/// Bytes of a request that carries JSON.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a piece of a file, with room to spare.
+const PIECE_BYTES_MAX: usize = 2 << 20;
+/// Bytes of the list of a bundle's files.
+const BUNDLE_BYTES_MAX: usize = 32 << 20;
+
+impl Api {
+    pub(crate) fn new(
+        daemon: Arc<Daemon>,
+        audit: Audit,
+        limiter: Limiter,
+        hosts: Vec<String>,
+    ) -> Self {
+        Self {
+            daemon,
+            audit,
+            limiter,
+            hosts,
+        }
+    }
+
+    /// All routes.
+    pub(crate) fn router(self: Arc<Self>) -> Router {
+        let large = |bytes| DefaultBodyLimit::max(bytes);
+        let v1 = Router::new()
+            .route("/version", get(cluster::version))
+            .route("/openapi.json", get(async || Json(Description::openapi())))
+            .route("/status", get(cluster::status))
+            .route("/nodes", get(cluster::nodes))
+            .route("/nodes/{node}", axum::routing::delete(cluster::forget))
+            .route("/nodes/{node}/drain", post(cluster::drain))
+            .route("/tokens", post(cluster::make_token))
+            .route("/keys", get(cluster::keys).post(cluster::make_key))
+            .route("/keys/{name}", axum::routing::delete(cluster::revoke_key))
+            .route("/namespaces/{name}", put(cluster::set_namespace))
+            .route("/news", get(cluster::news))
+            .route("/bundles", post(jobs::offer).layer(large(BUNDLE_BYTES_MAX)))
+            .route(
+                "/pieces/{digest}",
+                put(jobs::put_piece).layer(large(PIECE_BYTES_MAX)),
+            )
+            .route("/jobs", get(jobs::jobs).post(jobs::submit))
+            .route("/jobs/{job}", get(jobs::job))
+            .route("/jobs/{job}/stop", post(jobs::stop))
+            .route("/jobs/{job}/retry", post(jobs::retry))
+            .route("/jobs/{job}/logs", get(jobs::logs));
+        Router::new()
+            .nest("/api/v1", v1)
+            .fallback(problem::no_such_route)
+            .method_not_allowed_fallback(problem::no_such_method)
+            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .layer(middleware::from_fn_with_state(
+                Arc::clone(&self),
+                access::admit,
+            ))
+            .with_state(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The description that clients are written by. `ODEON_WRITE_GOLDEN=1` writes it anew.
+    #[test]
+    fn the_description_is_the_published_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+        let now = Description::openapi().to_pretty_json().unwrap() + "\n";
+        if std::env::var_os("ODEON_WRITE_GOLDEN").is_some() {
+            std::fs::write(path, &now).unwrap();
+        }
+        let published = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(
+            published, now,
+            "run it with ODEON_WRITE_GOLDEN=1 and look at what changed"
+        );
+    }
+}

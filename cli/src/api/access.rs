@@ -1,0 +1,160 @@
+//! Who asks: keys, roles, hosts.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use odeon_artifacts::Digest;
+use odeon_cluster::access::Role;
+
+use super::Api;
+use super::problem::No;
+
+/// Who asks, and what they may.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) name: String,
+    role: Role,
+}
+
+impl Caller {
+    /// Whether the caller has at least this role.
+    pub(super) fn must(&self, role: Role) -> Result<(), No> {
+        if self.role >= role {
+            return Ok(());
+        }
+        Err(No::forbidden(format!(
+            "this needs the role `{role}`, the key `{}` has `{}`: ask an admin for another \
+             (odeon key make NAME --role {role})",
+            self.name, self.role
+        )))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = No;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, No> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| No::internal("a route without a caller"))
+    }
+}
+
+/// A new secret, and what is kept of it.
+pub(crate) fn new_key() -> (String, String) {
+    let secret: String = (0..4)
+        .map(|_| format!("{:016x}", rand::random::<u64>()))
+        .collect();
+    let secret = format!("odeon-{secret}");
+    let hash = hash_of(&secret);
+    (secret, hash)
+}
+
+/// What is kept of a secret. Looking it up by this tells nothing of the secret by time.
+fn hash_of(secret: &str) -> String {
+    Digest::of(secret.as_bytes()).to_string()
+}
+
+/// Looks at every request before its route does, and writes down what is asked for.
+pub(super) async fn admit(
+    State(api): State<Arc<Api>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match admitted(&api, request.headers(), request.uri().path()) {
+        Err(no) => no.into_response(),
+        Ok(None) => next.run(request).await,
+        Ok(Some(caller)) => {
+            if let Err(seconds) = api.limiter.check(&caller.name) {
+                return No::too_many(seconds).into_response();
+            }
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            request.extensions_mut().insert(caller.clone());
+            let response = next.run(request).await;
+            if method != Method::GET {
+                let status = response.status().as_u16();
+                api.audit.note(&caller.name, method.as_str(), &path, status);
+            }
+            response
+        }
+    }
+}
+
+fn admitted(api: &Api, headers: &HeaderMap, path: &str) -> Result<Option<Caller>, No> {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    if !host.is_some_and(|host| is_own(host, &api.hosts)) {
+        return Err(No::forbidden(format!(
+            "`{}` is no name of this host: call it by its address, or start the daemon with \
+             --allow-host",
+            host.unwrap_or("")
+        )));
+    }
+    if ["/api/v1/version", "/api/v1/openapi.json"].contains(&path) {
+        return Ok(None);
+    }
+    let header = headers.get(header::AUTHORIZATION);
+    let secret = header
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .ok_or_else(|| {
+            No::unauthorized("a key is needed: send it as `Authorization: Bearer KEY`")
+        })?;
+    let hash = hash_of(secret);
+    let found = api
+        .daemon
+        .catalog()
+        .read(|tables| tables.keys.get(&hash).cloned())
+        .ok_or_else(|| No::unavailable("this node does not vote: ask one that does"))?;
+    let key = found.ok_or_else(|| {
+        No::unauthorized("this key is not known: it was revoked, or belongs to another cluster")
+    })?;
+    Ok(Some(Caller {
+        name: key.name,
+        role: key.role,
+    }))
+}
+
+/// Whether a request that names this host is for this one: by an address, as `localhost`, by the
+/// name in its certificate, or by a name that it was given.
+fn is_own(host: &str, given: &[String]) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(""),
+        None => host.split(':').next().unwrap_or(""),
+    };
+    let usual = ["localhost", "member.odeon"].contains(&name);
+    usual || name.parse::<IpAddr>().is_ok() || given.iter().any(|known| known == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_host_are_its_own() {
+        let given = ["head.lab".to_owned()];
+        for host in [
+            "127.0.0.1:7433",
+            "[::1]:7433",
+            "localhost",
+            "10.0.0.1",
+            "head.lab:80",
+        ] {
+            assert!(is_own(host, &given), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "",
+            "[evil]:1",
+            "head.lab.example",
+        ] {
+            assert!(!is_own(host, &given), "{host}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Routes about the cluster: nodes, keys, tokens, namespaces, news.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use odeon_client::types::{Drain, Key, Namespace, NewKey, NewToken, News, Node, Status, Token};
+use odeon_cluster::access::Role;
+use odeon_cluster::admit::TokenError;
+use odeon_cluster::fact::{Fact, NamespaceQuota};
+use odeon_cluster::tables::Tables;
+
+use super::access::Caller;
+use super::problem::No;
+use super::{Api, new_key, shown};
+
+/// What a handler answers.
+pub(super) type Answer<T> = Result<Json<T>, No>;
+/// What a handler answers that has nothing to say.
+pub(super) type Done = Result<StatusCode, No>;
+
+/// Longest validity of a join token.
+const TOKEN_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Most nodes that may join with one token.
+const TOKEN_USES_MAX: u32 = 10_000;
+/// News in one answer.
+const NEWS_MAX: usize = 500;
+
+impl Api {
+    /// Looks at the tables.
+    pub(super) fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> Result<T, No> {
+        let read = self.daemon.catalog().read(look);
+        read.ok_or_else(|| No::unavailable("this node does not vote: ask one that does"))
+    }
+}
+
+/// The release of the daemon.
+#[utoipa::path(get, path = "/api/v1/version", responses((status = 200, body = String)))]
+pub(super) async fn version() -> Json<String> {
+    Json(env!("CARGO_PKG_VERSION").to_owned())
+}
+
+/// The cluster at the moment.
+#[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = Status)))]
+pub(super) async fn status(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Status> {
+    caller.must(Role::View)?;
+    let catalog = api.daemon.catalog();
+    let (leader, voters) = (catalog.leader(), catalog.voters());
+    let status = api.read(|tables| {
+        let mut jobs = std::collections::BTreeMap::new();
+        for job in tables.jobs.values() {
+            *jobs.entry(job.word().to_owned()).or_insert(0) += 1;
+        }
+        let nodes = tables.nodes.values();
+        Status {
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            node: api.daemon.name().to_owned(),
+            leader,
+            voters,
+            nodes: nodes.map(|row| shown::node(row, tables)).collect(),
+            jobs,
+            now_ms: tables.now.0,
+        }
+    })?;
+    Ok(Json(status))
+}
+
+/// The nodes.
+#[utoipa::path(get, path = "/api/v1/nodes", responses((status = 200, body = Vec<Node>)))]
+pub(super) async fn nodes(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Vec<Node>> {
+    caller.must(Role::View)?;
+    let nodes = api.read(|tables| {
+        let nodes = tables.nodes.values();
+        nodes.map(|row| shown::node(row, tables)).collect()
+    })?;
+    Ok(Json(nodes))
+}
+
+/// Has a node get no new jobs, or get some again.
+#[utoipa::path(post, path = "/api/v1/nodes/{node}/drain", request_body = Drain,
+    responses((status = 204)))]
+pub(super) async fn drain(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(node): Path<String>,
+    Json(Drain { drained }): Json<Drain>,
+) -> Done {
+    caller.must(Role::Admin)?;
+    let by = caller.name;
+    let fact = Fact::NodeDrained { node, drained, by };
+    api.daemon.catalog().write_for(fact).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Forgets a node that is gone.
+#[utoipa::path(delete, path = "/api/v1/nodes/{node}", responses((status = 204)))]
+pub(super) async fn forget(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(node): Path<String>,
+) -> Done {
+    caller.must(Role::Admin)?;
+    let fact = Fact::NodeForgotten { node };
+    api.daemon.catalog().write_for(fact).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Makes a join token.
+#[utoipa::path(post, path = "/api/v1/tokens", request_body = NewToken,
+    responses((status = 200, body = Token)))]
+pub(super) async fn make_token(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Json(wanted): Json<NewToken>,
+) -> Answer<Token> {
+    caller.must(Role::Admin)?;
+    let valid = Duration::from_secs(wanted.valid_s);
+    if !(1..=TOKEN_USES_MAX).contains(&wanted.uses) {
+        let why = format!(
+            "a token is for 1 to {TOKEN_USES_MAX} nodes, not {}",
+            wanted.uses
+        );
+        return Err(No::invalid(why));
+    }
+    if valid.is_zero() || valid > TOKEN_MAX {
+        let most = TOKEN_MAX.as_secs();
+        let why = format!("a token is good for 1 to {most} s, not {}", wanted.valid_s);
+        return Err(No::invalid(why));
+    }
+    let made = api.daemon.make_token(wanted.uses, valid, caller.name).await;
+    let (token, until) = made.map_err(|error| match error {
+        TokenError::Catalog(error) => error.into(),
+        error => No::conflict(error),
+    })?;
+    Ok(Json(Token {
+        token,
+        address: api.daemon.address().to_owned(),
+        until_ms: until.0,
+    }))
+}
+
+/// The keys, without what is secret.
+#[utoipa::path(get, path = "/api/v1/keys", responses((status = 200, body = Vec<Key>)))]
+pub(super) async fn keys(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Vec<Key>> {
+    caller.must(Role::Admin)?;
+    let keys = api.read(|tables| {
+        let keys = tables.keys.values().map(|row| Key {
+            name: row.name.clone(),
+            role: row.role.to_string(),
+            key: None,
+            since_ms: row.since.0,
+        });
+        keys.collect()
+    })?;
+    Ok(Json(keys))
+}
+
+/// Makes a key. Its secret is in the answer and nowhere else.
+#[utoipa::path(post, path = "/api/v1/keys", request_body = NewKey,
+    responses((status = 200, body = Key)))]
+pub(super) async fn make_key(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Json(NewKey { name, role }): Json<NewKey>,
+) -> Answer<Key> {
+    caller.must(Role::Admin)?;
+    let parsed: Role = role.parse().map_err(No::invalid)?;
+    if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
+        return Err(No::invalid("the name of a key has 1 to 100 characters"));
+    }
+    let (secret, id) = new_key();
+    let fact = Fact::KeyMade {
+        id,
+        name: name.clone(),
+        role: parsed,
+        by: caller.name,
+    };
+    api.daemon.catalog().write_for(fact).await?;
+    Ok(Json(Key {
+        name,
+        role,
+        key: Some(secret),
+        since_ms: odeon_cluster::unix::Unix::now().0,
+    }))
+}
+
+/// Revokes a key.
+#[utoipa::path(delete, path = "/api/v1/keys/{name}", responses((status = 204)))]
+pub(super) async fn revoke_key(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Done {
+    caller.must(Role::Admin)?;
+    if name == caller.name {
+        let why = "this is the key that asks: revoke it with another, so that one is left";
+        return Err(No::conflict(why));
+    }
+    let by = caller.name;
+    api.daemon
+        .catalog()
+        .write_for(Fact::KeyRevoked { name, by })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sets the bounds of a namespace.
+#[utoipa::path(put, path = "/api/v1/namespaces/{name}", request_body = Namespace,
+    responses((status = 204)))]
+pub(super) async fn set_namespace(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Json(bounds): Json<Namespace>,
+) -> Done {
+    caller.must(Role::Admin)?;
+    let fact = Fact::NamespaceSet {
+        name,
+        quota: bounds
+            .running_max
+            .map(|running_max| NamespaceQuota { running_max }),
+        by: caller.name,
+    };
+    api.daemon.catalog().write_for(fact).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What happened last, oldest first.
+#[utoipa::path(get, path = "/api/v1/news", responses((status = 200, body = Vec<News>)))]
+pub(super) async fn news(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Vec<News>> {
+    caller.must(Role::View)?;
+    let news = api.read(|tables| {
+        let skip = tables.news.len().saturating_sub(NEWS_MAX);
+        let last = tables.news.iter().skip(skip).map(|news| News {
+            at_ms: news.at.0,
+            about: news.about.clone(),
+            what: news.what.clone(),
+        });
+        last.collect()
+    })?;
+    Ok(Json(news))
+}

@@ -1,0 +1,264 @@
+//! Routes about jobs and their files.
+
+#![allow(
+    unused_qualifications,
+    reason = "the descriptions of the routes expand to them"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use odeon::Clock;
+use odeon_artifacts::{Bundle, Digest};
+use odeon_client::types::{Job, Lines, NewJob, Offered, StopJob};
+use odeon_cluster::access::Role;
+use odeon_cluster::fact::Fact;
+use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::access::Caller;
+use super::cluster::{Answer, Done};
+use super::problem::No;
+use super::{Api, shown};
+
+/// Longest wait of one request.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Bytes of lines in one answer.
+const LINES_BYTES_MAX: usize = 1 << 20;
+/// Jobs in one answer.
+const JOBS_MAX: usize = 1000;
+
+impl Api {
+    fn row(&self, id: JobId) -> Result<job::Job, No> {
+        let found = self.read(|tables| tables.jobs.get(&id).cloned())?;
+        found.ok_or_else(|| No::unknown(format!("there is no job {id}: see `odeon jobs`")))
+    }
+}
+
+fn id_of(text: &str) -> Result<JobId, No> {
+    text.parse().map_err(No::unknown)
+}
+
+fn digest_of(text: &str) -> Result<Digest, No> {
+    text.parse()
+        .map_err(|_| No::invalid(format!("`{text}` is no digest")))
+}
+
+/// Names the files of a job, and hears which pieces are missing.
+#[utoipa::path(post, path = "/api/v1/bundles", request_body(content_type = "application/octet-stream"),
+    responses((status = 200, body = Offered)))]
+pub(super) async fn offer(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    body: Bytes,
+) -> Answer<Offered> {
+    caller.must(Role::Submit)?;
+    let bundle = Bundle::decode(&body).map_err(No::invalid)?;
+    let digest = bundle.digest();
+    let missing = api.daemon.offer(bundle).await?;
+    Ok(Json(Offered {
+        bundle: digest.to_string(),
+        missing: missing
+            .iter()
+            .map(|piece| piece.digest.to_string())
+            .collect(),
+    }))
+}
+
+/// Puts a piece of a file.
+#[utoipa::path(put, path = "/api/v1/pieces/{digest}", request_body(content_type = "application/octet-stream"),
+    responses((status = 204)))]
+pub(super) async fn put_piece(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(digest): Path<String>,
+    body: Bytes,
+) -> Done {
+    caller.must(Role::Submit)?;
+    api.daemon.put(digest_of(&digest)?, body).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Submits a job whose files are here.
+#[utoipa::path(post, path = "/api/v1/jobs", request_body = NewJob,
+    responses((status = 200, body = Job)))]
+pub(super) async fn submit(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Json(new): Json<NewJob>,
+) -> Answer<Job> {
+    caller.must(Role::Submit)?;
+    let spec = JobSpec {
+        name: new.name,
+        namespace: new
+            .namespace
+            .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
+        bundle: digest_of(&new.bundle)?,
+        args: new.args,
+        env: new.env,
+        priority: new.priority,
+        retries: new.retries,
+        node: new.node,
+    };
+    let id = api.daemon.submit(spec, caller.name).await?;
+    Ok(Json(shown::job(&api.row(id)?)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+pub(super) struct JobsQuery {
+    /// How many.
+    limit: Option<usize>,
+    /// Also those that are over.
+    all: Option<bool>,
+}
+
+/// Jobs, the newest first.
+#[utoipa::path(get, path = "/api/v1/jobs", params(JobsQuery),
+    responses((status = 200, body = Vec<Job>)))]
+pub(super) async fn jobs(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Query(query): Query<JobsQuery>,
+) -> Answer<Vec<Job>> {
+    caller.must(Role::View)?;
+    let limit = query.limit.unwrap_or(JOBS_MAX).min(JOBS_MAX);
+    let all = query.all.unwrap_or(true);
+    let jobs = api.read(|tables| {
+        let newest = tables.jobs.values().rev();
+        let wanted = newest.filter(|job| all || !job.is_over());
+        wanted.take(limit).map(shown::job).collect()
+    })?;
+    Ok(Json(jobs))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+pub(super) struct JobQuery {
+    /// Waits so many seconds for its end, 30 at most.
+    wait_s: Option<u64>,
+}
+
+/// A job, at once or when it is over.
+#[utoipa::path(get, path = "/api/v1/jobs/{job}", params(JobQuery),
+    responses((status = 200, body = Job)))]
+pub(super) async fn job(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(job): Path<String>,
+    Query(query): Query<JobQuery>,
+) -> Answer<Job> {
+    caller.must(Role::View)?;
+    let id = id_of(&job)?;
+    let mut row = api.row(id)?;
+    let wait = Duration::from_secs(query.wait_s.unwrap_or(0)).min(WAIT_MAX);
+    let deadline = Clock::now().after(wait);
+    let mut changes = api.daemon.catalog().changes();
+    while !row.is_over()
+        && let Some(changes) = &mut changes
+        && matches!(
+            Clock::timeout(deadline.left(Clock::now()), changes.changed()).await,
+            Some(Ok(()))
+        )
+    {
+        row = api.row(id)?;
+    }
+    Ok(Json(shown::job(&row)))
+}
+
+/// Ends a job.
+#[utoipa::path(post, path = "/api/v1/jobs/{job}/stop", request_body = StopJob,
+    responses((status = 200, body = Job)))]
+pub(super) async fn stop(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(job): Path<String>,
+    Json(StopJob { force }): Json<StopJob>,
+) -> Answer<Job> {
+    caller.must(Role::Submit)?;
+    let event = Event::Stop {
+        by: caller.name,
+        in_order: !force,
+    };
+    happened(&api, id_of(&job)?, event).await
+}
+
+/// Runs a job again that is over.
+#[utoipa::path(post, path = "/api/v1/jobs/{job}/retry", responses((status = 200, body = Job)))]
+pub(super) async fn retry(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(job): Path<String>,
+) -> Answer<Job> {
+    caller.must(Role::Submit)?;
+    let by = caller.name;
+    happened(&api, id_of(&job)?, Event::Retry { by }).await
+}
+
+async fn happened(api: &Api, job: JobId, event: Event) -> Answer<Job> {
+    api.daemon
+        .catalog()
+        .write_for(Fact::Job { job, event })
+        .await?;
+    Ok(Json(shown::job(&api.row(job)?)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+pub(super) struct LogsQuery {
+    /// The number of the first line that is wanted.
+    from: Option<u64>,
+    /// Waits so many seconds for a line, 30 at most.
+    wait_s: Option<u64>,
+}
+
+/// What a job has printed.
+#[utoipa::path(get, path = "/api/v1/jobs/{job}/logs", params(LogsQuery),
+    responses((status = 200, body = Lines)))]
+pub(super) async fn logs(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(job): Path<String>,
+    Query(query): Query<LogsQuery>,
+) -> Answer<Lines> {
+    caller.must(Role::View)?;
+    let (id, from) = (id_of(&job)?, query.from.unwrap_or(0));
+    let wait = Duration::from_secs(query.wait_s.unwrap_or(0)).min(WAIT_MAX);
+    let deadline = Clock::now().after(wait);
+    let mut changes = api.daemon.catalog().changes();
+    loop {
+        let logs = Arc::clone(api.daemon.logs());
+        let added = logs.added();
+        let mut added = std::pin::pin!(added);
+        added.as_mut().enable();
+        // What it printed is kept before its end is known.
+        let over = api.row(id)?.is_over();
+        let reading = Arc::clone(&logs);
+        let read = tokio::task::spawn_blocking(move || reading.read(id, from, LINES_BYTES_MAX));
+        let page = read.await.map_err(No::internal)?.map_err(No::internal)?;
+        let left = deadline.left(Clock::now());
+        if !page.lines.is_empty() || over || left.is_zero() {
+            let next = page.first + page.lines.len() as u64;
+            let more = page.lines.len() as u64 > 0;
+            return Ok(Json(Lines {
+                first: page.first,
+                next,
+                lines: page.lines.into_iter().map(shown::line).collect(),
+                over: over && !more,
+            }));
+        }
+        let changed = async {
+            match &mut changes {
+                Some(changes) => drop(changes.changed().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = added => {}
+            () = changed => {}
+            () = Clock::sleep(left) => {}
+        }
+    }
+}

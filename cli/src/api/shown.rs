@@ -1,0 +1,90 @@
+//! Rows of the catalog as people see them.
+
+use odeon_client::types;
+use odeon_cluster::job::{Job, State};
+use odeon_cluster::logs::{LogLine, Stream};
+use odeon_cluster::tables::{NodeRow, NodeState, Tables};
+
+pub(super) fn node(row: &NodeRow, tables: &Tables) -> types::Node {
+    let (state, why) = match &row.state {
+        NodeState::Up if row.drained => ("drained", None),
+        NodeState::Up => ("up", None),
+        NodeState::Left => ("left", None),
+        NodeState::Lost { why } => ("lost", Some(why.clone())),
+    };
+    let here = tables.living_jobs().filter_map(Job::attempt);
+    let drivers = here.filter(|attempt| attempt.node == row.spec.name).count();
+    types::Node {
+        name: row.spec.name.clone(),
+        state: state.to_owned(),
+        why,
+        since_ms: row.since.0,
+        address: row.spec.address.clone(),
+        release: row.spec.release.clone(),
+        cpus: row.spec.cpus,
+        memory_bytes: row.spec.memory,
+        devices: row.spec.devices.clone(),
+        drivers: drivers as u64,
+    }
+}
+
+pub(super) fn job(job: &Job) -> types::Job {
+    let attempt = match &job.state {
+        State::Ended { attempt, .. } => attempt.as_ref(),
+        _ => job.attempt(),
+    };
+    let (why, since, exit_code) = match &job.state {
+        State::Waiting { why } => (Some(why.clone()), job.submitted, None),
+        State::Staging { attempt } => (None, attempt.since, None),
+        State::Running { since, .. } => (None, *since, None),
+        State::Stopping { by, since, .. } => (Some(format!("by {by}")), *since, None),
+        State::Ended { outcome, at, .. } => {
+            (Some(outcome.to_string()), *at, Some(outcome.exit_code()))
+        }
+    };
+    types::Job {
+        id: job.id.to_string(),
+        name: job.spec.name.clone(),
+        namespace: job.spec.namespace.clone(),
+        by: job.by.clone(),
+        state: job.word().to_owned(),
+        why,
+        over: job.is_over(),
+        exit_code,
+        node: attempt.map(|attempt| attempt.node.clone()),
+        pid: match job.state {
+            State::Running { pid, .. } => Some(pid),
+            _ => None,
+        },
+        submitted_ms: job.submitted.0,
+        since_ms: since.0,
+        tries: job.tries,
+        retries: job.spec.retries,
+        priority: job.spec.priority,
+        bundle: job.spec.bundle.to_string(),
+        args: job.spec.args.clone(),
+        earlier: job
+            .earlier
+            .iter()
+            .map(|(attempt, outcome)| types::Earlier {
+                attempt: attempt.number,
+                node: attempt.node.clone(),
+                outcome: outcome.to_string(),
+            })
+            .collect(),
+    }
+}
+
+pub(super) fn line(line: LogLine) -> types::Line {
+    let stream = match line.stream {
+        Stream::Out => "out",
+        Stream::Err => "err",
+    };
+    types::Line {
+        at_ms: line.at.0,
+        node: line.node,
+        process: line.process,
+        stream: stream.to_owned(),
+        text: line.text,
+    }
+}

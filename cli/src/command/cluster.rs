@@ -1,0 +1,124 @@
+//! The cluster itself: `odeon status`, `drain`, `token`, `key`, `events`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use odeon_client::types::Status;
+
+use super::job::cluster;
+use crate::args::{DrainArgs, EventsArgs, KeyArgs, KeyCommand, StatusArgs, TokenArgs};
+use crate::print;
+
+pub(crate) fn status(args: &StatusArgs) -> Result<()> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    let status = runtime.block_on(client.status())?;
+    if args.json {
+        print::line(serde_json::to_string_pretty(&status)?)?;
+        return Ok(());
+    }
+    show(&status)
+}
+
+fn show(status: &Status) -> Result<()> {
+    let leader = status.leader.as_deref().unwrap_or("nobody");
+    print::line(format!(
+        "leader {leader}, voters {}, release {}",
+        status.voters.join(" "),
+        status.release
+    ))?;
+    let jobs: Vec<String> = status
+        .jobs
+        .iter()
+        .map(|(state, n)| format!("{n} {state}"))
+        .collect();
+    print::line(match jobs.is_empty() {
+        true => "no jobs yet".to_owned(),
+        false => format!("jobs: {}", jobs.join(", ")),
+    })?;
+    let head = [
+        "node", "state", "since", "drivers", "cpus", "memory", "devices", "address",
+    ];
+    let mut table = print::Table::new(head);
+    for node in &status.nodes {
+        table.row([
+            node.name.clone(),
+            node.state.clone(),
+            print::ago(status.now_ms.saturating_sub(node.since_ms)),
+            node.drivers.to_string(),
+            node.cpus.to_string(),
+            format!("{} GiB", node.memory_bytes >> 30),
+            match node.devices.first() {
+                Some(model) => format!("{} x {model}", node.devices.len()),
+                None => "-".to_owned(),
+            },
+            node.address.clone(),
+        ]);
+    }
+    table.print()?;
+    for node in &status.nodes {
+        if let Some(why) = &node.why {
+            print::line(format!("{} {why}", node.name))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn drain(args: &DrainArgs) -> Result<ExitCode> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    runtime.block_on(client.drain(&args.node, !args.undo))?;
+    print::say(match args.undo {
+        true => format!("{} may get jobs again", args.node),
+        false => format!("{} gets no new jobs; those that it runs go on", args.node),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn token(args: &TokenArgs) -> Result<()> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    let valid = std::time::Duration::from_secs(args.valid_minutes * 60);
+    let token = runtime.block_on(client.token(args.uses, valid))?;
+    print::line(format!(
+        "odeon join {} --token {}",
+        token.address, token.token
+    ))?;
+    Ok(())
+}
+
+pub(crate) fn key(args: &KeyArgs) -> Result<()> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    match &args.command {
+        KeyCommand::Make { name, role } => {
+            let key = runtime.block_on(client.make_key(name, role))?;
+            print::say(format!(
+                "the key of `{name}` ({role}), which is shown this once:"
+            ));
+            print::line(key.key.unwrap_or_default())?;
+        }
+        KeyCommand::Revoke { name } => {
+            runtime.block_on(client.revoke_key(name))?;
+            print::say(format!("the key of `{name}` is not good any more"));
+        }
+        KeyCommand::List => {
+            let mut table = print::Table::new(["key", "role", "since"]);
+            for key in runtime.block_on(client.keys())? {
+                let since = odeon_cluster::unix::Unix(key.since_ms).to_string();
+                table.row([key.name, key.role, since]);
+            }
+            table.print()?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn events(args: &EventsArgs) -> Result<()> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    for news in runtime.block_on(client.news())? {
+        if args.json {
+            print::line(serde_json::to_string(&news)?)?;
+        } else {
+            let at = odeon_cluster::unix::Unix(news.at_ms);
+            print::line(format!("{at}  {:<8} {}", news.about, news.what))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! A cluster as people use it: the command alone, from `odeon up` to `odeon down`.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A cluster of this machine, in a folder of its own; it ends with the test.
+struct Cluster {
+    folder: tempfile::TempDir,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn odeon() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_odeon"));
+    command.env_remove("ODEON_DIR").env_remove("ODEON_LOG");
+    command
+}
+
+impl Cluster {
+    fn up(args: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = Self { folder };
+        let output =
+            cluster.run(&[&["up", "--api", "127.0.0.1:0", "--name", "head"], args].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        cluster
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.folder.path().join("head")
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        odeon()
+            .args(args)
+            .env("ODEON_DIR", self.dir())
+            .output()
+            .unwrap()
+    }
+
+    /// Runs a command that must succeed, and gives what it says and shows.
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{args:?}: {out}{err}");
+        out + &err
+    }
+
+    /// Runs a command that must fail, and gives why it says it did.
+    fn fails(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(
+            !output.status.success(),
+            "{args:?}: {}",
+            text(&output.stdout)
+        );
+        text(&output.stderr)
+    }
+
+    /// The processes of its daemons.
+    fn daemons(&self) -> Vec<u32> {
+        let own = self.dir().join("daemon.pid");
+        let nodes = fs::read_dir(self.dir().join("nodes")).into_iter().flatten();
+        let nodes = nodes.map(|node| node.unwrap().path().join("daemon.pid"));
+        let files = std::iter::once(own).chain(nodes);
+        files
+            .filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
+            .collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // It may have been ended by the test.
+        let _ = self.run(&["down"]);
+    }
+}
+
+/// Whether a process runs; one that has ended and that nobody has reaped does not.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned());
+    state.is_some_and(|state| !state.starts_with('Z'))
+}
+
+fn shell(cluster: &Cluster, name: &str, script: &str) -> String {
+    let path = cluster.folder.path().join(name);
+    fs::write(&path, script).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_program_is_submitted_watched_and_forgotten_by_its_terminal() {
+    let cluster = Cluster::up(&[]);
+    let said = cluster.ok(&["status"]);
+    assert!(
+        said.contains("leader head, voters head") && said.contains("no jobs yet"),
+        "{said}"
+    );
+    let script = shell(
+        &cluster,
+        "hello.sh",
+        "echo hello $1 from $(basename $PWD); cat note; exit 3",
+    );
+    let note = shell(&cluster, "note", "remember\n");
+    let submit = [
+        "submit", "/bin/sh", "--name", "greeter", "--file", &script, "--file", &note, "--wait",
+        "--", "hello.sh", "you",
+    ];
+    let output = cluster.run(&submit);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(3), "{out}{err}");
+    assert_eq!(out, "hello you from j1\nremember\n");
+    assert!(
+        err.contains("submitted j1 (greeter)") && err.contains("failed: exit status: 3"),
+        "{err}"
+    );
+    assert_eq!(cluster.ok(&["logs", "j1"]), "hello you from j1\nremember\n");
+    let shown = cluster.ok(&["job", "show", "j1"]);
+    assert!(
+        shown.contains("exit code  3") && shown.contains("by owner"),
+        "{shown}"
+    );
+    assert!(cluster.ok(&["jobs", "--all"]).contains("greeter"));
+    assert_eq!(cluster.run(&["wait", "j1"]).status.code(), Some(3));
+    cluster.ok(&["retry", "j1"]);
+    assert_eq!(cluster.run(&["wait", "j1"]).status.code(), Some(3));
+    let events = cluster.ok(&["events"]);
+    assert!(
+        events.contains("j1") && events.contains("runs on node `head`"),
+        "{events}"
+    );
+}
+
+#[test]
+fn a_job_is_stopped_and_leaves_nothing() {
+    let cluster = Cluster::up(&[]);
+    let script = shell(
+        &cluster,
+        "work.sh",
+        "sleep 1000 & sleep 1000 & echo begun; wait",
+    );
+    cluster.ok(&["submit", "/bin/sh", "--file", &script, "--", "work.sh"]);
+    while !cluster.ok(&["logs", "j1"]).contains("begun") {}
+    let shown = cluster.ok(&["job", "show", "j1", "--json"]);
+    let job: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let group = job["pid"].as_u64().unwrap();
+    let said = cluster.ok(&["stop", "j1"]);
+    assert!(said.contains("j1 stopped by owner"), "{said}");
+    assert_eq!(cluster.run(&["wait", "j1"]).status.code(), Some(143));
+    assert_eq!(members(group), 0, "its children live");
+    assert!(
+        cluster
+            .fails(&["stop", "j1"])
+            .contains("job j1 is over: it stopped by owner")
+    );
+    assert!(
+        cluster
+            .fails(&["cancel", "j1"])
+            .contains("only a job that waits")
+    );
+}
+
+/// Processes of a group.
+fn members(group: u64) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+        // Behind the name, which may have spaces and parentheses: state, parent, group.
+        let rest = stat.rsplit_once(')')?.1.to_owned();
+        rest.split_whitespace().nth(2)?.parse::<u64>().ok()
+    });
+    processes.filter(|of| *of == group).count()
+}
+
+#[test]
+fn several_nodes_run_on_one_machine_and_all_end() {
+    let cluster = Cluster::up(&["--nodes", "3"]);
+    let said = cluster.ok(&["status"]);
+    assert!(said.contains("node-2") && said.contains("node-3"), "{said}");
+    let daemons = cluster.daemons();
+    assert_eq!(daemons.len(), 3);
+    let script = shell(&cluster, "where.sh", "echo here");
+    let submit = [
+        "submit", "/bin/sh", "--file", &script, "--node", "node-3", "--wait", "--", "where.sh",
+    ];
+    assert!(cluster.ok(&submit).contains("here"));
+    assert!(
+        cluster
+            .ok(&["job", "show", "j1"])
+            .contains("node       node-3")
+    );
+    cluster.ok(&["drain", "node-3"]);
+    let again = [
+        "submit", "/bin/sh", "--file", &script, "--node", "node-3", "--", "where.sh",
+    ];
+    cluster.ok(&again);
+    while !cluster
+        .ok(&["jobs"])
+        .contains("it must run on node `node-3`, which is drained")
+    {}
+    let said = cluster.ok(&["cancel", "j2"]);
+    assert!(said.contains("j2 cancelled by owner"), "{said}");
+    assert!(cluster.ok(&["down"]).contains("3 nodes down"));
+    assert!(!daemons.into_iter().any(is_alive));
+    assert!(cluster.fails(&["down"]).contains("no daemon runs"));
+    let gone = cluster.fails(&["status"]);
+    assert!(
+        gone.contains("does not answer") && gone.contains("odeon up"),
+        "{gone}"
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let cluster = Cluster::up(&[]);
+    let script = shell(&cluster, "script.py", "print('hello')\n");
+    let why = cluster.fails(&["submit", &script]);
+    assert!(why.contains("script.py"), "{why}");
+    assert!(
+        cluster
+            .fails(&["submit", "/nowhere/at/all"])
+            .contains("/nowhere/at/all")
+    );
+    assert!(
+        cluster
+            .fails(&["submit", "/bin/sh", "--name", "a b"])
+            .contains("`a b` does not")
+    );
+    let why = cluster.fails(&["submit", "/bin/sh", "--env", "ODEON_WORKER=1"]);
+    assert!(why.contains("the runtime keeps for itself"), "{why}");
+    assert!(
+        cluster
+            .fails(&["job", "show", "j99"])
+            .contains("there is no job j99")
+    );
+    assert!(
+        cluster
+            .fails(&["logs", "nonsense"])
+            .contains("`nonsense` is no job")
+    );
+    assert!(
+        cluster
+            .fails(&["drain", "nobody"])
+            .contains("there is no node `nobody`")
+    );
+    assert!(cluster.fails(&["up"]).contains("a daemon runs in"));
+    let other = tempfile::tempdir().unwrap();
+    let none = odeon()
+        .arg("status")
+        .env("ODEON_DIR", other.path())
+        .output()
+        .unwrap();
+    assert!(
+        text(&none.stderr).contains("odeon up"),
+        "{}",
+        text(&none.stderr)
+    );
+}
