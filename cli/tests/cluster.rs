@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -60,6 +62,17 @@ impl Cluster {
             text(&output.stdout)
         );
         text(&output.stderr)
+    }
+
+    /// The process of a job's driver, once it runs.
+    fn driver(&self, job: &str) -> u32 {
+        loop {
+            let shown = self.ok(&["job", "show", job, "--json"]);
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            if let Some(pid) = shown["pid"].as_u64() {
+                return pid as u32;
+            }
+        }
     }
 
     /// The processes of its daemons.
@@ -147,13 +160,11 @@ fn a_job_is_stopped_and_leaves_nothing() {
     );
     cluster.ok(&["submit", "/bin/sh", "--file", &script, "--", "work.sh"]);
     while !cluster.ok(&["logs", "j1"]).contains("begun") {}
-    let shown = cluster.ok(&["job", "show", "j1", "--json"]);
-    let job: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    let group = job["pid"].as_u64().unwrap();
+    let group = cluster.driver("j1");
     let said = cluster.ok(&["stop", "j1"]);
     assert!(said.contains("j1 stopped by owner"), "{said}");
     assert_eq!(cluster.run(&["wait", "j1"]).status.code(), Some(143));
-    assert_eq!(members(group), 0, "its children live");
+    assert_eq!(members(u64::from(group)), 0, "its children live");
     assert!(
         cluster
             .fails(&["stop", "j1"])
@@ -260,4 +271,190 @@ fn what_cannot_be_is_refused_with_the_reason() {
         "{}",
         text(&none.stderr)
     );
+}
+
+/// Sends a request as it stands, and gives the status and the body of the answer.
+fn http(cluster: &Cluster, head: &str, body: &str) -> (u16, String) {
+    let connection = fs::read_to_string(cluster.dir().join("api.json")).unwrap();
+    let connection: serde_json::Value = serde_json::from_str(&connection).unwrap();
+    let address = connection["url"]
+        .as_str()
+        .unwrap()
+        .strip_prefix("http://")
+        .unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let request = format!("{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+#[test]
+fn the_api_lets_in_who_has_a_key_and_no_more_than_that_allows() {
+    let cluster = Cluster::up(&[]);
+    let (status, why) = http(
+        &cluster,
+        "GET /api/v1/status HTTP/1.1\r\nHost: localhost",
+        "",
+    );
+    assert_eq!(status, 401, "{why}");
+    let stranger = "GET /api/v1/status HTTP/1.1\r\nHost: evil.example";
+    let (status, why) = http(&cluster, stranger, "");
+    assert!(
+        status == 403 && why.contains("--allow-host"),
+        "{status} {why}"
+    );
+    let wrong = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong";
+    assert_eq!(http(&cluster, wrong, "").0, 401);
+    let version = "GET /api/v1/version HTTP/1.1\r\nHost: localhost";
+    assert_eq!(http(&cluster, version, "").0, 200);
+
+    let said = cluster.ok(&["key", "make", "guest", "--role", "view"]);
+    let key = said
+        .lines()
+        .find(|line| line.starts_with("odeon-"))
+        .unwrap()
+        .to_owned();
+    let with = |method: &str, path: &str| {
+        format!(
+            "{method} /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json"
+        )
+    };
+    assert_eq!(http(&cluster, &with("GET", "jobs"), "").0, 200);
+    let (status, why) = http(&cluster, &with("POST", "jobs/j1/stop"), "{}");
+    assert!(
+        status == 403 && why.contains("role `submit`"),
+        "{status} {why}"
+    );
+    assert_eq!(
+        http(
+            &cluster,
+            &with("POST", "tokens"),
+            "{\"uses\":1,\"valid_s\":60}"
+        )
+        .0,
+        403
+    );
+    assert_eq!(http(&cluster, &with("GET", "nothing"), "").0, 404);
+    let audit = fs::read_to_string(cluster.dir().join("audit.log")).unwrap();
+    assert!(
+        audit.contains("\"key\":\"guest\"") && audit.contains("jobs/j1/stop"),
+        "{audit}"
+    );
+    cluster.ok(&["key", "revoke", "guest"]);
+    assert_eq!(http(&cluster, &with("GET", "jobs"), "").0, 401);
+    assert!(
+        cluster
+            .fails(&["key", "revoke", "owner"])
+            .contains("the key that asks")
+    );
+    let said = cluster.ok(&["key", "make", "robot"]);
+    let key = said
+        .lines()
+        .find(|line| line.starts_with("odeon-"))
+        .unwrap()
+        .to_owned();
+    let large = format!(
+        "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json"
+    );
+    let (status, why) = http(
+        &cluster,
+        &large,
+        &format!("{{\"name\":\"{}\"}}", "x".repeat(2 << 20)),
+    );
+    assert_eq!(status, 413, "{why}");
+}
+
+#[test]
+fn a_machine_joins_with_a_token_and_no_other() {
+    let cluster = Cluster::up(&[]);
+    let said = cluster.ok(&["token"]);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let (address, token) = (words[2], words[4]);
+    let place = tempfile::tempdir().unwrap();
+    let join = |name: &str, token: &str| {
+        let folder = place.path().join(name);
+        let args = ["join", address, "--token", token, "--name", name, "--dir"];
+        odeon().args(args).arg(folder).output().unwrap()
+    };
+    let why = |output: Output| {
+        assert!(!output.status.success(), "{}", text(&output.stdout));
+        text(&output.stderr)
+    };
+    assert!(why(join("other", "nonsense")).contains("this is no token"));
+    // Of the same cluster, with another secret.
+    let mut wrong = token.to_owned();
+    wrong.replace_range(7..8, if &token[7..8] == "a" { "b" } else { "a" });
+    assert!(why(join("other", &wrong)).contains("does not know this token"));
+    assert!(why(join("head", token)).contains("has a node `head`"));
+    let joined = join("second", token);
+    assert!(joined.status.success(), "{}", text(&joined.stderr));
+    let status = cluster.ok(&["status"]);
+    assert!(status.contains("second  up"), "{status}");
+    assert!(why(join("third", token)).contains("used up"));
+    let folder = place.path().join("second");
+    let down = |folder: &PathBuf| {
+        odeon()
+            .arg("down")
+            .arg("--dir")
+            .arg(folder)
+            .output()
+            .unwrap()
+    };
+    assert!(down(&folder).status.success());
+    let status = cluster.ok(&["status"]);
+    assert!(status.contains("second  left"), "{status}");
+    // The second time without a token.
+    let again = odeon()
+        .args(["join", address, "--dir"])
+        .arg(&folder)
+        .output()
+        .unwrap();
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert!(cluster.ok(&["status"]).contains("second  up"));
+    assert!(down(&folder).status.success());
+}
+
+fn kill_9(pid: u32) {
+    let killed = Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    while is_alive(pid) {}
+}
+
+#[test]
+fn a_killed_head_comes_back_with_all_that_it_knew() {
+    let cluster = Cluster::up(&[]);
+    let script = shell(&cluster, "work.sh", "echo begun; sleep 1000");
+    let submit = [
+        "submit",
+        "/bin/sh",
+        "--file",
+        &script,
+        "--retries",
+        "1",
+        "--",
+        "work.sh",
+    ];
+    cluster.ok(&["submit", "/bin/true", "--wait"]);
+    cluster.ok(&submit);
+    while !cluster.ok(&["logs", "j2"]).contains("begun") {}
+    let driver = cluster.driver("j2");
+    kill_9(cluster.daemons()[0]);
+    cluster.ok(&["up", "--api", "127.0.0.1:0"]);
+    let jobs = cluster.ok(&["jobs", "--all"]);
+    assert!(jobs.contains("j1") && jobs.contains("succeeded"), "{jobs}");
+    while !cluster.ok(&["job", "show", "j2"]).contains("running") {}
+    let shown = cluster.ok(&["job", "show", "j2"]);
+    assert!(
+        shown.contains("try 1") && shown.contains("lost with node `head`"),
+        "{shown}"
+    );
+    assert!(!is_alive(driver), "a driver of a daemon that was killed");
+    cluster.ok(&["stop", "j2"]);
 }

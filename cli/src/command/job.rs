@@ -186,7 +186,8 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
         ("namespace", job.namespace.clone()),
         ("state", job.state.clone()),
     ];
-    rows.extend(job.why.clone().map(|why| ("why", why)));
+    let why = job.why.clone().filter(|why| *why != job.state);
+    rows.extend(why.map(|why| ("why", why)));
     rows.extend(job.node.clone().map(|node| ("node", node)));
     rows.extend(job.pid.map(|pid| ("process", pid.to_string())));
     rows.extend(job.exit_code.map(|code| ("exit code", code.to_string())));
@@ -197,7 +198,9 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
     rows.push(("since", moment(job.since_ms)));
     rows.push(("tries", format!("{} of {}", job.tries, job.retries + 1)));
     rows.push(("priority", job.priority.to_string()));
-    rows.push(("arguments", job.args.join(" ")));
+    if !job.args.is_empty() {
+        rows.push(("arguments", job.args.join(" ")));
+    }
     rows.push(("files", job.bundle.clone()));
     for (name, value) in rows {
         print::line(format!("{name:<11}{value}"))?;

@@ -17,6 +17,7 @@ use crate::fact::Fact;
 use crate::forward::Forward;
 use crate::job::{Event, Job, JobId, JobSpec, Outcome};
 use crate::json::Json;
+use crate::left::Left;
 use crate::seat::Seat;
 use crate::stage::{Stage, StageError};
 use crate::tables::NodeState;
@@ -34,6 +35,7 @@ struct Inner {
     catalog: Catalog,
     stage: Stage,
     forward: Forward,
+    left: Left,
     tries: Mutex<BTreeMap<JobId, Try>>,
     /// The node is leaving: no try begins, and those that end are over with it.
     closing: AtomicBool,
@@ -87,6 +89,7 @@ impl Agent {
         catalog: &Catalog,
         stage: Stage,
         forward: Forward,
+        left: Left,
     ) -> Result<Self, Failure> {
         let inner = Inner {
             system: system.clone(),
@@ -94,6 +97,7 @@ impl Agent {
             catalog: catalog.clone(),
             stage,
             forward,
+            left,
             tries: Mutex::default(),
             closing: AtomicBool::new(false),
             specs: Mutex::default(),
@@ -214,9 +218,11 @@ impl Agent {
             }
         };
         let pid = driver.pid().unwrap_or(0);
+        self.inner.left.note(pid);
         let started = self.tell(job.id, Event::Started { attempt, pid });
         let exit = async {
             let exit = follow(&mut driver, stop).await;
+            self.inner.left.forget(pid);
             self.inner.forward.drain(job.id, OUTPUT_PATIENCE).await;
             exit
         };

@@ -21,6 +21,7 @@ use crate::fact::{Fact, NodeSpec};
 use crate::folder::{Folder, FolderError, NodeFile};
 use crate::forward::{self, Forward};
 use crate::keeper::{Keeper, Rules};
+use crate::left::Left;
 use crate::logs::{LogLimits, Logs};
 use crate::raft::disk::Disk;
 use crate::stage::Stage;
@@ -86,8 +87,8 @@ pub enum DaemonError {
     /// Its files of jobs.
     #[error("the files of jobs: {0}")]
     Artifacts(String),
-    /// Its logs.
-    #[error("the logs of jobs: {0}")]
+    /// What it keeps of jobs.
+    #[error("what the node keeps of jobs: {0}")]
     Logs(std::io::Error),
     /// It is in no cluster.
     #[error("{} holds no node's identity: join with a token (odeon join ADDRESS --token TOKEN)", .0.display())]
@@ -217,7 +218,9 @@ impl Daemon {
         let store = store.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
         let stage = Stage::new(system.clone(), Arc::new(store), folder.part("jobs"));
         let forward = Forward::new(&node.name);
-        let agent = Agent::begin(system, &node.name, &catalog, stage, forward.clone()).await?;
+        let left = Left::open(folder.part("drivers")).map_err(DaemonError::Logs)?;
+        let agent = Agent::begin(system, &node.name, &catalog, stage, forward.clone(), left);
+        let agent = agent.await?;
         *programs.agent.lock() = Some(agent.clone());
         catalog.serve().await?;
         *gate.catalog.lock() = Some(catalog.clone());

@@ -7,6 +7,7 @@
 //! catalog.redb  the catalog, on a voter
 //! artifacts/    files of jobs: pieces, and what is put together from them
 //! jobs/         folders in which jobs work; gone when they are over
+//! drivers/      drivers that run, so that none outlives a daemon that was killed
 //! logs/         what jobs have printed, on a voter
 //! ```
 

@@ -33,6 +33,7 @@ mod forward;
 pub mod job;
 mod json;
 pub mod keeper;
+mod left;
 pub mod logs;
 mod raft;
 mod seat;

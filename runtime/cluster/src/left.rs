@@ -1,0 +1,66 @@
+//! Drivers that a killed daemon has left behind: a program of Odeon ends with its daemon by itself, any
+//! other is noted in the daemon's folder and ended when the daemon is started again.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal};
+
+/// The notes of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Left {
+    folder: PathBuf,
+}
+
+impl Left {
+    /// The notes in a folder. What they name and still runs is killed, with its group.
+    pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let pid: Option<i32> = name.and_then(|name| name.parse().ok());
+            let began = fs::read_to_string(&path).unwrap_or_default();
+            if let Some(pid) = pid
+                && began_at(pid as u32).is_some_and(|now| now == began)
+                && let Some(group) = Pid::from_raw(pid)
+            {
+                tracing::warn!(pid, "a driver of the daemon before this one is ended");
+                // It may end by itself in this moment.
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            }
+            fs::remove_file(path)?;
+        }
+        Ok(Self { folder })
+    }
+
+    /// Notes a driver.
+    pub(crate) fn note(&self, pid: u32) {
+        let Some(began) = began_at(pid) else {
+            return;
+        };
+        if let Err(error) = fs::write(self.path(pid), began) {
+            tracing::warn!(pid, %error, "a driver is not noted");
+        }
+    }
+
+    /// Forgets a driver that has ended.
+    pub(crate) fn forget(&self, pid: u32) {
+        // It is not there if it could not be written.
+        let _ = fs::remove_file(self.path(pid));
+    }
+
+    fn path(&self, pid: u32) -> PathBuf {
+        self.folder.join(pid.to_string())
+    }
+}
+
+/// When a process began, in ticks since the machine did; numbers of processes are used again, and
+/// this tells them apart.
+fn began_at(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
+    // Behind the name, which may hold anything, it is the twentieth field.
+    let fields = stat.rsplit_once(") ")?.1.split_whitespace();
+    fields.skip(19).next().map(str::to_owned)
+}
