@@ -11,6 +11,11 @@
 //!
 //! [`Job::apply`] is the only way from one state to the next. It takes what happened and when, and
 //! refuses what cannot happen.
+//!
+//! A job that is over stays so until somebody wants it to be run again ([`Event::Retry`]). That is a
+//! new run of the same job: it has all of its retries anew, as if it had just been submitted, while
+//! its tries are counted on, so that a try has the same number for ever and what is left of an old
+//! one is known as old.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,7 +67,7 @@ pub struct JobSpec {
     /// Those of a higher priority start first.
     #[serde(default)]
     pub priority: i32,
-    /// How often it is begun anew after a failure, or after its node was lost.
+    /// How often a run of it is begun anew after a failure, or after its node was lost.
     #[serde(default)]
     pub retries: u32,
     /// The node that its driver must run on.
@@ -298,8 +303,11 @@ pub struct Job {
     pub submitted: Unix,
     /// Where it is in its life.
     pub state: State,
-    /// Tries so far.
+    /// Tries so far, over all runs.
     pub tries: u32,
+    /// Tries of the runs before the present one: those do not count against the retries of this.
+    #[serde(default)]
+    pub tries_before: u32,
     /// How earlier tries ended, the last ones.
     #[serde(default)]
     pub earlier: Vec<(Attempt, Outcome)>,
@@ -342,7 +350,7 @@ pub enum Event {
         /// Whether it may end in order; else it is killed.
         in_order: bool,
     },
-    /// Somebody wants a job that is over to be run again.
+    /// Somebody wants a job that is over to be run again, with all of its retries.
     Retry {
         /// Who.
         by: String,
@@ -404,6 +412,7 @@ impl Job {
                 why: "it was just submitted".to_owned(),
             },
             tries: 0,
+            tries_before: 0,
             earlier: vec![],
         }
     }
@@ -450,13 +459,21 @@ impl Job {
     /// The event cannot be; the job stays as it is.
     pub fn apply(&mut self, event: Event, at: Unix) -> Result<(), Unfit> {
         let job = self.id;
-        if let State::Ended { outcome, .. } = &self.state {
-            let Event::Retry { .. } = event else {
+        if let State::Ended {
+            outcome, attempt, ..
+        } = &self.state
+        {
+            let Event::Retry { by } = event else {
                 let outcome = outcome.to_string();
                 return Err(Unfit::Over { job, outcome });
             };
+            if let Some(attempt) = attempt.clone() {
+                let outcome = outcome.clone();
+                self.remember(attempt, outcome);
+            }
+            self.tries_before = self.tries;
             self.state = State::Waiting {
-                why: "it is to be run again".to_owned(),
+                why: format!("it is to be run again, by {by}"),
             };
             return Ok(());
         }
@@ -534,23 +551,28 @@ impl Job {
     }
 
     fn end_attempt(&mut self, attempt: Attempt, outcome: Outcome, at: Unix) {
-        // Who stopped it is the reason for its end, however its driver took that.
+        // Who stopped it is the reason for its end, however its driver took that; unless it had come
+        // to its end in order before it heard of that.
         let outcome = match (&self.state, outcome) {
             (_, Outcome::Succeeded) => Outcome::Succeeded,
             (State::Stopping { by, .. }, _) => Outcome::Stopped { by: by.clone() },
             (_, outcome) => outcome,
         };
         let may_retry = matches!(outcome, Outcome::Failed { .. } | Outcome::Lost { .. });
-        if may_retry && self.tries <= self.spec.retries {
+        if may_retry && self.tries - self.tries_before <= self.spec.retries {
             self.state = State::Waiting {
                 why: format!("try {} {outcome}; it is begun anew", attempt.number),
             };
-            self.earlier.push((attempt, outcome));
-            if self.earlier.len() > EARLIER_MAX {
-                self.earlier.remove(0);
-            }
+            self.remember(attempt, outcome);
         } else {
             self.end(outcome, Some(attempt), at);
+        }
+    }
+
+    fn remember(&mut self, attempt: Attempt, outcome: Outcome) {
+        self.earlier.push((attempt, outcome));
+        if self.earlier.len() > EARLIER_MAX {
+            self.earlier.remove(0);
         }
     }
 
