@@ -12,8 +12,9 @@ use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind,
 use crate::job::{Event, Job, JobId, Outcome, State};
 use crate::unix::Unix;
 
-/// Everything that the cluster remembers.
+/// Everything that the cluster remembers. A table that an older release has not written is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Tables {
     /// Commands applied so far.
     pub version: u64,
@@ -22,6 +23,9 @@ pub struct Tables {
     pub now: Unix,
     /// Nodes by name.
     pub nodes: BTreeMap<String, NodeRow>,
+    /// The number of the last new node: that of one which was forgotten is not given again, for it
+    /// may have voted.
+    pub last_node: u64,
     /// Jobs by number.
     pub jobs: BTreeMap<JobId, Job>,
     /// The number of the last job.
@@ -50,7 +54,11 @@ pub struct NodeRow {
     /// Since when.
     pub since: Unix,
     /// Whether it gets no new jobs.
+    #[serde(default)]
     pub drained: bool,
+    /// Lives of it that are over, the last ones: what is still heard of them is old.
+    #[serde(default)]
+    pub earlier: VecDeque<u64>,
 }
 
 /// How a node is.
@@ -109,6 +117,8 @@ const RECENT_MAX: usize = 4096;
 const NEWS_MAX: usize = 4096;
 /// Jobs that are over and kept.
 const ENDED_MAX: usize = 10_000;
+/// Lives of a node that are remembered.
+const EARLIER_MAX: usize = 16;
 /// Join tokens that are kept.
 const TOKENS_MAX: usize = 1000;
 
@@ -116,7 +126,8 @@ impl Tables {
     /// Takes a command. The same command twice has the same answer and no second effect.
     ///
     /// # Errors
-    /// Why it was not taken; then nothing but [`Tables::version`] has changed.
+    /// Why it was not taken; then nothing has changed but [`Tables::version`], [`Tables::now`] and
+    /// the memory of the last commands.
     pub fn apply(&mut self, command: Command) -> Result<Written, Refusal> {
         self.version += 1;
         if let Some((_, outcome)) = self.recent.iter().rev().find(|known| known.0 == command.id) {
@@ -145,17 +156,38 @@ impl Tables {
     /// The bundles that must be kept: of jobs that are not over, and of those that ended last and
     /// may be run again.
     pub fn bundles(&self) -> impl Iterator<Item = Digest> + '_ {
-        let living = self.living_jobs();
-        let ended = self.jobs.values().rev().filter(|job| job.is_over());
-        let kept = living.chain(ended.take(BUNDLES_KEPT));
-        kept.map(|job| job.spec.bundle)
+        let mut ended: Vec<(Unix, &Job)> = self.ended_jobs().collect();
+        ended.sort_by_key(|(at, job)| std::cmp::Reverse((*at, job.id)));
+        let ended = ended.into_iter().map(|(_, job)| job).take(BUNDLES_KEPT);
+        self.living_jobs().chain(ended).map(|job| job.spec.bundle)
+    }
+
+    /// Whether a try is over for certain: then it is in all later tables too, so it does not matter
+    /// how old these are. A try that has not begun yet, as far as these know, is not over.
+    #[must_use]
+    pub fn is_over(&self, job: JobId, attempt: u32) -> bool {
+        match self.jobs.get(&job) {
+            Some(row) => {
+                let present = row.attempt().map(|present| present.number);
+                row.tries >= attempt && present != Some(attempt)
+            }
+            // It was over, and is forgotten.
+            None => job.0 <= self.last_job,
+        }
+    }
+
+    fn ended_jobs(&self) -> impl Iterator<Item = (Unix, &Job)> {
+        self.jobs.values().filter_map(|job| match job.state {
+            State::Ended { at, .. } => Some((at, job)),
+            _ => None,
+        })
     }
 
     fn take(&mut self, writer: &Writer, fact: Fact) -> Result<Written, Refusal> {
         match fact {
             Fact::NodeUp(spec) => {
                 only(writer, &Writer::Node(spec.name.clone()))?;
-                self.node_up(spec);
+                self.node_up(spec)?;
             }
             Fact::NodeLeft { node, boot } => {
                 only(writer, &Writer::Node(node.clone()))?;
@@ -260,24 +292,43 @@ impl Tables {
         })
     }
 
-    fn node_up(&mut self, spec: NodeSpec) {
+    fn node_up(&mut self, spec: NodeSpec) -> Result<(), Refusal> {
         let (name, boot) = (spec.name.clone(), spec.boot);
-        let known = self.nodes.get(&name);
-        if known.is_some_and(|row| row.spec.boot == boot && row.state == NodeState::Up) {
-            // It says so again, with what has changed.
-            if let Some(row) = self.nodes.get_mut(&name) {
-                row.spec = spec;
+        let known = self.nodes.get_mut(&name);
+        let (mut number, mut drained, mut earlier) = (None, false, VecDeque::new());
+        let mut back = false;
+        if let Some(row) = known {
+            let left = row.spec.boot == boot && row.state == NodeState::Left;
+            if left || row.earlier.contains(&boot) {
+                return Err(over(&name));
             }
-            return;
+            if row.spec.boot == boot && row.state == NodeState::Up {
+                // It says so again, with what has changed.
+                row.spec = spec;
+                return Ok(());
+            }
+            back = row.spec.boot == boot;
+            (number, drained) = (Some(row.number), row.drained);
+            earlier = std::mem::take(&mut row.earlier);
+            if !back {
+                earlier.push_back(row.spec.boot);
+            }
+            if earlier.len() > EARLIER_MAX {
+                earlier.pop_front();
+            }
         }
-        let back = known.is_some_and(|row| row.spec.boot == boot);
-        let last = self.nodes.values().map(|row| row.number).max();
+        let number = number.unwrap_or_else(|| {
+            let most = self.nodes.values().map(|row| row.number).max();
+            self.last_node = self.last_node.max(most.unwrap_or(0)) + 1;
+            self.last_node
+        });
         let row = NodeRow {
-            number: known.map_or(last.unwrap_or(0) + 1, |row| row.number),
-            drained: known.is_some_and(|row| row.drained),
+            number,
+            drained,
             spec,
             state: NodeState::Up,
             since: self.now,
+            earlier,
         };
         self.nodes.insert(name.clone(), row);
         if !back {
@@ -286,15 +337,19 @@ impl Tables {
         }
         let what = if back { "is back" } else { "is up" };
         self.note(name, what.to_owned());
+        Ok(())
     }
 
-    /// A life of a node is over, and with it the tries that it ran.
+    /// A life of a node is over, and with it the tries that it ran. One that was lost may yet say
+    /// that it leaves.
     fn node_gone(&mut self, name: &str, boot: u64, state: NodeState) -> Result<(), Refusal> {
         let now = self.now;
         let row = self.node(name)?;
-        if row.spec.boot != boot || row.state != NodeState::Up {
-            let why = format!("it is about a life of node `{name}` that is over");
-            return Err(Refusal::new(RefusalKind::Conflict, why));
+        let was_up = row.state == NodeState::Up;
+        let was_lost = matches!(row.state, NodeState::Lost { .. });
+        let may = was_up || was_lost && state == NodeState::Left;
+        if row.spec.boot != boot || !may {
+            return Err(over(name));
         }
         let what = match &state {
             NodeState::Lost { why } => format!("is lost: {why}"),
@@ -365,12 +420,6 @@ impl Tables {
         let id = JobId(self.last_job);
         self.note(id.to_string(), format!("`{}` submitted by {by}", spec.name));
         self.jobs.insert(id, Job::new(id, spec, by, self.now));
-        let ended = self.jobs.values().filter(|job| job.is_over());
-        if ended.clone().count() > ENDED_MAX
-            && let Some(oldest) = ended.map(|job| job.id).next()
-        {
-            self.jobs.remove(&oldest);
-        }
         id
     }
 
@@ -391,13 +440,40 @@ impl Tables {
             only(writer, &owner)?;
         }
         if let Event::Assigned { node, boot } = &event {
-            let fits = |row: &NodeRow| row.spec.boot == *boot && row.state == NodeState::Up;
-            if !self.nodes.get(node).is_some_and(fits) {
-                let why = format!("node `{node}` is not up any more");
-                return Err(Refusal::new(RefusalKind::Conflict, why));
-            }
+            let fits = self.may_assign(job, node, *boot);
+            fits.map_err(|why| Refusal::new(RefusalKind::Conflict, why))?;
         }
         self.happened(id, event)
+    }
+
+    /// Whether a job may have a node. Whoever gives it one has looked at tables that may be older.
+    fn may_assign(&self, job: &Job, node: &str, boot: u64) -> Result<(), String> {
+        let row = self.nodes.get(node).filter(|row| row.spec.boot == boot);
+        let Some(row) = row.filter(|row| row.state == NodeState::Up) else {
+            return Err(format!("node `{node}` is not up any more"));
+        };
+        if row.drained {
+            return Err(format!("node `{node}` is drained"));
+        }
+        if let Some(wanted) = job.spec.node.as_ref().filter(|wanted| *wanted != node) {
+            let id = job.id;
+            return Err(format!("{id} must run on node `{wanted}`, not on `{node}`"));
+        }
+        let namespace = &job.spec.namespace;
+        if let Some(quota) = self.namespaces.get(namespace) {
+            let running = self.running_in(namespace);
+            if running >= quota.running_max as usize {
+                return Err(quota_full(namespace, running));
+            }
+        }
+        Ok(())
+    }
+
+    fn running_in(&self, namespace: &str) -> usize {
+        let running = self.jobs.values().filter(|job| job.attempt().is_some());
+        running
+            .filter(|job| job.spec.namespace == namespace)
+            .count()
     }
 
     fn happened(&mut self, id: JobId, event: Event) -> Result<(), Refusal> {
@@ -417,10 +493,25 @@ impl Tables {
             State::Stopping { by, .. } => format!("is stopped by {by}"),
             State::Ended { outcome, .. } => outcome.to_string(),
         };
+        let has_ended = job.is_over();
         if job.word() != before {
             self.note(id.to_string(), what);
         }
+        if has_ended {
+            self.forget_ended(id);
+        }
         Ok(())
+    }
+
+    /// Forgets the jobs that ended first when there are too many, but not the one that just did.
+    fn forget_ended(&mut self, last: JobId) {
+        if self.jobs.len() <= ENDED_MAX || self.ended_jobs().count() <= ENDED_MAX {
+            return;
+        }
+        let others = self.ended_jobs().filter(|(_, job)| job.id != last);
+        if let Some(first) = others.map(|(at, job)| (at, job.id)).min() {
+            self.jobs.remove(&first.1);
+        }
     }
 
     fn note(&mut self, about: String, what: String) {
@@ -434,6 +525,17 @@ impl Tables {
 
 /// Bundles of jobs that are over which are kept, so that `retry` finds them.
 const BUNDLES_KEPT: usize = 100;
+
+/// What is said about a life of a node that is over.
+fn over(node: &str) -> Refusal {
+    let why = format!("it is about a life of node `{node}` that is over");
+    Refusal::new(RefusalKind::Conflict, why)
+}
+
+/// Why a job of a namespace waits that runs as much as it may.
+pub(crate) fn quota_full(namespace: &str, running: usize) -> String {
+    format!("namespace `{namespace}` runs {running} jobs, as many as it may")
+}
 
 fn only(writer: &Writer, owner: &Writer) -> Result<(), Refusal> {
     if writer == owner {

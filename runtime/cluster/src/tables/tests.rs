@@ -1,1 +1,669 @@
-//! Tests.
+//! Commands in any order, by any writer, twice; and what the tables look like on a disk.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::job::JobSpec;
+
+fn spec(name: &str) -> JobSpec {
+    JobSpec {
+        name: name.to_owned(),
+        namespace: "default".to_owned(),
+        bundle: Digest::of(name.as_bytes()),
+        args: vec![],
+        env: BTreeMap::new(),
+        priority: 0,
+        retries: 1,
+        node: None,
+    }
+}
+
+fn node(name: &str, boot: u64) -> NodeSpec {
+    NodeSpec {
+        name: name.to_owned(),
+        boot,
+        address: "10.0.0.1:7000".to_owned(),
+        release: "0.1.0".to_owned(),
+        cpus: 1,
+        memory: 1,
+        devices: vec![],
+    }
+}
+
+/// The tables without what every command changes.
+fn content(tables: &Tables) -> Tables {
+    let mut content = tables.clone();
+    (content.version, content.now) = (0, Unix(0));
+    content.recent.clear();
+    content
+}
+
+/// Tables and the next command's number and moment.
+#[derive(Default)]
+struct Writes {
+    tables: Tables,
+    last: u64,
+}
+
+impl Writes {
+    fn by(&mut self, writer: Writer, fact: Fact) -> Result<Written, Refusal> {
+        self.last += 1;
+        self.tables.apply(Command {
+            id: self.last,
+            at: Unix(self.last),
+            writer,
+            fact,
+        })
+    }
+
+    fn leader(&mut self, fact: Fact) -> Result<Written, Refusal> {
+        self.by(Writer::Leader, fact)
+    }
+
+    fn up(&mut self, name: &str, boot: u64) -> Result<Written, Refusal> {
+        self.by(
+            Writer::Node(name.to_owned()),
+            Fact::NodeUp(node(name, boot)),
+        )
+    }
+
+    fn left(&mut self, name: &str, boot: u64) -> Result<Written, Refusal> {
+        let node = name.to_owned();
+        self.by(Writer::Node(name.to_owned()), Fact::NodeLeft { node, boot })
+    }
+
+    fn lost(&mut self, name: &str, boot: u64) -> Result<Written, Refusal> {
+        let (node, why) = (name.to_owned(), "it is silent".to_owned());
+        self.leader(Fact::NodeLost { node, boot, why })
+    }
+
+    fn submit(&mut self, spec: JobSpec) -> JobId {
+        let by = "ann".to_owned();
+        match self.leader(Fact::JobSubmitted { spec, by }) {
+            Ok(Written::Job(id)) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn assign(&mut self, job: JobId, node: &str, boot: u64) -> Result<Written, Refusal> {
+        let node = node.to_owned();
+        let event = Event::Assigned { node, boot };
+        self.leader(Fact::Job { job, event })
+    }
+
+    fn stop(&mut self, job: JobId) -> Result<Written, Refusal> {
+        let by = "ann".to_owned();
+        let event = Event::Stop { by, in_order: true };
+        self.leader(Fact::Job { job, event })
+    }
+
+    fn over(&mut self, job: JobId, attempt: u32, node: &str) -> Result<Written, Refusal> {
+        let outcome = Outcome::Succeeded;
+        let event = Event::Over { attempt, outcome };
+        self.by(Writer::Node(node.to_owned()), Fact::Job { job, event })
+    }
+
+    fn word(&self, job: JobId) -> &'static str {
+        self.tables.jobs[&job].word()
+    }
+}
+
+fn kind(outcome: Result<Written, Refusal>) -> Result<Written, RefusalKind> {
+    outcome.map_err(|refusal| refusal.kind)
+}
+
+const CONFLICT: Result<Written, RefusalKind> = Err(RefusalKind::Conflict);
+const DONE: Result<Written, RefusalKind> = Ok(Written::Done);
+
+// ---- commands ----
+
+/// Facts about few things, so that they meet.
+fn facts() -> impl Strategy<Value = (Writer, Fact)> {
+    let name = || prop::sample::select(vec!["a", "b", "c"]).prop_map(str::to_owned);
+    let job = || (1u64..6).prop_map(JobId);
+    let boot = || 1u64..4;
+    let by = || "ann".to_owned();
+    let event = prop_oneof![
+        3 => (name(), boot()).prop_map(|(node, boot)| Event::Assigned { node, boot }),
+        1 => (1u32..4).prop_map(|attempt| Event::Started { attempt, pid: 1 }),
+        2 => (1u32..4, any::<bool>()).prop_map(|(attempt, well)| Event::Over {
+            attempt,
+            outcome: match well {
+                true => Outcome::Succeeded,
+                false => Outcome::Failed { code: Some(1), why: "so".to_owned() },
+            },
+        }),
+        1 => any::<bool>().prop_map(move |in_order| Event::Stop { by: by(), in_order }),
+        1 => Just(Event::Retry { by: by() }),
+        1 => Just(Event::Held { why: "no room".to_owned() }),
+    ];
+    let fact = prop_oneof![
+        4 => (name(), boot()).prop_map(|(name, boot)| Fact::NodeUp(node(&name, boot))),
+        1 => (name(), boot()).prop_map(|(node, boot)| Fact::NodeLeft { node, boot }),
+        2 => (name(), boot()).prop_map(|(node, boot)| {
+            let why = "it is silent".to_owned();
+            Fact::NodeLost { node, boot, why }
+        }),
+        1 => (name(), any::<bool>())
+            .prop_map(move |(node, drained)| Fact::NodeDrained { node, drained, by: by() }),
+        1 => name().prop_map(|node| Fact::NodeForgotten { node }),
+        1 => (name(), 0u32..2, 0u64..200).prop_map(move |(id, uses, until)| {
+            let until = Unix(until);
+            Fact::TokenMade { id, uses, until, by: by() }
+        }),
+        1 => (name(), name()).prop_map(|(id, node)| Fact::TokenUsed { id, node }),
+        1 => (name(), name()).prop_map(move |(id, name)| {
+            let role = Role::View;
+            Fact::KeyMade { id, name, role, by: by() }
+        }),
+        1 => name().prop_map(move |name| Fact::KeyRevoked { name, by: by() }),
+        1 => prop::option::of(0u32..3).prop_map(move |max| Fact::NamespaceSet {
+            name: "default".to_owned(),
+            quota: max.map(|running_max| NamespaceQuota { running_max }),
+            by: by(),
+        }),
+        2 => name().prop_map(move |name| Fact::JobSubmitted { spec: spec(&name), by: by() }),
+        12 => (job(), event).prop_map(|(job, event)| Fact::Job { job, event }),
+    ];
+    // The right writer most of the time.
+    let twist = prop::option::weighted(0.1, name());
+    let node = name();
+    (fact, twist, node).prop_map(|(fact, twist, node)| {
+        let writer = match (&fact, twist) {
+            (_, Some(any)) => Writer::Node(any),
+            (Fact::NodeUp(spec), _) => Writer::Node(spec.name.clone()),
+            (Fact::NodeLeft { node, .. }, _) => Writer::Node(node.clone()),
+            (Fact::Job { event, .. }, _) if is_about_a_try(event) => Writer::Node(node),
+            _ => Writer::Leader,
+        };
+        (writer, fact)
+    })
+}
+
+fn is_about_a_try(event: &Event) -> bool {
+    matches!(event, Event::Started { .. } | Event::Over { .. })
+}
+
+fn commands() -> impl Strategy<Value = Vec<Command>> {
+    vec((facts(), 0u64..200), 1..120).prop_map(|facts| {
+        let facts = facts.into_iter().enumerate();
+        let command = |(n, ((writer, fact), at))| Command {
+            id: n as u64,
+            at: Unix(at),
+            writer,
+            fact,
+        };
+        facts.map(command).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_same_commands_make_the_same_tables_however_often_they_come(
+        commands in commands(),
+        again in vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..40),
+    ) {
+        let mut tables = Tables::default();
+        let answers: Vec<_> = commands.iter().map(|command| tables.apply(command.clone())).collect();
+        // Some come again, at any time after they came first.
+        let mut often: Vec<usize> = (0..commands.len()).collect();
+        for (first, later) in again {
+            let first = first.index(often.len());
+            let later = first + 1 + later.index(often.len() - first);
+            often.insert(later, often[first]);
+        }
+        let mut others = Tables::default();
+        for which in often {
+            let before = others.clone();
+            let is_new = !before.recent.iter().any(|(id, _)| *id == which as u64);
+            let answer = others.apply(commands[which].clone());
+            prop_assert_eq!(&answer, &answers[which]);
+            prop_assert_eq!(others.version, before.version + 1);
+            prop_assert!(others.now >= before.now);
+            if !is_new {
+                prop_assert_eq!(others.now, before.now);
+                prop_assert_eq!(&others.recent, &before.recent);
+            }
+            if !is_new || answer.is_err() {
+                prop_assert_eq!(content(&others), content(&before));
+            }
+            check(&others, &before)?;
+        }
+        others.version = tables.version;
+        prop_assert_eq!(others, tables);
+    }
+
+    #[test]
+    fn a_snapshot_is_read_as_it_was_written(commands in commands(), cut in any::<prop::sample::Index>()) {
+        let mut tables = Tables::default();
+        let cut = cut.index(commands.len());
+        for command in &commands[..cut] {
+            let _ = tables.apply(command.clone());
+        }
+        let text = serde_json::to_string(&tables).unwrap();
+        let mut read: Tables = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(&read, &tables);
+        for command in &commands[cut..] {
+            let text = serde_json::to_string(command).unwrap();
+            let command: Command = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(read.apply(command.clone()), tables.apply(command));
+        }
+        prop_assert_eq!(read, tables);
+    }
+}
+
+/// What holds after every command.
+fn check(tables: &Tables, before: &Tables) -> Result<(), TestCaseError> {
+    for job in tables.jobs.values() {
+        prop_assert!(job.id.0 <= tables.last_job);
+        if let Some(attempt) = job.attempt() {
+            let row = tables.nodes.get(&attempt.node);
+            let here =
+                row.filter(|row| row.state == NodeState::Up && row.spec.boot == attempt.boot);
+            prop_assert!(
+                here.is_some(),
+                "{} has a try in a life that is over",
+                job.id
+            );
+        }
+        // What is over is over in all later tables.
+        for attempt in 1..4 {
+            let was = before.is_over(job.id, attempt);
+            prop_assert!(!was || tables.is_over(job.id, attempt));
+        }
+    }
+    let mut numbers: Vec<u64> = tables.nodes.values().map(|row| row.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    prop_assert_eq!(numbers.len(), tables.nodes.len());
+    prop_assert!(numbers.last().is_none_or(|last| *last <= tables.last_node));
+    for (name, row) in &tables.nodes {
+        prop_assert_eq!(name, &row.spec.name);
+        prop_assert!(!row.earlier.contains(&row.spec.boot));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_time_of_the_catalog_never_goes_back() {
+    let mut tables = Tables::default();
+    for (id, at, now) in [(1, 5, 5), (2, 3, 5), (3, 9, 9), (3, 99, 9)] {
+        let command = Command {
+            id,
+            at: Unix(at),
+            writer: Writer::Leader,
+            fact: Fact::NodeForgotten {
+                node: "a".to_owned(),
+            },
+        };
+        assert_eq!(kind(tables.apply(command)), Err(RefusalKind::Unknown));
+        assert_eq!(tables.now, Unix(now));
+    }
+}
+
+// ---- writers ----
+
+#[test]
+fn each_row_has_one_writer() {
+    let mut tables = Tables::default();
+    for command in golden_commands() {
+        let others = ["head", "b", "c", "x"].map(|name| Writer::Node(name.to_owned()));
+        for writer in others.into_iter().chain([Writer::Leader]) {
+            if writer == command.writer {
+                continue;
+            }
+            let mut wrong = command.clone();
+            (wrong.id, wrong.writer) = (command.id + 1000, writer);
+            let before = tables.clone();
+            let refused = tables.apply(wrong.clone()).map_err(|refusal| refusal.kind);
+            // The last command has a wrong writer itself, and one that is right among the others.
+            if command.id != STRANGER {
+                assert_eq!(refused, Err(RefusalKind::NotYours), "{wrong:?}");
+                assert_eq!(content(&tables), content(&before));
+            }
+            tables = before;
+        }
+        let taken = tables.apply(command.clone());
+        assert_eq!(
+            taken.is_ok(),
+            command.id != STRANGER,
+            "{command:?}: {taken:?}"
+        );
+    }
+}
+
+#[test]
+fn nobody_says_anything_of_a_try_that_is_over() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    let job = writes.submit(spec("x"));
+    assert_eq!(kind(writes.over(job, 1, "a")), CONFLICT);
+    writes.assign(job, "a", 1).unwrap();
+    assert_eq!(kind(writes.over(job, 1, "a")), DONE);
+    assert_eq!(kind(writes.over(job, 1, "a")), CONFLICT);
+    assert_eq!(
+        kind(writes.over(JobId(9), 1, "a")),
+        Err(RefusalKind::Unknown)
+    );
+}
+
+// ---- nodes ----
+
+#[test]
+fn a_node_goes_and_comes_and_its_lives_are_told_apart() {
+    let mut writes = Writes::default();
+    assert_eq!(kind(writes.lost("a", 1)), Err(RefusalKind::Unknown));
+    assert_eq!(kind(writes.up("a", 1)), DONE);
+    assert_eq!(kind(writes.up("a", 1)), DONE);
+    assert_eq!(kind(writes.lost("a", 2)), CONFLICT);
+    assert_eq!(kind(writes.lost("a", 1)), DONE);
+    assert_eq!(kind(writes.lost("a", 1)), CONFLICT);
+    // It was silent only.
+    assert_eq!(kind(writes.up("a", 1)), DONE);
+    assert_eq!(writes.tables.nodes["a"].state, NodeState::Up);
+    // It starts anew; what its life before has said comes later.
+    assert_eq!(kind(writes.up("a", 2)), DONE);
+    for late in [writes.up("a", 1), writes.left("a", 1), writes.lost("a", 1)] {
+        assert_eq!(kind(late), CONFLICT);
+    }
+    assert_eq!(writes.tables.nodes["a"].spec.boot, 2);
+    assert_eq!(writes.tables.nodes["a"].state, NodeState::Up);
+    assert_eq!(writes.tables.nodes["a"].number, 1);
+}
+
+#[test]
+fn a_life_that_has_left_does_not_come_back() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    writes.lost("a", 1).unwrap();
+    // It leaves while it is taken for lost, and what it has said before comes after.
+    assert_eq!(kind(writes.left("a", 1)), DONE);
+    assert_eq!(kind(writes.up("a", 1)), CONFLICT);
+    assert_eq!(writes.tables.nodes["a"].state, NodeState::Left);
+    assert_eq!(kind(writes.up("a", 2)), DONE);
+}
+
+#[test]
+fn lives_that_are_remembered_are_bounded() {
+    let mut writes = Writes::default();
+    for boot in 1..=40 {
+        writes.up("a", boot).unwrap();
+    }
+    assert_eq!(writes.tables.nodes["a"].earlier.len(), EARLIER_MAX);
+    assert_eq!(kind(writes.up("a", 39)), CONFLICT);
+}
+
+#[test]
+fn the_number_of_a_node_that_was_forgotten_is_not_given_again() {
+    let mut writes = Writes::default();
+    for name in ["a", "b"] {
+        writes.up(name, 1).unwrap();
+    }
+    let forget = |node: &str| Fact::NodeForgotten {
+        node: node.to_owned(),
+    };
+    assert_eq!(kind(writes.leader(forget("b"))), CONFLICT);
+    writes.left("b", 1).unwrap();
+    assert_eq!(kind(writes.leader(forget("b"))), DONE);
+    writes.up("c", 1).unwrap();
+    assert_eq!(writes.tables.nodes["c"].number, 3);
+}
+
+#[test]
+fn tries_end_with_the_life_of_their_node() {
+    let ends: [(fn(&mut Writes), bool); 4] = [
+        (|it| drop(it.lost("a", 1).unwrap()), true),
+        (|it| drop(it.left("a", 1).unwrap()), true),
+        (|it| drop(it.up("a", 2).unwrap()), true),
+        (|it| drop(it.up("a", 1).unwrap()), false),
+    ];
+    for (end, ends) in ends {
+        let mut writes = Writes::default();
+        writes.up("a", 1).unwrap();
+        writes.up("b", 1).unwrap();
+        let (first, last) = (writes.submit(spec("x")), writes.submit(spec("y")));
+        let (other, stopped) = (writes.submit(spec("z")), writes.submit(spec("s")));
+        let mut without = spec("w");
+        without.retries = 0;
+        let without = writes.submit(without);
+        for job in [first, last, stopped, without] {
+            writes.assign(job, "a", 1).unwrap();
+        }
+        writes.assign(other, "b", 1).unwrap();
+        writes.stop(stopped).unwrap();
+        end(&mut writes);
+        let words = [first, last, stopped, without].map(|job| writes.word(job));
+        match ends {
+            true => assert_eq!(words, ["waiting", "waiting", "stopped", "lost"]),
+            false => assert_eq!(words, ["staging", "staging", "stopping", "staging"]),
+        }
+        assert_eq!(writes.word(other), "staging");
+        assert_eq!(writes.tables.is_over(first, 1), ends);
+        assert!(!writes.tables.is_over(first, 2));
+    }
+}
+
+#[test]
+fn a_job_gets_a_node_only_if_it_still_may() {
+    let mut writes = Writes::default();
+    for name in ["a", "b"] {
+        writes.up(name, 1).unwrap();
+    }
+    let mut bound = spec("x");
+    bound.node = Some("a".to_owned());
+    let (job, other) = (writes.submit(bound), writes.submit(spec("y")));
+    let refused = |outcome: Result<Written, Refusal>, words: &str| {
+        let refusal = outcome.expect_err(words);
+        assert_eq!(refusal.kind, RefusalKind::Conflict);
+        assert!(refusal.why.contains(words), "{refusal}");
+    };
+    refused(writes.assign(job, "a", 2), "not up any more");
+    refused(writes.assign(job, "c", 1), "not up any more");
+    refused(writes.assign(job, "b", 1), "must run on node `a`");
+    let drain = |drained| Fact::NodeDrained {
+        node: "a".to_owned(),
+        drained,
+        by: "ann".to_owned(),
+    };
+    writes.leader(drain(true)).unwrap();
+    refused(writes.assign(job, "a", 1), "drained");
+    // Neither a lost link nor a new life takes that away.
+    writes.up("a", 2).unwrap();
+    refused(writes.assign(job, "a", 2), "drained");
+    writes.leader(drain(false)).unwrap();
+    let quota = Fact::NamespaceSet {
+        name: "default".to_owned(),
+        quota: Some(NamespaceQuota { running_max: 1 }),
+        by: "ann".to_owned(),
+    };
+    writes.leader(quota).unwrap();
+    writes.assign(job, "a", 2).unwrap();
+    refused(writes.assign(other, "b", 1), "as many as it may");
+    writes.over(job, 1, "a").unwrap();
+    assert_eq!(kind(writes.assign(other, "b", 1)), DONE);
+}
+
+// ---- tokens and keys ----
+
+#[test]
+fn a_token_admits_so_many_nodes_for_so_long_under_new_names() {
+    let mut writes = Writes::default();
+    let made = |id: &str, uses, until| Fact::TokenMade {
+        id: id.to_owned(),
+        uses,
+        until: Unix(until),
+        by: "ann".to_owned(),
+    };
+    let used = |id: &str, node: &str| {
+        let (id, node) = (id.to_owned(), node.to_owned());
+        Fact::TokenUsed { id, node }
+    };
+    let refused = |outcome: Result<Written, Refusal>, expected, words: &str| {
+        let refusal = outcome.expect_err(words);
+        assert_eq!(refusal.kind, expected);
+        assert!(refusal.why.contains(words), "{refusal}");
+    };
+    let (unknown, conflict) = (RefusalKind::Unknown, RefusalKind::Conflict);
+    writes.leader(made("t", 2, 100)).unwrap();
+    refused(writes.leader(used("u", "a")), unknown, "no such join token");
+    writes.leader(used("t", "a")).unwrap();
+    writes.up("a", 1).unwrap();
+    refused(
+        writes.leader(used("t", "a")),
+        conflict,
+        "there is a node `a`",
+    );
+    // A name is free again when its node is gone.
+    writes.left("a", 1).unwrap();
+    writes.leader(used("t", "a")).unwrap();
+    refused(writes.leader(used("t", "b")), conflict, "used up, by a, a");
+    writes.leader(made("v", 9, 100)).unwrap();
+    writes.last = 99;
+    refused(writes.leader(used("v", "b")), conflict, "has expired");
+    // Those that are good for nothing make room.
+    writes.leader(made("w", 1, 1000)).unwrap();
+    let kept: Vec<_> = writes.tables.tokens.keys().collect();
+    assert_eq!(kept, ["w"]);
+}
+
+#[test]
+fn a_key_has_a_name_of_its_own_until_it_is_revoked() {
+    let mut writes = Writes::default();
+    let made = |id: &str| Fact::KeyMade {
+        id: id.to_owned(),
+        name: "ci".to_owned(),
+        role: Role::Submit,
+        by: "ann".to_owned(),
+    };
+    let revoked = || Fact::KeyRevoked {
+        name: "ci".to_owned(),
+        by: "ann".to_owned(),
+    };
+    assert_eq!(kind(writes.leader(revoked())), Err(RefusalKind::Unknown));
+    assert_eq!(kind(writes.leader(made("k"))), DONE);
+    assert_eq!(kind(writes.leader(made("l"))), CONFLICT);
+    assert_eq!(kind(writes.leader(revoked())), DONE);
+    assert!(writes.tables.keys.is_empty());
+    assert_eq!(kind(writes.leader(made("l"))), DONE);
+}
+
+// ---- bounds ----
+
+#[test]
+fn history_is_bounded_and_who_ended_last_is_remembered_longest() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    let long = writes.submit(spec("long"));
+    writes.assign(long, "a", 1).unwrap();
+    for _ in 0..ENDED_MAX + 10 {
+        let job = writes.submit(spec("short"));
+        writes.stop(job).unwrap();
+    }
+    let ended = |tables: &Tables| tables.ended_jobs().count();
+    assert_eq!(ended(&writes.tables), ENDED_MAX);
+    let first = writes.tables.jobs.keys().nth(1).copied();
+    assert_eq!(first, Some(JobId(12)));
+    // The oldest job has just ended, so that people want to know how.
+    writes.over(long, 1, "a").unwrap();
+    assert_eq!(ended(&writes.tables), ENDED_MAX);
+    assert_eq!(writes.word(long), "succeeded");
+    assert_eq!(writes.tables.bundles().count(), BUNDLES_KEPT);
+    assert!(writes.tables.bundles().any(|it| it == spec("long").bundle));
+    // What is forgotten was over.
+    assert!(writes.tables.is_over(JobId(2), 1));
+    assert!(!writes.tables.is_over(JobId(99_999), 1));
+    assert_eq!(writes.tables.news.len(), NEWS_MAX);
+    assert_eq!(writes.tables.recent.len(), RECENT_MAX);
+}
+
+// ---- the disk ----
+
+/// A command of the golden file that is refused: it is about a try on another node.
+const STRANGER: u64 = 32;
+
+fn golden_commands() -> Vec<Command> {
+    serde_json::from_str(include_str!("golden/commands.json")).unwrap()
+}
+
+/// All kinds of facts, so that a new one is missed.
+fn fact_kind(fact: &Fact) -> usize {
+    match fact {
+        Fact::NodeUp(_) => 0,
+        Fact::NodeLeft { .. } => 1,
+        Fact::NodeLost { .. } => 2,
+        Fact::NodeDrained { .. } => 3,
+        Fact::NodeForgotten { .. } => 4,
+        Fact::TokenMade { .. } => 5,
+        Fact::TokenUsed { .. } => 6,
+        Fact::KeyMade { .. } => 7,
+        Fact::KeyRevoked { .. } => 8,
+        Fact::NamespaceSet { .. } => 9,
+        Fact::JobSubmitted { .. } => 10,
+        Fact::Job { event, .. } => match event {
+            Event::Held { .. } => 11,
+            Event::Assigned { .. } => 12,
+            Event::Started { .. } => 13,
+            Event::Over { .. } => 14,
+            Event::Stop { .. } => 15,
+            Event::Retry { .. } => 16,
+        },
+    }
+}
+
+const FACT_KINDS: usize = 17;
+
+#[test]
+fn commands_are_on_the_disk_as_they_were() {
+    let commands = golden_commands();
+    let lines = include_str!("golden/commands.json").lines();
+    let lines = lines.filter(|line| line.starts_with('{'));
+    for (command, line) in commands.iter().zip(lines) {
+        let text = serde_json::to_string(command).unwrap();
+        assert_eq!(text, line.trim_end_matches(','));
+    }
+    let mut kinds: Vec<usize> = commands.iter().map(|it| fact_kind(&it.fact)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, (0..FACT_KINDS).collect::<Vec<_>>());
+}
+
+/// Where the format changes, older snapshots are still to be read: give a new field a default. Then
+/// `ODEON_GOLDEN=write` writes the file anew.
+#[test]
+fn a_snapshot_is_on_the_disk_as_it_was() {
+    let mut tables = Tables::default();
+    for command in golden_commands() {
+        let _ = tables.apply(command);
+    }
+    let text = serde_json::to_string_pretty(&tables).unwrap() + "\n";
+    if std::env::var("ODEON_GOLDEN").is_ok_and(|what| what == "write") {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/src/tables/golden/snapshot.json"
+        );
+        std::fs::write(path, &text).unwrap();
+        return;
+    }
+    let golden = include_str!("golden/snapshot.json");
+    assert_eq!(text, golden);
+    assert_eq!(serde_json::from_str::<Tables>(golden).unwrap(), tables);
+}
+
+#[test]
+fn a_snapshot_of_an_older_release_is_read() {
+    let tables: Tables = serde_json::from_str(include_str!("golden/older.json")).unwrap();
+    let row = &tables.nodes["head"];
+    assert!(!row.drained && row.earlier.is_empty() && row.spec.devices.is_empty());
+    let job = &tables.jobs[&JobId(17)];
+    assert_eq!(job.spec.namespace, "default");
+    assert_eq!((job.tries, job.tries_before), (1, 0));
+    assert_eq!(tables.news, []);
+    // It goes on from there.
+    let mut writes = Writes { tables, last: 0 };
+    writes.lost("head", 11).unwrap();
+    assert_eq!(writes.word(JobId(17)), "waiting");
+    writes.up("b", 1).unwrap();
+    assert_eq!(writes.tables.nodes["b"].number, 5);
+    assert_eq!(writes.submit(spec("x")), JobId(18));
+}
