@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::job::{Job, JobId, State};
-use crate::tables::{NodeRow, NodeState, Tables};
+use crate::tables::{NodeRow, NodeState, Tables, quota_full};
 
 /// Bounds of the cluster that are the leader's to keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
+    /// How long a node may be silent and still get jobs: one that is about to be lost should not
+    /// cost them a try.
+    pub doubted_after: Duration,
     /// How long a node may be silent before it is lost.
     pub lost_after: Duration,
     /// Drivers that run on one node at the same time.
@@ -19,6 +22,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
+            doubted_after: Duration::from_secs(1),
             // Beyond the detection of a lost link, so that a node which is linked again at once stays.
             lost_after: Duration::from_secs(15),
             drivers_max: 64,
@@ -81,11 +85,13 @@ pub enum Order {
 #[must_use]
 pub fn plan(tables: &Tables, silent: &BTreeMap<String, Duration>, rules: &Rules) -> Vec<Order> {
     let mut orders = vec![];
-    let mut lost = BTreeSet::new();
+    let mut doubted = BTreeSet::new();
     for row in tables.living_nodes() {
         let silent = silent.get(&row.spec.name).copied().unwrap_or_default();
+        if silent > rules.doubted_after {
+            doubted.insert(row.spec.name.as_str());
+        }
         if silent > rules.lost_after {
-            lost.insert(row.spec.name.as_str());
             orders.push(Order::Lose {
                 node: row.spec.name.clone(),
                 boot: row.spec.boot,
@@ -93,7 +99,7 @@ pub fn plan(tables: &Tables, silent: &BTreeMap<String, Duration>, rules: &Rules)
             });
         }
     }
-    let mut load = Load::of(tables, &lost);
+    let mut load = Load::of(tables, &doubted);
     let mut waiting: Vec<&Job> = vec![];
     for job in tables.living_jobs() {
         match &job.state {
@@ -144,9 +150,9 @@ struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    fn of(tables: &'a Tables, lost: &BTreeSet<&str>) -> Self {
+    fn of(tables: &'a Tables, doubted: &BTreeSet<&str>) -> Self {
         let nodes = tables.living_nodes();
-        let nodes = nodes.filter(|row| !row.drained && !lost.contains(row.spec.name.as_str()));
+        let nodes = nodes.filter(|row| !row.drained && !doubted.contains(row.spec.name.as_str()));
         let mut load = Self {
             tables,
             nodes: nodes
@@ -176,9 +182,7 @@ impl<'a> Load<'a> {
             let running = self.namespaces.get(namespace.as_str()).copied();
             let running = running.unwrap_or(0);
             if running >= quota.running_max {
-                return Err(format!(
-                    "namespace `{namespace}` runs {running} jobs, as many as it may"
-                ));
+                return Err(quota_full(namespace, running as usize));
             }
         }
         if let Some(wanted) = &job.spec.node
