@@ -3,9 +3,14 @@
 //!
 //! A job has a folder of segments. A segment is a file of lines, each a JSON object; when it is full
 //! a new one begins, and the oldest goes when the job has too many bytes. Lines are numbered, so that
-//! a reader knows what it has missed.
+//! a reader knows what it has missed. When there are too many jobs, the log goes that was written to
+//! least recently.
+//!
+//! A machine that fails may leave a last line half written: it is none. What else it has damaged is
+//! said in place of the line, or left out when its number is not known.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -78,8 +83,17 @@ pub struct LogPage {
 pub struct Logs {
     folder: PathBuf,
     limits: LogLimits,
-    open: Mutex<BTreeMap<JobId, Journal>>,
+    open: Mutex<Open>,
     added: Notify,
+}
+
+/// The logs that were used of late.
+#[derive(Debug, Default)]
+struct Open {
+    journals: BTreeMap<JobId, Journal>,
+    /// When each log was last written to, counted in writes since the voter was started.
+    written: BTreeMap<JobId, u64>,
+    writes: u64,
 }
 
 /// The log of one job.
@@ -116,21 +130,17 @@ impl Logs {
     /// The disk does not take them.
     pub fn append(&self, job: JobId, lines: &[LogLine]) -> io::Result<()> {
         let mut open = self.open.lock();
-        if !open.contains_key(&job) {
-            self.make_room(job)?;
-            open.insert(job, Journal::open(&self.folder.join(job.to_string()))?);
-            if open.len() > OPEN_MAX {
-                let idle = open.keys().find(|known| **known != job).copied();
-                idle.and_then(|idle| open.remove(&idle));
-            }
+        if !self.folder_of(job).exists() {
+            self.make_room(&mut open)?;
         }
-        let Some(journal) = open.get_mut(&job) else {
-            return Ok(());
-        };
+        open.writes += 1;
+        let now = open.writes;
+        open.written.insert(job, now);
+        let journal = self.journal(&mut open, job)?;
         let written = journal.append(lines, &self.limits);
         if written.is_err() {
             // What was written in part is cut off when it is opened again.
-            open.remove(&job);
+            open.journals.remove(&job);
         }
         drop(open);
         self.added.notify_waiters();
@@ -145,7 +155,7 @@ impl Logs {
     pub fn read(&self, job: JobId, from: u64, bytes_max: usize) -> io::Result<LogPage> {
         // No line is half written while this reads.
         let _open = self.open.lock();
-        let folder = self.folder.join(job.to_string());
+        let folder = self.folder_of(job);
         let segments = segments(&folder)?;
         let mut page = LogPage {
             first: from.max(segments.first().copied().unwrap_or(from)),
@@ -154,17 +164,24 @@ impl Logs {
         let begin = segments.partition_point(|first| *first <= page.first);
         let mut bytes = 0;
         for first in &segments[begin.saturating_sub(1)..] {
-            let lines = BufReader::new(File::open(path_of(&folder, *first))?).lines();
-            for (number, line) in (*first..).zip(lines) {
-                let line = line?;
-                if number < page.first {
-                    continue;
-                }
-                bytes += line.len();
-                if bytes > bytes_max && !page.lines.is_empty() {
+            let mut lines = BufReader::new(File::open(path_of(&folder, *first))?);
+            let mut line = vec![];
+            let mut number = *first;
+            while next_line(&mut lines, &mut line)? {
+                let next = page.first + page.lines.len() as u64;
+                if number > next && !page.lines.is_empty() {
+                    // Lines before this one are gone; who reads on begins behind them.
                     return Ok(page);
                 }
-                page.lines.push(serde_json::from_str(&line)?);
+                if number >= next {
+                    page.first = number - page.lines.len() as u64;
+                    bytes += line.len();
+                    if bytes > bytes_max && !page.lines.is_empty() {
+                        return Ok(page);
+                    }
+                    page.lines.push(read_line(&line));
+                }
+                number += 1;
             }
         }
         Ok(page)
@@ -181,29 +198,43 @@ impl Logs {
     /// The disk does not tell.
     pub fn end(&self, job: JobId) -> io::Result<u64> {
         let mut open = self.open.lock();
-        if let Some(journal) = open.get(&job) {
-            return Ok(journal.next);
-        }
-        let folder = self.folder.join(job.to_string());
-        if !folder.exists() {
+        if !self.folder_of(job).exists() {
             return Ok(0);
         }
-        let journal = Journal::open(&folder)?;
-        let next = journal.next;
-        open.insert(job, journal);
-        Ok(next)
+        Ok(self.journal(&mut open, job)?.next)
     }
 
-    /// Removes the logs of the oldest jobs when there are too many.
-    fn make_room(&self, new: JobId) -> io::Result<()> {
-        let mut jobs: Vec<JobId> = fs::read_dir(&self.folder)?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter(|job| *job != new)
-            .collect();
-        jobs.sort_unstable();
+    fn folder_of(&self, job: JobId) -> PathBuf {
+        self.folder.join(job.to_string())
+    }
+
+    fn journal<'a>(&self, open: &'a mut Open, job: JobId) -> io::Result<&'a mut Journal> {
+        if !open.journals.contains_key(&job) && open.journals.len() >= OPEN_MAX {
+            let written = |job: &JobId| open.written.get(job).copied();
+            let idle = open.journals.keys().copied().min_by_key(written);
+            idle.and_then(|idle| open.journals.remove(&idle));
+        }
+        match open.journals.entry(job) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(room) => Ok(room.insert(Journal::open(&self.folder_of(job))?)),
+        }
+    }
+
+    /// Removes logs, so that there is room for another: first those that were not written to since
+    /// the start, of the oldest jobs first.
+    fn make_room(&self, open: &mut Open) -> io::Result<()> {
+        let mut jobs = vec![];
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let job = name.to_str().and_then(|name| name.parse::<JobId>().ok());
+            jobs.extend(job.filter(|job| *name == *job.to_string()));
+        }
+        jobs.sort_unstable_by_key(|job| (open.written.get(job).copied(), *job));
         let most = self.limits.jobs.saturating_sub(1);
         for job in &jobs[..jobs.len().saturating_sub(most)] {
-            fs::remove_dir_all(self.folder.join(job.to_string()))?;
+            open.journals.remove(job);
+            open.written.remove(job);
+            fs::remove_dir_all(self.folder_of(*job))?;
         }
         Ok(())
     }
@@ -233,6 +264,23 @@ fn segments(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(firsts)
 }
 
+/// Reads the next line, with its end. Whether there is one: what has no end was half written.
+fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    source.read_until(b'\n', line)?;
+    Ok(line.ends_with(b"\n"))
+}
+
+fn read_line(line: &[u8]) -> LogLine {
+    serde_json::from_slice(line).unwrap_or_else(|error| LogLine {
+        at: Unix::default(),
+        node: String::new(),
+        process: "log".to_owned(),
+        stream: Stream::Err,
+        text: format!("this line is damaged: {error}"),
+    })
+}
+
 impl Journal {
     /// Opens a log where it ends. A last line that was half written is cut off.
     fn open(folder: &Path) -> io::Result<Self> {
@@ -250,13 +298,8 @@ impl Journal {
         let mut reader = BufReader::new(&mut file);
         let (mut next, mut bytes) = (last, 0);
         let mut line = vec![];
-        loop {
-            line.clear();
-            let read = reader.read_until(b'\n', &mut line)?;
-            if !line.ends_with(b"\n") {
-                break;
-            }
-            bytes += read as u64;
+        while next_line(&mut reader, &mut line)? {
+            bytes += line.len() as u64;
             next += 1;
         }
         file.set_len(bytes)?;
@@ -272,7 +315,8 @@ impl Journal {
     fn append(&mut self, lines: &[LogLine], limits: &LogLimits) -> io::Result<()> {
         let mut text = vec![];
         for line in lines {
-            if self.bytes + text.len() as u64 >= limits.segment_bytes {
+            let bytes = self.bytes + text.len() as u64;
+            if bytes > 0 && bytes >= limits.segment_bytes {
                 self.write(&mut text)?;
                 self.turn(limits)?;
             }
