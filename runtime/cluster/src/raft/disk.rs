@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 use std::ops::{Bound, RangeBounds};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
@@ -23,6 +23,7 @@ const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
 const PURGED: &str = "purged";
 pub(super) const SNAPSHOT: &str = "snapshot";
+const SNAPSHOT_AT: &str = "snapshot_at";
 
 /// See the module. Clones share the file.
 #[derive(Clone, Debug)]
@@ -33,6 +34,14 @@ pub(crate) struct Disk {
 /// What goes wrong with the file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskError {
+    /// The file cannot be opened.
+    #[error("{} cannot be opened: {source}", .path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: redb::Error,
+    },
     /// The file cannot be read or written.
     #[error(transparent)]
     File(#[from] redb::Error),
@@ -47,13 +56,21 @@ pub(crate) enum DiskError {
 impl Disk {
     /// Opens the file, or makes it.
     pub(crate) fn open(path: &Path) -> Result<Self, DiskError> {
-        let file = Database::create(path).map_err(redb::Error::from)?;
-        let begin = file.begin_write().map_err(redb::Error::from)?;
-        begin.open_table(LOG).map_err(redb::Error::from)?;
-        begin.open_table(FACTS).map_err(redb::Error::from)?;
-        begin.commit().map_err(redb::Error::from)?;
-        let file = Arc::new(file);
+        let opened = Self::begin(path).map_err(|source| {
+            let path = path.to_owned();
+            DiskError::Open { path, source }
+        });
+        let file = Arc::new(opened?);
         Ok(Self { file })
+    }
+
+    fn begin(path: &Path) -> Result<Database, redb::Error> {
+        let file = Database::create(path)?;
+        let begin = file.begin_write()?;
+        begin.open_table(LOG)?;
+        begin.open_table(FACTS)?;
+        begin.commit()?;
+        Ok(file)
     }
 
     /// Does what blocks on a thread that may.
@@ -89,6 +106,29 @@ impl Disk {
         self.write(move |log, facts| {
             let _ = log;
             facts.insert(name, bytes.as_slice())?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Keeps a snapshot of the tables as they were at `at`, unless a later one is there: one that
+    /// was being made while a later one came from the leader must not replace it.
+    pub(super) async fn set_snapshot<T: Serialize>(
+        &self,
+        at: Option<LogId>,
+        snapshot: &T,
+    ) -> Result<(), DiskError> {
+        let bytes = serde_json::to_vec(snapshot)?;
+        let mark = serde_json::to_vec(&at)?;
+        self.write(move |_log, facts| {
+            let known = facts.get(SNAPSHOT_AT)?.and_then(|known| {
+                let known = serde_json::from_slice::<Option<LogId>>(known.value());
+                known.ok().flatten()
+            });
+            if known <= at {
+                facts.insert(SNAPSHOT, bytes.as_slice())?;
+                facts.insert(SNAPSHOT_AT, mark.as_slice())?;
+            }
             Ok(())
         })
         .await

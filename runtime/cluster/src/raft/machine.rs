@@ -127,7 +127,8 @@ pub(crate) struct Copy {
 
 impl RaftSnapshotBuilder<Types> for Copy {
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
-        let saved = self.disk.set_fact(SNAPSHOT, &self.kept).await;
+        let at = self.kept.meta.last_log_id;
+        let saved = self.disk.set_snapshot(at, &self.kept).await;
         saved.map_err(failed(ErrorVerb::Write))?;
         snapshot_of(&self.kept).map_err(failed(ErrorVerb::Write))
     }
@@ -183,7 +184,8 @@ impl RaftStateMachine<Types> for Machine {
             meta: meta.clone(),
             tables,
         };
-        self.disk.set_fact(SNAPSHOT, &kept).await.map_err(&failed)?;
+        let saved = self.disk.set_snapshot(meta.last_log_id, &kept).await;
+        saved.map_err(&failed)?;
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.shared.write(|now| *now = kept.tables);

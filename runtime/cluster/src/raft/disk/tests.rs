@@ -1,1 +1,196 @@
-//! Tests.
+//! The voters' file and their tables as the replicated log wants them, and copies of the file.
+
+use std::fs;
+
+use openraft::storage::{RaftLogStorageExt, RaftStateMachine};
+use openraft::testing::{StoreBuilder, Suite, log_id};
+use openraft::{EntryPayload, RaftSnapshotBuilder};
+use tempfile::TempDir;
+
+use super::*;
+use crate::fact::{Command, Fact, NodeSpec, Writer};
+use crate::raft::machine::{Machine, Shared};
+use crate::unix::Unix;
+
+#[derive(Debug)]
+struct InFolders;
+
+impl StoreBuilder<Types, Disk, Machine, TempDir> for InFolders {
+    async fn build(&self) -> Result<(TempDir, Disk, Machine), StorageError> {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(&path(&folder)).unwrap();
+        let machine = Machine::load(disk.clone(), Shared::default()).await;
+        Ok((folder, disk, machine.unwrap()))
+    }
+}
+
+fn path(folder: &TempDir) -> PathBuf {
+    folder.path().join("catalog.redb")
+}
+
+/// What openraft expects of a log and a state machine.
+#[test]
+fn the_file_and_the_tables_are_what_the_replicated_log_expects() {
+    Suite::test_all(InFolders).unwrap();
+}
+
+fn entry(term: u64, index: u64) -> Entry {
+    let spec = NodeSpec {
+        name: format!("n{index}"),
+        boot: index,
+        address: String::new(),
+        release: String::new(),
+        cpus: 1,
+        memory: 1,
+        devices: vec![],
+    };
+    let command = Command {
+        id: index,
+        at: Unix(index),
+        writer: Writer::Node(spec.name.clone()),
+        fact: Fact::NodeUp(spec),
+    };
+    Entry {
+        log_id: log_id(term, 1, index),
+        payload: EntryPayload::Normal(command),
+    }
+}
+
+/// What was acknowledged: the log's first and last entry, the vote, the length of the tables.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Seen {
+    first: Option<LogId>,
+    last: Option<LogId>,
+    entries: Vec<Entry>,
+    purged: Option<LogId>,
+    vote: Option<Vote>,
+    committed: Option<LogId>,
+    snapshot: Option<LogId>,
+    nodes: usize,
+}
+
+async fn look(disk: &Disk) -> Seen {
+    let mut disk = disk.clone();
+    let state = disk.get_log_state().await.unwrap();
+    let entries = disk.try_get_log_entries(0..u64::MAX).await.unwrap();
+    let shared = Shared::default();
+    let mut machine = Machine::load(disk.clone(), shared.clone()).await.unwrap();
+    Seen {
+        first: entries.first().map(|entry| entry.log_id),
+        last: state.last_log_id,
+        entries,
+        purged: state.last_purged_log_id,
+        vote: disk.read_vote().await.unwrap(),
+        committed: disk.read_committed().await.unwrap(),
+        snapshot: machine.applied_state().await.unwrap().0,
+        nodes: shared.read(|tables| tables.nodes.len()),
+    }
+}
+
+/// A machine that loses power keeps what it said that it has: after every write a copy of the file is
+/// opened, as another process would find it.
+#[tokio::test]
+async fn a_copy_between_two_writes_holds_all_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(&path(&folder)).unwrap();
+    let mut writer = disk.clone();
+    let shared = Shared::default();
+    let mut machine = Machine::load(disk.clone(), shared).await.unwrap();
+    let copy = folder.path().join("copy.redb");
+    for step in 0..40u64 {
+        match step % 8 {
+            0 => writer.save_vote(&Vote::new(step, 1)).await.unwrap(),
+            1..=3 => {
+                let entries = [entry(1, 2 * step), entry(1, 2 * step + 1)];
+                writer.blocking_append(entries.clone()).await.unwrap();
+                machine.apply(entries).await.unwrap();
+            }
+            4 => {
+                // Entries that another leader does not have.
+                let index = 2 * step;
+                writer.blocking_append([entry(1, index)]).await.unwrap();
+                writer.truncate(log_id(1, 1, index)).await.unwrap();
+            }
+            5 => {
+                let last = disk.log_state().await.unwrap().last_log_id;
+                writer.save_committed(last).await.unwrap();
+            }
+            6 => {
+                let mut builder = machine.get_snapshot_builder().await;
+                builder.build_snapshot().await.unwrap();
+            }
+            _ => {
+                let upto = machine.applied_state().await.unwrap().0.unwrap();
+                writer.purge(upto).await.unwrap();
+            }
+        }
+        let expected = look(&disk).await;
+        fs::copy(path(&folder), &copy).unwrap();
+        let found = look(&Disk::open(&copy).unwrap()).await;
+        assert_eq!(found, expected, "step {step}");
+    }
+    let seen = look(&disk).await;
+    assert_eq!((seen.nodes, seen.snapshot), (30, seen.purged));
+    // Nothing of it was kept in memory only.
+    drop((writer, machine, disk));
+    assert_eq!(look(&Disk::open(&path(&folder)).unwrap()).await, seen);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_comes_late_does_not_replace_a_later_one() {
+    let (_folder, disk, mut machine) = InFolders.build().await.unwrap();
+    machine.apply([entry(1, 1)]).await.unwrap();
+    let mut slow = machine.get_snapshot_builder().await;
+    // A later one arrives from the leader while this one is made.
+    let (_other, _disk, mut leader) = InFolders.build().await.unwrap();
+    leader.apply([entry(1, 1), entry(1, 2)]).await.unwrap();
+    let mut built = leader.get_snapshot_builder().await;
+    let later = built.build_snapshot().await.unwrap();
+    let installed = machine.install_snapshot(&later.meta, later.snapshot);
+    installed.await.unwrap();
+    slow.build_snapshot().await.unwrap();
+    let seen = look(&disk).await;
+    assert_eq!((seen.snapshot, seen.nodes), (Some(log_id(1, 1, 2)), 2));
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_read_changes_nothing() {
+    let (_folder, disk, mut machine) = InFolders.build().await.unwrap();
+    machine.apply([entry(1, 1)]).await.unwrap();
+    let mut builder = machine.get_snapshot_builder().await;
+    let built = builder.build_snapshot().await.unwrap();
+    let mut meta = built.meta.clone();
+    meta.last_log_id = Some(log_id(1, 1, 9));
+    let half = std::io::Cursor::new(built.snapshot.get_ref()[..20].to_vec());
+    let installed = machine.install_snapshot(&meta, Box::new(half)).await;
+    assert!(installed.is_err());
+    let applied = machine.applied_state().await.unwrap().0;
+    assert_eq!(applied, Some(log_id(1, 1, 1)));
+    assert_eq!(look(&disk).await.snapshot, applied);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let strange = folder.path().join("strange.redb");
+    fs::write(&strange, b"this is no catalog").unwrap();
+    let large = folder.path().join("large.redb");
+    fs::write(&large, vec![7; 1 << 20]).unwrap();
+    let missing = folder.path().join("missing/catalog.redb");
+    let used = folder.path().join("used.redb");
+    let _user = Disk::open(&used).unwrap();
+    for path in [folder.path(), &strange, &large, &missing, &used] {
+        let error = Disk::open(path).expect_err("it cannot be opened");
+        assert!(
+            matches!(&error, DiskError::Open { path: named, .. } if named == path),
+            "{error:?}"
+        );
+        let words = error.to_string();
+        assert!(
+            words.starts_with(&format!("{} cannot be opened: ", path.display())),
+            "{words}"
+        );
+    }
+    // What could not be read was not touched.
+    assert_eq!(fs::read(&strange).unwrap(), b"this is no catalog");
+}
