@@ -107,6 +107,7 @@ fn shell(cluster: &Cluster, name: &str, script: &str) -> String {
     path.display().to_string()
 }
 
+/// SEMANTICS 57.
 #[test]
 fn a_program_is_submitted_watched_and_forgotten_by_its_terminal() {
     let cluster = Cluster::up(&[]);
@@ -150,6 +151,7 @@ fn a_program_is_submitted_watched_and_forgotten_by_its_terminal() {
     );
 }
 
+/// SEMANTICS 56.
 #[test]
 fn a_job_is_stopped_and_leaves_nothing() {
     let cluster = Cluster::up(&[]);
@@ -427,6 +429,7 @@ fn kill_9(pid: u32) {
     while is_alive(pid) {}
 }
 
+/// SEMANTICS 54.
 #[test]
 fn a_killed_head_comes_back_with_all_that_it_knew() {
     let cluster = Cluster::up(&[]);

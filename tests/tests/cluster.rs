@@ -151,6 +151,7 @@ fn is_alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
+/// SEMANTICS 57.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_and_what_it_prints_is_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,6 +172,7 @@ async fn a_job_runs_and_what_it_prints_is_kept() {
     head.shutdown().await;
 }
 
+/// SEMANTICS 54.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_ends_as_its_driver_does() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,6 +186,7 @@ async fn a_job_ends_as_its_driver_does() {
     head.shutdown().await;
 }
 
+/// SEMANTICS 56.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_is_stopped_ends_and_one_that_does_not_listen_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,6 +211,7 @@ async fn a_job_that_is_stopped_ends_and_one_that_does_not_listen_is_killed() {
     head.shutdown().await;
 }
 
+/// SEMANTICS 56.
 #[tokio::test(flavor = "multi_thread")]
 async fn actors_of_a_job_run_on_other_nodes_and_end_with_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -234,6 +238,7 @@ async fn actors_of_a_job_run_on_other_nodes_and_end_with_it() {
     }
 }
 
+/// SEMANTICS 54.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_started_again_knows_its_jobs() {
     let folder = tempfile::tempdir().unwrap();

@@ -61,6 +61,6 @@ impl Left {
 fn began_at(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
     // Behind the name, which may hold anything, it is the twentieth field.
-    let fields = stat.rsplit_once(") ")?.1.split_whitespace();
-    fields.skip(19).next().map(str::to_owned)
+    let mut fields = stat.rsplit_once(") ")?.1.split_whitespace();
+    fields.nth(19).map(str::to_owned)
 }

@@ -181,6 +181,7 @@ fn bytes_under_a_wrong_name_are_not_taken() {
     assert_eq!(store.held(), NOTHING);
 }
 
+/// SEMANTICS 55.
 #[test]
 fn a_damaged_piece_is_removed_and_can_be_brought_again() {
     for damage in [
@@ -207,6 +208,7 @@ fn a_damaged_piece_is_removed_and_can_be_brought_again() {
     }
 }
 
+/// SEMANTICS 55.
 #[test]
 fn a_program_is_not_built_from_a_damaged_piece() {
     for damage in [Damage::Flip, Damage::Truncate] {
@@ -258,6 +260,7 @@ fn a_listing_that_lies_gives_no_program() {
     program.expect_in(&store.assemble(&program.bundle, at(0)).unwrap());
 }
 
+/// SEMANTICS 55.
 #[test]
 fn a_changed_program_is_built_anew() {
     let (_folder, store) = store();

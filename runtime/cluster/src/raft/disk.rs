@@ -162,7 +162,7 @@ impl Disk {
             let log = reading.open_table(LOG).map_err(redb::Error::from)?;
             let mut entries = vec![];
             for row in log.range((from, to)).map_err(redb::Error::from)? {
-                let (_, bytes) = row.map_err(|error| redb::Error::from(error))?;
+                let (_, bytes) = row.map_err(redb::Error::from)?;
                 entries.push(serde_json::from_slice(bytes.value())?);
             }
             Ok(entries)
