@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::admit::Gatekeeper;
 use crate::agent::Agent;
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
-use crate::fact::{Fact, NodeSpec};
+use crate::fact::{Fact, NodeSpec, RefusalKind};
 use crate::folder::{Folder, FolderError, NodeFile};
 use crate::forward::{self, Forward};
 use crate::keeper::{Keeper, Rules};
@@ -399,6 +399,7 @@ async fn describe(system: &System, node: &NodeFile) -> NodeSpec {
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         memory: memory.unwrap_or(0) << 10,
         devices: devices.map(|device| device.model).collect(),
+        follows: None,
     }
 }
 
@@ -421,10 +422,30 @@ async fn announce(
     {
         return Err(error.into());
     }
-    catalog.look_around().await;
-    catalog.write_own(Fact::NodeUp(spec.clone())).await?;
-    Ok(())
+    let deadline = Clock::now().after(ANNOUNCE_PATIENCE);
+    loop {
+        catalog.look_around().await;
+        let own = catalog.nodes().into_iter();
+        let own = own.map(|row| row.spec).find(|own| own.name == spec.name);
+        let mut spec = spec.clone();
+        spec.follows = own.map(|own| own.boot);
+        match catalog.write_own(Fact::NodeUp(spec)).await {
+            // What was known of its last life was old.
+            Err(WriteError::Refused(refusal))
+                if refusal.kind == RefusalKind::Conflict
+                    && !deadline.left(Clock::now()).is_zero() =>
+            {
+                Clock::sleep(ANNOUNCE_PAUSE).await;
+            }
+            written => return Ok(written.map(drop)?),
+        }
+    }
 }
+
+/// How long a node may take to learn what the catalog knows of its last life.
+const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks.
+const ANNOUNCE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Keeps a link to every other node, and the node's own row true.
 #[derive(Debug)]

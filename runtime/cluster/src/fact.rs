@@ -59,6 +59,10 @@ pub struct NodeSpec {
     /// Devices, by their models.
     #[serde(default)]
     pub devices: Vec<String>,
+    /// The life of it that the catalog knew when this one said that it is up. When it knows another
+    /// by now, what was said comes late, from a life that may be over.
+    #[serde(default)]
+    pub follows: Option<u64>,
 }
 
 /// See the module.

@@ -56,9 +56,6 @@ pub struct NodeRow {
     /// Whether it gets no new jobs.
     #[serde(default)]
     pub drained: bool,
-    /// Lives of it that are over, the last ones: what is still heard of them is old.
-    #[serde(default)]
-    pub earlier: VecDeque<u64>,
 }
 
 /// How a node is.
@@ -117,8 +114,6 @@ const RECENT_MAX: usize = 4096;
 const NEWS_MAX: usize = 4096;
 /// Jobs that are over and kept.
 const ENDED_MAX: usize = 10_000;
-/// Lives of a node that are remembered.
-const EARLIER_MAX: usize = 16;
 /// Join tokens that are kept.
 const TOKENS_MAX: usize = 1000;
 
@@ -295,27 +290,22 @@ impl Tables {
     fn node_up(&mut self, spec: NodeSpec) -> Result<(), Refusal> {
         let (name, boot) = (spec.name.clone(), spec.boot);
         let known = self.nodes.get_mut(&name);
-        let (mut number, mut drained, mut earlier) = (None, false, VecDeque::new());
-        let mut back = false;
+        let present = known.as_ref().map(|row| row.spec.boot);
+        let back = present == Some(boot);
+        let (mut number, mut drained) = (None, false);
         if let Some(row) = known {
-            let left = row.spec.boot == boot && row.state == NodeState::Left;
-            if left || row.earlier.contains(&boot) {
-                return Err(over(&name));
-            }
-            if row.spec.boot == boot && row.state == NodeState::Up {
+            if back && row.state == NodeState::Up {
                 // It says so again, with what has changed.
                 row.spec = spec;
                 return Ok(());
             }
-            back = row.spec.boot == boot;
+            if back && row.state == NodeState::Left {
+                return Err(over(&name));
+            }
             (number, drained) = (Some(row.number), row.drained);
-            earlier = std::mem::take(&mut row.earlier);
-            if !back {
-                earlier.push_back(row.spec.boot);
-            }
-            if earlier.len() > EARLIER_MAX {
-                earlier.pop_front();
-            }
+        }
+        if !back && spec.follows != present {
+            return Err(over(&name));
         }
         let number = number.unwrap_or_else(|| {
             let most = self.nodes.values().map(|row| row.number).max();
@@ -328,7 +318,6 @@ impl Tables {
             spec,
             state: NodeState::Up,
             since: self.now,
-            earlier,
         };
         self.nodes.insert(name.clone(), row);
         if !back {
@@ -528,7 +517,7 @@ const BUNDLES_KEPT: usize = 100;
 
 /// What is said about a life of a node that is over.
 fn over(node: &str) -> Refusal {
-    let why = format!("it is about a life of node `{node}` that is over");
+    let why = format!("it is about a life of node `{node}` that is not the present one");
     Refusal::new(RefusalKind::Conflict, why)
 }
 

@@ -40,6 +40,7 @@ impl Writes {
             cpus: 1,
             memory: 1,
             devices: vec![],
+            follows: None,
         };
         self.by(Writer::Node(name.to_owned()), Fact::NodeUp(spec));
     }

@@ -17,7 +17,13 @@ struct InFolders;
 
 impl StoreBuilder<Types, Disk, Machine, TempDir> for InFolders {
     async fn build(&self) -> Result<(TempDir, Disk, Machine), StorageError> {
-        let folder = tempfile::tempdir().unwrap();
+        // In memory, where there is such a place: it is about what is kept, not about for how long.
+        let memory = Path::new("/dev/shm");
+        let folder = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory),
+            false => tempfile::tempdir(),
+        };
+        let folder = folder.unwrap();
         let disk = Disk::open(&path(&folder)).unwrap();
         let machine = Machine::load(disk.clone(), Shared::default()).await;
         Ok((folder, disk, machine.unwrap()))
@@ -43,6 +49,7 @@ fn entry(term: u64, index: u64) -> Entry {
         cpus: 1,
         memory: 1,
         devices: vec![],
+        follows: None,
     };
     let command = Command {
         id: index,
