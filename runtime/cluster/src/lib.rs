@@ -40,6 +40,7 @@ mod seat;
 mod stage;
 pub mod submit;
 pub mod tables;
+pub mod tries;
 pub mod unix;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, Entry};
