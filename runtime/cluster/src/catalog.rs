@@ -259,6 +259,33 @@ impl Catalog {
         self.write(Writer::Leader, fact).await
     }
 
+    /// Writes a fact that this node has decided as the leader, here and once: when it does not lead
+    /// any more, what it has seen is nobody's business, and must not reach the leader after it.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub(crate) async fn write_leading(&self, fact: Fact) -> Result<Written, WriteError> {
+        let command = Command {
+            id: rand::random(),
+            at: Unix::now(),
+            writer: Writer::Leader,
+            fact,
+        };
+        let none = || "this node does not lead the voters".to_owned();
+        let vote = self.vote().filter(|_| self.leads());
+        let vote = vote.ok_or_else(|| WriteError::NoQuorum { why: none() })?;
+        let tried = self.write_here(&vote, command).await;
+        tried.map_err(|error| match error {
+            TryError::Refused(refusal) => refusal.into(),
+            TryError::NoQuorum(why) => WriteError::NoQuorum { why },
+            TryError::Elsewhere(_) => WriteError::NoQuorum { why: none() },
+            TryError::Unknown(why) => WriteError::Unknown {
+                patience: TRY_PATIENCE,
+                why,
+            },
+        })
+    }
+
     async fn write(&self, writer: Writer, fact: Fact) -> Result<Written, WriteError> {
         let command = Command {
             id: rand::random(),
@@ -340,7 +367,9 @@ impl Catalog {
         Err(TryError::NoQuorum(why))
     }
 
-    async fn write_here(&self, vote: &Vote, command: Command) -> Result<Written, TryError> {
+    async fn write_here(&self, vote: &Vote, mut command: Command) -> Result<Written, TryError> {
+        // One clock counts: that of whoever leads.
+        command.at = Unix::now();
         {
             let metrics = vote.raft.metrics();
             let metrics = metrics.borrow();
@@ -398,6 +427,23 @@ impl Catalog {
             }
         }
         Err(WriteError::NoQuorum { why })
+    }
+
+    /// Those of these tries that are over for certain; `None` when no voter answers.
+    pub async fn over(&self, tries: &[(JobId, u32)]) -> Option<Vec<(JobId, u32)>> {
+        if let Some(over) = self.read(|tables| over_of(tables, tries)) {
+            return Some(over);
+        }
+        for voter in self.voters() {
+            let found = self.inner.system.lookup::<Desk>(&desk(&voter)).await;
+            let tries = Json(tries.to_vec());
+            if let Ok(actor) = found
+                && let Ok(Json(Some(over))) = actor.ask(Over { tries }).timeout(TRY_PATIENCE).await
+            {
+                return Some(over);
+            }
+        }
+        None
     }
 
     /// The bundles of jobs that must be kept; `None` when no voter answers.
@@ -463,6 +509,13 @@ impl Catalog {
     }
 }
 
+fn over_of(tables: &Tables, tries: &[(JobId, u32)]) -> Vec<(JobId, u32)> {
+    let tries = tries.iter().copied();
+    tries
+        .filter(|(job, attempt)| tables.is_over(*job, *attempt))
+        .collect()
+}
+
 /// What keeps a node from voting.
 #[derive(Debug, Error)]
 pub enum CatalogError {
@@ -512,6 +565,12 @@ impl Desk {
             .catalog
             .read(|tables| tables.jobs.get(&JobId(job)).cloned());
         Json(job.flatten())
+    }
+
+    /// Those of these tries that are over for certain.
+    #[handler]
+    async fn over(&mut self, tries: Json<Vec<(JobId, u32)>>) -> Json<Option<Vec<(JobId, u32)>>> {
+        Json(self.catalog.read(|tables| over_of(tables, &tries.0)))
     }
 
     /// The bundles that must be kept.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use odeon::{Clock, System, Timestamp};
 
 use crate::agent;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, WriteError};
 use crate::fact::Fact;
 use crate::job::{Event, JobId};
 use crate::tables::NodeState;
@@ -88,7 +88,9 @@ impl Keeper {
                 continue;
             }
             self.told.insert(order.clone(), now);
-            self.carry_out(order).await;
+            if self.carry_out(order).await == Next::Look {
+                return;
+            }
         }
     }
 
@@ -120,7 +122,7 @@ impl Keeper {
     }
 
     /// Facts are written one after the other; orders to nodes do not wait for each other.
-    async fn carry_out(&self, order: Order) {
+    async fn carry_out(&self, order: Order) -> Next {
         let shown = format!("{order:?}");
         let system = self.system.clone();
         let outcome = match order {
@@ -139,7 +141,7 @@ impl Keeper {
                         note(&shown, agent::order_start(&system, &node, row).await);
                     });
                 }
-                return;
+                return Next::Order;
             }
             Order::Stop {
                 job,
@@ -151,20 +153,34 @@ impl Keeper {
                     let told = agent::order_stop(&system, &node, job, attempt, in_order);
                     note(&shown, told.await);
                 });
-                return;
+                return Next::Order;
             }
         };
-        note(&shown, outcome);
+        let next = match &outcome {
+            Ok(()) | Err(WriteError::Refused(_)) => Next::Order,
+            // Time has passed, and another may lead: the next orders would come of an old look.
+            Err(_) => Next::Look,
+        };
+        note(&shown, outcome.map_err(|error| error.to_string()));
+        next
     }
 
-    async fn happened(&self, job: JobId, event: Event) -> Result<(), String> {
+    async fn happened(&self, job: JobId, event: Event) -> Result<(), WriteError> {
         self.write(Fact::Job { job, event }).await
     }
 
-    async fn write(&self, fact: Fact) -> Result<(), String> {
-        let written = self.catalog.write_for(fact).await;
-        written.map(drop).map_err(|error| error.to_string())
+    async fn write(&self, fact: Fact) -> Result<(), WriteError> {
+        self.catalog.write_leading(fact).await.map(drop)
     }
+}
+
+/// What the keeper does after an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The next order.
+    Order,
+    /// It looks again.
+    Look,
 }
 
 fn note(order: &str, outcome: Result<(), String>) {
