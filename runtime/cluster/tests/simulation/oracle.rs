@@ -1,0 +1,229 @@
+//! What must hold whatever happens: the oracle sees every commit and every driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use odeon_cluster::fact::{Command, Fact, Refusal, Written};
+use odeon_cluster::job::{Event, JobId};
+use odeon_cluster::tables::Tables;
+
+/// A try: a job and the number of the try.
+pub(crate) type Attempt = (JobId, u32);
+
+/// How long a node that is connected may run what is over: it asks every second, a voter that it
+/// asks may be some seconds behind, and a kill takes a moment.
+const SETTLED_MS: u64 = 7_000;
+/// How long a node that is connected may be taken for lost: what the leader has seen is written soon.
+const SEEN_MS: u64 = 3_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    /// The tables after all that is committed.
+    pub(crate) truth: Tables,
+    /// What became of each command.
+    answers: BTreeMap<u64, Result<Written, Refusal>>,
+    /// Jobs that were accepted.
+    accepted: BTreeSet<JobId>,
+    /// Jobs whose stop is in the catalog.
+    stopped: BTreeSet<JobId>,
+    /// Drivers that run: where, and since when the catalog knows that they should not.
+    running: BTreeMap<Attempt, (usize, Option<u64>)>,
+    begun: BTreeSet<Attempt>,
+    pub(crate) tally: Tally,
+}
+
+/// How much of what happened, to see that the story is worth telling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) commits: u64,
+    pub(crate) jobs: u64,
+    pub(crate) drivers: u64,
+    /// Commands that were written twice.
+    pub(crate) repeated: u64,
+    /// Commands that were refused.
+    pub(crate) refused: u64,
+    /// Nodes that were taken for lost.
+    pub(crate) lost: u64,
+    /// Tries that began while an older one of the same job ran on a node that was cut off.
+    pub(crate) overlaps: u64,
+    /// Tries that were over when the node asked.
+    pub(crate) swept: u64,
+    pub(crate) elections: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.commits += other.commits;
+        self.jobs += other.jobs;
+        self.drivers += other.drivers;
+        self.repeated += other.repeated;
+        self.refused += other.refused;
+        self.lost += other.lost;
+        self.overlaps += other.overlaps;
+        self.swept += other.swept;
+        self.elections += other.elections;
+    }
+
+    /// What never happened.
+    pub(crate) fn missing(&self) -> Vec<&'static str> {
+        let all = [
+            (self.repeated, "repeated commands"),
+            (self.refused, "refused commands"),
+            (self.lost, "lost nodes"),
+            (self.overlaps, "overlapping tries"),
+            (self.swept, "swept tries"),
+            (self.elections, "elections"),
+        ];
+        let none = all.iter().filter(|(count, _)| *count == 0);
+        none.map(|(_, what)| *what).collect()
+    }
+}
+
+impl Oracle {
+    /// A command is committed. `connected` says since when each node has been connected to the leader.
+    pub(crate) fn commit(
+        &mut self,
+        command: &Command,
+        now: u64,
+        names: &[String],
+        connected: &[Option<u64>],
+    ) -> Result<Written, Refusal> {
+        self.tally.commits += 1;
+        let before = self.truth.jobs.len();
+        let outcome = self.truth.apply(command.clone());
+        if let Some(known) = self.answers.get(&command.id) {
+            self.tally.repeated += 1;
+            assert_eq!(&outcome, known, "a command that came again: {command:?}");
+            assert_eq!(self.truth.jobs.len(), before, "{command:?}");
+            return outcome;
+        }
+        self.answers.insert(command.id, outcome.clone());
+        if outcome.is_err() {
+            self.tally.refused += 1;
+            return outcome;
+        }
+        match (&command.fact, &outcome) {
+            (Fact::JobSubmitted { .. }, Ok(Written::Job(id))) => {
+                self.tally.jobs += 1;
+                assert!(self.accepted.insert(*id), "{id} is given twice");
+            }
+            (Fact::NodeLost { node, boot, .. }, _) => {
+                self.tally.lost += 1;
+                let which = names.iter().position(|name| name == node);
+                let since = which.and_then(|which| connected[which]);
+                let is_old = self
+                    .truth
+                    .nodes
+                    .get(node)
+                    .is_none_or(|row| row.spec.boot != *boot);
+                let fair = is_old || since.is_none_or(|since| now < since + SEEN_MS);
+                assert!(
+                    fair,
+                    "{node} is lost at {now} and connected since {since:?}"
+                );
+            }
+            (Fact::Job { job, event }, _) => self.happened(*job, event),
+            _ => {}
+        }
+        for id in &self.accepted {
+            assert!(self.truth.jobs.contains_key(id), "{id} is forgotten");
+        }
+        outcome
+    }
+
+    fn happened(&mut self, id: JobId, event: &Event) {
+        match event {
+            Event::Assigned { node, boot } => {
+                let job = &self.truth.jobs[&id];
+                assert!(
+                    !self.stopped.contains(&id),
+                    "{id} is stopped and begins anew"
+                );
+                let row = &self.truth.nodes[node];
+                assert!(
+                    !row.drained && row.spec.boot == *boot,
+                    "{id} goes to {row:?}"
+                );
+                let wanted = job.spec.node.as_ref();
+                assert!(wanted.is_none_or(|wanted| wanted == node), "{id} on {node}");
+                let namespace = &job.spec.namespace;
+                if let Some(quota) = self.truth.namespaces.get(namespace) {
+                    let jobs = self.truth.living_jobs();
+                    let running = jobs.filter(|job| job.attempt().is_some());
+                    let here = running.filter(|job| job.spec.namespace == *namespace);
+                    let count = here.count();
+                    assert!(
+                        count <= quota.running_max as usize,
+                        "{namespace} runs {count}"
+                    );
+                }
+            }
+            Event::Stop { .. } => drop(self.stopped.insert(id)),
+            Event::Retry { .. } => drop(self.stopped.remove(&id)),
+            _ => {}
+        }
+    }
+
+    /// A driver begins on a node, in this life of it.
+    pub(crate) fn begin(
+        &mut self,
+        attempt: Attempt,
+        node: usize,
+        now: u64,
+        connected: &[Option<u64>],
+    ) {
+        self.tally.drivers += 1;
+        assert!(self.begun.insert(attempt), "{attempt:?} begins twice");
+        let others = self
+            .running
+            .iter()
+            .filter(|(other, _)| other.0 == attempt.0);
+        for (other, (place, _)) in others {
+            assert_ne!(*place, node, "{attempt:?} begins beside {other:?}");
+            // The older is where nobody could say that it is over.
+            let older = if *other < attempt { *place } else { node };
+            let since = connected[older];
+            let fair = since.is_none_or(|since| now < since + SETTLED_MS);
+            assert!(
+                fair,
+                "{attempt:?} begins on {node}, {other:?} runs on {place}"
+            );
+            self.tally.overlaps += 1;
+        }
+        self.running.insert(attempt, (node, None));
+    }
+
+    /// A driver has ended.
+    pub(crate) fn end(&mut self, attempt: Attempt) {
+        self.running.remove(&attempt);
+    }
+
+    /// Whether this driver still runs.
+    pub(crate) fn runs(&self, attempt: Attempt) -> bool {
+        self.running.contains_key(&attempt)
+    }
+
+    /// Nobody who is connected runs for long what is over.
+    pub(crate) fn look(&mut self, now: u64, connected: &[Option<u64>]) {
+        for (attempt, (node, over)) in &mut self.running {
+            if !self.truth.is_over(attempt.0, attempt.1) {
+                continue;
+            }
+            let over = *over.get_or_insert(now);
+            let Some(since) = connected[*node] else {
+                continue;
+            };
+            let settled = over.max(since) + SETTLED_MS;
+            assert!(now < settled, "{attempt:?} is over and runs on node {node}");
+        }
+    }
+
+    /// All is over, and nothing runs.
+    pub(crate) fn finish(&self) {
+        for job in self.truth.jobs.values() {
+            assert!(job.is_over(), "{job:#?}");
+        }
+        assert!(self.running.is_empty(), "{:?}", self.running);
+        assert_eq!(self.truth.jobs.len(), self.accepted.len());
+    }
+}
