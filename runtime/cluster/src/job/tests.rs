@@ -334,7 +334,8 @@ fn what_cannot_be_meant_is_refused_with_a_reason() {
         check(|spec| spec.env = [("A".to_owned(), "=".to_owned())].into()),
         Ok(())
     );
-    let refused: [(fn(&mut JobSpec), &str); 8] = [
+    type Change = fn(&mut JobSpec);
+    let refused: [(Change, &str); 8] = [
         (|spec| spec.name.clear(), "a job's name has 1 to 100"),
         (|spec| spec.name = "../up".to_owned(), "`../up` does not"),
         (

@@ -281,7 +281,7 @@ proptest! {
                 let last = super::segments(&folder).unwrap().pop().unwrap();
                 let mut file = OpenOptions::new().append(true).open(path_of(&folder, last)).unwrap();
                 file.write_all(b"{\"at\":1").unwrap();
-                logs = Logs::open(&*folder.parent().unwrap(), limits).unwrap();
+                logs = Logs::open(folder.parent().unwrap(), limits).unwrap();
             }
             let page = logs.read(JOB, 0, ALL).unwrap();
             check(&page);

@@ -195,7 +195,9 @@ impl RaftStateMachine<Types> for Machine {
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Types>>, StorageError> {
         let failed = failed(ErrorVerb::Read);
         let kept: Option<Kept> = self.disk.fact(SNAPSHOT).await.map_err(&failed)?;
-        let snapshot = kept.map(|kept| snapshot_of(&kept));
-        snapshot.transpose().map_err(failed)
+        match kept {
+            Some(kept) => snapshot_of(&kept).map(Some).map_err(failed),
+            None => Ok(None),
+        }
     }
 }

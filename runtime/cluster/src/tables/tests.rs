@@ -430,11 +430,12 @@ fn the_number_of_a_node_that_was_forgotten_is_not_given_again() {
 
 #[test]
 fn tries_end_with_the_life_of_their_node() {
-    let ends: [(fn(&mut Writes), bool); 4] = [
-        (|it| drop(it.lost("a", 1).unwrap()), true),
-        (|it| drop(it.left("a", 1).unwrap()), true),
-        (|it| drop(it.up("a", 2).unwrap()), true),
-        (|it| drop(it.up("a", 1).unwrap()), false),
+    type End = fn(&mut Writes) -> Result<Written, Refusal>;
+    let ends: [(End, bool); 4] = [
+        (|it| it.lost("a", 1), true),
+        (|it| it.left("a", 1), true),
+        (|it| it.up("a", 2), true),
+        (|it| it.up("a", 1), false),
     ];
     for (end, ends) in ends {
         let mut writes = Writes::default();
@@ -450,7 +451,7 @@ fn tries_end_with_the_life_of_their_node() {
         }
         writes.assign(other, "b", 1).unwrap();
         writes.stop(stopped).unwrap();
-        end(&mut writes);
+        end(&mut writes).unwrap();
         let words = [first, last, stopped, without].map(|job| writes.word(job));
         match ends {
             true => assert_eq!(words, ["waiting", "waiting", "stopped", "lost"]),

@@ -113,7 +113,7 @@ type Elsewhere = Option<usize>;
 
 #[derive(Clone, Debug)]
 enum Mail {
-    Note(Command),
+    Note(Box<Command>),
     Begin(Box<Job>),
     Finish {
         job: JobId,
@@ -343,7 +343,7 @@ impl World {
 
     // ---- the network ----
 
-    fn send(&mut self, from: Option<usize>, to: usize, mail: Mail) {
+    fn send(&mut self, from: Option<usize>, to: usize, mail: &Mail) {
         let boot = self.nodes[to].boot;
         let sent = self.now;
         let calm = self.now >= CALM || from == Some(to);
@@ -387,13 +387,13 @@ impl World {
             return;
         }
         match mail {
-            Mail::Note(command) => self.note(to, command),
+            Mail::Note(command) => self.note(to, *command),
             Mail::Begin(mut job) => {
                 if self.flaw == Flaw::AnyLife {
                     adopt(&mut job, boot);
                 }
                 let step = self.nodes[to].tries.begin(&job);
-                self.step(to, job.id, step);
+                self.step(to, job.id, &step);
             }
             Mail::Finish {
                 job,
@@ -401,7 +401,7 @@ impl World {
                 in_order,
             } => {
                 let step = self.nodes[to].tries.finish(job, attempt, in_order);
-                self.step(to, job, step);
+                self.step(to, job, &step);
             }
         }
     }
@@ -597,7 +597,7 @@ impl World {
         if self.flaw == Flaw::NewNumbers && tries > 1 {
             command.id ^= u64::from(tries) << 52;
         }
-        self.send(from, to, Mail::Note(command));
+        self.send(from, to, &Mail::Note(Box::new(command)));
         self.after(TRY_PATIENCE, What::Again(id, tries));
     }
 
@@ -747,7 +747,7 @@ impl World {
                 Order::Start { job, node: to, .. } => {
                     let row = self.voters[node].tables.jobs.get(&job).cloned();
                     if let (Some(row), Some(to)) = (row, self.named(&to)) {
-                        self.send(Some(node), to, Mail::Begin(Box::new(row)));
+                        self.send(Some(node), to, &Mail::Begin(Box::new(row)));
                     }
                     continue;
                 }
@@ -763,7 +763,7 @@ impl World {
                             attempt,
                             in_order,
                         };
-                        self.send(Some(node), to, mail);
+                        self.send(Some(node), to, &mail);
                     }
                     continue;
                 }
@@ -878,9 +878,9 @@ impl World {
         }
     }
 
-    fn step(&mut self, node: usize, job: JobId, step: Step) {
+    fn step(&mut self, node: usize, job: JobId, step: &Step) {
         let boot = self.nodes[node].boot;
-        match step {
+        match *step {
             Step::Nothing => {}
             Step::Begin { attempt } => {
                 let run = Run {
