@@ -119,9 +119,10 @@ impl Client {
     ///
     /// # Errors
     /// The connection cannot be meant.
-    pub fn new(connection: Connection) -> Result<Self, ClientError> {
+    pub fn new(mut connection: Connection) -> Result<Self, ClientError> {
+        let url = connection.url.clone();
         let strange = |why: String| ClientError::Strange {
-            url: connection.url.clone(),
+            url: url.clone(),
             why,
         };
         // Another may have been installed already, which does as well.
@@ -129,17 +130,16 @@ impl Client {
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(CONNECT_PATIENCE);
-        let mut connection = connection.clone();
         if let Some(authority) = &connection.authority {
             let certificate = reqwest::Certificate::from_pem(authority.as_bytes());
             let certificate = certificate.map_err(|error| strange(error.to_string()))?;
             builder = builder.tls_certs_only([certificate]);
             // The certificates name members of the cluster, not hosts.
-            let url = reqwest::Url::parse(&connection.url).map_err(|e| strange(e.to_string()))?;
-            let addresses = url
+            let parsed = reqwest::Url::parse(&url).map_err(|e| strange(e.to_string()))?;
+            let addresses = parsed
                 .socket_addrs(|| None)
                 .map_err(|error| strange(error.to_string()))?;
-            let port = url.port_or_known_default().unwrap_or(443);
+            let port = parsed.port_or_known_default().unwrap_or(443);
             builder = builder.resolve_to_addrs(CLUSTER_NAME, &addresses);
             connection.url = format!("https://{CLUSTER_NAME}:{port}");
         }

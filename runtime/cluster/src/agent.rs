@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -21,6 +20,7 @@ use crate::left::Left;
 use crate::seat::Seat;
 use crate::stage::{Stage, StageError};
 use crate::tables::NodeState;
+use crate::tries::{Step, Tries};
 
 /// See the module. Clones are the same agent.
 #[derive(Clone, Debug)]
@@ -36,19 +36,24 @@ struct Inner {
     stage: Stage,
     forward: Forward,
     left: Left,
-    tries: Mutex<BTreeMap<JobId, Try>>,
-    /// The node is leaving: no try begins, and those that end are over with it.
-    closing: AtomicBool,
+    book: Mutex<Book>,
     /// What jobs with processes here were submitted as.
     specs: Mutex<BTreeMap<JobId, JobSpec>>,
 }
 
-/// A try that runs here.
+/// The tries of this node, and how each that runs is told to end.
 #[derive(Debug)]
-struct Try {
-    number: u32,
-    /// Whether it is to end, and then in order or not.
-    stop: watch::Sender<Option<bool>>,
+struct Book {
+    tries: Tries,
+    stops: BTreeMap<(JobId, u32), watch::Sender<Option<bool>>>,
+}
+
+impl Book {
+    fn stop(&self, job: JobId, attempt: u32, in_order: bool) {
+        if let Some(stop) = self.stops.get(&(job, attempt)) {
+            stop.send_replace(Some(in_order));
+        }
+    }
 }
 
 /// The name of a node's agent.
@@ -77,6 +82,8 @@ const CLEAR_PAUSE: Duration = Duration::from_millis(20);
 /// How long the last lines of an ended process are waited for: what it has started may hold its
 /// output open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// How often the catalog is asked which tries are over.
+const SWEEP_PAUSE: Duration = Duration::from_secs(2);
 /// How long to wait before a fact is written again that could not be.
 const WRITE_PAUSE: Duration = Duration::from_millis(500);
 /// Variables of the daemon that jobs see.
@@ -98,8 +105,10 @@ impl Agent {
             stage,
             forward,
             left,
-            tries: Mutex::default(),
-            closing: AtomicBool::new(false),
+            book: Mutex::new(Book {
+                tries: Tries::new(node, system.process().0),
+                stops: BTreeMap::new(),
+            }),
             specs: Mutex::default(),
         };
         let agent = Self {
@@ -117,21 +126,16 @@ impl Agent {
         &self.inner.stage
     }
 
-    /// Begins a try, unless it runs already.
+    /// Begins a try, unless there is a reason not to.
     fn start(&self, job: Job) {
-        let Some(attempt) = job.attempt().map(|attempt| attempt.number) else {
-            return;
+        let mut book = self.inner.book.lock();
+        let step = book.tries.begin(&job);
+        let Step::Begin { attempt } = step else {
+            return self.take(&book, job.id, step);
         };
         let (stop, stopped) = watch::channel(None);
-        {
-            let mut tries = self.inner.tries.lock();
-            if tries.contains_key(&job.id) || self.inner.closing.load(Ordering::Acquire) {
-                // The one before has not ended, and is begun after it; or it is the same.
-                return;
-            }
-            let number = attempt;
-            tries.insert(job.id, Try { number, stop });
-        }
+        book.stops.insert((job.id, attempt), stop);
+        drop(book);
         let agent = self.clone();
         tokio::spawn(async move {
             let (id, tag) = (job.id, tag(&job.spec, job.id));
@@ -139,8 +143,12 @@ impl Agent {
             agent.clear_everywhere(&tag).await;
             agent.inner.forward.flush(id).await;
             agent.inner.stage.clear(id).await;
-            agent.inner.tries.lock().remove(&id);
-            if !agent.inner.closing.load(Ordering::Acquire) {
+            let tells = {
+                let mut book = agent.inner.book.lock();
+                book.stops.remove(&(id, attempt));
+                book.tries.ended(id, attempt)
+            };
+            if tells {
                 agent.tell(id, Event::Over { attempt, outcome }).await;
             }
         });
@@ -148,34 +156,57 @@ impl Agent {
 
     /// Ends a try.
     fn stop(&self, job: JobId, attempt: u32, in_order: bool) {
-        {
-            let tries = self.inner.tries.lock();
-            if let Some(known) = tries.get(&job).filter(|known| known.number == attempt) {
-                known.stop.send_if_modified(|stop| {
-                    let new = Some(in_order && stop.unwrap_or(true));
-                    std::mem::replace(stop, new) != new
+        let mut book = self.inner.book.lock();
+        let step = book.tries.finish(job, attempt, in_order);
+        self.take(&book, job, step);
+    }
+
+    /// Has done what is to be done about a try, other than begin it.
+    fn take(&self, book: &Book, job: JobId, step: Step) {
+        match step {
+            Step::Nothing | Step::Begin { .. } => {}
+            Step::End { attempt, in_order } => book.stop(job, attempt, in_order),
+            Step::NeverRan { attempt } => {
+                let agent = self.clone();
+                tokio::spawn(async move {
+                    let outcome = Outcome::Stopped {
+                        by: "its node, before it began".to_owned(),
+                    };
+                    agent.tell(job, Event::Over { attempt, outcome }).await;
                 });
-                return;
             }
         }
-        // It has not begun here, and never will.
-        let agent = self.clone();
-        tokio::spawn(async move {
-            let outcome = Outcome::Stopped {
-                by: "its node, before it began".to_owned(),
-            };
-            agent.tell(job, Event::Over { attempt, outcome }).await;
-        });
+    }
+
+    /// Kills tries of which the catalog knows that they are over, now and then: the node may have
+    /// been taken for lost.
+    pub(crate) async fn sweep(self) {
+        loop {
+            Clock::sleep(SWEEP_PAUSE).await;
+            let running = self.inner.book.lock().tries.running();
+            if running.is_empty() {
+                continue;
+            }
+            if let Some(over) = self.inner.catalog.over(&running).await {
+                let mut book = self.inner.book.lock();
+                for (job, attempt) in book.tries.sweep(&over) {
+                    tracing::warn!(%job, attempt, "a try is ended that the cluster has given up");
+                    book.stop(job, attempt, false);
+                }
+            }
+        }
     }
 
     /// Ends all tries that run here, and waits until none of their processes is left. That they are
     /// over the catalog hears when the node says that it leaves.
     pub(crate) async fn end_all(&self) {
-        self.inner.closing.store(true, Ordering::Release);
-        for known in self.inner.tries.lock().values() {
-            known.stop.send_replace(Some(true));
+        {
+            let mut book = self.inner.book.lock();
+            for (job, attempt) in book.tries.close() {
+                book.stop(job, attempt, true);
+            }
         }
-        while !self.inner.tries.lock().is_empty() {
+        while !self.inner.book.lock().tries.is_empty() {
             Clock::sleep(CLEAR_PAUSE).await;
         }
     }

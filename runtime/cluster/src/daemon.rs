@@ -239,6 +239,7 @@ impl Daemon {
         let keeper = Keeper::new(system.clone(), node.name.clone(), catalog.clone(), rules);
         tasks.spawn(keeper.run());
         tasks.spawn(forward.run(system.clone(), catalog.clone()));
+        tasks.spawn(agent.clone().sweep());
         tasks.spawn(collect(agent.clone(), catalog.clone(), config.artifacts));
         announce(&catalog, system, &node.peers, &spec).await?;
         Ok(Self {

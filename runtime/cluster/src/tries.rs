@@ -34,7 +34,7 @@ struct Running {
 }
 
 /// What is to be done about a try.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
     /// Nothing.

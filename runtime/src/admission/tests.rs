@@ -8,11 +8,11 @@ use quinn::{Connection, Endpoint};
 use super::*;
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::program::WorkerMode;
 use crate::quic;
 use crate::security::{CLUSTER_NAME, ClusterIdentity, JOIN_PROTOCOL};
 use crate::system::System;
 use crate::wire::{Frame, VERSION, codec};
-use crate::worker::WorkerMode;
 
 /// Nothing in these tests takes longer, unless it hangs.
 const LONG: Duration = Duration::from_secs(30);
