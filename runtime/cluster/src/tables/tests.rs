@@ -315,6 +315,7 @@ fn the_time_of_the_catalog_never_goes_back() {
 
 // ---- writers ----
 
+/// SEMANTICS 59.
 #[test]
 fn each_row_has_one_writer() {
     let mut tables = Tables::default();
@@ -632,6 +633,7 @@ fn fact_kind(fact: &Fact) -> usize {
 
 const FACT_KINDS: usize = 17;
 
+/// SEMANTICS 59.
 #[test]
 fn commands_are_on_the_disk_as_they_were() {
     let commands = golden_commands();
@@ -669,6 +671,7 @@ fn a_snapshot_is_on_the_disk_as_it_was() {
     assert_eq!(serde_json::from_str::<Tables>(golden).unwrap(), tables);
 }
 
+/// SEMANTICS 59.
 #[test]
 fn a_snapshot_of_an_older_release_is_read() {
     let tables: Tables = serde_json::from_str(include_str!("golden/older.json")).unwrap();

@@ -51,6 +51,7 @@ const KILLED: Step = Step::End {
     in_order: false,
 };
 
+/// SEMANTICS 58.
 #[test]
 fn a_try_begins_once_however_often_the_order_comes() {
     let mut tries = tries();
@@ -113,6 +114,7 @@ fn what_ends_in_order_may_be_killed_and_not_the_other_way() {
     assert_eq!(tries.finish(JobId(1), 1, true), Step::Nothing);
 }
 
+/// SEMANTICS 58.
 #[test]
 fn what_the_catalog_ended_is_killed_once() {
     let mut tries = tries();

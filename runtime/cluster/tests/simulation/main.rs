@@ -20,6 +20,8 @@ fn story(seed: u64) -> Told {
 
 /// Plays the story of many seeds. A failing one is in the panic message; `ODEON_SEED=n` replays it
 /// alone.
+///
+/// SEMANTICS 54, 58.
 #[test]
 fn promises_hold_under_faults() {
     if let Ok(seed) = std::env::var("ODEON_SEED") {
