@@ -14,7 +14,7 @@
 //!   state machine; openraft replicates it, redb keeps it.
 //! - The [`keeper`] acts while its node leads the voters: [`keeper::plan`] says what is next.
 //! - An agent on each node brings a job's files there ([`odeon_artifacts`]), runs its driver, and
-//!   tells the catalog how that ends.
+//!   tells the catalog how that ends; [`tries`] says what begins and what has to end.
 //! - What jobs print goes to the voters' [`logs`].
 //!
 //! Daemons are an Odeon program: they reach each other through actors and names, over the links that

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use odeon_cluster::fact::{Command, Fact, Refusal, Written};
 use odeon_cluster::job::{Event, JobId};
-use odeon_cluster::tables::Tables;
+use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 
 /// A try: a job and the number of the try.
 pub(crate) type Attempt = (JobId, u32);
@@ -111,12 +111,9 @@ impl Oracle {
                 self.tally.lost += 1;
                 let which = names.iter().position(|name| name == node);
                 let since = which.and_then(|which| connected[which]);
-                let is_old = self
-                    .truth
-                    .nodes
-                    .get(node)
-                    .is_none_or(|row| row.spec.boot != *boot);
-                let fair = is_old || since.is_none_or(|since| now < since + SEEN_MS);
+                let row = &self.truth.nodes[node];
+                assert_eq!(row.spec.boot, *boot, "{node} has begun another life");
+                let fair = since.is_none_or(|since| now < since + SEEN_MS);
                 assert!(
                     fair,
                     "{node} is lost at {now} and connected since {since:?}"
@@ -203,8 +200,16 @@ impl Oracle {
         self.running.contains_key(&attempt)
     }
 
-    /// Nobody who is connected runs for long what is over.
+    /// A job has no try in a life that is over, and nobody who is connected runs for long what is.
     pub(crate) fn look(&mut self, now: u64, connected: &[Option<u64>]) {
+        for job in self.truth.living_jobs() {
+            let Some(attempt) = job.attempt() else {
+                continue;
+            };
+            let row = self.truth.nodes.get(&attempt.node);
+            let lives = |row: &NodeRow| row.state == NodeState::Up && row.spec.boot == attempt.boot;
+            assert!(row.is_some_and(lives), "{job:?} has a try on {row:?}");
+        }
         for (attempt, (node, over)) in &mut self.running {
             if !self.truth.is_over(attempt.0, attempt.1) {
                 continue;
