@@ -488,9 +488,9 @@ pub(crate) fn session_with(engine: &Engine, peer: ProcessId) -> Option<u64> {
     (!link.is_closed()).then_some(session.id)
 }
 
-/// A peer has said that it keeps the session with this side too. So it lives, whatever has become
-/// of the connection.
-pub(crate) fn is_kept(engine: &Engine, peer: ProcessId) {
+/// A peer has said hello over a connection that is not the link's. So it lives, whatever has become
+/// of that, and a session with it is not to end while the two look what they keep.
+pub(crate) fn is_alive(engine: &Engine, peer: ProcessId) {
     if let Some(link) = engine.links.get(&peer) {
         link.heard();
     }

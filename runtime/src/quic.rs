@@ -171,7 +171,8 @@ impl Quic {
                     continue;
                 }
                 let host = incoming.remote_address().ip();
-                if !quic.gate.lock().enter(host) {
+                // Where strangers come, one machine must not keep all others out.
+                if quic.desk.is_some() && !quic.gate.lock().enter(host) {
                     incoming.refuse();
                     continue;
                 }
@@ -198,7 +199,7 @@ impl Quic {
                 .await
                 .map_err(|error| explain(from, &error))
         };
-        let connection = self.in_time(from, handshake).await?;
+        let connection = self.in_time(from, "the handshake", handshake).await?;
         if is_newcomer(&connection) {
             let outcome = match &self.desk {
                 Some(desk) => desk.serve(engine, &self.gate, &connection).await,
@@ -211,7 +212,7 @@ impl Quic {
             let streams = connection.accept_bi().await;
             streams.map_err(|error| explain(from, &error))
         };
-        let (writer, reader) = self.in_time(from, streams).await?;
+        let (writer, reader) = self.in_time(from, "its greeting", streams).await?;
         let outcome = self.answer(engine, &connection, writer, reader).await;
         refused(&connection, outcome).map(|_process| ())
     }
@@ -305,7 +306,7 @@ impl Quic {
                 .map_err(|error| explain(to, &error))?;
             Ok((connection, streams))
         };
-        let (connection, (writer, reader)) = self.in_time(to, handshake).await?;
+        let (connection, (writer, reader)) = self.in_time(to, "the handshake", handshake).await?;
         let (reader, writer) = (Box::new(reader), Box::new(ahead(writer)));
         let greeted = link::greet(reader, writer, hello, &self.limits).await;
         let greeted = known_end(&connection, greeted).and_then(|greeted| {
@@ -316,23 +317,23 @@ impl Quic {
         Ok((connection, greeted))
     }
 
+    /// Bounds a step towards a link; the error names it.
     async fn in_time<T>(
         &self,
         peer: SocketAddr,
-        handshake: impl Future<Output = Result<T, SystemError>>,
+        step: &str,
+        taken: impl Future<Output = Result<T, SystemError>>,
     ) -> Result<T, SystemError> {
         let patience = self.limits.link_start_timeout();
-        Clock::timeout(patience, handshake)
-            .await
-            .unwrap_or_else(|| {
-                Err(SystemError::Io {
-                    doing: format!("connecting to {peer}"),
-                    source: std::io::Error::new(
-                        std::io::ErrorKind::TimedOut,
-                        format!("no handshake within {patience:?}"),
-                    ),
-                })
+        Clock::timeout(patience, taken).await.unwrap_or_else(|| {
+            Err(SystemError::Io {
+                doing: format!("connecting to {peer}"),
+                source: std::io::Error::new(
+                    std::io::ErrorKind::TimedOut,
+                    format!("{step} took longer than {patience:?}"),
+                ),
             })
+        })
     }
 
     /// Makes a greeted connection a link, or finds that there is one.
@@ -344,6 +345,7 @@ impl Quic {
         session: Session,
     ) -> Result<ProcessId, SystemError> {
         let peer = greeted.hello.process;
+        link::is_alive(engine, peer);
         let leads = engine.process < peer;
         let rise = Rise::new(&self.rising, peer, session.id, leads);
         let streams = if leads {
@@ -359,7 +361,8 @@ impl Quic {
         }
         drop(rise);
         // There is another link, or one on its way.
-        self.in_time(connection.remote_address(), linked(engine, peer))
+        let link = linked(engine, peer);
+        self.in_time(connection.remote_address(), "the other connection", link)
             .await
     }
 
@@ -372,15 +375,19 @@ impl Quic {
     ) -> Result<Option<(Stream, Stream)>, SystemError> {
         let from = connection.remote_address();
         let spare = match link::session_with(engine, rise.peer) {
-            Some(session) if rise.chosen => self.in_time(from, ask(connection, session)).await?,
+            Some(session) if rise.chosen => {
+                let asked = ask(connection, session);
+                self.in_time(from, "its answer", asked).await?
+            }
             _ => !rise.chosen,
         };
-        if spare && rise.chosen {
-            link::is_kept(engine, rise.peer);
-        }
-        let calls = self.in_time(from, open(connection, !spare)).await?;
+        let calls = self
+            .in_time(from, "opening a stream", open(connection, !spare))
+            .await?;
         if !spare {
-            let bulk = self.in_time(from, open(connection, true)).await?;
+            let bulk = self
+                .in_time(from, "opening a stream", open(connection, true))
+                .await?;
             return Ok(Some((calls, bulk)));
         }
         // Its end is the answer.
@@ -411,7 +418,6 @@ impl Quic {
                         let kept = link::session_with(engine, rise.peer) == Some(session)
                             || rise.may_begin(session);
                         let answer = if kept {
-                            link::is_kept(engine, rise.peer);
                             Opening::Kept
                         } else {
                             Opening::Unknown
@@ -424,7 +430,7 @@ impl Quic {
                 }
             }
         };
-        let streams = self.in_time(from, decision).await?;
+        let streams = self.in_time(from, "its decision", decision).await?;
         if streams.is_none() {
             connection.close(Close::Spare.into(), b"there is another link");
         }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 
-/// Handshakes of one address under way at once.
-const INSIDE_MAX: usize = 16;
+/// Handshakes of one address under way at once: half of all, since many nodes may start on one
+/// machine.
+const INSIDE_MAX: usize = 32;
 
 /// Tries to join that may fail for one address within the time.
 const FAILURES_MAX: u32 = 10;

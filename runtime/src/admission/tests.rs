@@ -271,7 +271,10 @@ async fn stranger(scene: &Scene, protocol: &[u8]) -> (Endpoint, Result<Connectio
 
 /// Says something over a new stream; what comes back, and why the connection ends.
 async fn say(connection: &Connection, bytes: &[u8]) -> (Vec<u8>, String) {
-    let (mut writer, mut reader) = connection.open_bi().await.unwrap();
+    let (mut writer, mut reader) = match connection.open_bi().await {
+        Ok(streams) => streams,
+        Err(error) => return (vec![], error.to_string()),
+    };
     let talk = async {
         // It may be closed at once.
         let _ = writer.write_all(bytes).await;

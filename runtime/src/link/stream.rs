@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use super::greeting::{Greeted, Heard, greet};
 use super::{
-    Dial, Reader, Session, Way, Writer, attach, attach_session, is_kept, knock, session_with,
+    Dial, Reader, Session, Way, Writer, attach, attach_session, is_alive, knock, session_with,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::engine::Engine;
@@ -50,7 +50,6 @@ pub(crate) async fn join(
     dial: Arc<dyn Dial>,
 ) -> Result<ProcessId, SystemError> {
     loop {
-        let began = Clock::now();
         let session = random::number();
         let hello = Hello {
             session: Passage::Begins(session),
@@ -58,6 +57,8 @@ pub(crate) async fn join(
         };
         let mut greeted = dial.dial(engine, hello).await?;
         let (peer, kept) = (greeted.hello.process, greeted.hello.session);
+        is_alive(engine, peer);
+        let since = Clock::now();
         let Some(ours) = session_with(engine, peer) else {
             greeted.say(Opening::Carries, &engine.limits).await?;
             let session = Session::new(session, Way::Dial(dial));
@@ -65,11 +66,10 @@ pub(crate) async fn join(
         };
         greeted.say(Opening::Kept, &engine.limits).await?;
         if kept == Passage::Begins(ours) {
-            is_kept(engine, peer);
             return Ok(peer);
         }
         // The other side is about to take it in, or has lost it; then this one hears of that.
-        if is_confirmed(engine, peer, began).await {
+        if is_confirmed(engine, peer, since).await {
             return Ok(peer);
         }
     }
@@ -90,6 +90,7 @@ pub(crate) async fn accept(engine: &Arc<Engine>, heard: Heard) -> Result<Process
     let peer = heard.hello.process;
     match heard.hello.session {
         Passage::Begins(session) => {
+            is_alive(engine, peer);
             let kept = session_with(engine, peer);
             let hello = Hello {
                 session: kept.map_or(Passage::Unsaid, Passage::Begins),
@@ -98,8 +99,6 @@ pub(crate) async fn accept(engine: &Arc<Engine>, heard: Heard) -> Result<Process
             let mut greeted = heard.answer(hello, &engine.limits).await?;
             if greeted.opening(&engine.limits).await? == Opening::Carries {
                 attach_session(engine, greeted, Session::new(session, Way::Wait));
-            } else {
-                is_kept(engine, peer);
             }
             Ok(peer)
         }
