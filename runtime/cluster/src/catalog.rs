@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::fact::{Command, Fact, Refusal, Writer, Written};
 use crate::job::{Job, JobId};
 use crate::json::Json;
-use crate::raft::disk::{Disk, DiskError};
+use crate::raft::disk::{Closing, Disk, DiskError};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::{self, Network, Voter};
 use crate::raft::{self, Raft};
@@ -74,6 +74,7 @@ const QUORUM_SILENCE: Duration = Duration::from_millis(1200);
 pub(crate) struct Vote {
     pub(crate) raft: Raft,
     pub(crate) shared: Shared,
+    closing: Closing,
 }
 
 impl fmt::Debug for Vote {
@@ -134,9 +135,14 @@ impl Catalog {
         let config = config.map_err(|error| CatalogError::Raft(error.to_string()))?;
         let system = self.inner.system.clone();
         let network = Network { system };
+        let closing = disk.closing();
         let raft = Raft::new(number, Arc::new(config), network, disk, machine).await;
         let raft = raft.map_err(|error| CatalogError::Raft(error.to_string()))?;
-        let vote = Vote { raft, shared };
+        let vote = Vote {
+            raft,
+            shared,
+            closing,
+        };
         *self.inner.vote.lock() = Some(vote.clone());
         let system = &self.inner.system;
         let (log, votes) = network::names(&self.inner.node);
@@ -501,10 +507,17 @@ impl Catalog {
     /// Ends this node's vote, for now.
     pub(crate) async fn close(&self) {
         let vote = self.inner.vote.lock().take();
-        if let Some(vote) = vote
-            && let Err(error) = vote.raft.shutdown().await
-        {
+        let Some(vote) = vote else {
+            return;
+        };
+        if let Err(error) = vote.raft.shutdown().await {
             tracing::warn!(%error, "the catalog did not end in order");
+        }
+        // Whoever starts this node again opens the file.
+        let Vote { closing, raft, .. } = vote;
+        drop(raft);
+        if Clock::timeout(PATIENCE, closing.closed()).await.is_none() {
+            tracing::warn!("the catalog's file is still open");
         }
     }
 }

@@ -45,7 +45,7 @@ async fn found(folder: &Path) -> Daemon {
 async fn start(config: impl Fn() -> DaemonConfig) -> Daemon {
     let started = async {
         loop {
-            match Daemon::start(config()).await {
+            match Box::pin(Daemon::start(config())).await {
                 Ok(daemon) => return daemon,
                 Err(DaemonError::System(SystemError::Io { source, .. }))
                     if source.kind() == ErrorKind::AddrInUse =>

@@ -13,6 +13,7 @@ use openraft::{ErrorSubject, ErrorVerb, LogState, RaftLogReader, StorageIOError}
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use super::{Entry, LogId, StorageError, Types, Vote};
 
@@ -28,7 +29,24 @@ const SNAPSHOT_AT: &str = "snapshot_at";
 /// See the module. Clones share the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
-    file: Arc<Database>,
+    file: Arc<OpenFile>,
+}
+
+/// A file that is open. Its parts end in order: when `open` does, the file is closed.
+#[derive(Debug)]
+struct OpenFile {
+    database: Database,
+    open: watch::Sender<()>,
+}
+
+/// Waits until nobody has the file open any more.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing(watch::Receiver<()>);
+
+impl Closing {
+    pub(crate) async fn closed(mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
 }
 
 /// What goes wrong with the file.
@@ -60,8 +78,17 @@ impl Disk {
             let path = path.to_owned();
             DiskError::Open { path, source }
         });
-        let file = Arc::new(opened?);
+        let file = OpenFile {
+            database: opened?,
+            open: watch::channel(()).0,
+        };
+        let file = Arc::new(file);
         Ok(Self { file })
+    }
+
+    /// Tells when the file is closed.
+    pub(crate) fn closing(&self) -> Closing {
+        Closing(self.file.open.subscribe())
     }
 
     fn begin(path: &Path) -> Result<Database, redb::Error> {
@@ -79,7 +106,7 @@ impl Disk {
         work: impl FnOnce(&Database) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, DiskError> {
         let file = Arc::clone(&self.file);
-        let done = tokio::task::spawn_blocking(move || work(&file)).await;
+        let done = tokio::task::spawn_blocking(move || work(&file.database)).await;
         done.unwrap_or(Err(DiskError::Thread))
     }
 
