@@ -264,6 +264,10 @@ pub(crate) struct NodeArgs {
     /// Where other nodes reach it (UDP); port 0 takes the one that it had, or any
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
+    /// The address by which other nodes reach it, where that is not --listen; port 0 stands for the
+    /// one that it listens on
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) advertise: Option<SocketAddr>,
     /// Room on its disk for files of jobs
     #[arg(long, default_value_t = 64, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) artifacts_gib: u64,

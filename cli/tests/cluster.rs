@@ -262,6 +262,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
             .contains("there is no node `nobody`")
     );
     assert!(cluster.fails(&["up"]).contains("a daemon runs in"));
+    let nowhere = tempfile::tempdir().unwrap();
+    let folder = nowhere.path().display().to_string();
+    let why = cluster.fails(&["up", "--listen", "0.0.0.0:0", "--dir", &folder]);
+    assert!(why.contains("--advertise"), "{why}");
     let other = tempfile::tempdir().unwrap();
     let none = odeon()
         .arg("status")

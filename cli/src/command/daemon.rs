@@ -64,6 +64,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
         let args = NodeArgs {
             name: Some(name.clone()),
             listen: SocketAddr::new(args.node.listen.ip(), 0),
+            advertise: args.node.advertise.map(|it| SocketAddr::new(it.ip(), 0)),
             ..args.node.clone()
         };
         own.extend(passed_on(&args, &node));
@@ -131,6 +132,9 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 fn passed_on(args: &NodeArgs, folder: &Path) -> Vec<String> {
     let mut own = vec!["--dir".to_owned(), folder.display().to_string()];
     own.extend(["--listen".to_owned(), args.listen.to_string()]);
+    if let Some(address) = &args.advertise {
+        own.extend(["--advertise".to_owned(), address.to_string()]);
+    }
     if let Some(name) = &args.name {
         own.extend(["--name".to_owned(), name.clone()]);
     }
@@ -283,6 +287,7 @@ fn run(args: &NodeArgs, folder: &Path, entry: Entry, head: Option<&UpArgs>) -> R
         folder: folder.to_owned(),
         name: args.name.clone(),
         listen: args.listen,
+        advertise: args.advertise,
         entry,
         devices: None,
         limits: Limits::default(),

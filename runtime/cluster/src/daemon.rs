@@ -36,6 +36,9 @@ pub struct DaemonConfig {
     pub name: Option<String>,
     /// Where other nodes reach it; the port that it had before, if that is 0.
     pub listen: SocketAddr,
+    /// What other nodes are told to reach it by, where that is not where it listens: it must be set
+    /// when it listens on all addresses. Port 0 stands for the one that it listens on.
+    pub advertise: Option<SocketAddr>,
     /// How it comes into a cluster.
     pub entry: Entry,
     /// Made up devices, in place of the machine's.
@@ -90,6 +93,9 @@ pub enum DaemonError {
     /// What it keeps of jobs.
     #[error("what the node keeps of jobs: {0}")]
     Logs(std::io::Error),
+    /// Nobody could reach it.
+    #[error("other nodes cannot reach {0}: say by which address they can (--advertise)")]
+    Nowhere(SocketAddr),
     /// It is in no cluster.
     #[error("{} holds no node's identity: join with a token (odeon join ADDRESS --token TOKEN)", .0.display())]
     Stranger(PathBuf),
@@ -148,6 +154,14 @@ impl Daemon {
     /// # Errors
     /// What is in the way.
     pub async fn start(mut config: DaemonConfig) -> Result<Self, DaemonError> {
+        if config
+            .advertise
+            .unwrap_or(config.listen)
+            .ip()
+            .is_unspecified()
+        {
+            return Err(DaemonError::Nowhere(config.listen));
+        }
         // What processes of jobs leave behind becomes this process's own, so that it can be ended.
         if let Err(errno) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
             tracing::warn!(%errno, "what processes of jobs leave behind may stay");
@@ -232,7 +246,11 @@ impl Daemon {
                 catalog.found(number).await?;
             }
         }
-        let spec = describe(system, node).await;
+        let mut reached = config.advertise.unwrap_or(node.listen);
+        if reached.port() == 0 {
+            reached.set_port(node.listen.port());
+        }
+        let spec = describe(system, node, reached).await;
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(Mesh::new(system, &catalog, folder, node, &spec).run());
         let rules = config.rules.clone();
@@ -382,7 +400,7 @@ async fn start_system(
     builder.start().await
 }
 
-async fn describe(system: &System, node: &NodeFile) -> NodeSpec {
+async fn describe(system: &System, node: &NodeFile, reached: SocketAddr) -> NodeSpec {
     let memory = std::fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| {
@@ -395,7 +413,7 @@ async fn describe(system: &System, node: &NodeFile) -> NodeSpec {
     NodeSpec {
         name: node.name.clone(),
         boot: system.process().0,
-        address: node.listen.to_string(),
+        address: reached.to_string(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         memory: memory.unwrap_or(0) << 10,

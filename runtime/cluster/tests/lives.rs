@@ -17,6 +17,7 @@ fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
         folder: folder.join(name),
         name: Some(name.to_owned()),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        advertise: None,
         entry,
         devices: None,
         limits: Limits::default(),
