@@ -10,8 +10,9 @@
 //! carries the session from then on; there is nothing to decide. Unreliable datagrams are never
 //! used.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -87,17 +88,11 @@ pub(crate) struct Quic {
     /// Where newcomers are heard, if they are.
     desk: Option<Desk>,
     gate: Mutex<Gate>,
-    /// Peers that connections are being made links to.
-    rising: Mutex<HashMap<ProcessId, Rising>>,
-}
-
-/// The connections that may become the link to a peer.
-#[derive(Debug, Default)]
-struct Rising {
-    /// The sessions that would begin with them.
-    sessions: Vec<u64>,
-    /// The leading side has chosen one.
-    claimed: bool,
+    /// Sessions that may begin with connections under way. Each is here before this side says hello,
+    /// without which the other cannot begin it.
+    rising: Mutex<HashSet<u64>>,
+    /// Peers that a connection is being made a link to, by the leading side.
+    claims: Mutex<HashSet<ProcessId>>,
 }
 
 impl fmt::Debug for Quic {
@@ -144,6 +139,7 @@ impl Quic {
             desk,
             gate: Mutex::default(),
             rising: Mutex::default(),
+            claims: Mutex::default(),
         }))
     }
 
@@ -232,10 +228,12 @@ impl Quic {
         let peer = heard.hello.process;
         match heard.hello.session {
             Passage::Begins(session) => {
+                let rising = self.rises(session)?;
                 let hello = engine.hello();
                 let greeted = known_end(connection, heard.answer(hello, &self.limits).await)?;
                 let session = Session::new(session, Way::Wait);
-                self.establish(engine, connection, greeted, session).await
+                self.establish(engine, connection, greeted, session, rising)
+                    .await
             }
             Passage::Resumes(_) => {
                 let line = QuicLine(connection.clone());
@@ -269,6 +267,7 @@ impl Quic {
         to: SocketAddr,
     ) -> Result<ProcessId, SystemError> {
         let session = random::number();
+        let rising = self.rises(session)?;
         let hello = Hello {
             session: Passage::Begins(session),
             ..engine.hello()
@@ -277,7 +276,9 @@ impl Quic {
         let quic = Arc::downgrade(self);
         let way = Way::Dial(Arc::new(Redial { quic, to }));
         let session = Session::new(session, way);
-        let outcome = self.establish(engine, &connection, greeted, session).await;
+        let outcome = self
+            .establish(engine, &connection, greeted, session, rising)
+            .await;
         refused(&connection, outcome)
     }
 
@@ -317,6 +318,12 @@ impl Quic {
         Ok((connection, greeted))
     }
 
+    /// Notes that a session may begin.
+    fn rises(&self, session: u64) -> Result<UnderWay<'_, u64>, SystemError> {
+        let known = || SystemError::Refused("that session begins already".to_owned());
+        UnderWay::begin(&self.rising, session).ok_or_else(known)
+    }
+
     /// Bounds a step towards a link; the error names it.
     async fn in_time<T>(
         &self,
@@ -343,23 +350,26 @@ impl Quic {
         connection: &Connection,
         greeted: Greeted,
         session: Session,
+        rising: UnderWay<'_, u64>,
     ) -> Result<ProcessId, SystemError> {
         let peer = greeted.hello.process;
         link::is_alive(engine, peer);
-        let leads = engine.process < peer;
-        let rise = Rise::new(&self.rising, peer, session.id, leads);
-        let streams = if leads {
-            self.lead(engine, connection, &rise).await?
+        let streams = if engine.process < peer {
+            let claim = UnderWay::begin(&self.claims, peer);
+            let streams = self.lead(engine, connection, peer, claim.is_some()).await?;
+            streams.map(|streams| (streams, claim))
         } else {
-            self.follow(engine, connection, &rise).await?
+            let streams = self.follow(engine, connection, peer).await?;
+            streams.map(|streams| (streams, None))
         };
-        if let Some((calls, bulk)) = streams {
+        // The claim ends when the link is there.
+        if let Some(((calls, bulk), _claim)) = streams {
             self.replace_former(engine, &greeted.hello).await;
             let greeted = complete(greeted, connection.clone(), calls, bulk);
             link::attach_session(engine, greeted, session);
             return Ok(peer);
         }
-        drop(rise);
+        drop(rising);
         // There is another link, or one on its way.
         let link = linked(engine, peer);
         self.in_time(connection.remote_address(), "the other connection", link)
@@ -371,15 +381,16 @@ impl Quic {
         &self,
         engine: &Arc<Engine>,
         connection: &Connection,
-        rise: &Rise<'_>,
+        peer: ProcessId,
+        claimed: bool,
     ) -> Result<Option<(Stream, Stream)>, SystemError> {
         let from = connection.remote_address();
-        let spare = match link::session_with(engine, rise.peer) {
-            Some(session) if rise.chosen => {
+        let spare = match link::session_with(engine, peer) {
+            Some(session) if claimed => {
                 let asked = ask(connection, session);
                 self.in_time(from, "its answer", asked).await?
             }
-            _ => !rise.chosen,
+            _ => !claimed,
         };
         let calls = self
             .in_time(from, "opening a stream", open(connection, !spare))
@@ -404,7 +415,7 @@ impl Quic {
         &self,
         engine: &Arc<Engine>,
         connection: &Connection,
-        rise: &Rise<'_>,
+        peer: ProcessId,
     ) -> Result<Option<(Stream, Stream)>, SystemError> {
         let from = connection.remote_address();
         let decision = async {
@@ -415,8 +426,8 @@ impl Quic {
                     (Opened::Carries(opened), None) => calls = Some(opened),
                     (Opened::Asks(session, (mut writer, _)), None) => {
                         // Another connection may be about to be the link that is asked for.
-                        let kept = link::session_with(engine, rise.peer) == Some(session)
-                            || rise.may_begin(session);
+                        let kept = link::session_with(engine, peer) == Some(session)
+                            || self.rising.lock().contains(&session);
                         let answer = if kept {
                             Opening::Kept
                         } else {
@@ -482,52 +493,24 @@ impl Quic {
 /// One long-lived stream.
 type Stream = (SendStream, RecvStream);
 
-/// That a connection may become the link to a peer.
-struct Rise<'a> {
-    rising: &'a Mutex<HashMap<ProcessId, Rising>>,
-    peer: ProcessId,
-    session: u64,
-    /// It is the one that this side has chosen.
-    chosen: bool,
+/// That something is under way, for as long as this lives.
+struct UnderWay<'a, T: Eq + Hash + Copy> {
+    all: &'a Mutex<HashSet<T>>,
+    this: T,
 }
 
-impl<'a> Rise<'a> {
-    fn new(
-        rising: &'a Mutex<HashMap<ProcessId, Rising>>,
-        peer: ProcessId,
-        session: u64,
-        leads: bool,
-    ) -> Self {
-        let mut all = rising.lock();
-        let here = all.entry(peer).or_default();
-        here.sessions.push(session);
-        let chosen = leads && !std::mem::replace(&mut here.claimed, leads);
-        Self {
-            rising,
-            peer,
-            session,
-            chosen,
-        }
-    }
-
-    /// Whether a connection may become the link that a session begins with.
-    fn may_begin(&self, session: u64) -> bool {
-        let all = self.rising.lock();
-        all.get(&self.peer)
-            .is_some_and(|here| here.sessions.contains(&session))
+impl<'a, T: Eq + Hash + Copy> UnderWay<'a, T> {
+    /// `None` when it is under way already.
+    fn begin(all: &'a Mutex<HashSet<T>>, this: T) -> Option<Self> {
+        let first = all.lock().insert(this);
+        // Not made for nothing: its end would be that of the other.
+        first.then(|| Self { all, this })
     }
 }
 
-impl Drop for Rise<'_> {
+impl<T: Eq + Hash + Copy> Drop for UnderWay<'_, T> {
     fn drop(&mut self) {
-        let mut all = self.rising.lock();
-        if let Some(here) = all.get_mut(&self.peer) {
-            here.sessions.retain(|session| *session != self.session);
-            here.claimed &= !self.chosen;
-            if here.sessions.is_empty() {
-                all.remove(&self.peer);
-            }
-        }
+        self.all.lock().remove(&self.this);
     }
 }
 
