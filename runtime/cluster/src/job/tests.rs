@@ -352,7 +352,7 @@ fn what_cannot_be_meant_is_refused_with_a_reason() {
         ),
         (|spec| spec.args = vec!["a\0b".to_owned()], "a zero byte"),
         (
-            |spec| spec.env = [("ODEON_X".to_owned(), String::new())].into(),
+            |spec| spec.env = [("ODEON_WORKER".to_owned(), String::new())].into(),
             "keeps for itself",
         ),
         (|spec| spec.retries = RETRIES_MAX + 1, "at most 1000"),
