@@ -900,7 +900,11 @@ async fn garbage_on_the_wire_reaches_no_actor(pair: &Pair) {
     // Elsewhere the side that reads garbage hangs up.
     let outcome = actor.ask(Note(2)).timeout(Duration::from_secs(20)).await;
     assert!(
-        matches!(outcome, Err(AskError::LinkLost { .. })),
+        matches!(
+            outcome,
+            // A beat may have been damaged before this was sent.
+            Err(AskError::LinkLost { .. } | AskError::Unreachable(_))
+        ),
         "{outcome:?}"
     );
     near.ask(Note(3)).await.unwrap();
