@@ -148,6 +148,17 @@ async fn stop(daemon: &Daemon, job: JobId, in_order: bool) {
         .unwrap();
 }
 
+/// Waits until a node has a link to another.
+async fn linked(daemon: &Daemon, node: &str) {
+    let linked = async {
+        while !daemon.system().links().iter().any(|link| link.node == node) {
+            Clock::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = Clock::timeout(PATIENCE, linked).await;
+    waited.unwrap_or_else(|| panic!("no link to {node}"));
+}
+
 fn is_alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
@@ -219,6 +230,7 @@ async fn actors_of_a_job_run_on_other_nodes_and_end_with_it() {
     let head = found(folder.path()).await;
     let second = join(folder.path(), &head, "second").await;
     let third = join(folder.path(), &head, "third").await;
+    linked(&second, "third").await;
     let id = submit_with(&head, &["lingers", "head", "second", "third"], |spec| {
         spec.node = Some("second".to_owned());
     })
