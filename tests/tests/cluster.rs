@@ -38,6 +38,20 @@ async fn found(folder: &Path) -> Daemon {
     founded.expect("a founded cluster")
 }
 
+/// Starts a head again in this process, where its old socket may be free a moment later.
+async fn found_again(folder: &Path) -> Daemon {
+    let started = async {
+        loop {
+            match Daemon::start(config(folder, "head", Entry::Found)).await {
+                Ok(daemon) => return daemon,
+                Err(_) => Clock::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let started = Clock::timeout(PATIENCE, started).await;
+    started.expect("a head that is started again")
+}
+
 async fn join(folder: &Path, head: &Daemon, name: &str) -> Daemon {
     let cluster = ClusterIdentity::load(head.folder().path()).unwrap();
     let entry = Entry::Join {
@@ -261,7 +275,7 @@ async fn a_cluster_that_is_started_again_knows_its_jobs() {
     let under_way = submit_with(&head, &["waits"], |spec| spec.retries = 1).await;
     prints(&head, under_way, "waiting").await;
     head.shutdown().await;
-    let head = found(folder.path()).await;
+    let head = found_again(folder.path()).await;
     assert_eq!(ended(&head, done).await, Outcome::Succeeded);
     let lines = printed(&head, done);
     assert_eq!(lines.len(), 100);
