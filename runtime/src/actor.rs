@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::answer::Answer;
 use crate::blob::Blobs;
 use crate::cell::Cell;
 use crate::engine::Engine;
@@ -82,6 +83,16 @@ pub trait Handler<M: Message>: Actor {
         message: M,
         cx: &mut Context<Self>,
     ) -> impl Future<Output = M::Reply> + Send;
+
+    /// Handles one message, and may leave a part of it for [`Later`](crate::Later). What engines
+    /// call; it is [`Handler::handle`] unless a `#[handler]` returns `Later`.
+    fn answer(
+        &mut self,
+        message: M,
+        cx: &mut Context<Self>,
+    ) -> impl Future<Output = Answer<M::Reply>> + Send {
+        async { Answer::Now(self.handle(message, cx).await) }
+    }
 }
 
 /// What an actor can do about itself and its surroundings while it runs.

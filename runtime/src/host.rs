@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::actor::{Actor, Context, Handler, Message};
+use crate::answer::{Answer, Later};
 use crate::cell::{AnyMailbox, Cell, Control, Phase, Sender};
 use crate::clock::{Clock, Timestamp};
 use crate::current::{Current, Entered};
@@ -403,7 +404,7 @@ impl<A: Actor> Life<A> {
         if let Some(dog) = &self.cell.watchdog {
             dog.begin(M::NAME, started);
         }
-        let handler = state.handle(message, &mut self.cx).instrument(log);
+        let handler = state.answer(message, &mut self.cx).instrument(log);
         let result = guarded(&self.cell, &mut self.surroundings, M::NAME, handler).await;
         let ended = Clock::now();
         if let Some(dog) = &self.cell.watchdog {
@@ -426,8 +427,15 @@ impl<A: Actor> Life<A> {
             },
         });
         match result {
-            Ok(reply) => {
-                envelope.settle(&self.cell, Ok(reply), ended);
+            Ok(answer) => {
+                match answer {
+                    Answer::Now(reply) => envelope.settle(&self.cell, Ok(reply), ended),
+                    Answer::Later(later) => {
+                        let answering =
+                            answer_later(Arc::clone(&self.cell), envelope, later, context);
+                        self.cell.engine.spawn_task(answering);
+                    }
+                }
                 if let Some(reason) = self.cx.end.take() {
                     Box::pin(self.end(reason)).await;
                 }
@@ -446,6 +454,27 @@ impl<A: Actor> Life<A> {
             }
         }
     }
+}
+
+/// Answers a message when the work that its handler left is done.
+async fn answer_later<M: Message>(
+    cell: Arc<Cell>,
+    mut envelope: Box<Envelope<M>>,
+    later: Later<M::Reply>,
+    context: SpanContext,
+) {
+    let mut surroundings = None;
+    surround(&mut surroundings, &cell, context);
+    let done = surrounded(&mut surroundings, caught(M::NAME, later)).await;
+    let outcome = done.map_err(|failure| {
+        tracing::warn!(actor = %cell.id, method = M::NAME, %failure, "a later answer failed");
+        AskError::Died(Down {
+            id: cell.id,
+            incarnation: cell.incarnation(),
+            reason: Reason::Failed(failure),
+        })
+    });
+    envelope.settle(&cell, outcome, Clock::now());
 }
 
 fn acknowledge(done: Option<oneshot::Sender<()>>) {

@@ -22,6 +22,7 @@ extern crate self as odeon;
 
 mod actor;
 pub mod admission;
+mod answer;
 mod blob;
 mod cell;
 mod clock;
@@ -63,6 +64,7 @@ mod worker;
 
 pub use actor::{Actor, Context, Handler, Message, Wire};
 pub use admission::{Admission, JoinError, JoinToken, Tokens};
+pub use answer::{Answer, Later};
 pub use blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
 pub use cell::Phase;
 pub use clock::{Clock, Timestamp};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use odeon::{
-    Actix, AskError, Context, Down, Effect, Failure, FailureKind, Host, Kameo, Limits, Reason, Ref,
-    Restart, Supervision, System, WorkerCommand, WorkerMode, actix, kameo,
+    Actix, AskError, Context, Down, Effect, Failure, FailureKind, Host, Kameo, Later, Limits,
+    Reason, Ref, Restart, Supervision, System, WorkerCommand, WorkerMode, actix, kameo,
 };
 use tokio::sync::Semaphore;
 
@@ -23,7 +23,7 @@ struct Hang;
 #[odeon::message(reply = String)]
 struct Thread;
 
-static GATES: [Semaphore; 4] = [const { Semaphore::const_new(0) }; 4];
+static GATES: [Semaphore; 5] = [const { Semaphore::const_new(0) }; 5];
 
 struct Counter {
     sum: u64,
@@ -66,6 +66,17 @@ impl Counter {
         GATES[gate.0].acquire().await.unwrap().forget();
         self.sum += 1;
         self.sum
+    }
+
+    /// Answers what the sum was when there is a permit, and goes on meanwhile; 0 panics then.
+    #[handler]
+    fn recall(&mut self, gate: usize) -> Later<u64> {
+        let sum = self.sum;
+        Later::new(async move {
+            GATES[gate].acquire().await.unwrap().forget();
+            assert_ne!(sum, 0, "nothing to recall");
+            sum
+        })
     }
 
     #[handler(message = Hang)]
@@ -275,6 +286,39 @@ async fn counter(system: &System, on: Host, isolated: bool) -> Ref<Counter> {
     if isolated { spawn.isolated() } else { spawn }
         .await
         .unwrap()
+}
+
+/// SEMANTICS 10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_comes_later_holds_up_nobody() {
+    for on in HOSTS {
+        let system = system().await;
+        let actor = counter(&system, on, false).await;
+        let mut asked: Vec<_> = (0..3)
+            .map(|_| Box::pin(actor.ask(Recall { gate: 4 }).into_future()))
+            .collect();
+        for ask in &mut asked {
+            assert!(tokio::time::timeout(Duration::ZERO, ask).await.is_err());
+        }
+        assert_eq!(actor.ask(Add { n: 1 }).await, Ok(6), "{on:?}");
+        GATES[4].add_permits(1);
+        let (sum, _, others) = futures::future::select_all(asked).await;
+        assert_eq!(sum, Ok(5));
+        // It outlives its actor, whose end answers what is asked of it afterwards.
+        actor.stop().await.unwrap();
+        GATES[4].add_permits(others.len());
+        for ask in others {
+            assert_eq!(ask.await, Ok(5), "{on:?}");
+        }
+        // A panic is one answer, and the end of nobody.
+        let empty = system.spawn::<Counter>(0).host(on).await.unwrap();
+        let broken = tokio::spawn(empty.ask(Recall { gate: 4 }).into_future());
+        GATES[4].add_permits(1);
+        let error = broken.await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("nothing to recall"), "{error}");
+        assert_eq!(empty.ask(Add { n: 2 }).await, Ok(2));
+        system.shutdown().await;
+    }
 }
 
 /// SEMANTICS 6.

@@ -5,8 +5,8 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::Parser;
 use syn::{
-    Attribute, Error, FnArg, Generics, Ident, ImplItemFn, LitStr, Meta, Pat, PatIdent, PatType,
-    Path, Result, ReturnType, Signature, Type,
+    Attribute, Error, FnArg, GenericArgument, Generics, Ident, ImplItemFn, LitStr, Meta, Pat,
+    PatIdent, PatType, Path, PathArguments, Result, ReturnType, Signature, Type,
 };
 
 use crate::message;
@@ -166,7 +166,7 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
     let signature = &method.sig;
     let params = Params::of(signature)?;
     let fields = params.values().map(Field::of).collect::<Result<Vec<_>>>()?;
-    let reply = without_self(reply(&signature.output)?, actor);
+    let reply = without_self(replied(&signature.output)?, actor);
 
     let ident = message_ident(&signature.ident);
     let docs = method
@@ -230,15 +230,33 @@ fn delegate(
     let method = &signature.ident;
     let awaited = awaited(signature);
     let context = params.context_pattern();
-    quote_spanned! {Span::call_site().located_at(method.span())=>
+    let span = Span::call_site().located_at(method.span());
+    let (waited, answer) = match later(&signature.output) {
+        None => (TokenStream::new(), TokenStream::new()),
+        Some(_) => {
+            let answer = quote_spanned! {span=>
+                async fn answer(
+                    &mut self,
+                    #pattern: #message,
+                    #context: &mut ::odeon::Context<Self>,
+                ) -> ::odeon::Answer<#reply> {
+                    ::odeon::Answer::Later(Self::#method(self, #arguments)#awaited)
+                }
+            };
+            (quote!(.await), answer)
+        }
+    };
+    quote_spanned! {span=>
         impl ::odeon::Handler<#message> for #actor {
             async fn handle(
                 &mut self,
                 #pattern: #message,
                 #context: &mut ::odeon::Context<Self>,
             ) -> #reply {
-                Self::#method(self, #arguments)#awaited
+                Self::#method(self, #arguments)#awaited #waited
             }
+
+            #answer
         }
     }
 }
@@ -284,6 +302,32 @@ impl<'a> Field<'a> {
 fn belongs_to_field(attribute: &Attribute) -> bool {
     let path: &Path = attribute.path();
     path.is_ident("doc") || path.is_ident("serde")
+}
+
+/// The type in `-> Later<T>`.
+fn later(output: &ReturnType) -> Option<&Type> {
+    let ReturnType::Type(_, ty) = output else {
+        return None;
+    };
+    let Type::Path(path) = &**ty else { return None };
+    let last = path.path.segments.last()?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else {
+        return None;
+    };
+    match arguments.args.first()? {
+        GenericArgument::Type(reply) if last.ident == "Later" && arguments.args.len() == 1 => {
+            Some(reply)
+        }
+        _ => None,
+    }
+}
+
+/// What a message is answered with in the end.
+fn replied(output: &ReturnType) -> Result<TokenStream> {
+    match later(output) {
+        Some(reply) => Ok(reply.to_token_stream()),
+        None => reply(output),
+    }
 }
 
 fn reply(output: &ReturnType) -> Result<TokenStream> {
