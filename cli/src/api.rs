@@ -7,6 +7,7 @@
 mod access;
 mod audit;
 mod cluster;
+mod door;
 mod jobs;
 mod limits;
 mod problem;
@@ -23,6 +24,7 @@ use utoipa::OpenApi;
 
 pub(crate) use access::new_key;
 pub(crate) use audit::Audit;
+pub(crate) use door::open as open_door;
 pub(crate) use limits::Limiter;
 pub(crate) use serve::{ApiConfig, Server};
 
@@ -50,6 +52,7 @@ pub(crate) struct Api {
         cluster::keys,
         cluster::make_key,
         cluster::revoke_key,
+        cluster::set_voters,
         cluster::set_namespace,
         cluster::news,
         jobs::offer,
@@ -99,6 +102,7 @@ impl Api {
             .route("/tokens", post(cluster::make_token))
             .route("/keys", get(cluster::keys).post(cluster::make_key))
             .route("/keys/{name}", axum::routing::delete(cluster::revoke_key))
+            .route("/voters", put(cluster::set_voters))
             .route("/namespaces/{name}", put(cluster::set_namespace))
             .route("/news", get(cluster::news))
             .route("/bundles", post(jobs::offer).layer(large(BUNDLE_BYTES_MAX)))

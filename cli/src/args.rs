@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Down(DownArgs),
     /// Show the cluster: its nodes, who leads, how many jobs
     Status(StatusArgs),
+    /// Have so many nodes keep what the cluster knows
+    Voters(VotersArgs),
     /// Have a node get no new jobs
     Drain(DrainArgs),
     /// Make a token with which nodes can join, and print the command for them
@@ -268,6 +270,16 @@ pub(crate) struct NodeArgs {
     /// one that it listens on
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<SocketAddr>,
+    /// Where the API listens (TCP); port 0 takes any. Without it, 127.0.0.1:7433, or any port where
+    /// that is taken
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) api: Option<SocketAddr>,
+    /// A name by which people may call this host in requests to the API
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+    /// Requests that one key may send in a second
+    #[arg(long, default_value = "200", value_name = "N")]
+    pub(crate) api_rate: NonZeroU32,
     /// Room on its disk for files of jobs
     #[arg(long, default_value_t = 64, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) artifacts_gib: u64,
@@ -283,15 +295,10 @@ pub(crate) struct NodeArgs {
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) node: NodeArgs,
-    /// Where the API listens (TCP); port 0 takes any
-    #[arg(long, default_value = "127.0.0.1:7433", value_name = "ADDRESS")]
-    pub(crate) api: SocketAddr,
-    /// A name by which people may call this host in requests to the API
-    #[arg(long, value_name = "NAME")]
-    pub(crate) allow_host: Vec<String>,
-    /// Requests that one key may send in a second
-    #[arg(long, default_value = "200", value_name = "N")]
-    pub(crate) api_rate: NonZeroU32,
+    /// So many nodes keep what the cluster knows, as soon as there are as many: 3 bear the loss of one,
+    /// 5 of two
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3")]
+    pub(crate) voters: Option<u32>,
     /// So many nodes on this machine, each a process of its own
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) nodes: u16,
@@ -302,9 +309,9 @@ pub(crate) struct UpArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct JoinArgs {
-    /// Where a node of the cluster is
-    pub(crate) address: SocketAddr,
-    /// A token of `odeon token`; needed once
+    /// Where a node of the cluster is: an address or a host's name, with a port
+    pub(crate) address: String,
+    /// A token of `odeon token`, which ODEON_TOKEN may hold as well; needed once
     #[arg(long)]
     pub(crate) token: Option<String>,
     #[command(flatten)]
@@ -319,6 +326,14 @@ pub(crate) struct DownArgs {
     /// The folder of the daemon
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct VotersArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// An odd number, 9 at most
+    pub(crate) count: u32,
 }
 
 #[derive(Debug, clap::Args)]
@@ -339,6 +354,9 @@ pub(crate) struct DrainArgs {
     /// Let it have jobs again
     #[arg(long)]
     pub(crate) undo: bool,
+    /// Wait until it runs none
+    #[arg(long, conflicts_with = "undo")]
+    pub(crate) wait: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -351,6 +369,9 @@ pub(crate) struct TokenArgs {
     /// For how long
     #[arg(long, default_value_t = 60, value_name = "MINUTES")]
     pub(crate) valid_minutes: u64,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Join(args) => command::daemon::join(&args),
         Command::Down(args) => command::daemon::down(&args),
         Command::Status(args) => done(command::cluster::status(&args)),
+        Command::Voters(args) => done(command::cluster::voters(&args)),
         Command::Drain(args) => command::cluster::drain(&args),
         Command::Token(args) => done(command::cluster::token(&args)),
         Command::Key(args) => done(command::cluster::key(&args)),

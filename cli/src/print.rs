@@ -58,14 +58,20 @@ impl Write for AboveBars {
 
 /// Talk of the runtime goes to standard error; `ODEON_LOG` chooses how much.
 pub(crate) fn start_log() {
-    let filter = EnvFilter::try_from_env("ODEON_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
+    // A voter that is away is news once, not twice a second.
+    let usual = || EnvFilter::new("warn,openraft=off");
+    let filter = EnvFilter::try_from_env("ODEON_LOG").unwrap_or_else(|_| usual());
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| AboveBars)
         .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .without_time()
-        .init();
+        .with_target(false);
+    // What a daemon logs is read later.
+    if std::env::args().any(|arg| arg == "--foreground") {
+        log.init();
+    } else {
+        log.without_time().init();
+    }
 }
 
 /// Ends the log of a run that was stopped half-way: its messages in flight have no receiver any

@@ -129,12 +129,15 @@ fn a_program_is_submitted_watched_and_forgotten_by_its_terminal() {
     let output = cluster.run(&submit);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(3), "{out}{err}");
-    assert_eq!(out, "hello you from j1\nremember\n");
+    assert_eq!(out, "hello you from j1.1\nremember\n");
     assert!(
         err.contains("submitted j1 (greeter)") && err.contains("failed: exit status: 3"),
         "{err}"
     );
-    assert_eq!(cluster.ok(&["logs", "j1"]), "hello you from j1\nremember\n");
+    assert_eq!(
+        cluster.ok(&["logs", "j1"]),
+        "hello you from j1.1\nremember\n"
+    );
     let shown = cluster.ok(&["job", "show", "j1"]);
     assert!(
         shown.contains("exit code  3") && shown.contains("by owner"),
@@ -177,6 +180,13 @@ fn a_job_is_stopped_and_leaves_nothing() {
             .fails(&["cancel", "j1"])
             .contains("only a job that waits")
     );
+    // One that takes it well was stopped all the same.
+    let polite = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done";
+    let script = shell(&cluster, "polite.sh", polite);
+    cluster.ok(&["submit", "/bin/sh", "--file", &script, "--", "polite.sh"]);
+    while !cluster.ok(&["logs", "j2"]).contains("begun") {}
+    let said = cluster.ok(&["stop", "j2"]);
+    assert!(said.contains("j2 stopped by owner"), "{said}");
 }
 
 /// Processes of a group.

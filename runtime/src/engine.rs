@@ -44,6 +44,7 @@ use crate::worker::Workers;
 use credit::Waited;
 pub(crate) use credit::{Credit, Credits};
 pub(crate) use family::{Life, Members, NewRow, Placing};
+use names::Names;
 
 /// A hasher for ids, which are random or counted already.
 #[derive(Default)]
@@ -96,7 +97,7 @@ pub(crate) struct Engine {
     forwards: IdMap<(ProcessId, u64), (ProcessId, ActorId)>,
     /// Asks for a remote `Host` or `Start` to be answered when the actor has started.
     awaiting_start: IdMap<ActorId, (ProcessId, u64)>,
-    names: Mutex<HashMap<(String, String), NameRow>>,
+    names: Mutex<Names>,
     obituaries: Mutex<Obituaries>,
     closing: AtomicBool,
     /// Until it is closed.
@@ -660,7 +661,7 @@ impl Engine {
             job: self.job.clone(),
             node: self.node.clone(),
             carries: self.carries(None),
-            names: self.names.lock().values().cloned().collect(),
+            names: self.names.lock().owners(),
             session: Passage::Unsaid,
         }
     }
@@ -719,9 +720,10 @@ impl Engine {
                 link.push(&Frame::Fact(Fact::ProcessUp { process, hops }), false);
             }
         }
-        let said: HashSet<_> = ours.names.iter().map(|row| (&row.job, &row.name)).collect();
-        for row in self.names.lock().values().cloned() {
-            if !said.contains(&(&row.job, &row.name)) {
+        let said = |row: &NameRow| (row.job.clone(), row.name.clone(), row.id);
+        let known: HashSet<_> = ours.names.iter().map(said).collect();
+        for row in self.names.lock().owners() {
+            if !known.contains(&said(&row)) {
                 link.push(&Frame::Fact(Fact::Named(row)), false);
             }
         }

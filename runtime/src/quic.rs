@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn::{
     ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming,
@@ -82,17 +82,36 @@ impl From<Close> for VarInt {
 pub(crate) struct Quic {
     endpoint: Endpoint,
     address: SocketAddr,
-    tls_server: Arc<QuicServerConfig>,
+    front: RwLock<Front>,
+    identity: NodeIdentity,
     tls_client: Arc<QuicClientConfig>,
     limits: Limits,
-    /// Where newcomers are heard, if they are.
-    desk: Option<Desk>,
     gate: Mutex<Gate>,
     /// Sessions that may begin with connections under way. Each is here before this side says hello,
     /// without which the other cannot begin it.
     rising: Mutex<HashSet<u64>>,
     /// Peers that a connection is being made a link to, by the leading side.
     claims: Mutex<HashSet<ProcessId>>,
+}
+
+/// What whoever comes meets.
+#[derive(Clone)]
+struct Front {
+    tls: Arc<QuicServerConfig>,
+    /// Where newcomers are heard, if they are.
+    desk: Option<Arc<Desk>>,
+}
+
+impl Front {
+    fn new(identity: &NodeIdentity, desk: Option<Arc<Desk>>) -> Result<Self, SystemError> {
+        let tls = QuicServerConfig::try_from(identity.server_config(desk.is_some())?);
+        let tls = Arc::new(tls.map_err(unusable)?);
+        Ok(Self { tls, desk })
+    }
+}
+
+fn unusable(error: impl fmt::Display) -> SystemError {
+    SystemError::Security(format!("the certificate cannot be used: {error}"))
 }
 
 impl fmt::Debug for Quic {
@@ -107,40 +126,42 @@ impl Quic {
     /// Binds the socket.
     pub(crate) fn bind(
         address: SocketAddr,
-        identity: &NodeIdentity,
-        desk: Option<Desk>,
+        identity: NodeIdentity,
         limits: &Limits,
     ) -> Result<Arc<Self>, SystemError> {
-        let tls = |error| SystemError::Security(format!("the certificate cannot be used: {error}"));
-        if let Some(desk) = &desk
-            && desk.cluster().authority()? != identity.authority_der()?
-        {
-            let why = "this node's identity is of another cluster than it would admit to";
-            return Err(SystemError::Security(why.to_owned()));
-        }
-        let server = QuicServerConfig::try_from(identity.server_config(desk.is_some())?)
-            .map_err(|e| tls(e.to_string()))?;
-        let client = QuicClientConfig::try_from(identity.client_config()?)
-            .map_err(|e| tls(e.to_string()))?;
-        let (tls_server, tls_client) = (Arc::new(server), Arc::new(client));
+        let front = Front::new(&identity, None)?;
+        let client = QuicClientConfig::try_from(identity.client_config()?).map_err(unusable)?;
+        let tls_client = Arc::new(client);
         let io = |source| SystemError::Io {
             doing: format!("listening on {address}"),
             source,
         };
-        let served = server_config(&tls_server, limits, address);
+        let served = server_config(&front.tls, limits, address);
         let endpoint = endpoint(address, Some(served)).map_err(io)?;
         let address = endpoint.local_addr().map_err(io)?;
         Ok(Arc::new(Self {
             endpoint,
             address,
-            tls_server,
+            front: RwLock::new(front),
+            identity,
             tls_client,
             limits: limits.clone(),
-            desk,
             gate: Mutex::default(),
             rising: Mutex::default(),
             claims: Mutex::default(),
         }))
+    }
+
+    /// Takes newcomers in from now on, or none any more.
+    pub(crate) fn admit(&self, desk: Option<Desk>) -> Result<(), SystemError> {
+        if let Some(desk) = &desk
+            && desk.cluster().authority()? != self.identity.authority_der()?
+        {
+            let why = "this node's identity is of another cluster than it would admit to";
+            return Err(SystemError::Security(why.to_owned()));
+        }
+        *self.front.write() = Front::new(&self.identity, desk.map(Arc::new))?;
+        Ok(())
     }
 
     /// Where others reach it.
@@ -168,7 +189,8 @@ impl Quic {
                 }
                 let host = incoming.remote_address().ip();
                 // Where strangers come, one machine must not keep all others out.
-                if quic.desk.is_some() && !quic.gate.lock().enter(host) {
+                let admits = quic.front.read().desk.is_some();
+                if admits && !quic.gate.lock().enter(host) {
                     incoming.refuse();
                     continue;
                 }
@@ -187,7 +209,8 @@ impl Quic {
 
     async fn take_in(&self, engine: &Arc<Engine>, incoming: Incoming) -> Result<(), SystemError> {
         let from = incoming.remote_address();
-        let config = server_config(&self.tls_server, &self.limits, from);
+        let front = self.front.read().clone();
+        let config = server_config(&front.tls, &self.limits, from);
         let handshake = async {
             incoming
                 .accept_with(Arc::new(config))
@@ -197,7 +220,7 @@ impl Quic {
         };
         let connection = self.in_time(from, "the handshake", handshake).await?;
         if is_newcomer(&connection) {
-            let outcome = match &self.desk {
+            let outcome = match &front.desk {
                 Some(desk) => desk.serve(engine, &self.gate, &connection).await,
                 None => Err(SystemError::Refused("nobody is admitted here".to_owned())),
             };

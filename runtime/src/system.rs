@@ -280,6 +280,27 @@ impl System {
         self.quic.as_ref().map(|quic| quic.address())
     }
 
+    /// Takes newcomers into the cluster from now on, over the port that nodes use: whoever the
+    /// admission lets in gets a certificate of this authority. See [`crate::admission`].
+    ///
+    /// # Errors
+    /// This system has no [`NodeIdentity`], or one of another cluster.
+    pub fn admit(
+        &self,
+        cluster: ClusterIdentity,
+        admission: impl Admission + 'static,
+    ) -> Result<(), SystemError> {
+        self.network()?.admit(Some(Desk::new(cluster, admission)))
+    }
+
+    /// Takes no newcomers any more.
+    ///
+    /// # Errors
+    /// This system has no [`NodeIdentity`].
+    pub fn admit_nobody(&self) -> Result<(), SystemError> {
+        self.network()?.admit(None)
+    }
+
     /// Links this node to another one, over QUIC with certificates checked on both sides. Both may
     /// join each other; there is one link between two nodes.
     ///
@@ -287,11 +308,14 @@ impl System {
     /// This system has no [`NodeIdentity`], nobody answers, or a side refuses the other: another
     /// cluster's certificate, an expired one, another job or version.
     pub async fn join(&self, address: SocketAddr) -> Result<ProcessId, SystemError> {
-        let quic = self.quic.as_ref().ok_or_else(|| {
+        Box::pin(self.network()?.join(&self.engine, address)).await
+    }
+
+    fn network(&self) -> Result<&Arc<Quic>, SystemError> {
+        self.quic.as_ref().ok_or_else(|| {
             let why = "this system has no identity: give it one with SystemBuilder::listen";
             SystemError::Security(why.to_owned())
-        })?;
-        Box::pin(quic.join(&self.engine, address)).await
+        })
     }
 
     /// Links this system to another node over a byte stream that the caller has made and trusts;
@@ -377,7 +401,6 @@ pub struct SystemBuilder {
     workers: Option<WorkerMode>,
     supervision: Supervision,
     listen: Option<(SocketAddr, NodeIdentity)>,
-    desk: Option<Desk>,
     hardware: HardwareConfig,
 }
 
@@ -399,17 +422,6 @@ impl SystemBuilder {
     /// free one: see [`System::address`].
     pub fn listen(mut self, address: SocketAddr, identity: NodeIdentity) -> Self {
         self.listen = Some((address, identity));
-        self
-    }
-
-    /// Takes newcomers into the cluster, with [`SystemBuilder::listen`] over the same port: whoever
-    /// the admission lets in gets a certificate of this authority. See [`crate::admission`].
-    pub fn admission(
-        mut self,
-        identity: ClusterIdentity,
-        admission: impl Admission + 'static,
-    ) -> Self {
-        self.desk = Some(Desk::new(identity, admission));
         self
     }
 
@@ -475,8 +487,8 @@ impl SystemBuilder {
     /// Starts the system.
     ///
     /// # Errors
-    /// The path of the executable is not known, the address cannot be listened on, the identity is
-    /// not one of this node, or newcomers would be admitted to another cluster.
+    /// The path of the executable is not known, the address cannot be listened on, or the identity is
+    /// not one of this node.
     pub async fn start(self) -> Result<System, SystemError> {
         if let Some(birth) = worker::driver_birth() {
             return self.connect(birth?).await;
@@ -499,10 +511,8 @@ impl SystemBuilder {
             let why = format!("the identity was issued to node `{issued}`, this is `{node}`");
             return Err(SystemError::Security(why));
         }
-        let quic = match &self.listen {
-            Some((address, identity)) => {
-                Some(Quic::bind(*address, identity, self.desk, &self.limits)?)
-            }
+        let quic = match self.listen {
+            Some((address, identity)) => Some(Quic::bind(address, identity, &self.limits)?),
             None => None,
         };
         let job = self.job.unwrap_or_else(|| "default".to_owned());

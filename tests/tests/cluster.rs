@@ -69,6 +69,14 @@ async fn submit(daemon: &Daemon, args: &[&str]) -> JobId {
 }
 
 async fn submit_with(daemon: &Daemon, args: &[&str], change: impl FnOnce(&mut JobSpec)) -> JobId {
+    let mut spec = upload(daemon, args).await;
+    change(&mut spec);
+    let submitted = daemon.submit(spec, "tester".to_owned(), None);
+    submitted.await.unwrap()
+}
+
+/// Uploads the test program for a job of it.
+async fn upload(daemon: &Daemon, args: &[&str]) -> JobSpec {
     let program = Path::new(env!("CARGO_BIN_EXE_job"));
     let bundle = Bundle::of_program(program).unwrap();
     let missing = daemon.offer(bundle.clone()).await.unwrap();
@@ -80,7 +88,7 @@ async fn submit_with(daemon: &Daemon, args: &[&str], change: impl FnOnce(&mut Jo
             daemon.put(piece.digest, bytes.into()).await.unwrap();
         }
     }
-    let mut spec = JobSpec {
+    JobSpec {
         name: "test".to_owned(),
         namespace: "default".to_owned(),
         bundle: bundle.digest(),
@@ -89,9 +97,7 @@ async fn submit_with(daemon: &Daemon, args: &[&str], change: impl FnOnce(&mut Jo
         priority: 0,
         retries: 0,
         node: None,
-    };
-    change(&mut spec);
-    daemon.submit(spec, "tester".to_owned()).await.unwrap()
+    }
 }
 
 /// Waits for a fact about a job.
@@ -188,13 +194,27 @@ async fn a_job_runs_and_what_it_prints_is_kept() {
     .await;
     assert_eq!(ended(&head, id).await, Outcome::Succeeded);
     assert_eq!(printed(&head, id), ["hello world"]);
-    assert!(
-        !folder
-            .path()
-            .join("head/jobs")
-            .join(id.to_string())
-            .exists()
-    );
+    let mut folders = std::fs::read_dir(folder.path().join("head/jobs")).unwrap();
+    assert!(folders.next().is_none(), "its folder is left");
+    head.shutdown().await;
+}
+
+/// SEMANTICS 54.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_submitted_again_under_one_word_is_one_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = found(folder.path()).await;
+    let spec = upload(&head, &["echo"]).await;
+    let submit = async |by: &str, word: &str| {
+        let submitted = head.submit(spec.clone(), by.to_owned(), Some(word));
+        submitted.await.unwrap()
+    };
+    let (first, again) = tokio::join!(submit("ann", "one"), submit("ann", "one"));
+    assert_eq!(first, again);
+    assert_ne!(submit("ann", "two").await, first);
+    assert_ne!(submit("bob", "one").await, first);
+    let jobs = head.catalog().read(|tables| tables.jobs.len());
+    assert_eq!(jobs, Some(3));
     head.shutdown().await;
 }
 

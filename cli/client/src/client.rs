@@ -3,10 +3,14 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use odeon_artifacts::{Listing, Piece};
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -15,14 +19,62 @@ use crate::connection::{Connection, default_folder};
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
     Drain, Job, Key, Lines, Namespace, NewKey, NewToken, News, Node, Offered, Problem, Status,
-    StopJob, Token,
+    StopJob, Token, Voters,
 };
 
 /// A connection to the API of a cluster. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client {
+    key: String,
+    endpoints: Arc<[Endpoint]>,
+    /// The one that answered last.
+    present: Arc<AtomicUsize>,
+    /// Whether one has answered at all.
+    is_known: Arc<AtomicBool>,
+}
+
+/// A node's API.
+#[derive(Debug)]
+struct Endpoint {
     http: reqwest::Client,
-    connection: Connection,
+    url: String,
+}
+
+/// A request, as often as it is sent.
+#[derive(Debug)]
+struct Call {
+    method: Method,
+    path: String,
+    body: Option<(&'static str, Bytes)>,
+    /// Whether a second one does no harm when nobody knows what became of the first.
+    may_repeat: bool,
+}
+
+impl Call {
+    fn new(method: Method, path: impl Into<String>) -> Self {
+        Self {
+            may_repeat: method == Method::GET || method == Method::PUT,
+            method,
+            path: path.into(),
+            body: None,
+        }
+    }
+
+    fn bytes(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.body = Some(("application/octet-stream", bytes.into()));
+        self
+    }
+
+    fn json(mut self, body: &impl Serialize) -> Result<Self, ClientError> {
+        let body = serde_json::to_vec(body).map_err(ClientError::Unwritable)?;
+        self.body = Some(("application/json", body.into()));
+        Ok(self)
+    }
+
+    const fn may_repeat(mut self) -> Self {
+        self.may_repeat = true;
+        self
+    }
 }
 
 /// Why the API did not do what was asked.
@@ -52,9 +104,14 @@ pub enum ClientError {
     Silent {
         /// Where.
         url: String,
+        /// Whether it may have heard what was asked.
+        was_sent: bool,
         /// What was seen.
         why: String,
     },
+    /// No node is known.
+    #[error("the connection names no node")]
+    Nowhere,
     /// It answers that it will not.
     #[error("{}", .problem.why)]
     Refused {
@@ -74,6 +131,9 @@ pub enum ClientError {
     /// The files of a job.
     #[error(transparent)]
     Submission(#[from] SubmissionError),
+    /// What was to be sent cannot be written down.
+    #[error("the request cannot be written: {0}")]
+    Unwritable(serde_json::Error),
     /// A file has changed while it was uploaded.
     #[error("{}: {source}", .path.display())]
     File {
@@ -103,34 +163,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LONG_LOOK_S: u64 = 20;
 /// The name that every certificate of a cluster is valid for.
 const CLUSTER_NAME: &str = "member.odeon";
+/// How long nodes that have answered before may take to come back.
+const RETURN_PATIENCE: Duration = Duration::from_secs(20);
+/// How often they are looked for.
+const RETURN_PAUSE: Duration = Duration::from_millis(200);
 /// Pieces that are put at the same time.
 const PUTS: usize = 4;
 
-impl Client {
-    /// To the cluster that the environment names, or else the daemon of this machine.
-    ///
-    /// # Errors
-    /// None is known.
-    pub fn local() -> Result<Self, ClientError> {
-        Self::new(Connection::find(&default_folder())?)
-    }
-
-    /// To the cluster that a connection describes.
-    ///
-    /// # Errors
-    /// The connection cannot be meant.
-    pub fn new(mut connection: Connection) -> Result<Self, ClientError> {
-        let url = connection.url.clone();
+impl Endpoint {
+    fn new(url: &str, authority: Option<&str>) -> Result<Self, ClientError> {
+        let mut url = url.to_owned();
+        let named = url.clone();
         let strange = |why: String| ClientError::Strange {
-            url: url.clone(),
+            url: named.clone(),
             why,
         };
-        // Another may have been installed already, which does as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(CONNECT_PATIENCE);
-        if let Some(authority) = &connection.authority {
+        if let Some(authority) = authority {
             let certificate = reqwest::Certificate::from_pem(authority.as_bytes());
             let certificate = certificate.map_err(|error| strange(error.to_string()))?;
             builder = builder.tls_certs_only([certificate]);
@@ -141,26 +192,27 @@ impl Client {
                 .map_err(|error| strange(error.to_string()))?;
             let port = parsed.port_or_known_default().unwrap_or(443);
             builder = builder.resolve_to_addrs(CLUSTER_NAME, &addresses);
-            connection.url = format!("https://{CLUSTER_NAME}:{port}");
+            url = format!("https://{CLUSTER_NAME}:{port}");
         }
         let http = builder
             .build()
             .map_err(|error| strange(error.to_string()))?;
-        Ok(Self { http, connection })
+        Ok(Self { http, url })
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let url = format!("{}/api/v1/{path}", self.connection.url);
-        self.http
-            .request(method, url)
-            .bearer_auth(&self.connection.key)
-            .timeout(PATIENCE)
-    }
-
-    async fn send<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
-        let url = || self.connection.url.clone();
+    async fn send<T: DeserializeOwned>(&self, key: &str, call: &Call) -> Result<T, ClientError> {
+        let url = format!("{}/api/v1/{}", self.url, call.path);
+        let mut request = self
+            .http
+            .request(call.method.clone(), url)
+            .bearer_auth(key)
+            .timeout(PATIENCE);
+        if let Some((kind, body)) = &call.body {
+            request = request.header(CONTENT_TYPE, *kind).body(body.clone());
+        }
         let silent = |error: reqwest::Error| ClientError::Silent {
-            url: url(),
+            url: self.url.clone(),
+            was_sent: !error.is_connect(),
             why: chain(&error),
         };
         let answer = request.send().await.map_err(silent)?;
@@ -180,21 +232,97 @@ impl Client {
             &bytes
         };
         serde_json::from_slice(text).map_err(|error| ClientError::Strange {
-            url: url(),
+            url: self.url.clone(),
             why: error.to_string(),
         })
     }
+}
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.send(self.request(Method::GET, path)).await
+impl ClientError {
+    /// Whether nobody has answered.
+    const fn is_silence(&self) -> bool {
+        matches!(self, Self::Silent { .. })
+    }
+
+    /// Whether another node may be asked the same.
+    fn may_try_another(&self, may_repeat: bool) -> bool {
+        match self {
+            Self::Silent { was_sent, .. } => may_repeat || !was_sent,
+            Self::Refused { problem, .. } => may_repeat && problem.kind == "unavailable",
+            _ => false,
+        }
+    }
+}
+
+impl Client {
+    /// To the cluster that the environment names, or else the daemon of this machine.
+    ///
+    /// # Errors
+    /// None is known.
+    pub fn local() -> Result<Self, ClientError> {
+        Self::new(Connection::find(&default_folder())?)
+    }
+
+    /// To the cluster that a connection describes.
+    ///
+    /// # Errors
+    /// The connection cannot be meant.
+    pub fn new(connection: Connection) -> Result<Self, ClientError> {
+        // Another may have been installed already, which does as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let urls = std::iter::once(&connection.url).chain(&connection.others);
+        let endpoints = urls.map(|url| Endpoint::new(url, connection.authority.as_deref()));
+        Ok(Self {
+            endpoints: endpoints.collect::<Result<_, _>>()?,
+            key: connection.key,
+            present: Arc::default(),
+            is_known: Arc::default(),
+        })
+    }
+
+    /// Sends a request to a node that answers: the one that did last, or else another. When one has
+    /// answered before, all of them are given a while to come back.
+    async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
+        let begun = Instant::now();
+        loop {
+            let first = self.present.load(Ordering::Relaxed);
+            let mut failure = None;
+            for at in 0..self.endpoints.len() {
+                let at = (first + at) % self.endpoints.len();
+                let error = match self.endpoints[at].send(&self.key, &call).await {
+                    Ok(answer) => {
+                        self.present.store(at, Ordering::Relaxed);
+                        self.is_known.store(true, Ordering::Relaxed);
+                        return Ok(answer);
+                    }
+                    Err(error) => error,
+                };
+                if !error.may_try_another(call.may_repeat) {
+                    return Err(error);
+                }
+                failure.get_or_insert(error);
+            }
+            let Some(error) = failure else {
+                return Err(ClientError::Nowhere);
+            };
+            let known = self.is_known.load(Ordering::Relaxed);
+            if !known || !error.is_silence() || begun.elapsed() > RETURN_PATIENCE {
+                return Err(error);
+            }
+            tokio::time::sleep(RETURN_PAUSE).await;
+        }
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: impl Into<String>) -> Result<T, ClientError> {
+        self.send(Call::new(Method::GET, path)).await
     }
 
     async fn post<T: DeserializeOwned>(
         &self,
-        path: &str,
+        path: impl Into<String>,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.send(self.request(Method::POST, path).json(body)).await
+        self.send(Call::new(Method::POST, path).json(body)?).await
     }
 
     /// The cluster at the moment.
@@ -218,7 +346,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn drain(&self, node: &str, drained: bool) -> Result<(), ClientError> {
-        self.post(&format!("nodes/{node}/drain"), &Drain { drained })
+        self.post(format!("nodes/{node}/drain"), &Drain { drained })
             .await
     }
 
@@ -227,7 +355,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn forget(&self, node: &str) -> Result<(), ClientError> {
-        self.send(self.request(Method::DELETE, &format!("nodes/{node}")))
+        self.send(Call::new(Method::DELETE, format!("nodes/{node}")))
             .await
     }
 
@@ -262,7 +390,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn revoke_key(&self, name: &str) -> Result<(), ClientError> {
-        self.send(self.request(Method::DELETE, &format!("keys/{name}")))
+        self.send(Call::new(Method::DELETE, format!("keys/{name}")))
             .await
     }
 
@@ -271,8 +399,17 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn set_namespace(&self, name: &str, bounds: Namespace) -> Result<(), ClientError> {
-        let request = self.request(Method::PUT, &format!("namespaces/{name}"));
-        self.send(request.json(&bounds)).await
+        let call = Call::new(Method::PUT, format!("namespaces/{name}"));
+        self.send(call.json(&bounds)?).await
+    }
+
+    /// Sets how many nodes shall vote.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_voters(&self, count: u32) -> Result<(), ClientError> {
+        let call = Call::new(Method::PUT, "voters").json(&Voters { count })?;
+        self.send(call).await
     }
 
     /// What happened last, oldest first.
@@ -294,9 +431,34 @@ impl Client {
         submission: &Submission,
         mut progress: impl FnMut(Upload),
     ) -> Result<Job, ClientError> {
+        // Whoever has not heard the answer asks again, and gets the same job.
+        let mut job = submission.job().clone();
+        job.word
+            .get_or_insert_with(|| format!("{:032x}", rand::random::<u128>()));
+        loop {
+            let asked = self.present.load(Ordering::Relaxed);
+            self.upload(submission, &mut progress).await?;
+            let call = Call::new(Method::POST, "jobs").json(&job)?;
+            let submitted = self.send(call.may_repeat()).await;
+            let lacks = |problem: &Problem| problem.kind == "conflict";
+            match submitted {
+                // Another node answers now, which has not got the files.
+                Err(ClientError::Refused { problem, .. })
+                    if lacks(&problem) && self.present.load(Ordering::Relaxed) != asked => {}
+                submitted => return submitted,
+            }
+        }
+    }
+
+    /// Uploads what is missing.
+    async fn upload(
+        &self,
+        submission: &Submission,
+        progress: &mut impl FnMut(Upload),
+    ) -> Result<(), ClientError> {
         let bundle = submission.bundle();
-        let request = self.request(Method::POST, "bundles").body(bundle.encode());
-        let offered: Offered = self.send(request).await?;
+        let call = Call::new(Method::POST, "bundles").bytes(bundle.encode());
+        let offered: Offered = self.send(call.may_repeat()).await?;
         let missing: HashSet<&str> = offered.missing.iter().map(String::as_str).collect();
         let bytes = bundle.bytes();
         let lacks = |piece: &Piece| missing.contains(piece.digest.to_string().as_str());
@@ -334,14 +496,14 @@ impl Client {
                 break;
             };
             upload.put += done.unwrap_or_else(|error| {
-                Err(ClientError::Strange {
-                    url: self.connection.url.clone(),
-                    why: error.to_string(),
+                Err(ClientError::File {
+                    path: submission.program().to_owned(),
+                    source: std::io::Error::other(error),
                 })
             })?;
             progress(upload);
         }
-        self.post("jobs", submission.job()).await
+        Ok(())
     }
 
     async fn put(
@@ -356,8 +518,8 @@ impl Client {
         };
         let file = File::open(&path).map_err(failed)?;
         let bytes = Listing::read(&file, range, &piece).map_err(failed)?;
-        let request = self.request(Method::PUT, &format!("pieces/{}", piece.digest));
-        self.send::<()>(request.body(bytes)).await?;
+        let call = Call::new(Method::PUT, format!("pieces/{}", piece.digest));
+        self.send::<()>(call.bytes(bytes)).await?;
         Ok(u64::from(piece.bytes))
     }
 
@@ -366,7 +528,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn jobs(&self, limit: usize, all: bool) -> Result<Vec<Job>, ClientError> {
-        self.get(&format!("jobs?limit={limit}&all={all}")).await
+        self.get(format!("jobs?limit={limit}&all={all}")).await
     }
 
     /// A job.
@@ -374,7 +536,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn job(&self, id: &str) -> Result<Job, ClientError> {
-        self.get(&format!("jobs/{id}")).await
+        self.get(format!("jobs/{id}")).await
     }
 
     /// Ends a job; by force, it is killed.
@@ -382,7 +544,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn stop(&self, id: &str, force: bool) -> Result<Job, ClientError> {
-        self.post(&format!("jobs/{id}/stop"), &StopJob { force })
+        self.post(format!("jobs/{id}/stop"), &StopJob { force })
             .await
     }
 
@@ -391,7 +553,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn retry(&self, id: &str) -> Result<Job, ClientError> {
-        self.post(&format!("jobs/{id}/retry"), &()).await
+        self.post(format!("jobs/{id}/retry"), &()).await
     }
 
     /// Waits until a job is over.
@@ -400,7 +562,7 @@ impl Client {
     /// See [`ClientError`].
     pub async fn wait(&self, id: &str) -> Result<Job, ClientError> {
         loop {
-            let job: Job = self.get(&format!("jobs/{id}?wait_s={LONG_LOOK_S}")).await?;
+            let job: Job = self.get(format!("jobs/{id}?wait_s={LONG_LOOK_S}")).await?;
             if job.over {
                 return Ok(job);
             }
@@ -413,7 +575,7 @@ impl Client {
     /// See [`ClientError`].
     pub async fn logs(&self, id: &str, from: u64, wait: bool) -> Result<Lines, ClientError> {
         let wait_s = if wait { LONG_LOOK_S } else { 0 };
-        self.get(&format!("jobs/{id}/logs?from={from}&wait_s={wait_s}"))
+        self.get(format!("jobs/{id}/logs?from={from}&wait_s={wait_s}"))
             .await
     }
 }

@@ -19,6 +19,9 @@ pub struct Connection {
     /// The cluster's own authority, as PEM, for `https`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
+    /// Other nodes that answer, when that one does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
 }
 
 impl std::fmt::Debug for Connection {

@@ -73,6 +73,7 @@ impl Submission {
             priority: 0,
             retries: 0,
             node: None,
+            word: None,
         };
         Ok(Self {
             program,

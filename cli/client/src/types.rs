@@ -27,6 +27,9 @@ pub struct Status {
     pub leader: Option<String>,
     /// The voters.
     pub voters: Vec<String>,
+    /// How many are wanted; there are fewer while there are too few nodes.
+    #[serde(default)]
+    pub voters_wanted: u32,
     /// All nodes.
     pub nodes: Vec<Node>,
     /// Jobs by where they are in their lives.
@@ -86,6 +89,10 @@ pub struct NewJob {
     /// The node that its driver must run on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// A word of the client's own. The same key's second job under a word is the first one, so that
+    /// a client that has not heard the answer may ask again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub word: Option<String>,
 }
 
 /// A job.
@@ -238,6 +245,13 @@ pub struct Key {
     pub key: Option<String>,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
+}
+
+/// How many nodes shall vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Voters {
+    /// An odd number, 9 at most.
+    pub count: u32,
 }
 
 /// The bounds of a namespace.

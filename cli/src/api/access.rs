@@ -12,6 +12,7 @@ use odeon_artifacts::Digest;
 use odeon_cluster::access::Role;
 
 use super::Api;
+use super::door::{self, HANDED_ON};
 use super::problem::No;
 
 /// Who asks, and what they may.
@@ -65,6 +66,16 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let handed_on = request.headers().contains_key(HANDED_ON);
+    if !api.daemon.catalog().is_voter() && !handed_on {
+        let path = request.uri().path();
+        let outcome = is_for_us(&api, request.headers());
+        return match outcome {
+            Ok(()) if OPEN.contains(&path) => next.run(request).await,
+            Ok(()) => door::hand_on(&api.daemon, request).await,
+            Err(no) => no.into_response(),
+        };
+    }
     match admitted(&api, request.headers(), request.uri().path()) {
         Err(no) => no.into_response(),
         Ok(None) => next.run(request).await,
@@ -85,17 +96,8 @@ pub(super) async fn admit(
 }
 
 fn admitted(api: &Api, headers: &HeaderMap, path: &str) -> Result<Option<Caller>, No> {
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    if !host.is_some_and(|host| is_own(host, &api.hosts)) {
-        return Err(No::forbidden(format!(
-            "`{}` is no name of this host: call it by its address, or start the daemon with \
-             --allow-host",
-            host.unwrap_or("")
-        )));
-    }
-    if ["/api/v1/version", "/api/v1/openapi.json"].contains(&path) {
+    is_for_us(api, headers)?;
+    if OPEN.contains(&path) {
         return Ok(None);
     }
     let header = headers.get(header::AUTHORIZATION);
@@ -118,6 +120,23 @@ fn admitted(api: &Api, headers: &HeaderMap, path: &str) -> Result<Option<Caller>
         name: key.name,
         role: key.role,
     }))
+}
+
+/// What anybody may ask for.
+const OPEN: [&str; 2] = ["/api/v1/version", "/api/v1/openapi.json"];
+
+/// Whether a request names this host.
+fn is_for_us(api: &Api, headers: &HeaderMap) -> Result<(), No> {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    if host.is_some_and(|host| is_own(host, &api.hosts)) {
+        return Ok(());
+    }
+    Err(No::forbidden(format!(
+        "`{}` is no name of this host: call it by its address, or start the daemon with --allow-host",
+        host.unwrap_or("")
+    )))
 }
 
 /// Whether a request that names this host is for this one: by an address, as `localhost`, by the

@@ -6,7 +6,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use odeon_client::types::{Drain, Key, Namespace, NewKey, NewToken, News, Node, Status, Token};
+use odeon_client::types::{
+    Drain, Key, Namespace, NewKey, NewToken, News, Node, Status, Token, Voters,
+};
 use odeon_cluster::access::Role;
 use odeon_cluster::admit::TokenError;
 use odeon_cluster::fact::{Fact, NamespaceQuota};
@@ -59,6 +61,7 @@ pub(super) async fn status(State(api): State<Arc<Api>>, caller: Caller) -> Answe
             node: api.daemon.name().to_owned(),
             leader,
             voters,
+            voters_wanted: tables.voters_wanted.max(1),
             nodes: nodes.map(|row| shown::node(row, tables)).collect(),
             jobs,
             now_ms: tables.now.0,
@@ -203,6 +206,20 @@ pub(super) async fn revoke_key(
         .catalog()
         .write_for(Fact::KeyRevoked { name, by })
         .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sets how many nodes shall vote.
+#[utoipa::path(put, path = "/api/v1/voters", request_body = Voters, responses((status = 204)))]
+pub(super) async fn set_voters(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Json(Voters { count }): Json<Voters>,
+) -> Done {
+    caller.must(Role::Admin)?;
+    let by = caller.name;
+    let fact = Fact::VotersSet { count, by };
+    api.daemon.catalog().write_for(fact).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -105,7 +105,8 @@ pub(super) async fn submit(
         retries: new.retries,
         node: new.node,
     };
-    let id = api.daemon.submit(spec, caller.name).await?;
+    let submitted = api.daemon.submit(spec, caller.name, new.word.as_deref());
+    let id = submitted.await?;
     Ok(Json(shown::job(&api.row(id)?)))
 }
 

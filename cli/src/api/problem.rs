@@ -102,7 +102,9 @@ impl From<SubmitError> for No {
         match error {
             SubmitError::Catalog(error) => error.into(),
             SubmitError::Spec(_) => Self::invalid(error),
-            SubmitError::Missing { .. } | SubmitError::Unlisted(_) => Self::conflict(error),
+            SubmitError::Missing { .. } | SubmitError::Unlisted(_) | SubmitError::Word => {
+                Self::conflict(error)
+            }
             SubmitError::TooLarge { .. } => Self::too_large(error),
             SubmitError::Piece(_) => Self::invalid(error),
             SubmitError::Unsafe { .. } => Self::unavailable(error),

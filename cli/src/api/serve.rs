@@ -73,10 +73,15 @@ impl Server {
         })
     }
 
-    /// Where it is.
-    pub(crate) fn url(&self) -> String {
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it is for whoever reaches it at this address.
+    pub(crate) fn url(&self, reached: SocketAddr) -> String {
         let scheme = if self.tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        format!("{scheme}://{reached}")
     }
 
     /// Whether it speaks TLS.

@@ -1,12 +1,15 @@
 //! The cluster itself: `odeon status`, `drain`, `token`, `key`, `events`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
+use odeon::Clock;
+use odeon_client::Client;
 use odeon_client::types::Status;
 
 use super::job::cluster;
-use crate::args::{DrainArgs, EventsArgs, KeyArgs, KeyCommand, StatusArgs, TokenArgs};
+use crate::args::{DrainArgs, EventsArgs, KeyArgs, KeyCommand, StatusArgs, TokenArgs, VotersArgs};
 use crate::print;
 
 pub(crate) fn status(args: &StatusArgs) -> Result<()> {
@@ -21,8 +24,12 @@ pub(crate) fn status(args: &StatusArgs) -> Result<()> {
 
 fn show(status: &Status) -> Result<()> {
     let leader = status.leader.as_deref().unwrap_or("nobody");
+    let wanted = match status.voters_wanted as usize {
+        wanted if wanted > status.voters.len() => format!(" ({wanted} wanted)"),
+        _ => String::new(),
+    };
     print::line(format!(
-        "leader {leader}, voters {}, release {}",
+        "leader {leader}, voters {}{wanted}, release {}",
         status.voters.join(" "),
         status.release
     ))?;
@@ -63,6 +70,16 @@ fn show(status: &Status) -> Result<()> {
     Ok(())
 }
 
+pub(crate) fn voters(args: &VotersArgs) -> Result<()> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    runtime.block_on(client.set_voters(args.count))?;
+    print::say(match args.count {
+        1 => "one node is to vote".to_owned(),
+        n => format!("{n} nodes are to vote, as soon as there are as many: see odeon status"),
+    });
+    Ok(())
+}
+
 pub(crate) fn drain(args: &DrainArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     runtime.block_on(client.drain(&args.node, !args.undo))?;
@@ -70,13 +87,36 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<ExitCode> {
         true => format!("{} may get jobs again", args.node),
         false => format!("{} gets no new jobs; those that it runs go on", args.node),
     });
+    if args.wait {
+        runtime.block_on(emptied(&client, &args.node))?;
+        print::say(format!("{} runs none any more", args.node));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Waits until a node runs no driver.
+async fn emptied(client: &Client, name: &str) -> Result<()> {
+    loop {
+        let nodes = client.nodes().await?;
+        let node = nodes.iter().find(|node| node.name == name);
+        if node.is_none_or(|node| node.drivers == 0) {
+            return Ok(());
+        }
+        Clock::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// How often a node is looked at that is to become empty.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
+
 pub(crate) fn token(args: &TokenArgs) -> Result<()> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let valid = std::time::Duration::from_secs(args.valid_minutes * 60);
+    let valid = Duration::from_secs(args.valid_minutes * 60);
     let token = runtime.block_on(client.token(args.uses, valid))?;
+    if args.json {
+        print::line(serde_json::to_string(&token)?)?;
+        return Ok(());
+    }
     print::line(format!(
         "odeon join {} --token {}",
         token.address, token.token

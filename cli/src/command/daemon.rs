@@ -2,7 +2,7 @@
 //! otherwise.
 
 use std::fs::{self, OpenOptions};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,16 @@ use odeon::{Clock, Limits, NodeIdentity};
 use odeon_artifacts::Footprint;
 use odeon_client::{CONNECTION_FILE, Client, Connection, default_folder};
 use odeon_cluster::access::Role;
+use odeon_cluster::catalog::WriteError;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::keeper::Rules;
 use odeon_cluster::logs::LogLimits;
+use odeon_cluster::tables::NodeRow;
 use odeon_cluster::{Daemon, DaemonConfig, Entry};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key};
+use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key, open_door};
 use crate::args::{DownArgs, JoinArgs, NodeArgs, UpArgs};
 use crate::print;
 
@@ -32,6 +34,14 @@ const PID_FILE: &str = "daemon.pid";
 const LOG_FILE: &str = "daemon.log";
 /// The folder of the other nodes that `--nodes` starts on this machine.
 const NODES_FOLDER: &str = "nodes";
+/// The variable with a join token.
+const TOKEN_VARIABLE: &str = "ODEON_TOKEN";
+/// Where the API listens when nobody says so.
+const USUAL_API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7433);
+/// How long the token of a node that is started at once is good for.
+const TOKEN_TIME: Duration = Duration::from_secs(300);
+/// How often the connection's file is looked after.
+const CONNECTION_PAUSE: Duration = Duration::from_secs(1);
 /// How long a daemon may take to be ready.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a daemon may take to end in order.
@@ -42,34 +52,57 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
     let folder = args.node.dir.clone().unwrap_or_else(default_folder);
     if args.foreground {
-        return run(&args.node, &folder, Entry::Found, Some(args));
+        return run(&args.node, &folder, Entry::Found, args.voters);
     }
     let mut own: Vec<String> = vec!["up".to_owned(), "--foreground".to_owned()];
-    own.extend(["--api".to_owned(), args.api.to_string()]);
-    for host in &args.allow_host {
-        own.extend(["--allow-host".to_owned(), host.clone()]);
-    }
+    own.extend(args.voters.map(|count| format!("--voters={count}")));
     own.extend(passed_on(&args.node, &folder));
-    start(&folder, &own)?;
-    let connection = Connection::find(&folder)?;
-    print::say(format!("node up, API at {}", connection.url));
     let runtime = runtime()?;
-    for number in 2..=args.nodes {
+    let runs = running(&folder).is_some() && args.nodes > 1;
+    if !runs {
+        start(&folder, &own, None)?;
+    }
+    let connection = Connection::read(&folder.join(CONNECTION_FILE))?;
+    let how = if runs { "runs already" } else { "up" };
+    print::say(format!("node {how}, API at {}", connection.url));
+    let client = Client::new(connection)?;
+    // Those that are there already need nobody's leave, and may be needed to ask for it.
+    let numbers = 2..=args.nodes;
+    let (known, new): (Vec<_>, Vec<_>) =
+        numbers.partition(|number| is_member(&node_folder(&folder, *number)));
+    for number in known.into_iter().chain(new) {
+        let node = node_folder(&folder, number);
+        if running(&node).is_some() {
+            print::say(format!("node-{number} runs already"));
+            continue;
+        }
+        let mut own = vec!["join".to_owned()];
+        let mut secret = None;
+        if is_member(&node) {
+            let status = runtime.block_on(client.status())?;
+            let mut nodes = status.nodes.into_iter();
+            let head = nodes.find(|it| it.name == status.node);
+            own.push(head.context("the head is no node of its cluster")?.address);
+        } else {
+            let token = runtime.block_on(client.token(1, TOKEN_TIME))?;
+            own.push(token.address);
+            secret = Some(token.token);
+        }
+        own.push("--foreground".to_owned());
         let name = format!("node-{number}");
-        let node = folder.join(NODES_FOLDER).join(&name);
-        let client = Client::new(connection.clone())?;
-        let token = runtime.block_on(client.token(1, Duration::from_secs(300)))?;
-        let mut own = vec!["join".to_owned(), token.address, "--foreground".to_owned()];
-        own.extend(["--token".to_owned(), token.token]);
         let args = NodeArgs {
             name: Some(name.clone()),
             listen: SocketAddr::new(args.node.listen.ip(), 0),
             advertise: args.node.advertise.map(|it| SocketAddr::new(it.ip(), 0)),
+            api: args.node.api.map(|it| SocketAddr::new(it.ip(), 0)),
             ..args.node.clone()
         };
         own.extend(passed_on(&args, &node));
-        start(&node, &own)?;
+        start(&node, &own, secret.as_deref())?;
         print::say(format!("{name} up"));
+    }
+    if let Some(count) = args.voters {
+        runtime.block_on(elected(&client, count))?;
     }
     print::say("look: odeon status    run a program: odeon submit PROGRAM    end: odeon down");
     Ok(ExitCode::SUCCESS)
@@ -77,23 +110,85 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
 
 pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
     let folder = args.node.dir.clone().unwrap_or_else(default_folder);
+    let token = args
+        .token
+        .clone()
+        .or_else(|| std::env::var(TOKEN_VARIABLE).ok());
     if args.foreground {
-        let identity = match &args.token {
-            Some(token) => Some(admitted(args, &folder, token)?),
+        let through = resolve(&args.address)?;
+        let identity = match token {
+            Some(_) if is_member(&folder) => {
+                tracing::info!("the node has joined already, so its token is not used");
+                None
+            }
+            Some(token) => Some(admitted(args, through, &token)?),
             None => None,
         };
-        let through = args.address;
-        return run(&args.node, &folder, Entry::Join { through, identity }, None);
+        let entry = Entry::Join { through, identity };
+        return run(&args.node, &folder, entry, None);
     }
-    let mut own = vec!["join".to_owned(), args.address.to_string()];
+    let mut own = vec!["join".to_owned(), args.address.clone()];
     own.push("--foreground".to_owned());
-    if let Some(token) = &args.token {
-        own.extend(["--token".to_owned(), token.clone()]);
-    }
     own.extend(passed_on(&args.node, &folder));
-    start(&folder, &own)?;
-    print::say(format!("joined the cluster of {}", args.address));
+    start(&folder, &own, token.as_deref())?;
+    let connection = Connection::read(&folder.join(CONNECTION_FILE))?;
+    print::say(format!(
+        "joined the cluster of {}, API at {}",
+        args.address, connection.url
+    ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a host is, by its name or address.
+fn resolve(host: &str) -> Result<SocketAddr> {
+    let found = host.to_socket_addrs();
+    let found =
+        found.with_context(|| format!("`{host}` is no address with a port, and no name of one"))?;
+    let (four, six): (Vec<_>, Vec<_>) = found.partition(SocketAddr::is_ipv4);
+    let first = four.into_iter().chain(six).next();
+    first.with_context(|| format!("`{host}` has no address"))
+}
+
+/// The folder of another node of this machine.
+fn node_folder(folder: &Path, number: u16) -> PathBuf {
+    folder.join(NODES_FOLDER).join(format!("node-{number}"))
+}
+
+/// Whether a folder is that of a node which has joined.
+fn is_member(folder: &Path) -> bool {
+    folder.join("node.pem").exists()
+}
+
+/// Waits until as many nodes vote as shall, and can.
+async fn elected(client: &Client, count: u32) -> Result<()> {
+    if client.status().await?.voters_wanted != count {
+        client.set_voters(count).await?;
+    }
+    let deadline = Clock::now().after(READY_PATIENCE);
+    loop {
+        let status = client.status().await?;
+        let up = status.nodes.iter().filter(|node| node.state == "up");
+        let most = status.voters_wanted.min(up.count() as u32);
+        // An even number of nodes seats one less.
+        if status.voters.len() as u32 >= most - (most + 1) % 2 {
+            print::say(format!("voters: {}", status.voters.join(" ")));
+            if most < status.voters_wanted {
+                print::say(format!(
+                    "{} are wanted: more nodes vote as soon as they have joined",
+                    status.voters_wanted
+                ));
+            }
+            return Ok(());
+        }
+        if deadline.left(Clock::now()).is_zero() {
+            bail!(
+                "only {} vote after {} s: see {LOG_FILE} of the others",
+                status.voters.join(" "),
+                READY_PATIENCE.as_secs()
+            );
+        }
+        Clock::sleep(LOOK_PAUSE).await;
+    }
 }
 
 pub(crate) fn down(args: &DownArgs) -> Result<ExitCode> {
@@ -107,13 +202,17 @@ pub(crate) fn down(args: &DownArgs) -> Result<ExitCode> {
     };
     folders.sort();
     folders.push(folder.clone());
-    let mut ended = 0;
+    // All are told first, so that they end at the same time.
+    let mut ending = vec![];
     for folder in folders {
-        if end(&folder)? {
-            ended += 1;
+        if let Some(pid) = tell_to_end(&folder)? {
+            ending.push((folder, pid));
         }
     }
-    match ended {
+    for (folder, pid) in &ending {
+        await_end(folder, *pid);
+    }
+    match ending.len() {
         0 => bail!("no daemon runs in {}", folder.display()),
         1 => print::say("node down"),
         n => print::say(format!("{n} nodes down")),
@@ -139,11 +238,19 @@ fn passed_on(args: &NodeArgs, folder: &Path) -> Vec<String> {
         own.extend(["--name".to_owned(), name.clone()]);
     }
     own.extend(["--artifacts-gib".to_owned(), args.artifacts_gib.to_string()]);
+    if let Some(api) = &args.api {
+        own.extend(["--api".to_owned(), api.to_string()]);
+    }
+    for host in &args.allow_host {
+        own.extend(["--allow-host".to_owned(), host.clone()]);
+    }
+    own.extend(["--api-rate".to_owned(), args.api_rate.to_string()]);
     own
 }
 
-/// Starts this program again in the background, and waits until it is ready.
-fn start(folder: &Path, args: &[String]) -> Result<()> {
+/// Starts this program again in the background, and waits until it is ready. Its token is not among
+/// its arguments, which others can see.
+fn start(folder: &Path, args: &[String], token: Option<&str>) -> Result<()> {
     if let Some(pid) = running(folder) {
         bail!(
             "a daemon runs in {} already (process {pid}): see odeon status, or end it with odeon down",
@@ -163,6 +270,8 @@ fn start(folder: &Path, args: &[String]) -> Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(program)
         .args(args)
+        .env_remove(TOKEN_VARIABLE)
+        .envs(token.map(|token| (TOKEN_VARIABLE, token)))
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -235,15 +344,20 @@ fn is_alive(pid: i32) -> bool {
     state.is_some_and(|state| state != 'Z')
 }
 
-/// Ends the daemon of a folder. Whether one ran.
-fn end(folder: &Path) -> Result<bool> {
+/// Tells the daemon of a folder to end, if one runs.
+fn tell_to_end(folder: &Path) -> Result<Option<Pid>> {
     let Some(pid) = running(folder) else {
-        return Ok(false);
+        return Ok(None);
     };
     let process = Pid::from_raw(pid).context("a process of no number")?;
     rustix::process::kill_process(process, Signal::TERM).context("ending the daemon")?;
+    Ok(Some(process))
+}
+
+/// Waits until a daemon has ended, and kills it when it does not.
+fn await_end(folder: &Path, process: Pid) {
     let deadline = Clock::now().after(END_PATIENCE);
-    while is_alive(pid) {
+    while is_alive(process.as_raw_pid()) {
         if deadline.left(Clock::now()).is_zero() {
             print::say(format!(
                 "the daemon in {} did not end in {} s and was killed",
@@ -255,30 +369,19 @@ fn end(folder: &Path) -> Result<bool> {
         }
         pause();
     }
-    Ok(true)
 }
 
-fn admitted(args: &JoinArgs, folder: &Path, token: &str) -> Result<NodeIdentity> {
+fn admitted(args: &JoinArgs, through: SocketAddr, token: &str) -> Result<NodeIdentity> {
     let token: odeon::JoinToken = token.parse()?;
-    let name = args
-        .node
-        .name
-        .clone()
-        .unwrap_or_else(odeon_cluster::daemon::host_name);
-    if folder.join("node.pem").exists() {
-        bail!(
-            "{} belongs to a node that has joined already: start it again without --token, or take \
-             another folder (--dir)",
-            folder.display()
-        );
-    }
-    let joining = odeon::admission::join(args.address, &token, &name);
+    let name = args.node.name.clone();
+    let name = name.unwrap_or_else(odeon_cluster::daemon::host_name);
+    let joining = odeon::admission::join(through, &token, &name);
     let (identity, _told) = runtime()?.block_on(joining)?;
     Ok(identity)
 }
 
 /// Is the daemon, until it is asked to end.
-fn run(args: &NodeArgs, folder: &Path, entry: Entry, head: Option<&UpArgs>) -> Result<ExitCode> {
+fn run(args: &NodeArgs, folder: &Path, entry: Entry, voters: Option<u32>) -> Result<ExitCode> {
     let gib = args.artifacts_gib << 30;
     let config = DaemonConfig {
         folder: folder.to_owned(),
@@ -299,10 +402,11 @@ fn run(args: &NodeArgs, folder: &Path, entry: Entry, head: Option<&UpArgs>) -> R
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let daemon = Arc::new(Daemon::start(config).await?);
-        let server = match head {
-            Some(args) => Some(serve(&daemon, args).await?),
-            None => None,
-        };
+        let (server, connection) = serve(&daemon, args).await?;
+        if let Some(count) = voters {
+            want_voters(&daemon, count).await?;
+        }
+        let keeping = tokio::spawn(keep_connection(Arc::clone(&daemon), connection));
         daemon
             .folder()
             .write(PID_FILE, std::process::id().to_string().as_bytes(), 0o600)?;
@@ -311,22 +415,34 @@ fn run(args: &NodeArgs, folder: &Path, entry: Entry, head: Option<&UpArgs>) -> R
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        if let Some(server) = server {
-            server.end().await;
-        }
+        keeping.abort();
+        // Whoever waits for a job hears of its end while the node ends it.
+        daemon.end_jobs().await;
+        server.end().await;
+        daemon.shutdown().await;
         let pid = daemon.folder().path().join(PID_FILE);
-        match Arc::try_unwrap(daemon) {
-            Ok(daemon) => daemon.shutdown().await,
-            Err(_) => tracing::warn!("requests are under way, so the node leaves without a word"),
-        }
         // It may have been removed by hand.
         let _ = fs::remove_file(pid);
         Ok(ExitCode::SUCCESS)
     })
 }
 
+/// Has so many nodes vote, unless that is so.
+async fn want_voters(daemon: &Daemon, count: u32) -> Result<()> {
+    let wanted = daemon.catalog().read(|tables| tables.voters_wanted);
+    if wanted == Some(count) {
+        return Ok(());
+    }
+    let by = "odeon up".to_owned();
+    daemon
+        .catalog()
+        .write_for(Fact::VotersSet { count, by })
+        .await?;
+    Ok(())
+}
+
 /// Serves the API, and writes down how this machine's user reaches it.
-async fn serve(daemon: &Arc<Daemon>, args: &UpArgs) -> Result<Server> {
+async fn serve(daemon: &Arc<Daemon>, args: &NodeArgs) -> Result<(Server, Connection)> {
     let folder = daemon.folder().path().to_owned();
     let audit = Audit::open(&folder).context("opening the audit log")?;
     let limiter = Limiter::new(args.api_rate);
@@ -337,8 +453,21 @@ async fn serve(daemon: &Arc<Daemon>, args: &UpArgs) -> Result<Server> {
         args.allow_host.clone(),
     ));
     let identity = NodeIdentity::load(&folder)?;
-    let listen = args.api;
-    let server = Server::begin(&ApiConfig { listen }, &identity, api.router()).await?;
+    let router = api.router();
+    open_door(daemon, router.clone()).await?;
+    let server = match args.api {
+        Some(listen) => Server::begin(&ApiConfig { listen }, &identity, router).await?,
+        None => {
+            let usual = ApiConfig { listen: USUAL_API };
+            match Server::begin(&usual, &identity, router.clone()).await {
+                Ok(server) => server,
+                Err(_) => {
+                    let listen = SocketAddr::new(USUAL_API.ip(), 0);
+                    Server::begin(&ApiConfig { listen }, &identity, router).await?
+                }
+            }
+        }
+    };
     let key = match Connection::read(&folder.join(CONNECTION_FILE)) {
         Ok(known) => known.key,
         Err(_) => first_key(daemon).await?,
@@ -346,25 +475,83 @@ async fn serve(daemon: &Arc<Daemon>, args: &UpArgs) -> Result<Server> {
     let authority = server
         .is_secured()
         .then(|| identity.authority_pem().to_owned());
+    // One that listens on all addresses is reached by the node's own.
+    let mut reached = server.address();
+    if reached.ip().is_unspecified() {
+        let node: SocketAddr = daemon.address().parse()?;
+        reached.set_ip(node.ip());
+    }
+    let url = server.url(reached);
     let connection = Connection {
-        url: server.url(),
+        url: url.clone(),
         key,
         authority,
+        others: vec![],
     };
-    let text = serde_json::to_vec_pretty(&connection)?;
-    daemon.folder().write(CONNECTION_FILE, &text, 0o600)?;
-    Ok(server)
+    note_connection(daemon, &connection)?;
+    daemon.set_api(url);
+    Ok((server, connection))
 }
 
-/// The key of the user who has started the cluster.
+fn note_connection(daemon: &Daemon, connection: &Connection) -> Result<()> {
+    let text = serde_json::to_vec_pretty(connection)?;
+    daemon.folder().write(CONNECTION_FILE, &text, 0o600)?;
+    Ok(())
+}
+
+/// Keeps what is written down about the API of this machine true: who else answers, when this node
+/// does not.
+async fn keep_connection(daemon: Arc<Daemon>, mut connection: Connection) {
+    loop {
+        Clock::sleep(CONNECTION_PAUSE).await;
+        let others = others(&daemon.catalog().nodes(), daemon.name());
+        if others.is_empty() || others == connection.others {
+            continue;
+        }
+        connection.others = others;
+        if let Err(error) = note_connection(&daemon, &connection) {
+            tracing::warn!(%error, "{CONNECTION_FILE} is not what it should be");
+        }
+    }
+}
+
+/// The APIs of other nodes that can be reached from this one.
+fn others(nodes: &[NodeRow], own: &str) -> Vec<String> {
+    let host = |row: &NodeRow| row.spec.address.parse().map(|it: SocketAddr| it.ip()).ok();
+    let here = nodes.iter().find(|row| row.spec.name == own).and_then(host);
+    let others = nodes.iter().filter(|row| row.spec.name != own);
+    let mut urls: Vec<String> = others
+        .filter_map(|row| {
+            let url = row.spec.api.clone()?;
+            // One that listens on its machine alone is no use from another.
+            let is_secured = url.starts_with("https:");
+            (is_secured || host(row) == here).then_some(url)
+        })
+        .collect();
+    urls.sort();
+    urls
+}
+
+/// The key of the user who has started this node.
 async fn first_key(daemon: &Daemon) -> Result<String> {
     let (secret, id) = new_key();
-    let fact = Fact::KeyMade {
-        id,
-        name: "owner".to_owned(),
-        role: Role::Admin,
-        by: "the daemon".to_owned(),
+    let founds = daemon.catalog().read(|tables| tables.keys.is_empty());
+    let name = match founds {
+        Some(true) => "owner".to_owned(),
+        _ => format!("owner@{}", daemon.name()),
     };
-    daemon.catalog().write_for(fact).await?;
+    let by = "the daemon".to_owned();
+    let revoked = Fact::KeyRevoked {
+        name: name.clone(),
+        by: by.clone(),
+    };
+    match daemon.catalog().write_for(revoked).await {
+        Ok(_) => print::say("the key of this folder's owner was lost, and is a new one"),
+        Err(WriteError::Refused(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let role = Role::Admin;
+    let made = Fact::KeyMade { id, name, role, by };
+    daemon.catalog().write_for(made).await?;
     Ok(secret)
 }

@@ -7,15 +7,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon_client::types::{Job, Line};
-use odeon_client::{Client, Connection, Submission, default_folder};
+use odeon_client::{CONNECTION_FILE, Client, Connection, Submission, default_folder};
 
 use crate::args::{JobArgs, JobsArgs, LogsArgs, OneJobArgs, StopArgs, SubmitArgs};
 use crate::print;
 
 /// The cluster that a command is about, and a runtime to reach it.
 pub(crate) fn cluster(dir: Option<&PathBuf>) -> Result<(Client, tokio::runtime::Runtime)> {
-    let folder = dir.cloned().unwrap_or_else(default_folder);
-    let client = Client::new(Connection::find(&folder)?)?;
+    let connection = match dir {
+        Some(folder) => Connection::read(&folder.join(CONNECTION_FILE))?,
+        None => Connection::find(&default_folder())?,
+    };
+    let client = Client::new(connection)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -61,20 +61,25 @@ fn name_of(node: &str) -> String {
     format!("agent@{node}")
 }
 
-/// What the engines know a job by, so that names in a namespace stay apart.
-pub(crate) fn tag(spec: &JobSpec, job: JobId) -> String {
-    format!("{}/{job}", spec.namespace)
+/// What the engines know a try by: the processes and names of each try are apart from all others.
+fn tag(job: &Job, attempt: u32) -> String {
+    format!("{}/{}.{attempt}", job.spec.namespace, job.id)
 }
 
-/// The job of a tag.
-fn job_of(tag: &str) -> Option<JobId> {
-    tag.rsplit_once('/')?.1.parse().ok()
+/// The try of a tag.
+fn try_of(tag: &str) -> Option<(JobId, u32)> {
+    let (_, name) = tag.rsplit_once('/')?;
+    let (job, attempt) = name.split_once('.')?;
+    Some((job.parse().ok()?, attempt.parse().ok()?))
 }
 
 /// How long a driver may take to end in order.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long another node may take to say what is left of a job.
 const CLEAR_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node may be out of reach from this one alone: by then it knows that too, and has ended
+/// the workers of drivers that run here ([`odeon::Limits::link_idle_timeout`]).
+const APART_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a voter may take to fetch a bundle.
 const KEEP_PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is asked.
@@ -87,7 +92,14 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(2);
 /// How long to wait before a fact is written again that could not be.
 const WRITE_PAUSE: Duration = Duration::from_millis(500);
 /// Variables of the daemon that jobs see.
-const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
+const INHERITED: [&str; 6] = [
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+];
 
 impl Agent {
     pub(crate) async fn begin(
@@ -138,11 +150,11 @@ impl Agent {
         drop(book);
         let agent = self.clone();
         tokio::spawn(async move {
-            let (id, tag) = (job.id, tag(&job.spec, job.id));
+            let (id, tag) = (job.id, tag(&job, attempt));
             let outcome = agent.run(&job, attempt, stopped).await;
             agent.clear_everywhere(&tag).await;
             agent.inner.forward.flush(id).await;
-            agent.inner.stage.clear(id).await;
+            agent.inner.stage.clear(id, attempt).await;
             let tells = {
                 let mut book = agent.inner.book.lock();
                 book.stops.remove(&(id, attempt));
@@ -228,7 +240,7 @@ impl Agent {
             staged = staging => staged,
         };
         let staged = staged.and_then(|staged| {
-            let folder = self.inner.stage.folder_for(job.id, &staged)?;
+            let folder = self.inner.stage.folder_for(job.id, attempt, &staged)?;
             Ok((staged, folder))
         });
         let (staged, folder) = match staged {
@@ -239,7 +251,7 @@ impl Agent {
         for arg in &job.spec.args {
             command = command.arg(arg);
         }
-        let tag = tag(&job.spec, job.id);
+        let tag = tag(job, attempt);
         self.inner.specs.lock().insert(job.id, job.spec.clone());
         let mut driver = match self.inner.system.start_driver(&tag, &command) {
             Ok(driver) => driver,
@@ -252,13 +264,13 @@ impl Agent {
         self.inner.left.note(pid);
         let started = self.tell(job.id, Event::Started { attempt, pid });
         let exit = async {
-            let exit = follow(&mut driver, stop).await;
+            let end = follow(&mut driver, stop).await;
             self.inner.left.forget(pid);
             self.inner.forward.drain(job.id, OUTPUT_PATIENCE).await;
-            exit
+            end
         };
-        let ((), exit) = tokio::join!(started, exit);
-        outcome_of(&exit)
+        let ((), (exit, was_asked)) = tokio::join!(started, exit);
+        outcome_of(&exit, was_asked)
     }
 
     /// Has every node end the processes of a job, and waits until they are gone.
@@ -269,7 +281,25 @@ impl Agent {
     }
 
     async fn clear_at(&self, node: &str, tag: &str) {
+        let mut unreached = Clock::now();
         while self.is_up(node) {
+            let now = Clock::now();
+            if self
+                .inner
+                .system
+                .links()
+                .iter()
+                .any(|link| link.node == node)
+            {
+                unreached = now;
+            } else if now.since(unreached) > APART_PATIENCE {
+                tracing::warn!(
+                    node,
+                    tag,
+                    "a node is out of reach from here: it ends by itself what it runs for this one"
+                );
+                return;
+            }
             let left = match self.inner.system.lookup::<AgentActor>(&name_of(node)).await {
                 Ok(agent) => {
                     let tag = tag.to_owned();
@@ -319,12 +349,14 @@ impl Agent {
 
     /// How to start a worker of a job here.
     async fn worker(&self, tag: &str) -> Result<WorkerCommand, String> {
-        let job = job_of(tag).ok_or_else(|| format!("`{tag}` is no job"))?;
+        let known = try_of(tag).ok_or_else(|| format!("`{tag}` is no try of a job"))?;
+        let (job, attempt) = known;
         let spec = self.spec_of(job).await?;
         let words = |error: StageError| error.to_string();
         let staged = self.inner.stage.bring(spec.bundle, &self.peers()).await;
         let staged = staged.map_err(words)?;
-        let folder = self.inner.stage.folder_for(job, &staged).map_err(words)?;
+        let folder = self.inner.stage.folder_for(job, attempt, &staged);
+        let folder = folder.map_err(words)?;
         Ok(with_env(WorkerCommand::new(&staged.program), &spec).folder(folder))
     }
 
@@ -344,22 +376,24 @@ impl Agent {
     }
 }
 
-/// Follows a driver to its end, and brings that about when it is asked for.
-async fn follow(driver: &mut Driver, mut stop: watch::Receiver<Option<bool>>) -> ProcessExit {
+/// Follows a driver to its end, and brings that about when it is asked for. Whether it was.
+async fn follow(
+    driver: &mut Driver,
+    mut stop: watch::Receiver<Option<bool>>,
+) -> (ProcessExit, bool) {
     let asked = tokio::select! {
         biased;
-        exit = driver.ended() => return exit,
+        exit = driver.ended() => return (exit, false),
         asked = stop.wait_for(Option::is_some) => asked.map_or(Some(false), |asked| *asked),
     };
-    if asked == Some(false) {
-        return driver.stop(Duration::ZERO).await;
+    if asked == Some(true) {
+        tokio::select! {
+            biased;
+            exit = driver.stop(GRACE) => return (exit, true),
+            _ = stop.wait_for(|stop| *stop == Some(false)) => {}
+        }
     }
-    tokio::select! {
-        biased;
-        exit = driver.stop(GRACE) => return exit,
-        _ = stop.wait_for(|stop| *stop == Some(false)) => {}
-    }
-    driver.stop(Duration::ZERO).await
+    (driver.stop(Duration::ZERO).await, true)
 }
 
 fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
@@ -375,8 +409,13 @@ fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
     command
 }
 
-fn outcome_of(exit: &ProcessExit) -> Outcome {
+/// How a try ended. One that was told to end was stopped, also if it took that well; by whom, the
+/// job's row says.
+fn outcome_of(exit: &ProcessExit, was_asked: bool) -> Outcome {
     match exit.code {
+        _ if was_asked => Outcome::Stopped {
+            by: "its node".to_owned(),
+        },
         Some(0) => Outcome::Succeeded,
         code => Outcome::Failed {
             code,
@@ -403,7 +442,7 @@ impl odeon::Programs for Agent {
     }
 
     fn take_output(&self, job: &str, process: ProcessId, output: odeon::Output) {
-        if let Some(job) = job_of(job) {
+        if let Some((job, _)) = try_of(job) {
             self.inner.forward.take(job, process, output);
         }
     }
@@ -442,9 +481,9 @@ impl AgentActor {
         if left > 0 {
             let tag = tag.clone();
             tokio::spawn(async move { system.end_job(&tag).await });
-        } else if let Some(job) = job_of(&tag) {
+        } else if let Some((job, attempt)) = try_of(&tag) {
             self.agent.inner.specs.lock().remove(&job);
-            self.agent.inner.stage.clear(job).await;
+            self.agent.inner.stage.clear(job, attempt).await;
         }
         left as u64
     }

@@ -1,14 +1,15 @@
 //! The catalog as a node sees it: a voter has the tables, another node a picture of what concerns
 //! it; both write through the leader.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use odeon::{Clock, Failure, System};
+use odeon::{Clock, Failure, Later, Ref, System};
 use odeon_artifacts::Digest;
 use openraft::error::{ClientWriteError, RaftError};
-use openraft::{BasicNode, ServerState};
+use openraft::{BasicNode, ChangeMembers, RaftMetrics, ServerState};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use crate::fact::{Command, Fact, Refusal, Writer, Written};
 use crate::job::{Job, JobId};
 use crate::json::Json;
+use crate::keeper::voters::Standing;
 use crate::raft::disk::{Closing, Disk, DiskError};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::{self, Network, Voter};
@@ -49,6 +51,13 @@ pub enum WriteError {
     },
 }
 
+/// A fact that was taken, and where in the log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Taken {
+    written: Written,
+    index: u64,
+}
+
 /// Why a single try failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum TryError {
@@ -61,8 +70,14 @@ enum TryError {
 
 /// How long a write may take until it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long too few voters may be there until a write is refused: longer than an election.
+const QUORUM_PATIENCE: Duration = Duration::from_secs(4);
 /// How long one try may take.
 const TRY_PATIENCE: Duration = Duration::from_secs(4);
+/// How long a change of the voters may take.
+const TEACH_PATIENCE: Duration = Duration::from_secs(30);
+/// How long another voter may take to answer one try; no longer than an election.
+const NOTE_PATIENCE: Duration = Duration::from_millis(1500);
 /// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a leader may be without word from a majority before it takes no more writes. Shorter
@@ -75,6 +90,8 @@ pub(crate) struct Vote {
     pub(crate) raft: Raft,
     pub(crate) shared: Shared,
     closing: Closing,
+    /// What the other voters reach.
+    actors: Vec<Ref<Voter>>,
 }
 
 impl fmt::Debug for Vote {
@@ -92,6 +109,9 @@ pub struct Picture {
     pub nodes: Vec<NodeRow>,
     /// The names of the voters.
     pub voters: Vec<String>,
+    /// The one that leads them.
+    #[serde(default)]
+    pub leader: Option<String>,
 }
 
 /// See the module. Clones are the same catalog.
@@ -138,21 +158,23 @@ impl Catalog {
         let closing = disk.closing();
         let raft = Raft::new(number, Arc::new(config), network, disk, machine).await;
         let raft = raft.map_err(|error| CatalogError::Raft(error.to_string()))?;
-        let vote = Vote {
+        let mut vote = Vote {
             raft,
             shared,
             closing,
+            actors: vec![],
         };
-        *self.inner.vote.lock() = Some(vote.clone());
         let system = &self.inner.system;
         let (log, votes) = network::names(&self.inner.node);
         for name in [log, votes] {
             let seat = Seat::new(vote.raft.clone());
             let voter = system.spawn::<Voter>(seat).await;
             let voter = voter.map_err(|error| CatalogError::Raft(error.to_string()))?;
+            vote.actors.push(voter);
             let named = system.register(&name, voter).await;
             named.map_err(|error| CatalogError::Raft(error.to_string()))?;
         }
+        *self.inner.vote.lock() = Some(vote);
         Ok(())
     }
 
@@ -204,13 +226,16 @@ impl Catalog {
             .is_some_and(|vote| vote.raft.server_metrics().borrow().state == ServerState::Leader)
     }
 
-    /// The name of the node that leads, as far as this one knows.
+    /// The name of the node that leads, as far as this one knows. One that hears from too few of the
+    /// voters leads nobody.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
-        let vote = self.vote()?;
-        let metrics = vote.raft.server_metrics();
+        let Some(vote) = self.vote() else {
+            return self.inner.picture.borrow().leader.clone();
+        };
+        let metrics = vote.raft.metrics();
         let metrics = metrics.borrow();
-        let leader = metrics.current_leader?;
+        let leader = metrics.current_leader.filter(|_| !is_alone(&metrics))?;
         let mut nodes = metrics.membership_config.nodes();
         nodes
             .find(|(number, _)| **number == leader)
@@ -228,7 +253,11 @@ impl Catalog {
         let voters: Vec<u64> = metrics.membership_config.voter_ids().collect();
         let nodes = metrics.membership_config.nodes();
         let nodes = nodes.filter(|(number, _)| voters.contains(number));
-        nodes.map(|(_, node)| node.addr.clone()).collect()
+        let names: Vec<String> = nodes.map(|(_, node)| node.addr.clone()).collect();
+        match names.is_empty() {
+            true => self.inner.picture.borrow().voters.clone(),
+            false => names,
+        }
     }
 
     /// Looks at the tables, if this node votes. What they hold may be a moment old.
@@ -239,7 +268,12 @@ impl Catalog {
     /// All nodes, as far as this one knows.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeRow> {
-        let read = self.read(|tables| tables.nodes.values().cloned().collect());
+        // A new voter has no tables for a moment.
+        let read = self.read(|tables| match tables.version {
+            0 => None,
+            _ => Some(tables.nodes.values().cloned().collect()),
+        });
+        let read = read.flatten();
         read.unwrap_or_else(|| self.inner.picture.borrow().nodes.clone())
     }
 
@@ -254,7 +288,7 @@ impl Catalog {
     /// See [`WriteError`].
     pub async fn write_own(&self, fact: Fact) -> Result<Written, WriteError> {
         let writer = Writer::Node(self.inner.node.clone());
-        self.write(writer, fact).await
+        self.write(rand::random(), writer, fact).await
     }
 
     /// Writes a fact that is the leader's to say. Whoever lets people write checks that they may.
@@ -262,7 +296,16 @@ impl Catalog {
     /// # Errors
     /// See [`WriteError`].
     pub async fn write_for(&self, fact: Fact) -> Result<Written, WriteError> {
-        self.write(Writer::Leader, fact).await
+        self.write(rand::random(), Writer::Leader, fact).await
+    }
+
+    /// [`Catalog::write_for`] under a number that whoever wants it has drawn: among the last commands
+    /// a second one of that number has the first one's answer and no effect.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn write_once(&self, id: u64, fact: Fact) -> Result<Written, WriteError> {
+        self.write(id, Writer::Leader, fact).await
     }
 
     /// Writes a fact that this node has decided as the leader, here and once: when it does not lead
@@ -281,31 +324,37 @@ impl Catalog {
         let vote = self.vote().filter(|_| self.leads());
         let vote = vote.ok_or_else(|| WriteError::NoQuorum { why: none() })?;
         let tried = self.write_here(&vote, command).await;
-        tried.map_err(|error| match error {
-            TryError::Refused(refusal) => refusal.into(),
-            TryError::NoQuorum(why) => WriteError::NoQuorum { why },
-            TryError::Elsewhere(_) => WriteError::NoQuorum { why: none() },
-            TryError::Unknown(why) => WriteError::Unknown {
-                patience: TRY_PATIENCE,
-                why,
-            },
-        })
+        tried
+            .map(|taken| taken.written)
+            .map_err(|error| match error {
+                TryError::Refused(refusal) => refusal.into(),
+                TryError::NoQuorum(why) => WriteError::NoQuorum { why },
+                TryError::Elsewhere(_) => WriteError::NoQuorum { why: none() },
+                TryError::Unknown(why) => WriteError::Unknown {
+                    patience: TRY_PATIENCE,
+                    why,
+                },
+            })
     }
 
-    async fn write(&self, writer: Writer, fact: Fact) -> Result<Written, WriteError> {
+    async fn write(&self, id: u64, writer: Writer, fact: Fact) -> Result<Written, WriteError> {
         let command = Command {
-            id: rand::random(),
+            id,
             at: Unix::now(),
             writer,
             fact,
         };
-        let deadline = Clock::now().after(PATIENCE);
+        let begun = Clock::now();
+        let deadline = begun.after(PATIENCE);
         let mut hint = None;
         let mut taken = false;
         loop {
             let tried = self.try_write(&command, hint.take()).await;
             let why = match tried {
-                Ok(written) => return Ok(written),
+                Ok(taken) => {
+                    self.catch_up(taken.index).await;
+                    return Ok(taken.written);
+                }
                 Err(TryError::Refused(refusal)) => return Err(refusal.into()),
                 Err(TryError::NoQuorum(why)) => why,
                 Err(TryError::Elsewhere(leader)) => {
@@ -321,7 +370,11 @@ impl Catalog {
                     why
                 }
             };
-            if deadline.left(Clock::now()).is_zero() {
+            let given_up = match taken {
+                false => begun.after(QUORUM_PATIENCE),
+                true => deadline,
+            };
+            if given_up.left(Clock::now()).is_zero() {
                 return Err(match taken {
                     false => WriteError::NoQuorum { why },
                     true => WriteError::Unknown {
@@ -334,24 +387,40 @@ impl Catalog {
         }
     }
 
-    /// One try: here, if this node votes, unless another is known to lead.
+    /// Waits until the tables here hold what was written, so that whoever has written it sees it.
+    async fn catch_up(&self, index: u64) {
+        let gets_log = |vote: &Vote| {
+            let metrics = vote.raft.metrics();
+            let metrics = metrics.borrow();
+            let members = metrics.membership_config.membership();
+            members.get_node(&metrics.id).is_some()
+        };
+        if let Some(vote) = self.vote().filter(gets_log) {
+            let wait = vote.raft.wait(Some(TRY_PATIENCE));
+            let reached = wait.applied_index_at_least(Some(index), "one's own write");
+            if let Err(error) = reached.await {
+                tracing::info!(%error, "this voter is behind what was written through it");
+            }
+        }
+    }
+
+    /// One try: here, if this node leads, or else at who does, or may.
     async fn try_write(
         &self,
         command: &Command,
         leader: Option<String>,
-    ) -> Result<Written, TryError> {
-        let here = self
-            .vote()
-            .filter(|_| leader.as_ref().is_none_or(|it| *it == self.inner.node));
-        if let Some(vote) = here {
+    ) -> Result<Taken, TryError> {
+        if let Some(vote) = self.vote().filter(|_| self.leads()) {
             return self.write_here(&vote, command.clone()).await;
         }
-        let asked = match leader {
+        let asked = match leader.or_else(|| self.leader()) {
             Some(leader) => vec![leader],
             None => self.voters(),
         };
-        let mut why = "no voter is known".to_owned();
-        for voter in asked {
+        let others = asked.into_iter().filter(|it| *it != self.inner.node);
+        let mut why = "no other voter is known".to_owned();
+        let mut may_be_taken = false;
+        for voter in others {
             let found = self.inner.system.lookup::<Desk>(&desk(&voter)).await;
             let actor = match found {
                 Ok(actor) => actor,
@@ -361,30 +430,32 @@ impl Catalog {
                 }
             };
             let command = Json(command.clone());
-            let asked = actor.ask(Note { command }).timeout(TRY_PATIENCE).await;
+            let asked = actor.ask(Note { command }).timeout(NOTE_PATIENCE).await;
             match asked {
+                Ok(Json(Err(TryError::Elsewhere(None)))) => {
+                    why = format!("voter `{voter}` knows no leader");
+                }
                 Ok(Json(outcome)) => return outcome,
-                Err(error) if error.effect() == odeon::Effect::No => {
+                // It may just have died. The same command goes to the next.
+                Err(error) => {
+                    may_be_taken |= error.effect() != odeon::Effect::No;
                     why = format!("voter `{voter}`: {error}");
                 }
-                Err(error) => return Err(TryError::Unknown(format!("voter `{voter}`: {error}"))),
             }
         }
-        Err(TryError::NoQuorum(why))
+        Err(match may_be_taken {
+            true => TryError::Unknown(why),
+            false => TryError::NoQuorum(why),
+        })
     }
 
-    async fn write_here(&self, vote: &Vote, mut command: Command) -> Result<Written, TryError> {
+    async fn write_here(&self, vote: &Vote, mut command: Command) -> Result<Taken, TryError> {
         // One clock counts: that of whoever leads.
         command.at = Unix::now();
         {
             let metrics = vote.raft.metrics();
             let metrics = metrics.borrow();
-            let silent = metrics.millis_since_quorum_ack.map(Duration::from_millis);
-            let alone = metrics.membership_config.voter_ids().count() == 1;
-            if metrics.state == ServerState::Leader
-                && !alone
-                && silent.is_some_and(|silent| silent > QUORUM_SILENCE)
-            {
+            if is_alone(&metrics) {
                 let heard: Vec<String> = metrics
                     .membership_config
                     .nodes()
@@ -400,7 +471,11 @@ impl Catalog {
         let writing = vote.raft.client_write(command);
         match Clock::timeout(TRY_PATIENCE, writing).await {
             None => Err(TryError::Unknown("too few voters have answered".to_owned())),
-            Some(Ok(response)) => response.data.map_err(TryError::Refused),
+            Some(Ok(response)) => {
+                let index = response.log_id.index;
+                let taken = response.data.map(|written| Taken { written, index });
+                taken.map_err(TryError::Refused)
+            }
             Some(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
                 let leader = forward.leader_node.map(|node| node.addr);
                 Err(TryError::Elsewhere(leader))
@@ -493,25 +568,113 @@ impl Catalog {
         false
     }
 
+    /// Has a node say something, whatever.
+    pub(crate) async fn call(&self, node: &str) {
+        if let Ok(actor) = self.inner.system.lookup::<Desk>(&desk(node)).await {
+            // That it answers is seen by its link.
+            let _ = actor
+                .ask(Look { known: u64::MAX })
+                .timeout(TRY_PATIENCE)
+                .await;
+        }
+    }
+
     /// What a node that does not vote should know.
     pub(crate) fn picture(&self) -> Picture {
-        let voters = self.voters();
+        let (voters, leader) = (self.voters(), self.leader());
         let picture = self.read(|tables| Picture {
             version: tables.version,
             nodes: tables.nodes.values().cloned().collect(),
             voters,
+            leader,
         });
         picture.unwrap_or_else(|| self.inner.picture.borrow().clone())
     }
 
+    /// Why this voter's part has ended by itself, if it has: its disk is full, or broken.
+    pub(crate) fn broken(&self) -> Option<String> {
+        let vote = self.vote()?;
+        let metrics = vote.raft.metrics();
+        let state = metrics.borrow().running_state.clone();
+        state.err().map(|error| error.to_string())
+    }
+
+    /// Who votes, if this node leads and no change of that is under way.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        let vote = self.vote()?;
+        let metrics = vote.raft.metrics();
+        let metrics = metrics.borrow();
+        let members = &metrics.membership_config;
+        let settled = members.membership().get_joint_config().len() == 1
+            && *members.log_id() <= metrics.last_applied;
+        if metrics.state != ServerState::Leader || !settled {
+            return None;
+        }
+        let voting: Vec<u64> = members.voter_ids().collect();
+        let named = members
+            .nodes()
+            .map(|(number, node)| (*number, node.addr.clone()));
+        let (voters, learners) = named.partition(|(number, _)| voting.contains(number));
+        Some(Standing {
+            leader: metrics.id,
+            voters,
+            learners,
+        })
+    }
+
+    /// Sends the log to a node from now on, and waits until it has caught up.
+    pub(crate) async fn teach(&self, number: u64, node: &str) -> Result<(), CatalogError> {
+        let vote = self.vote().ok_or(CatalogError::NoVoter)?;
+        let taught = vote.raft.add_learner(number, BasicNode::new(node), true);
+        let taught = Clock::timeout(TEACH_PATIENCE, taught).await;
+        let late = || CatalogError::Raft(format!("`{node}` did not catch up in time"));
+        let taught = taught.ok_or_else(late)?;
+        taught
+            .map(drop)
+            .map_err(|error| CatalogError::Raft(error.to_string()))
+    }
+
+    /// Sends the log to a node no more.
+    pub(crate) async fn strike(&self, number: u64) -> Result<(), CatalogError> {
+        let struck = ChangeMembers::RemoveNodes([number].into_iter().collect());
+        self.change_members(struck).await
+    }
+
+    /// The voters are these from now on.
+    pub(crate) async fn elect(&self, voters: BTreeSet<u64>) -> Result<(), CatalogError> {
+        self.change_members(ChangeMembers::ReplaceAllVoters(voters))
+            .await
+    }
+
+    async fn change_members(
+        &self,
+        change: ChangeMembers<u64, BasicNode>,
+    ) -> Result<(), CatalogError> {
+        let vote = self.vote().ok_or(CatalogError::NoVoter)?;
+        let changed = vote.raft.change_membership(change, false);
+        let changed = Clock::timeout(TEACH_PATIENCE, changed).await;
+        let late = || CatalogError::Raft("too few voters have agreed in time".to_owned());
+        let changed = changed.ok_or_else(late)?;
+        changed
+            .map(drop)
+            .map_err(|error| CatalogError::Raft(error.to_string()))
+    }
+
     /// Ends this node's vote, for now.
     pub(crate) async fn close(&self) {
+        let picture = self.picture();
         let vote = self.inner.vote.lock().take();
         let Some(vote) = vote else {
             return;
         };
+        self.inner.picture.send_replace(picture);
         if let Err(error) = vote.raft.shutdown().await {
             tracing::warn!(%error, "the catalog did not end in order");
+        }
+        for actor in &vote.actors {
+            if let Err(error) = actor.stop().await {
+                tracing::warn!(%error, "an end of the voters' network is left");
+            }
         }
         // Whoever starts this node again opens the file.
         let Vote { closing, raft, .. } = vote;
@@ -520,6 +683,14 @@ impl Catalog {
             tracing::warn!("the catalog's file is still open");
         }
     }
+}
+
+/// Whether a leader has heard from too few of the voters for too long to lead them still.
+fn is_alone(metrics: &RaftMetrics<u64, BasicNode>) -> bool {
+    let silent = metrics.millis_since_quorum_ack.map(Duration::from_millis);
+    let several = metrics.membership_config.voter_ids().nth(1).is_some();
+    let leads = metrics.state == ServerState::Leader;
+    leads && several && silent.is_some_and(|silent| silent > QUORUM_SILENCE)
 }
 
 fn over_of(tables: &Tables, tries: &[(JobId, u32)]) -> Vec<(JobId, u32)> {
@@ -562,12 +733,15 @@ impl Desk {
         Ok(Self { catalog })
     }
 
-    /// Writes a command, if this voter leads.
+    /// Writes a command, if this voter leads. Questions do not wait for it.
     #[handler]
-    async fn note(&mut self, command: Json<Command>) -> Json<Result<Written, TryError>> {
-        Json(match self.catalog.vote() {
-            Some(vote) => self.catalog.write_here(&vote, command.0).await,
-            None => Err(TryError::Elsewhere(None)),
+    fn note(&mut self, command: Json<Command>) -> Later<Json<Result<Taken, TryError>>> {
+        let catalog = self.catalog.clone();
+        Later::new(async move {
+            Json(match catalog.vote() {
+                Some(vote) => catalog.write_here(&vote, command.0).await,
+                None => Err(TryError::Elsewhere(None)),
+            })
         })
     }
 

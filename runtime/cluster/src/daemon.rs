@@ -1,11 +1,14 @@
 //! A node of a cluster: the engine, the catalog, the agent, and what keeps them together.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use odeon::{
     Clock, ClusterIdentity, Failure, FakeDevices, Limits, NodeIdentity, Output, ProcessId,
     Programs, System, SystemError, WorkerCommand, WorkerMode,
@@ -17,15 +20,17 @@ use thiserror::Error;
 use crate::admit::Gatekeeper;
 use crate::agent::Agent;
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
-use crate::fact::{Fact, NodeSpec, RefusalKind};
+use crate::fact::Fact;
 use crate::folder::{Folder, FolderError, NodeFile};
 use crate::forward::{self, Forward};
 use crate::keeper::{Keeper, Rules};
 use crate::left::Left;
 use crate::logs::{LogLimits, Logs};
+use crate::presence::Presence;
 use crate::raft::disk::Disk;
 use crate::stage::Stage;
 use crate::tables::NodeState;
+use crate::voting::{LOG_FILE, Voting};
 
 /// What a daemon is started with.
 #[derive(Debug)]
@@ -109,11 +114,13 @@ pub struct Daemon {
     catalog: Catalog,
     agent: Agent,
     logs: Arc<Logs>,
-    spec: NodeSpec,
+    name: String,
+    address: String,
+    presence: Presence,
     bundle_bytes_max: u64,
     programs: Arc<Late>,
     gate: Gatekeeper,
-    tasks: tokio::task::JoinSet<()>,
+    tasks: tokio::sync::Mutex<tokio::task::JoinSet<()>>,
 }
 
 /// The programs of jobs, from an agent that comes a moment later than the engine, and goes before
@@ -178,10 +185,9 @@ impl Daemon {
         }
         let programs = Arc::new(Late::default());
         let gate = Gatekeeper::default();
-        let authority = ClusterIdentity::load(folder.path()).ok();
-        let admission = authority.map(|authority| (authority, gate.clone()));
-        let system = start_system(&mut config, identity, listen, &programs, admission).await?;
+        let system = start_system(&mut config, identity, listen, &programs).await?;
         let listen = system.address().unwrap_or(listen);
+        let founds = matches!(config.entry, Entry::Found) && known.is_none();
         let mut node = known.unwrap_or_else(|| NodeFile {
             name: name.clone(),
             votes_as: None,
@@ -195,8 +201,7 @@ impl Daemon {
         {
             node.peers.push(*through);
         }
-        let founds = matches!(config.entry, Entry::Found);
-        if founds && node.votes_as.is_none() {
+        if founds {
             node.votes_as = Some(FOUNDER);
             node.voters = vec![name.clone()];
         }
@@ -237,54 +242,80 @@ impl Daemon {
         let agent = agent.await?;
         *programs.agent.lock() = Some(agent.clone());
         catalog.serve().await?;
+        forward::keep_logs(system, &node.name, &logs).await?;
         *gate.catalog.lock() = Some(catalog.clone());
         if let Some(number) = node.votes_as {
-            let disk = Disk::open(&folder.part("catalog.redb")).map_err(CatalogError::from)?;
+            let disk = Disk::open(&folder.part(LOG_FILE)).map_err(CatalogError::from)?;
             catalog.begin_voting(number, disk).await?;
-            forward::keep_logs(system, &node.name, &logs).await?;
             if node.voters == [node.name.clone()] {
                 catalog.found(number).await?;
             }
+            system.admit(ClusterIdentity::load(folder.path())?, gate.clone())?;
         }
         let mut reached = config.advertise.unwrap_or(node.listen);
         if reached.port() == 0 {
             reached.set_port(node.listen.port());
         }
-        let spec = describe(system, node, reached).await;
+        let presence = Presence::of(system, &catalog, node, reached.to_string()).await;
+        let voting = Voting {
+            system: system.clone(),
+            catalog: catalog.clone(),
+            folder: Arc::clone(folder),
+            presence: presence.clone(),
+            gate: gate.clone(),
+            turn: Arc::default(),
+        };
+        voting.serve(&node.name).await?;
+        let mesh = Mesh::new(system, &catalog, folder, node, &presence);
+        if catalog.is_voter() {
+            // It may be the first to come up.
+            mesh.dial(&node.peers);
+        } else {
+            link(system, &node.peers).await?;
+        }
         let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(Mesh::new(system, &catalog, folder, node, &spec).run());
+        tasks.spawn(mesh.run());
         let rules = config.rules.clone();
-        let keeper = Keeper::new(system.clone(), node.name.clone(), catalog.clone(), rules);
+        let (name, memory) = (node.name.clone(), catalog.clone());
+        let keeper = Keeper::new(system.clone(), name, memory, Arc::clone(folder), rules);
         tasks.spawn(keeper.run());
+        tasks.spawn(voting.tend());
         tasks.spawn(forward.run(system.clone(), catalog.clone()));
         tasks.spawn(agent.clone().sweep());
         tasks.spawn(collect(agent.clone(), catalog.clone(), config.artifacts));
-        announce(&catalog, system, &node.peers, &spec).await?;
+        announce(&catalog, &presence).await?;
         Ok(Self {
             folder: Arc::clone(folder),
             system: system.clone(),
             catalog,
             agent,
             logs,
-            spec,
+            name: node.name.clone(),
+            address: reached.to_string(),
+            presence,
             // Two jobs must have room at the same time.
             bundle_bytes_max: config.artifacts.piece_bytes / 2,
             programs: Arc::clone(programs),
             gate,
-            tasks,
+            tasks: tasks.into(),
         })
     }
 
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.spec.name
+        &self.name
     }
 
     /// Where other nodes reach it.
     #[must_use]
     pub fn address(&self) -> &str {
-        &self.spec.address
+        &self.address
+    }
+
+    /// Says where its HTTP API is; the cluster hears it a moment later.
+    pub fn set_api(&self, url: String) {
+        self.presence.set_api(url);
     }
 
     /// Its folder.
@@ -323,19 +354,27 @@ impl Daemon {
         self.bundle_bytes_max
     }
 
-    /// Ends the node in order: its jobs, then its part in the cluster.
-    pub async fn shutdown(mut self) {
-        let (node, boot) = (self.spec.name.clone(), self.spec.boot);
+    /// Ends the jobs that it runs, in order, and begins no more.
+    pub async fn end_jobs(&self) {
         self.agent.end_all().await;
+    }
+
+    /// Ends the node in order: its jobs, then its part in the cluster. It is of no use afterwards.
+    pub async fn shutdown(&self) {
+        let (node, boot) = (self.name.clone(), self.system.process().0);
+        self.end_jobs().await;
         let left = self.catalog.write_own(Fact::NodeLeft { node, boot });
         if let Some(Err(error)) = Clock::timeout(LEAVE_PATIENCE, left).await {
             tracing::info!(%error, "the cluster was not told that this node leaves");
         }
-        self.tasks.shutdown().await;
+        tracing::debug!("its jobs are over");
+        self.tasks.lock().await.shutdown().await;
+        tracing::debug!("its tasks are over");
         self.catalog.close().await;
+        tracing::debug!("the catalog is closed");
         drop(self.programs.agent.lock().take());
         drop(self.gate.catalog.lock().take());
-        self.system.shutdown().await;
+        self.system.clone().shutdown().await;
     }
 }
 
@@ -381,7 +420,6 @@ async fn start_system(
     identity: NodeIdentity,
     listen: SocketAddr,
     programs: &Arc<Late>,
-    admission: Option<(ClusterIdentity, Gatekeeper)>,
 ) -> Result<System, SystemError> {
     let types: odeon::ActorTypes = &[];
     let builder = System::builder()
@@ -393,87 +431,51 @@ async fn start_system(
         Some(devices) => builder.devices(devices),
         None => builder,
     };
-    let builder = match admission {
-        Some((authority, gate)) => builder.admission(authority, gate),
-        None => builder,
-    };
     builder.start().await
 }
 
-async fn describe(system: &System, node: &NodeFile, reached: SocketAddr) -> NodeSpec {
-    let memory = std::fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        });
-    let views = system.nodes().await.into_iter();
-    let own = views.filter(|view| view.process == system.process());
-    let devices = own.flat_map(|view| view.node.devices);
-    NodeSpec {
-        name: node.name.clone(),
-        boot: system.process().0,
-        address: reached.to_string(),
-        release: env!("CARGO_PKG_VERSION").to_owned(),
-        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-        memory: memory.unwrap_or(0) << 10,
-        devices: devices.map(|device| device.model).collect(),
-        follows: None,
-    }
-}
-
-/// Links to somebody and tells the cluster that the node is up.
-async fn announce(
-    catalog: &Catalog,
-    system: &System,
-    peers: &[SocketAddr],
-    spec: &NodeSpec,
-) -> Result<(), DaemonError> {
+/// Links to somebody: one is enough, the others are linked when it has said who they are.
+async fn link(system: &System, peers: &[SocketAddr]) -> Result<(), SystemError> {
+    let dials = peers.iter().map(|peer| system.join(*peer));
+    let mut dials: FuturesUnordered<_> = dials.collect();
     let mut first = None;
-    for peer in peers {
-        if let Err(error) = system.join(*peer).await {
-            tracing::info!(%peer, %error, "a node that was known does not answer");
-            first.get_or_insert(error);
+    while let Some(dialled) = dials.next().await {
+        match dialled {
+            Ok(_) => return Ok(()),
+            Err(error) => drop(first.get_or_insert(error)),
         }
     }
-    if let (Some(error), false) = (first, catalog.is_voter())
-        && system.links().iter().all(|link| link.is_worker)
-    {
-        return Err(error.into());
-    }
-    let deadline = Clock::now().after(ANNOUNCE_PATIENCE);
-    loop {
-        catalog.look_around().await;
-        let own = catalog.nodes().into_iter();
-        let own = own.map(|row| row.spec).find(|own| own.name == spec.name);
-        let mut spec = spec.clone();
-        spec.follows = own.map(|own| own.boot);
-        match catalog.write_own(Fact::NodeUp(spec)).await {
-            // What was known of its last life was old.
-            Err(WriteError::Refused(refusal))
-                if refusal.kind == RefusalKind::Conflict
-                    && !deadline.left(Clock::now()).is_zero() =>
-            {
-                Clock::sleep(ANNOUNCE_PAUSE).await;
-            }
-            written => return Ok(written.map(drop)?),
+    first.map_or(Ok(()), Err)
+}
+
+/// Tells the cluster that the node is up. A voter may wait for the others to come up, and says so
+/// when they have.
+async fn announce(catalog: &Catalog, presence: &Presence) -> Result<(), WriteError> {
+    let announced = Clock::timeout(ANNOUNCE_PATIENCE, presence.announce());
+    match (announced.await, catalog.is_voter()) {
+        (Some(Err(WriteError::NoQuorum { .. } | WriteError::Unknown { .. })) | None, true) => {
+            tracing::warn!("too few voters are up: the node waits for them");
+            Ok(())
         }
+        (Some(said), _) => said,
+        (None, false) => presence.announce().await,
     }
 }
 
-/// How long a node may take to learn what the catalog knows of its last life.
-const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it looks.
-const ANNOUNCE_PAUSE: Duration = Duration::from_millis(100);
+/// How long a voter waits for others when it comes up.
+const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Keeps a link to every other node, and the node's own row true.
+/// Keeps a link to every other node, and what each knows of the others.
 #[derive(Debug)]
 struct Mesh {
     system: System,
     catalog: Catalog,
     folder: Arc<Folder>,
-    file: NodeFile,
-    spec: NodeSpec,
+    name: String,
+    peers: Vec<SocketAddr>,
+    presence: Presence,
+    /// Those that are being dialled.
+    dials: Arc<Mutex<BTreeSet<SocketAddr>>>,
 }
 
 impl Mesh {
@@ -482,14 +484,16 @@ impl Mesh {
         catalog: &Catalog,
         folder: &Arc<Folder>,
         file: &NodeFile,
-        spec: &NodeSpec,
+        presence: &Presence,
     ) -> Self {
         Self {
             system: system.clone(),
             catalog: catalog.clone(),
             folder: Arc::clone(folder),
-            file: file.clone(),
-            spec: spec.clone(),
+            name: file.name.clone(),
+            peers: file.peers.clone(),
+            presence: presence.clone(),
+            dials: Arc::default(),
         }
     }
 
@@ -497,37 +501,45 @@ impl Mesh {
         loop {
             Clock::sleep(MESH_PAUSE).await;
             self.catalog.look_around().await;
-            self.link().await;
+            self.link();
             self.remember();
-            self.correct().await;
+            if let Err(error) = self.presence.say().await {
+                tracing::debug!(%error, "the cluster was not told how this node is");
+            }
         }
     }
 
     /// Dials nodes that are up and not linked. Of two nodes, the one with the smaller name dials.
-    async fn link(&self) {
-        let linked: Vec<String> = self
-            .system
-            .links()
-            .into_iter()
-            .map(|link| link.node)
-            .collect();
-        for row in self.catalog.nodes() {
+    fn link(&self) {
+        let links = self.system.links().into_iter();
+        let linked: BTreeSet<String> = links.map(|link| link.node).collect();
+        let nodes = self.catalog.nodes();
+        let missing = nodes.iter().filter(|row| {
             let name = &row.spec.name;
-            let wanted = row.state == NodeState::Up && *name > self.spec.name;
-            if !wanted || linked.contains(name) {
+            row.state == NodeState::Up && *name > self.name && !linked.contains(name)
+        });
+        let addresses = missing.filter_map(|row| row.spec.address.parse().ok());
+        self.dial(&addresses.collect::<Vec<_>>());
+        // Somebody must be reached, or nothing is heard of the others.
+        if linked.is_empty() {
+            self.dial(&self.peers);
+        }
+    }
+
+    /// Dials these, those who are dialled already aside. Nobody waits for it: one that is gone takes
+    /// its time.
+    fn dial(&self, peers: &[SocketAddr]) {
+        for peer in peers.iter().copied() {
+            if !self.dials.lock().insert(peer) {
                 continue;
             }
-            if let Ok(address) = row.spec.address.parse::<SocketAddr>()
-                && let Err(error) = self.system.join(address).await
-            {
-                tracing::debug!(node = name, %error, "a node cannot be linked");
-            }
-        }
-        // Somebody must be reached, or nothing is heard of the others.
-        if linked.is_empty() && !self.file.peers.is_empty() {
-            for peer in &self.file.peers {
-                let _ = self.system.join(*peer).await;
-            }
+            let (system, dials) = (self.system.clone(), Arc::clone(&self.dials));
+            tokio::spawn(async move {
+                if let Err(error) = system.join(peer).await {
+                    tracing::debug!(%peer, %error, "a node cannot be linked");
+                }
+                dials.lock().remove(&peer);
+            });
         }
     }
 
@@ -535,35 +547,22 @@ impl Mesh {
     fn remember(&mut self) {
         let nodes = self.catalog.nodes();
         let up = nodes.iter().filter(|row| row.state == NodeState::Up);
-        let others = up.filter(|row| row.spec.name != self.spec.name);
+        let others = up.filter(|row| row.spec.name != self.name);
         let peers: Vec<SocketAddr> = others
             .filter_map(|row| row.spec.address.parse().ok())
             .collect();
-        let voters = self.catalog.voters();
-        let mut file = self.file.clone();
         if !peers.is_empty() {
-            file.peers = peers;
+            self.peers = peers;
         }
-        if !voters.is_empty() {
-            file.voters = voters;
-        }
-        if file != self.file {
-            match self.folder.set_node(&file) {
-                Ok(()) => self.file = file,
-                Err(error) => tracing::warn!(%error, "what is known of other nodes is not written"),
+        let voters = self.catalog.voters();
+        let written = self.folder.change_node(|file| {
+            file.peers.clone_from(&self.peers);
+            if !voters.is_empty() {
+                file.voters = voters;
             }
-        }
-    }
-
-    /// Says again that the node is up when the cluster has lost it.
-    async fn correct(&self) {
-        let nodes = self.catalog.nodes();
-        let own = nodes.iter().find(|row| row.spec.name == self.spec.name);
-        if own.is_some_and(|row| matches!(row.state, NodeState::Lost { .. })) {
-            let up = Fact::NodeUp(self.spec.clone());
-            if let Err(error) = self.catalog.write_own(up).await {
-                tracing::debug!(%error, "the cluster was not told that this node is up");
-            }
+        });
+        if let Err(error) = written {
+            tracing::warn!(%error, "what is known of other nodes is not written");
         }
     }
 }

@@ -59,6 +59,12 @@ pub struct NodeSpec {
     /// Devices, by their models.
     #[serde(default)]
     pub devices: Vec<String>,
+    /// Whether it has a disk for the log of the voters.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub votes: bool,
+    /// Where its HTTP API is, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<String>,
     /// The life of it that the catalog knew when this one said that it is up. When it knows another
     /// by now, what was said comes late, from a life that may be over.
     #[serde(default)]
@@ -134,6 +140,13 @@ pub enum Fact {
     KeyRevoked {
         /// Whose it was.
         name: String,
+        /// Who wants that.
+        by: String,
+    },
+    /// How many nodes shall vote. Written by the leader.
+    VotersSet {
+        /// An odd number; as many as there are nodes for.
+        count: u32,
         /// Who wants that.
         by: String,
     },

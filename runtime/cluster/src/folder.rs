@@ -3,7 +3,7 @@
 //! ```text
 //! lock          held by the daemon that uses it
 //! node.json     the node: its name, its cluster, where it listens, whom it knows
-//! ca.pem ca.key node.pem node.key   certificates; ca.key only where nodes are admitted
+//! ca.pem ca.key node.pem node.key   certificates; ca.key on voters, which admit nodes
 //! catalog.redb  the catalog, on a voter
 //! artifacts/    files of jobs: pieces, and what is put together from them
 //! jobs/         folders in which jobs work; gone when they are over
@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -25,6 +26,8 @@ use thiserror::Error;
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    /// Held while the file about the node is changed.
+    turn: Mutex<()>,
     _lock: File,
 }
 
@@ -114,7 +117,11 @@ impl Folder {
             }
             _ => {}
         }
-        Ok(Self { path, _lock: file })
+        Ok(Self {
+            path,
+            turn: Mutex::default(),
+            _lock: file,
+        })
     }
 
     /// Where it is.
@@ -155,6 +162,40 @@ impl Folder {
             why: error.to_string(),
         })?;
         self.write(NODE_FILE, text.as_bytes(), 0o600)
+    }
+
+    /// Changes what is known; nothing is written when it stays the same.
+    ///
+    /// # Errors
+    /// It cannot be read or written.
+    pub(crate) fn change_node(
+        &self,
+        change: impl FnOnce(&mut NodeFile),
+    ) -> Result<(), FolderError> {
+        let _turn = self.turn.lock();
+        let Some(known) = self.node()? else {
+            return Ok(());
+        };
+        let mut now = known.clone();
+        change(&mut now);
+        if now == known {
+            return Ok(());
+        }
+        self.set_node(&now)
+    }
+
+    /// Removes a file, if it is there.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), FolderError> {
+        let path = self.part(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("removing", &path)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes a file, whole or not at all.

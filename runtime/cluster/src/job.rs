@@ -61,7 +61,8 @@ pub struct JobSpec {
     /// Arguments of the executable.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Variables; of the daemon's own it sees `PATH`, `HOME`, `LANG` and `TZ`.
+    /// Variables; of the daemon's own it sees `PATH`, `HOME`, `LANG`, `TZ`, `LD_LIBRARY_PATH` and
+    /// `CUDA_VISIBLE_DEVICES`.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Those of a higher priority start first.

@@ -1,18 +1,24 @@
 //! The leader's part: it sees which nodes are silent and which jobs need something, and has done what
-//! [`plan`] says. Every node runs one; it acts while the node leads.
+//! [`plan`] says; who votes, [`voters`] says. Every node runs one; it acts while the node leads.
 
 pub mod plan;
+pub mod voters;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use odeon::{Clock, System, Timestamp};
+use tokio::task::JoinHandle;
 
 use crate::agent;
 use crate::catalog::{Catalog, WriteError};
 use crate::fact::Fact;
+use crate::folder::Folder;
 use crate::job::{Event, JobId};
 use crate::tables::NodeState;
+use crate::unix::Unix;
+use crate::voting;
 
 pub use plan::{Order, Rules};
 
@@ -27,22 +33,37 @@ pub(crate) struct Keeper {
     system: System,
     node: String,
     catalog: Catalog,
+    folder: Arc<Folder>,
     rules: Rules,
-    /// When each node was last seen, as long as this node leads.
-    seen: BTreeMap<String, Timestamp>,
+    /// When each node was looked at while it was linked, and how long it was silent then, as long as
+    /// this node leads.
+    seen: BTreeMap<String, (Timestamp, Duration)>,
+    /// Since when this node leads, if it does.
+    leads_since: Option<Timestamp>,
     /// Orders that nodes were told, and when.
     told: BTreeMap<Order, Timestamp>,
+    /// The change of the voters that is under way, and since when.
+    changing: Option<(JoinHandle<()>, Timestamp)>,
 }
 
 impl Keeper {
-    pub(crate) fn new(system: System, node: String, catalog: Catalog, rules: Rules) -> Self {
+    pub(crate) fn new(
+        system: System,
+        node: String,
+        catalog: Catalog,
+        folder: Arc<Folder>,
+        rules: Rules,
+    ) -> Self {
         Self {
             system,
             node,
             catalog,
+            folder,
             rules,
             seen: BTreeMap::new(),
+            leads_since: None,
             told: BTreeMap::new(),
+            changing: None,
         }
     }
 
@@ -65,8 +86,13 @@ impl Keeper {
                 None => Clock::sleep(PAUSE).await,
             }
             if self.catalog.leads() {
+                if self.leads_since.is_none() {
+                    self.leads_since = Some(Clock::now());
+                    self.call_all();
+                }
                 self.act().await;
             } else {
+                self.leads_since = None;
                 self.seen.clear();
                 self.told.clear();
             }
@@ -76,6 +102,7 @@ impl Keeper {
     async fn act(&mut self) {
         let now = Clock::now();
         let silent = self.look(now);
+        self.change_voters(now, &silent);
         let rules = &self.rules;
         let orders = self
             .catalog
@@ -94,28 +121,70 @@ impl Keeper {
         }
     }
 
-    /// How long each node has been silent.
-    fn look(&mut self, now: Timestamp) -> BTreeMap<String, Duration> {
-        let mut heard: BTreeMap<String, Duration> = BTreeMap::new();
-        for link in self
-            .system
-            .links()
-            .into_iter()
-            .filter(|link| !link.is_worker)
-        {
-            heard.insert(link.node, link.silent_for);
+    /// Begins the next change of the voters, if one is due and none is under way. One that has failed
+    /// is begun again after a while.
+    fn change_voters(&mut self, now: Timestamp, silent: &BTreeMap<String, Duration>) {
+        if let Some((task, since)) = &self.changing {
+            let failed_just_now = task.is_finished() && now.since(*since) < PAUSE;
+            if !task.is_finished() || failed_just_now {
+                return;
+            }
         }
-        heard.insert(self.node.clone(), Duration::ZERO);
+        let Some(standing) = self.catalog.standing() else {
+            return;
+        };
+        let rules = &self.rules;
+        let change = self
+            .catalog
+            .read(|tables| voters::next(tables, &standing, silent, rules, Unix::now()));
+        if let Some(change) = change.flatten() {
+            let (system, catalog) = (self.system.clone(), self.catalog.clone());
+            let folder = Arc::clone(&self.folder);
+            let shown = format!("{change:?}");
+            let task = tokio::spawn(async move {
+                match voting::carry_out(&system, &catalog, &folder, &standing, change).await {
+                    Ok(()) => tracing::info!(shown, "the voters have changed"),
+                    Err(why) => tracing::warn!(shown, why, "the voters have not changed yet"),
+                }
+            });
+            self.changing = Some((task, now));
+        }
+    }
+
+    /// Asks every node for a sign of life: whoever leads anew knows of nobody whether he is there.
+    fn call_all(&self) {
+        for row in self.catalog.nodes() {
+            let (catalog, name) = (self.catalog.clone(), row.spec.name);
+            if row.state == NodeState::Up && name != self.node {
+                tokio::spawn(async move { catalog.call(&name).await });
+            }
+        }
+    }
+
+    /// How long each node has been silent. One that was not heard since this node leads is in doubt.
+    fn look(&mut self, now: Timestamp) -> BTreeMap<String, Duration> {
+        let since = self.leads_since.unwrap_or(now);
+        let links = self.system.links().into_iter();
+        let links = links.filter(|link| !link.is_worker);
+        let heard: BTreeMap<String, Duration> =
+            links.map(|link| (link.node, link.silent_for)).collect();
         let nodes = self.catalog.nodes();
         let up = nodes.iter().filter(|row| row.state == NodeState::Up);
         let mut silent = BTreeMap::new();
         for row in up {
             let name = row.spec.name.clone();
-            let seen = self.seen.entry(name.clone()).or_insert(now);
-            if heard.contains_key(&name) {
-                *seen = now;
+            if name == self.node {
+                self.seen.insert(name.clone(), (now, Duration::ZERO));
+            } else if let Some(silent_for) = heard.get(&name)
+                && *silent_for < now.since(since)
+            {
+                self.seen.insert(name.clone(), (now, *silent_for));
             }
-            silent.insert(name, now.since(*seen));
+            let silent_for = match self.seen.get(&name) {
+                Some((at, before)) => now.since(*at) + *before,
+                None => now.since(since).max(self.rules.doubted_after + PAUSE),
+            };
+            silent.insert(name, silent_for);
         }
         self.seen.retain(|name, _| silent.contains_key(name));
         silent

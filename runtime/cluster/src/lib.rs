@@ -35,12 +35,14 @@ mod json;
 pub mod keeper;
 mod left;
 pub mod logs;
+mod presence;
 mod raft;
-mod seat;
+pub mod seat;
 mod stage;
 pub mod submit;
 pub mod tables;
 pub mod tries;
 pub mod unix;
+mod voting;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, Entry};

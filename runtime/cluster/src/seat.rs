@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Arguments that stay in this process.
 #[derive(Clone)]
-pub(crate) struct Seat<T>(Option<T>);
+pub struct Seat<T>(Option<T>);
 
 impl<T> fmt::Debug for Seat<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,7 +28,9 @@ impl<'de, T> Deserialize<'de> for Seat<T> {
 }
 
 impl<T> Seat<T> {
-    pub(crate) const fn new(part: T) -> Self {
+    /// Of a part of this process.
+    #[must_use]
+    pub const fn new(part: T) -> Self {
         Self(Some(part))
     }
 
@@ -36,7 +38,7 @@ impl<T> Seat<T> {
     ///
     /// # Errors
     /// It comes from another process.
-    pub(crate) fn take(self) -> Result<T, Failure> {
+    pub fn take(self) -> Result<T, Failure> {
         let elsewhere = "a daemon's actors cannot be spawned by another process";
         self.0.ok_or_else(|| Failure::error(elsewhere))
     }

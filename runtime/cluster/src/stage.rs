@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::agent;
+use crate::job::JobId;
 use crate::unix::Unix;
 
 /// See the module. Clones share the store.
@@ -260,13 +261,14 @@ impl Stage {
         self.system.blobs().copy_in(&bytes).ok()
     }
 
-    /// The folder that a job works in on this node: its own, with links to its files.
+    /// The folder that a try works in on this node: its own, with links to its files.
     pub(crate) fn folder_for(
         &self,
-        job: crate::job::JobId,
+        job: JobId,
+        attempt: u32,
         staged: &Staged,
     ) -> Result<PathBuf, StageError> {
-        let folder = self.jobs.join(job.to_string());
+        let folder = self.folder_of(job, attempt);
         let made = || -> std::io::Result<()> {
             std::fs::create_dir_all(&folder)?;
             for file in &staged.files {
@@ -288,9 +290,13 @@ impl Stage {
         Ok(folder)
     }
 
-    /// Removes the folder of a job.
-    pub(crate) async fn clear(&self, job: crate::job::JobId) {
-        let folder = self.jobs.join(job.to_string());
+    fn folder_of(&self, job: JobId, attempt: u32) -> PathBuf {
+        self.jobs.join(format!("{job}.{attempt}"))
+    }
+
+    /// Removes the folder of a try.
+    pub(crate) async fn clear(&self, job: JobId, attempt: u32) {
+        let folder = self.folder_of(job, attempt);
         let removed = blocking(move || Ok(remove_folder(&folder))).await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(%job, %error, "the folder of a job cannot be removed");

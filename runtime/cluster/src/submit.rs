@@ -62,6 +62,9 @@ pub enum SubmitError {
         /// Why not more.
         why: String,
     },
+    /// The word stands for something that is no job.
+    #[error("this word was used for something else: take another")]
+    Word,
     /// The catalog does not take it.
     #[error(transparent)]
     Catalog(#[from] WriteError),
@@ -100,11 +103,17 @@ impl Daemon {
         blocking(move || Ok(store.put(&digest, &bytes, moment()).map(drop)?)).await
     }
 
-    /// Takes a job in, whose files were offered and put.
+    /// Takes a job in, whose files were offered and put. What is submitted again by the same person
+    /// under the same word is the same job, so that whoever has not heard the answer may ask again.
     ///
     /// # Errors
     /// Why not; then there is no such job, unless the catalog is not known to have refused it.
-    pub async fn submit(&self, spec: JobSpec, by: String) -> Result<JobId, SubmitError> {
+    pub async fn submit(
+        &self,
+        spec: JobSpec,
+        by: String,
+        word: Option<&str>,
+    ) -> Result<JobId, SubmitError> {
         spec.check()?;
         let (store, digest) = (self.artifacts().clone(), spec.bundle);
         let (missing, all) = blocking(move || {
@@ -125,10 +134,11 @@ impl Daemon {
             return Err(SubmitError::Missing { missing, all });
         }
         self.spread(digest).await?;
+        let command = word.map_or_else(rand::random, |word| command_of(&by, word));
         let submitted = Fact::JobSubmitted { spec, by };
-        match self.catalog().write_for(submitted).await? {
+        match self.catalog().write_once(command, submitted).await? {
             Written::Job(id) => Ok(id),
-            Written::Done => unreachable!("a submitted job has a number"),
+            Written::Done => Err(SubmitError::Word),
         }
     }
 
@@ -152,6 +162,16 @@ impl Daemon {
             why: why.join(", "),
         })
     }
+}
+
+/// The number of the command that somebody calls by a word.
+fn command_of(by: &str, word: &str) -> u64 {
+    let digest = Digest::of(format!("{by}\n{word}").as_bytes());
+    let (first, _) = digest
+        .as_bytes()
+        .split_first_chunk()
+        .expect("a digest is longer");
+    u64::from_le_bytes(*first)
 }
 
 async fn blocking<T: Send + 'static>(

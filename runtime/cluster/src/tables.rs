@@ -34,6 +34,8 @@ pub struct Tables {
     pub tokens: BTreeMap<String, TokenRow>,
     /// Keys of the API by the hash of their secret.
     pub keys: BTreeMap<String, KeyRow>,
+    /// How many nodes shall vote; none means one.
+    pub voters_wanted: u32,
     /// Namespaces that have bounds.
     pub namespaces: BTreeMap<String, NamespaceQuota>,
     /// What happened last, for people.
@@ -114,6 +116,8 @@ const RECENT_MAX: usize = 4096;
 const NEWS_MAX: usize = 4096;
 /// Jobs that are over and kept.
 const ENDED_MAX: usize = 10_000;
+/// Most voters: each write waits for more than half of them.
+const VOTERS_MAX: u32 = 9;
 /// Join tokens that are kept.
 const TOKENS_MAX: usize = 1000;
 
@@ -258,6 +262,18 @@ impl Tables {
                     return Err(Refusal::new(RefusalKind::Unknown, why));
                 }
                 self.note("keys".to_owned(), format!("{by} revoked the key `{name}`"));
+            }
+            Fact::VotersSet { count, by } => {
+                only(writer, &Writer::Leader)?;
+                if count % 2 == 0 || count > VOTERS_MAX {
+                    let why = format!(
+                        "{count} voters: an odd number up to {VOTERS_MAX} is possible, since an even \
+                         one bears no more losses than the odd one below it"
+                    );
+                    return Err(Refusal::new(RefusalKind::Invalid, why));
+                }
+                self.voters_wanted = count;
+                self.note("voters".to_owned(), format!("{count} wanted by {by}"));
             }
             Fact::NamespaceSet { name, quota, by } => {
                 only(writer, &Writer::Leader)?;

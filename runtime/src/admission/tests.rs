@@ -29,13 +29,14 @@ async fn head(cluster: &Arc<ClusterIdentity>, admission: impl Admission + 'stati
     cluster.save(&folder).unwrap();
     let authority = ClusterIdentity::load(&folder).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    System::builder()
+    let system = System::builder()
         .workers(WorkerMode::InProcess)
         .listen(here(), cluster.issue("head").unwrap())
-        .admission(authority, admission)
         .start()
         .await
-        .unwrap()
+        .unwrap();
+    system.admit(authority, admission).unwrap();
+    system
 }
 
 struct Scene {
@@ -252,9 +253,30 @@ async fn an_authority_of_another_cluster_is_no_admission() {
         ClusterIdentity::generate().unwrap(),
     );
     let builder = System::builder().listen(here(), ours.issue("a").unwrap());
-    let started = builder.admission(theirs, Tokens::new()).start().await;
-    let error = started.unwrap_err().to_string();
+    let system = builder.start().await.unwrap();
+    let error = system.admit(theirs, Tokens::new()).unwrap_err().to_string();
     assert!(error.contains("another cluster"), "{error}");
+    system.shutdown().await;
+}
+
+/// SEMANTICS 26.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stops_admitting_takes_nobody_and_keeps_its_links() {
+    let scene = Scene::new().await;
+    let token = scene.token(MINUTE, 2);
+    let (first, _) = join(scene.address, &token, "first").await.unwrap();
+    let first = System::builder().listen(here(), first).start();
+    let first = first.await.unwrap();
+    first.join(scene.address).await.unwrap();
+    scene.head.admit_nobody().unwrap();
+    let error = join(scene.address, &token, "second").await.unwrap_err();
+    assert!(matches!(error, JoinError::NotAdmitting { .. }), "{error:?}");
+    assert_eq!(scene.head.links().len(), 1);
+    let authority = Arc::try_unwrap(scene.cluster).unwrap();
+    scene.head.admit(authority, scene.tokens).unwrap();
+    join(scene.address, &token, "second").await.unwrap();
+    first.shutdown().await;
+    scene.head.shutdown().await;
 }
 
 // ---- strangers ----

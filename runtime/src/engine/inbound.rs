@@ -396,7 +396,7 @@ impl Engine {
                 }
             }
             Fact::Named(row) => self.learn_names(&[row], link.peer),
-            Fact::Unnamed { job, name, id } => self.unlearn_name(job, name, id, link.peer),
+            Fact::Unnamed { job, name, id } => self.unlearn_name(&job, &name, id, link.peer),
             Fact::RoomChanged => self.hardware.stir(),
             Fact::Leaving => {
                 link.close(super::LEFT);

@@ -1,11 +1,66 @@
 //! Names of actors, scoped by job. A node keeps them for its workers and tells other nodes.
 
-use std::collections::hash_map::Entry;
+use std::collections::HashMap;
 
 use super::Engine;
 use crate::error::NameError;
 use crate::id::{ActorId, ProcessId};
 use crate::wire::{Answer, Fact, NameRow, Request};
+
+/// Who has which name. News of ends and beginnings come over different ways and so in any order: of
+/// two actors that are said to have one name the first known has it, and the other when that is gone.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// By job and name; the first of each has it.
+    rows: HashMap<(String, String), Vec<NameRow>>,
+}
+
+/// An actor has no name any more; whoever has it now.
+#[derive(Debug, PartialEq, Eq)]
+struct Freed {
+    row: NameRow,
+    next: Option<NameRow>,
+}
+
+impl Names {
+    /// Who has a name.
+    fn owner(&self, job: &str, name: &str) -> Option<&NameRow> {
+        let key = (job.to_owned(), name.to_owned());
+        self.rows.get(&key)?.first()
+    }
+
+    /// All who have one.
+    pub(super) fn owners(&self) -> Vec<NameRow> {
+        let rows = self.rows.values();
+        rows.filter_map(|rows| rows.first().cloned()).collect()
+    }
+
+    /// Somebody is said to have a name. Whether that is news.
+    fn claim(&mut self, row: &NameRow) -> bool {
+        let key = (row.job.clone(), row.name.clone());
+        let rows = self.rows.entry(key).or_default();
+        if rows.iter().any(|known| known.id == row.id) {
+            return false;
+        }
+        rows.push(row.clone());
+        rows.len() == 1
+    }
+
+    /// These are gone. Who had a name, and who has it now.
+    fn free(&mut self, gone: impl Fn(&NameRow) -> bool) -> Vec<Freed> {
+        let mut freed = vec![];
+        self.rows.retain(|_, rows| {
+            let owner = rows[0].clone();
+            rows.retain(|row| !gone(row));
+            if rows.first() != Some(&owner) {
+                let next = rows.first().cloned();
+                freed.push(Freed { row: owner, next });
+            }
+            !rows.is_empty()
+        });
+        freed
+    }
+}
 
 impl Engine {
     /// Gives an actor a name in this job.
@@ -65,79 +120,105 @@ impl Engine {
     }
 
     pub(super) fn register_here(&self, row: NameRow) -> Result<NameRow, NameError> {
-        let key = (row.job.clone(), row.name.clone());
         let mut names = self.names.lock();
-        if let Some(owner) = names.get(&key).filter(|owner| owner.id != row.id) {
+        let owner = names.owner(&row.job, &row.name);
+        if let Some(owner) = owner.filter(|owner| owner.id != row.id) {
             return Err(NameError::Taken {
                 name: row.name,
                 owner: owner.id,
             });
         }
-        names.insert(key, row.clone());
+        names.claim(&row);
         drop(names);
         self.tell_neighbours(&Fact::Named(row.clone()), self.process);
         Ok(row)
     }
 
     pub(super) fn lookup_here(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
-        let key = (job.to_owned(), name.to_owned());
-        self.names
-            .lock()
-            .get(&key)
-            .cloned()
-            .ok_or_else(|| NameError::NotFound(name.to_owned()))
+        let names = self.names.lock();
+        let owner = names.owner(job, name).cloned();
+        owner.ok_or_else(|| NameError::NotFound(name.to_owned()))
     }
 
     /// Names that another node keeps. A name that is taken here stays with its owner.
     pub(super) fn learn_names(&self, rows: &[NameRow], from: ProcessId) {
         for row in rows {
-            let key = (row.job.clone(), row.name.clone());
-            let new = match self.names.lock().entry(key) {
-                Entry::Occupied(_) => false,
-                Entry::Vacant(free) => {
-                    free.insert(row.clone());
-                    true
-                }
-            };
-            if new {
+            let is_new = self.names.lock().claim(row);
+            if is_new {
                 self.tell_neighbours(&Fact::Named(row.clone()), from);
             }
         }
     }
 
-    pub(super) fn unlearn_name(&self, job: String, name: String, id: ActorId, from: ProcessId) {
-        let key = (job, name);
-        let known = {
-            let mut names = self.names.lock();
-            names.get(&key).is_some_and(|row| row.id == id) && names.remove(&key).is_some()
-        };
-        if known {
-            let (job, name) = key;
-            self.tell_neighbours(&Fact::Unnamed { job, name, id }, from);
-        }
+    pub(super) fn unlearn_name(&self, job: &str, name: &str, id: ActorId, from: ProcessId) {
+        let gone = |row: &NameRow| row.id == id && row.job == job && row.name == name;
+        self.free_names(gone, from);
     }
 
     /// An actor is gone for good.
     pub(super) fn free_names_of(&self, id: ActorId) {
-        self.free_names(|row| row.id == id);
+        self.free_names(|row| row.id == id, self.process);
     }
 
     /// A process and all actors it was home of are gone.
     pub(super) fn forget_names_of(&self, home: ProcessId) {
-        self.free_names(|row| row.id.home == home);
+        self.free_names(|row| row.id.home == home, self.process);
     }
 
-    fn free_names(&self, gone: impl Fn(&NameRow) -> bool) {
-        let mut freed = vec![];
-        self.names.lock().retain(|_, row| {
-            let free = gone(row);
-            if free {
-                freed.push(row.clone());
+    fn free_names(&self, gone: impl Fn(&NameRow) -> bool, from: ProcessId) {
+        let freed = self.names.lock().free(gone);
+        for Freed { row, next } in freed {
+            let NameRow { job, name, id, .. } = row;
+            self.tell_neighbours(&Fact::Unnamed { job, name, id }, from);
+            if let Some(next) = next {
+                self.tell_neighbours(&Fact::Named(next), self.process);
             }
-            !free
-        });
-        for NameRow { job, name, id, .. } in freed {
-            self.tell_neighbours(&Fact::Unnamed { job, name, id }, self.process);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, home: u64) -> NameRow {
+        NameRow {
+            job: "job".to_owned(),
+            name: name.to_owned(),
+            id: ActorId {
+                home: ProcessId(home),
+                serial: 1,
+            },
+            actor: "actor".to_owned(),
+        }
+    }
+
+    /// SEMANTICS 16.
+    #[test]
+    fn who_comes_back_before_its_end_is_known_has_its_name_after_it() {
+        let mut names = Names::default();
+        assert!(names.claim(&row("a", 1)));
+        assert!(!names.claim(&row("a", 1)));
+        // It was started again, and its old life is not known to be over.
+        assert!(!names.claim(&row("a", 2)));
+        assert_eq!(names.owner("job", "a"), Some(&row("a", 1)));
+        let freed = Freed {
+            row: row("a", 1),
+            next: Some(row("a", 2)),
+        };
+        let first = |row: &NameRow| row.id.home == ProcessId(1);
+        assert_eq!(names.free(first), [freed]);
+        assert_eq!(names.owners(), [row("a", 2)]);
+        assert_eq!(names.free(first), []);
+        // One that waits for a name goes in silence.
+        names.claim(&row("a", 3));
+        assert_eq!(names.free(|row| row.id.home == ProcessId(3)), []);
+        let freed = Freed {
+            row: row("a", 2),
+            next: None,
+        };
+        assert_eq!(names.free(|_| true), [freed]);
+        assert_eq!(names.owner("job", "a"), None);
+        assert!(names.claim(&row("a", 1)));
     }
 }

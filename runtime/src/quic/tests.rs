@@ -83,8 +83,7 @@ async fn a_node_cannot_speak_under_anothers_name() {
         .unwrap();
     let quic = Quic::bind(
         here(),
-        &cluster.issue("mallory").unwrap(),
-        None,
+        cluster.issue("mallory").unwrap(),
         &Limits::default(),
     )
     .unwrap();

@@ -15,6 +15,8 @@ pub struct Rules {
     pub doubted_after: Duration,
     /// How long a node may be silent before it is lost.
     pub lost_after: Duration,
+    /// How long a voter may be gone before another node takes its seat.
+    pub replaced_after: Duration,
     /// Drivers that run on one node at the same time.
     pub drivers_max: usize,
 }
@@ -22,9 +24,12 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
-            doubted_after: Duration::from_secs(1),
+            // Links that are idle beat every two seconds.
+            doubted_after: Duration::from_millis(2500),
             // Beyond the detection of a lost link, so that a node which is linked again at once stays.
             lost_after: Duration::from_secs(15),
+            // Longer than a machine takes to start again.
+            replaced_after: Duration::from_secs(300),
             drivers_max: 64,
         }
     }

@@ -69,11 +69,11 @@ pub(crate) struct Network {
 impl RaftNetworkFactory<Types> for Network {
     type Network = Peer;
 
-    async fn new_client(&mut self, _target: u64, node: &BasicNode) -> Peer {
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer {
         Peer {
             system: self.system.clone(),
             node: node.addr.clone(),
-            target: _target,
+            target,
             log: None,
             votes: None,
         }

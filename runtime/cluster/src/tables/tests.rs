@@ -28,6 +28,8 @@ fn node(name: &str, boot: u64) -> NodeSpec {
         cpus: 1,
         memory: 1,
         devices: vec![],
+        votes: false,
+        api: None,
         follows: None,
     }
 }
@@ -568,6 +570,21 @@ fn a_key_has_a_name_of_its_own_until_it_is_revoked() {
     assert_eq!(kind(writes.leader(made("l"))), DONE);
 }
 
+#[test]
+fn an_even_number_of_voters_is_refused_and_says_why() {
+    let mut writes = Writes::default();
+    let mut set = |count| {
+        let by = "ann".to_owned();
+        let written = writes.leader(Fact::VotersSet { count, by });
+        (kind(written), writes.tables.voters_wanted)
+    };
+    assert_eq!(set(3), (DONE, 3));
+    for count in [0, 2, 4, 11] {
+        assert_eq!(set(count), (Err(RefusalKind::Invalid), 3), "{count}");
+    }
+    assert_eq!(set(9), (DONE, 9));
+}
+
 // ---- bounds ----
 
 #[test]
@@ -628,10 +645,11 @@ fn fact_kind(fact: &Fact) -> usize {
             Event::Stop { .. } => 15,
             Event::Retry { .. } => 16,
         },
+        Fact::VotersSet { .. } => 17,
     }
 }
 
-const FACT_KINDS: usize = 17;
+const FACT_KINDS: usize = 18;
 
 /// SEMANTICS 59.
 #[test]

@@ -834,6 +834,8 @@ impl World {
             cpus: 1,
             memory: 1,
             devices: vec![],
+            votes: false,
+            api: None,
             follows: None,
         }
     }

@@ -40,6 +40,8 @@ impl Writes {
             cpus: 1,
             memory: 1,
             devices: vec![],
+            votes: false,
+            api: None,
             follows: None,
         };
         self.by(Writer::Node(name.to_owned()), Fact::NodeUp(spec));

@@ -49,6 +49,8 @@ fn entry(term: u64, index: u64) -> Entry {
         cpus: 1,
         memory: 1,
         devices: vec![],
+        votes: false,
+        api: None,
         follows: None,
     };
     let command = Command {

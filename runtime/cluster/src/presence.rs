@@ -1,0 +1,112 @@
+//! What a node says of itself in the catalog: written when it comes up, and again when it has changed
+//! or the cluster has lost it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use odeon::{Clock, System};
+use parking_lot::Mutex;
+
+use crate::catalog::{Catalog, WriteError};
+use crate::fact::{Fact, NodeSpec, RefusalKind};
+use crate::folder::NodeFile;
+use crate::tables::NodeState;
+
+/// See the module. Clones are the same node.
+#[derive(Clone, Debug)]
+pub(crate) struct Presence {
+    catalog: Catalog,
+    spec: Arc<Mutex<NodeSpec>>,
+}
+
+/// How long a node may take to learn what the catalog knows of its last life.
+const LEARN_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks.
+const LEARN_PAUSE: Duration = Duration::from_millis(100);
+
+impl Presence {
+    /// That of a node which others reach at this address.
+    pub(crate) async fn of(
+        system: &System,
+        catalog: &Catalog,
+        node: &NodeFile,
+        address: String,
+    ) -> Self {
+        let views = system.nodes().await.into_iter();
+        let own = views.filter(|view| view.process == system.process());
+        let devices = own.flat_map(|view| view.node.devices);
+        let spec = NodeSpec {
+            name: node.name.clone(),
+            boot: system.process().0,
+            address,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            memory: memory(),
+            devices: devices.map(|device| device.model).collect(),
+            votes: false,
+            api: None,
+            follows: None,
+        };
+        Self {
+            catalog: catalog.clone(),
+            spec: Arc::new(Mutex::new(spec)),
+        }
+    }
+
+    /// What it says now.
+    pub(crate) fn said(&self) -> NodeSpec {
+        let mut spec = self.spec.lock().clone();
+        spec.votes = self.catalog.is_voter();
+        spec
+    }
+
+    /// Changes what it says of its HTTP API; the cluster hears it a moment later.
+    pub(crate) fn set_api(&self, url: String) {
+        self.spec.lock().api = Some(url);
+    }
+
+    /// Says what it is, if the catalog knows anything else.
+    pub(crate) async fn say(&self) -> Result<(), WriteError> {
+        let mut spec = self.said();
+        let nodes = self.catalog.nodes().into_iter();
+        let known = nodes.into_iter().find(|row| row.spec.name == spec.name);
+        if let Some(row) = known {
+            let same_life = row.spec.boot == spec.boot;
+            // Of one life the row keeps what it followed.
+            spec.follows = match same_life {
+                true => row.spec.follows,
+                false => Some(row.spec.boot),
+            };
+            if row.spec == spec && row.state == NodeState::Up {
+                return Ok(());
+            }
+        }
+        self.catalog.write_own(Fact::NodeUp(spec)).await.map(drop)
+    }
+
+    /// Says for the first time that it is up.
+    pub(crate) async fn announce(&self) -> Result<(), WriteError> {
+        let deadline = Clock::now().after(LEARN_PATIENCE);
+        loop {
+            self.catalog.look_around().await;
+            match self.say().await {
+                // What was known of its last life was old.
+                Err(WriteError::Refused(refusal))
+                    if refusal.kind == RefusalKind::Conflict
+                        && !deadline.left(Clock::now()).is_zero() =>
+                {
+                    Clock::sleep(LEARN_PAUSE).await;
+                }
+                said => return said,
+            }
+        }
+    }
+}
+
+/// Main memory in bytes.
+fn memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
