@@ -722,7 +722,12 @@ impl Engine {
         }
         let said = |row: &NameRow| (row.job.clone(), row.name.clone(), row.id);
         let known: HashSet<_> = ours.names.iter().map(said).collect();
-        for row in self.names.lock().owners() {
+        let owners = self.names.lock().owners();
+        let own: HashSet<_> = owners.iter().map(said).collect();
+        for (job, name, id) in known.difference(&own).cloned() {
+            link.push(&Frame::Fact(Fact::Unnamed { job, name, id }), false);
+        }
+        for row in owners {
             if !known.contains(&said(&row)) {
                 link.push(&Frame::Fact(Fact::Named(row)), false);
             }

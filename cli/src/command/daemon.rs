@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ const NODES_FOLDER: &str = "nodes";
 const TOKEN_VARIABLE: &str = "ODEON_TOKEN";
 /// Where the API listens when nobody says so.
 const USUAL_API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7433);
+/// Daemons that are started at the same time: a head takes in so many strangers of one machine.
+const STARTS: usize = 16;
 /// How long the token of a node that is started at once is good for.
 const TOKEN_TIME: Duration = Duration::from_secs(300);
 /// How often the connection's file is looked after.
@@ -60,46 +62,26 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
     let runtime = runtime()?;
     let runs = running(&folder).is_some() && args.nodes > 1;
     if !runs {
-        start(&folder, &own, None)?;
+        Starting::begin(&folder, &own, None)?.ready()?;
     }
     let connection = Connection::read(&folder.join(CONNECTION_FILE))?;
     let how = if runs { "runs already" } else { "up" };
     print::say(format!("node {how}, API at {}", connection.url));
     let client = Client::new(connection)?;
-    // Those that are there already need nobody's leave, and may be needed to ask for it.
     let numbers = 2..=args.nodes;
     let (known, new): (Vec<_>, Vec<_>) =
         numbers.partition(|number| is_member(&node_folder(&folder, *number)));
-    for number in known.into_iter().chain(new) {
-        let node = node_folder(&folder, number);
-        if running(&node).is_some() {
-            print::say(format!("node-{number} runs already"));
-            continue;
-        }
-        let mut own = vec!["join".to_owned()];
-        let mut secret = None;
-        if is_member(&node) {
-            let status = runtime.block_on(client.status())?;
-            let mut nodes = status.nodes.into_iter();
-            let head = nodes.find(|it| it.name == status.node);
-            own.push(head.context("the head is no node of its cluster")?.address);
-        } else {
-            let token = runtime.block_on(client.token(1, TOKEN_TIME))?;
-            own.push(token.address);
-            secret = Some(token.token);
-        }
-        own.push("--foreground".to_owned());
-        let name = format!("node-{number}");
-        let args = NodeArgs {
-            name: Some(name.clone()),
-            listen: SocketAddr::new(args.node.listen.ip(), 0),
-            advertise: args.node.advertise.map(|it| SocketAddr::new(it.ip(), 0)),
-            api: args.node.api.map(|it| SocketAddr::new(it.ip(), 0)),
-            ..args.node.clone()
-        };
-        own.extend(passed_on(&args, &node));
-        start(&node, &own, secret.as_deref())?;
-        print::say(format!("{name} up"));
+    // Those that are there already need nobody's leave, and may be needed to ask for it.
+    if !known.is_empty() {
+        let status = runtime.block_on(client.status())?;
+        let mut nodes = status.nodes.into_iter();
+        let head = nodes.find(|it| it.name == status.node);
+        let head = head.context("the head is no node of its cluster")?;
+        start_nodes(args, &folder, &known, &head.address, None)?;
+    }
+    if !new.is_empty() {
+        let token = runtime.block_on(client.token(new.len() as u32, TOKEN_TIME))?;
+        start_nodes(args, &folder, &new, &token.address, Some(&token.token))?;
     }
     if let Some(count) = args.voters {
         runtime.block_on(elected(&client, count))?;
@@ -130,7 +112,7 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
     let mut own = vec!["join".to_owned(), args.address.clone()];
     own.push("--foreground".to_owned());
     own.extend(passed_on(&args.node, &folder));
-    start(&folder, &own, token.as_deref())?;
+    Starting::begin(&folder, &own, token.as_deref())?.ready()?;
     let connection = Connection::read(&folder.join(CONNECTION_FILE))?;
     print::say(format!(
         "joined the cluster of {}, API at {}",
@@ -147,6 +129,56 @@ fn resolve(host: &str) -> Result<SocketAddr> {
     let (four, six): (Vec<_>, Vec<_>) = found.partition(SocketAddr::is_ipv4);
     let first = four.into_iter().chain(six).next();
     first.with_context(|| format!("`{host}` has no address"))
+}
+
+/// Starts other nodes of this machine, several at the same time.
+fn start_nodes(
+    args: &UpArgs,
+    folder: &Path,
+    numbers: &[u16],
+    head: &str,
+    token: Option<&str>,
+) -> Result<()> {
+    for numbers in numbers.chunks(STARTS) {
+        start_some(args, folder, numbers, head, token)?;
+    }
+    Ok(())
+}
+
+fn start_some(
+    args: &UpArgs,
+    folder: &Path,
+    numbers: &[u16],
+    head: &str,
+    token: Option<&str>,
+) -> Result<()> {
+    let mut starting = vec![];
+    for number in numbers {
+        let (name, node) = (format!("node-{number}"), node_folder(folder, *number));
+        if running(&node).is_some() {
+            print::say(format!("{name} runs already"));
+            continue;
+        }
+        let mut own = vec![
+            "join".to_owned(),
+            head.to_owned(),
+            "--foreground".to_owned(),
+        ];
+        let args = NodeArgs {
+            name: Some(name.clone()),
+            listen: SocketAddr::new(args.node.listen.ip(), 0),
+            advertise: args.node.advertise.map(|it| SocketAddr::new(it.ip(), 0)),
+            api: args.node.api.map(|it| SocketAddr::new(it.ip(), 0)),
+            ..args.node.clone()
+        };
+        own.extend(passed_on(&args, &node));
+        starting.push((name, Starting::begin(&node, &own, token)?));
+    }
+    for (name, starting) in starting {
+        starting.ready()?;
+        print::say(format!("{name} up"));
+    }
+    Ok(())
 }
 
 /// The folder of another node of this machine.
@@ -248,57 +280,73 @@ fn passed_on(args: &NodeArgs, folder: &Path) -> Vec<String> {
     own
 }
 
-/// Starts this program again in the background, and waits until it is ready. Its token is not among
-/// its arguments, which others can see.
-fn start(folder: &Path, args: &[String], token: Option<&str>) -> Result<()> {
-    if let Some(pid) = running(folder) {
-        bail!(
-            "a daemon runs in {} already (process {pid}): see odeon status, or end it with odeon down",
-            folder.display()
-        );
+/// A daemon in the background that is not ready yet.
+#[derive(Debug)]
+struct Starting {
+    folder: PathBuf,
+    child: Child,
+    /// Where its own lines begin in the log.
+    log_from: u64,
+}
+
+impl Starting {
+    /// Starts this program again. Its token is not among its arguments, which others can see.
+    fn begin(folder: &Path, args: &[String], token: Option<&str>) -> Result<Self> {
+        if let Some(pid) = running(folder) {
+            bail!(
+                "a daemon runs in {} already (process {pid}): see odeon status, or end it with odeon down",
+                folder.display()
+            );
+        }
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        // Written when it is ready, so an old one must not be taken for that.
+        let _ = fs::remove_file(folder.join(PID_FILE));
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(folder.join(LOG_FILE))?;
+        let log_from = log.metadata()?.len();
+        let program = std::env::current_exe().context("finding this program")?;
+        let child = Command::new(program)
+            .args(args)
+            .env_remove(TOKEN_VARIABLE)
+            .envs(token.map(|token| (TOKEN_VARIABLE, token)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .context("starting the daemon")?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            child,
+            log_from,
+        })
     }
-    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    // Written when it is ready, so an old one must not be taken for that.
-    let ready = folder.join(PID_FILE);
-    let _ = fs::remove_file(&ready);
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(folder.join(LOG_FILE))?;
-    let from = log.metadata()?.len();
-    let program = std::env::current_exe().context("finding this program")?;
-    let mut child = Command::new(program)
-        .args(args)
-        .env_remove(TOKEN_VARIABLE)
-        .envs(token.map(|token| (TOKEN_VARIABLE, token)))
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .process_group(0)
-        .spawn()
-        .context("starting the daemon")?;
-    let deadline = Clock::now().after(READY_PATIENCE);
-    loop {
-        if ready.exists() {
-            return Ok(());
+
+    /// Waits until it is ready.
+    fn ready(mut self) -> Result<()> {
+        let deadline = Clock::now().after(READY_PATIENCE);
+        loop {
+            if self.folder.join(PID_FILE).exists() {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                let said = said(&self.folder, self.log_from);
+                bail!("the daemon did not start ({status}): {said}");
+            }
+            if deadline.left(Clock::now()).is_zero() {
+                // It is of no use any more.
+                let _ = self.child.kill();
+                bail!(
+                    "the daemon was not ready within {} s: {}",
+                    READY_PATIENCE.as_secs(),
+                    said(&self.folder, self.log_from)
+                );
+            }
+            pause();
         }
-        if let Some(status) = child.try_wait()? {
-            bail!(
-                "the daemon did not start ({status}): {}",
-                said(folder, from)
-            );
-        }
-        if deadline.left(Clock::now()).is_zero() {
-            // It is of no use any more.
-            let _ = child.kill();
-            bail!(
-                "the daemon was not ready within {} s: {}",
-                READY_PATIENCE.as_secs(),
-                said(folder, from)
-            );
-        }
-        pause();
     }
 }
 

@@ -277,6 +277,34 @@ impl Store {
         }
     }
 
+    /// Reads all pieces of a bundle that are here, and removes the damaged ones, so that they are
+    /// missing and can be brought again. How many those were.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn scrub(&self, bundle: &Bundle) -> Result<usize, DiskError> {
+        let mut seen = HashSet::new();
+        let mut damaged = vec![];
+        for piece in bundle.pieces().filter(|piece| seen.insert(piece.digest)) {
+            match self.read(&piece.digest) {
+                Err(GetError::Corrupt(digest)) => damaged.push(digest),
+                Err(GetError::Disk(error)) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if damaged.is_empty() {
+            return Ok(0);
+        }
+        // Alone, and once more, since somebody may have mended some in between.
+        let _alone = self.gate.alone()?;
+        damaged.retain(|digest| matches!(self.read(digest), Err(GetError::Corrupt(_))));
+        for digest in &damaged {
+            disk::remove(&self.piece_path(digest))?;
+        }
+        self.count()?;
+        Ok(damaged.len())
+    }
+
     /// The bytes of a piece, which stays where it is whatever it holds.
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, GetError> {
         let path = self.piece_path(digest);

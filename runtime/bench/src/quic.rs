@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use crate::far::Far;
 use crate::floor::{Direct, Mux, echo};
 use crate::row::{Row, Target};
+use crate::spawn;
 use crate::subject::{self, Subject};
 use crate::unix::{
     ask_rate, ask_rate_of_tasks, ask_round_trip, direct_round_trip, mux_rate, mux_rate_of_tasks,
@@ -82,6 +83,9 @@ async fn serve(endpoint: Endpoint) {
     }
 }
 
+/// The name of the other node.
+const FAR: &str = "far";
+
 /// This process as a node, linked to another.
 pub(crate) struct Nodes {
     pub(crate) near: System,
@@ -94,7 +98,7 @@ impl Nodes {
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let cluster = ClusterIdentity::generate()?;
         let identity = tempfile::tempdir()?;
-        cluster.issue("far")?.save(identity.path())?;
+        cluster.issue(FAR)?.save(identity.path())?;
         let (far, (address, actor)) = Far::serving("node", identity.path())?;
         let near = node(cluster.issue("near")?).await?;
         near.join(address).await?;
@@ -130,7 +134,7 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let mut direct = Direct::new(reader, writer);
     let (reader, writer) = bare.stream().await?;
     let mux = Mux::new(reader, writer);
-    let mut times: [Vec<f64>; 7] = Default::default();
+    let mut times: [Vec<f64>; 8] = Default::default();
     for _ in 0..rounds {
         let (time, back) = direct_round_trip(direct).await?;
         direct = back;
@@ -141,9 +145,20 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         times[4].push(mux_rate_of_tasks(&mux).await?);
         times[5].push(ask_rate_of_tasks(actor).await?);
         times[6].push(tokio::spawn(tell_rate(actor)).await??);
+        let far = |spawn: odeon::Spawn<Subject>| spawn.on_node(FAR).in_worker("shared");
+        times[7].push(spawn::remote(&nodes.near, far).await?);
     }
     nodes.near.shutdown().await;
-    let [direct, ask, mux, asks, mux_of_tasks, asks_of_tasks, tells] = &times;
+    let [
+        direct,
+        ask,
+        mux,
+        asks,
+        mux_of_tasks,
+        asks_of_tasks,
+        tells,
+        spawns,
+    ] = &times;
     Ok(vec![
         Row::against(
             "quic ask p50",
@@ -167,5 +182,11 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
             Target::RatioAtLeast(0.5),
         ),
         Row::single("quic tells", "/s", tells, None),
+        Row::single(
+            "spawn light actors on another node",
+            "/s",
+            spawns,
+            Target::AtLeast(10_000.0),
+        ),
     ])
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::{StreamExt, TryStreamExt};
 use kameo::actor::Spawn;
 use odeon::{Clock, Restart, System};
 
@@ -11,6 +12,9 @@ use crate::row::{Row, Target};
 use crate::subject::{self, Add, Subject};
 
 const LIGHT: usize = 5_000;
+/// Actors that are spawned elsewhere, and how many at the same time.
+const REMOTE: usize = 10_000;
+const UNDER_WAY: usize = 256;
 
 fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
@@ -116,8 +120,34 @@ async fn killed() -> anyhow::Result<f64> {
     Ok(time)
 }
 
+/// Light actors that share one worker process elsewhere, in a second, from the first spawn until all
+/// have started.
+pub(crate) async fn remote(
+    system: &System,
+    place: impl Fn(odeon::Spawn<Subject>) -> odeon::Spawn<Subject>,
+) -> anyhow::Result<f64> {
+    // The process has to be there.
+    place(system.spawn::<Subject>(())).await?;
+    let begun = Clock::now();
+    let spawns = (0..REMOTE).map(|_| place(system.spawn::<Subject>(())).into_future());
+    let spawned: Vec<_> = futures::stream::iter(spawns)
+        .buffer_unordered(UNDER_WAY)
+        .try_collect()
+        .await?;
+    let time = Clock::now().since(begun);
+    anyhow::ensure!(spawned.len() == REMOTE, "some are missing");
+    Ok(REMOTE as f64 / time.as_secs_f64())
+}
+
+async fn in_a_worker() -> anyhow::Result<f64> {
+    let system = subject::system().await?;
+    let rate = remote(&system, |spawn| spawn.in_worker("shared")).await?;
+    system.shutdown().await;
+    Ok(rate)
+}
+
 pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
-    let mut times: [Vec<f64>; 7] = Default::default();
+    let mut times: [Vec<f64>; 8] = Default::default();
     for round in 0..rounds {
         times[0].push(bare_spawns().await?);
         times[1].push(spawns().await?);
@@ -129,8 +159,18 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         if round < 3 {
             times[6].push(fifty_isolated().await?);
         }
+        times[7].push(in_a_worker().await?);
     }
-    let [bare, ours, cold, ready, resident, killed, fifty] = &times;
+    let [
+        bare,
+        ours,
+        cold,
+        ready,
+        resident,
+        killed,
+        fifty,
+        in_a_worker,
+    ] = &times;
     Ok(vec![
         Row::against(
             "spawn a light actor",
@@ -138,6 +178,12 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
             ours,
             ("kameo spawn + wait_for_startup", bare),
             Target::RatioAtMost(1.3),
+        ),
+        Row::single(
+            "spawn light actors in another process",
+            "/s",
+            in_a_worker,
+            Target::AtLeast(10_000.0),
         ),
         Row::single("system to first answer", "ms", cold, Target::AtMost(50.0)),
         Row::single("isolated actor ready", "ms", ready, Target::AtMost(30.0)),

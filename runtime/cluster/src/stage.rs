@@ -117,10 +117,10 @@ impl Stage {
                         Err(VerifyError::Disk(error)) => Err(error.into()),
                         Err(error) => {
                             tracing::warn!(%error, "a job's files are put together anew");
-                            Ok(None)
+                            scrub(&store, &known)
                         }
                     },
-                    Err(AssembleError::Lacks(_)) => Ok(None),
+                    Err(AssembleError::Lacks(_)) => scrub(&store, &known),
                     Err(AssembleError::Full(full)) => Err(StageError::Disk(full.to_string())),
                     Err(AssembleError::Disk(error)) => Err(error.into()),
                     Err(error) => Err(StageError::Wrong(error.to_string())),
@@ -323,6 +323,15 @@ fn can_run(program: &Path) -> Result<(), StageError> {
         Ok(_) | Err(ManifestError::NotOdeon) => Ok(()),
         Err(error) => Err(cannot(error.to_string())),
     }
+}
+
+/// Removes damaged pieces: where there is one, there may be more.
+fn scrub<T>(store: &Store, bundle: &Bundle) -> Result<Option<T>, StageError> {
+    let damaged = store.scrub(bundle)?;
+    if damaged > 0 {
+        tracing::warn!(damaged, "damaged pieces of a job's files are brought again");
+    }
+    Ok(None)
 }
 
 /// How often damaged pieces are fetched again.

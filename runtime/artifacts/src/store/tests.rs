@@ -210,6 +210,31 @@ fn a_damaged_piece_is_removed_and_can_be_brought_again() {
 
 /// SEMANTICS 55.
 #[test]
+fn all_damaged_pieces_of_a_bundle_are_found_at_once() {
+    let (_folder, store) = store();
+    let program = Program::of(3, 900_000);
+    program.upload(&store, at(0));
+    let pieces = program.pieces();
+    let whole = pieces.len() - 3;
+    assert!(whole > 0);
+    for ((piece, _), damage) in
+        pieces
+            .iter()
+            .zip([Damage::Flip, Damage::Truncate, Damage::Lengthen])
+    {
+        damage.inflict(&store.piece_path(&piece.digest));
+    }
+    assert_eq!(store.scrub(&program.bundle).unwrap(), 3);
+    let missing = store.missing(program.bundle.pieces()).unwrap();
+    assert_eq!(missing.len(), 3);
+    assert_eq!(store.scrub(&program.bundle).unwrap(), 0);
+    program.upload(&store, at(1));
+    program.expect_in(&store.assemble(&program.bundle, at(1)).unwrap());
+    expect_sound(&store, &[&program]);
+}
+
+/// SEMANTICS 55.
+#[test]
 fn a_program_is_not_built_from_a_damaged_piece() {
     for damage in [Damage::Flip, Damage::Truncate] {
         let (_folder, store) = store();
