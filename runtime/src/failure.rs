@@ -34,6 +34,56 @@ pub enum FailureKind {
     /// A device failed under it. Its process is replaced before it starts again, since what went
     /// wrong may stay with that, and a device that needs a rest is taken out of service.
     Gpu(GpuFault),
+    /// The program that it hosts ended by itself, and not with success.
+    Program(ProgramEnd),
+}
+
+/// How a program that is none of Odeon ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ProgramEnd {
+    /// By itself, with this exit code.
+    Code(i32),
+    /// By a signal of this number.
+    Signal(i32),
+}
+
+impl ProgramEnd {
+    /// The exit code by which shells tell this end: 128 and the signal's number for a signal.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        let code = match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        };
+        // The operating system keeps eight bits.
+        (code & 0xff) as u8
+    }
+}
+
+impl fmt::Display for ProgramEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit status: {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}{}", signal_name(*signal)),
+        }
+    }
+}
+
+impl Shape for ProgramEnd {
+    const SHAPE: u64 = shape::name("odeon.ProgramEnd");
+}
+
+/// What people call a signal.
+pub(crate) fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        2 => " (SIGINT)",
+        6 => " (SIGABRT)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        _ => "",
+    }
 }
 
 /// A typed failure with its chain of causes; the last one failed first.

@@ -70,7 +70,7 @@ pub use cell::Phase;
 pub use clock::{Clock, Timestamp};
 pub use driver::Driver;
 pub use error::{AskError, Effect, NameError, NeedsError, SpawnError, SystemError, TellError};
-pub use failure::{Down, Failure, FailureKind, ProcessExit, Reason};
+pub use failure::{Down, Failure, FailureKind, ProcessExit, ProgramEnd, Reason};
 pub use foreign::{Actix, Kameo};
 pub use group::{Group, Mesh, Rank};
 pub use hardware::{Devices, FakeDevices, GrantedDevice, Standby, Waiting};

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::engine::{Engine, EngineConfig};
 use crate::error::SystemError;
-use crate::failure::{Failure, FailureKind, ProcessExit};
+use crate::failure::{Failure, FailureKind, ProcessExit, signal_name};
 use crate::hardware::{Ask, Granted, HardwareConfig, Launched};
 use crate::id::ProcessId;
 use crate::inspect::ProcessView;
@@ -885,16 +885,6 @@ const EXIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Claims in a row that may be over before they are used.
 const CLAIMS_MAX: usize = 8;
-
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        6 => " (SIGABRT)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        _ => "",
-    }
-}
 
 /// What the node told this process, when it was started as a driver; once.
 ///
