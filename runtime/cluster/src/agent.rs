@@ -2,6 +2,7 @@
 //! missing to the last process that ends, and tells the catalog.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -247,7 +248,8 @@ impl Agent {
             Ok(ready) => ready,
             Err(error) => return refused(&error),
         };
-        let mut command = with_env(WorkerCommand::new(&staged.program), &job.spec).folder(folder);
+        let command = with_env(WorkerCommand::new(&staged.program), &job.spec);
+        let mut command = self.with_place(command).folder(folder);
         for arg in &job.spec.args {
             command = command.arg(arg);
         }
@@ -357,7 +359,20 @@ impl Agent {
         let staged = staged.map_err(words)?;
         let folder = self.inner.stage.folder_for(job, attempt, &staged);
         let folder = folder.map_err(words)?;
-        Ok(with_env(WorkerCommand::new(&staged.program), &spec).folder(folder))
+        let command = with_env(WorkerCommand::new(&staged.program), &spec);
+        Ok(self.with_place(command).folder(folder))
+    }
+
+    /// Tells a process which node it is on, and by which host others reach that.
+    fn with_place(&self, command: WorkerCommand) -> WorkerCommand {
+        let nodes = self.inner.catalog.nodes();
+        let row = nodes.iter().find(|row| row.spec.name == self.inner.node);
+        let address = row.and_then(|row| row.spec.address.parse::<SocketAddr>().ok());
+        let command = command.env("ODEON_NODE", &self.inner.node);
+        match address {
+            Some(address) => command.env("ODEON_NODE_ADDRESS", address.ip().to_string()),
+            None => command,
+        }
     }
 
     async fn spec_of(&self, job: JobId) -> Result<JobSpec, String> {
