@@ -4,12 +4,39 @@
 //! critic and reference, each a supervised actor. [`engine`] is what computes for them, and
 //! [`recipe`] a run as a file.
 //!
-//! The crate knows actors and algorithms. It does not know HTTP or terminals.
+//! [`exec`] hosts programs that are none of Odeon as actors.
+//!
+//! The crate knows actors and algorithms. It does not know HTTP, but for the status line that tells
+//! whether a hosted server is ready, or terminals.
 
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod exec;
 pub mod packed;
 pub mod recipe;
 pub mod rl;
 pub mod trajectory;
+
+/// All actors of this crate: what a program that uses any of them, and each of its worker processes,
+/// can host.
+#[must_use]
+pub fn job() -> odeon::Job {
+    use exec::{Exec, Gang};
+    use rl::{
+        critic::Critic, reference::Reference, relay::Relay, report::Monitor, reward::Reward,
+        rollout::Rollout, store::SampleStore, trainer::Trainer,
+    };
+    odeon::job![
+        Critic,
+        Exec,
+        Gang,
+        Monitor,
+        Reference,
+        Relay,
+        Reward,
+        Rollout,
+        SampleStore,
+        Trainer
+    ]
+}

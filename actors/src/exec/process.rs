@@ -1,0 +1,443 @@
+//! A program as processes: started behind a gate, in a group of its own that a guard ends with this
+//! process, and seen to its end.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use odeon::{Clock, Failure, ProgramEnd, Timestamp};
+use rustix::process::{Pid, Signal};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use super::output::{self, Ears, Tail};
+use super::probe::{self, Probe};
+use super::spec::{ExecSpec, Look};
+
+/// The program waits for a line and is this process from then on. When the line never comes, since
+/// whoever should write it is gone, nothing is begun.
+const GATE: &str = r#"read -r go || exit 125; exec "$0" "$@" </dev/null"#;
+/// Waits for a line, too. When its input ends without one, it kills the group.
+const GUARD: &str = r#"read -r over || kill -s KILL -- "-$0""#;
+const SHELL: &str = "/bin/sh";
+
+/// A program that was started. Dropped, it is killed with its group.
+#[derive(Debug)]
+pub(super) struct Running {
+    group: Pid,
+    port: Option<u16>,
+    tail: Tail,
+    stage: watch::Receiver<Stage>,
+    /// Until when what the program leaves in its group may end by itself.
+    leave: watch::Sender<Option<Timestamp>>,
+    seen: watch::Receiver<bool>,
+}
+
+/// How far a program is.
+#[derive(Clone, Debug)]
+enum Stage {
+    /// Something of its group may live.
+    Runs,
+    /// Nothing is left, and this is how it ended.
+    Gone(ProgramEnd),
+    /// What it has printed is known, too.
+    Over(Over),
+}
+
+/// The end of a program.
+#[derive(Clone, Debug)]
+pub(super) struct Over {
+    pub(super) end: ProgramEnd,
+    pub(super) last_words: String,
+}
+
+/// Why a program did not become ready.
+#[derive(Debug)]
+pub(super) struct Unready {
+    /// Whether it has ended by itself.
+    pub(super) by_itself: bool,
+    pub(super) text: String,
+}
+
+impl Running {
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// There is none, or the operating system refuses.
+    pub(super) fn start(spec: &ExecSpec, env: &[(String, String)]) -> Result<Self, Failure> {
+        let port = match spec.port() {
+            Some(0) => Some(free_port().map_err(not_started(spec, "a free port"))?),
+            port => port,
+        };
+        let mut child = gated(spec, env, port)?
+            .spawn()
+            .map_err(not_started(spec, SHELL))?;
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+        let group = pid.ok_or_else(|| Failure::error(format!("{spec} ended at once")))?;
+        let guard = guard_of(group)
+            .spawn()
+            .map_err(not_started(spec, "its guard"))?;
+        let tail = Tail::default();
+        let (printed, seen) = carry(spec, &mut child, &tail);
+        let (tell, stage) = watch::channel(Stage::Runs);
+        let (leave, until) = watch::channel(None);
+        let life = Life {
+            child,
+            guard,
+            group,
+            until,
+            tail: tail.clone(),
+        };
+        tokio::spawn(life.see_through(printed, tell));
+        Ok(Self {
+            group,
+            port,
+            tail,
+            stage,
+            leave,
+            seen,
+        })
+    }
+
+    /// The number of its process and its group.
+    pub(super) fn pid(&self) -> u32 {
+        self.group.as_raw_nonzero().get() as u32
+    }
+
+    pub(super) const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn end(&self) -> Option<ProgramEnd> {
+        match &*self.stage.borrow() {
+            Stage::Runs => None,
+            Stage::Gone(end) => Some(*end),
+            Stage::Over(over) => Some(over.end),
+        }
+    }
+
+    pub(super) fn last_words(&self) -> String {
+        self.tail.words()
+    }
+
+    /// Waits until it is ready.
+    pub(super) async fn become_ready(&mut self, spec: &ExecSpec) -> Result<(), Unready> {
+        let (mut stage, mut seen) = (self.stage.clone(), self.seen.clone());
+        let ended = async {
+            // Its last lines belong to the reason.
+            let over = stage
+                .wait_for(|stage| matches!(stage, Stage::Over(_)))
+                .await;
+            match over.as_deref() {
+                Ok(Stage::Over(over)) => format!("ended before it was ready: {}", over.end),
+                _ => "ended before it was ready".to_owned(),
+            }
+        };
+        let mut last = "nothing was tried".to_owned();
+        let ready = async {
+            match (spec.probe(), self.port) {
+                (Probe::None, _) => {}
+                (Probe::Line(text), _) => {
+                    last = format!("no line has `{text}`");
+                    if seen.wait_for(|seen| *seen).await.is_err() {
+                        // It has closed its outputs: what is left is its end, or the deadline.
+                        std::future::pending::<()>().await;
+                    }
+                }
+                (probe, Some(port)) => {
+                    let mut nth = 0;
+                    while let Err(why) = asked(probe, port).await {
+                        last = why;
+                        Clock::sleep(probe::pause(nth)).await;
+                        nth += 1;
+                    }
+                }
+                (_, None) => {
+                    last = "its port is asked for, and it says on none that it listens".to_owned();
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let deadline = spec.deadline();
+        let outcome = tokio::select! {
+            biased;
+            () = ready, if !matches!(spec.probe(), Probe::None) => return Ok(()),
+            text = ended, if !matches!(spec.probe(), Probe::None) => Some(text),
+            () = Clock::sleep(deadline), if !matches!(spec.probe(), Probe::None) => None,
+            else => return Ok(()),
+        };
+        Err(match outcome {
+            Some(text) => Unready {
+                by_itself: true,
+                text,
+            },
+            None => Unready {
+                by_itself: false,
+                text: format!("was not ready within {deadline:?}: {last}"),
+            },
+        })
+    }
+
+    /// Resolves when it has ended and what it has printed is known: with `None` when that is no news,
+    /// since it was stopped.
+    pub(super) fn ended(&self) -> impl Future<Output = Option<Over>> + Send + use<> {
+        let (mut stage, mut told) = (self.stage.clone(), self.leave.subscribe());
+        async move {
+            let over = stage.wait_for(|stage| matches!(stage, Stage::Over(_)));
+            // Otherwise nobody sees it through any more: this process ends, and its guard sees to
+            // that.
+            let Ok(Stage::Over(over)) = over.await.as_deref().cloned() else {
+                return None;
+            };
+            let by_itself = told.borrow_and_update().is_none() && told.has_changed().is_ok();
+            by_itself.then_some(over)
+        }
+    }
+
+    /// Ends its group: SIGTERM, and SIGKILL to what is left after `grace`. Resolves when nothing is
+    /// left, with how the program ended.
+    pub(super) async fn stop(&mut self, grace: Duration) -> Option<ProgramEnd> {
+        if self.end().is_none() {
+            self.leave.send_replace(Some(Clock::now().after(grace)));
+            // It may end by itself in this moment.
+            let _ = rustix::process::kill_process_group(self.group, Signal::TERM);
+        }
+        let mut stage = self.stage.clone();
+        let gone = stage.wait_for(|stage| !matches!(stage, Stage::Runs));
+        if Clock::timeout(grace, gone).await.is_none() {
+            self.kill();
+        }
+        let mut stage = self.stage.clone();
+        let _ = stage
+            .wait_for(|stage| matches!(stage, Stage::Over(_)))
+            .await;
+        self.end()
+    }
+
+    fn kill(&self) {
+        if matches!(*self.stage.borrow(), Stage::Runs) {
+            let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The program behind its gate.
+fn gated(spec: &ExecSpec, env: &[(String, String)], port: Option<u16>) -> Result<Command, Failure> {
+    let here = std::env::current_dir().map_err(not_started(spec, "the folder"))?;
+    let folder = match spec.work_folder() {
+        Some(folder) => here.join(folder),
+        None => here,
+    };
+    let env = spec.env_with(env, port, |name| std::env::var_os(name).is_some());
+    let path = env.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map_or_else(
+        || std::env::var("PATH").unwrap_or_default(),
+        |(_, path)| path.clone(),
+    );
+    let program = spec.find(&folder, &path, look).map_err(|why| {
+        // Another start would find the same.
+        Failure::error(format!("{spec} was not started: {why}")).fatal()
+    })?;
+    let mut command = Command::new(SHELL);
+    command
+        .args(["-c", GATE])
+        .arg(&program)
+        .args(spec.args_with(port))
+        .env_remove(WORKER_ENV)
+        .envs(env)
+        .current_dir(&folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    Ok(command)
+}
+
+/// What ends a group with this process. It has a group of its own: that of this process may be
+/// killed as a whole.
+fn guard_of(group: Pid) -> Command {
+    let mut command = Command::new(SHELL);
+    command
+        .args(["-c", GUARD])
+        .arg(group.as_raw_nonzero().to_string())
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
+    command
+}
+
+/// Carries what the program prints to the log of this process, and tells when the line that it is
+/// ready with has come.
+fn carry(
+    spec: &ExecSpec,
+    child: &mut Child,
+    tail: &Tail,
+) -> (
+    impl Future<Output = ()> + Send + use<>,
+    watch::Receiver<bool>,
+) {
+    let (see, seen) = watch::channel(false);
+    let awaited = match spec.probe() {
+        Probe::Line(text) => Some((text.clone(), see)),
+        _ => None,
+    };
+    let ears = [None, Some(tail.clone())].map(|tail| Ears {
+        tail,
+        awaited: awaited.clone(),
+    });
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let prefix = spec.line_prefix().to_owned();
+    let carried = async move {
+        let [out_ears, err_ears] = ears;
+        let out = async {
+            if let Some(out) = out {
+                output::carry(out, std::io::stdout(), &prefix, out_ears).await;
+            }
+        };
+        let err = async {
+            if let Some(err) = err {
+                output::carry(err, std::io::stderr(), &prefix, err_ears).await;
+            }
+        };
+        tokio::join!(out, err);
+    };
+    (carried, seen)
+}
+
+fn not_started(spec: &ExecSpec, what: &str) -> impl FnOnce(std::io::Error) -> Failure {
+    move |error| Failure::error(format!("{spec} was not started: {what}: {error}"))
+}
+
+/// What is left to do for a program that was started.
+struct Life {
+    child: Child,
+    guard: Child,
+    group: Pid,
+    until: watch::Receiver<Option<Timestamp>>,
+    tail: Tail,
+}
+
+impl Life {
+    /// Opens the gate, and follows the program until nothing of it is left.
+    async fn see_through(
+        mut self,
+        printed: impl Future<Output = ()> + Send + 'static,
+        tell: watch::Sender<Stage>,
+    ) {
+        let printed = tokio::spawn(printed);
+        if let Some(mut gate) = self.child.stdin.take() {
+            // A gate that is closed has ended, which is seen next.
+            let _ = gate.write_all(b"go\n").await;
+        }
+        let end = match self.child.wait().await {
+            Ok(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => ProgramEnd::Code(code),
+                (None, signal) => ProgramEnd::Signal(signal.unwrap_or(0)),
+            },
+            Err(error) => {
+                tracing::warn!(group = ?self.group, %error, "the end of a program could not be seen");
+                ProgramEnd::Code(-1)
+            }
+        };
+        self.end_group().await;
+        tell.send_replace(Stage::Gone(end));
+        if let Some(mut release) = self.guard.stdin.take() {
+            let _ = release.write_all(b"over\n").await;
+        }
+        let _ = self.guard.wait().await;
+        // Whoever has left the group may hold the output open for ever.
+        let mut printed = printed;
+        if Clock::timeout(PRINT_PATIENCE, &mut printed).await.is_none() {
+            printed.abort();
+        }
+        let last_words = self.tail.words();
+        tell.send_replace(Stage::Over(Over { end, last_words }));
+    }
+
+    /// Ends what the program has left in its group: at once, or after the grace of a stop.
+    async fn end_group(&mut self) {
+        let mut patience = None;
+        let mut pause = GROUP_PAUSE;
+        while lives(self.group) {
+            let leave = *self.until.borrow();
+            let now = Clock::now();
+            if leave.is_none_or(|leave| leave.left(now).is_zero()) {
+                let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+                let until = *patience.get_or_insert_with(|| now.after(GROUP_PATIENCE));
+                if until.left(now).is_zero() {
+                    tracing::warn!(group = ?self.group, "processes that a program has left do not end");
+                    return;
+                }
+            }
+            Clock::sleep(pause).await;
+            pause = GROUP_PAUSE_MAX.min(pause * 2);
+        }
+    }
+}
+
+/// Whether a process of the group runs. One that has ended and that nobody has reaped does not.
+fn lives(group: Pid) -> bool {
+    if rustix::process::test_kill_process_group(group).is_err() {
+        return false;
+    }
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return true;
+    };
+    let group = group.as_raw_nonzero().to_string();
+    processes.flatten().any(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // Behind the name, which may hold anything: state, parent, group.
+        let mut fields = stat
+            .rsplit_once(") ")
+            .map_or("", |(_, rest)| rest)
+            .split(' ');
+        let state = fields.next().unwrap_or_default();
+        fields.nth(1) == Some(&group) && !["Z", "X"].contains(&state)
+    })
+}
+
+async fn asked(probe: &Probe, port: u16) -> Result<(), String> {
+    match Clock::timeout(probe::ATTEMPT_MAX, probe::attempt(probe, port)).await {
+        Some(outcome) => outcome,
+        None => Err(format!("port {port} gives no answer")),
+    }
+}
+
+fn free_port() -> std::io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn look(path: &Path) -> Look {
+    match std::fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => Look::Nothing,
+        Ok(meta) if meta.permissions().mode() & 0o111 != 0 => Look::Program,
+        Ok(_) => Look::File,
+        Err(_) => Look::Nothing,
+    }
+}
+
+/// What the runtime tells its own processes; a program that is one of Odeon, too, must not take it
+/// for itself.
+const WORKER_ENV: &str = "ODEON_WORKER";
+/// How soon a group is looked at again, at first and at last.
+const GROUP_PAUSE: Duration = Duration::from_millis(2);
+const GROUP_PAUSE_MAX: Duration = Duration::from_millis(50);
+/// How long processes that were killed may take to end.
+const GROUP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the last lines of a program that has ended are waited for.
+const PRINT_PATIENCE: Duration = Duration::from_secs(1);
