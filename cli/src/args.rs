@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Key(KeyArgs),
     /// Show what happened in the cluster, oldest first
     Events(EventsArgs),
+    /// Run a program on many ranks that find each other as under torchrun
+    Gang(GangArgs),
     /// Run a program on the cluster; it goes on when this terminal is closed
     Submit(SubmitArgs),
     /// List jobs, the newest first
@@ -110,6 +112,40 @@ pub(crate) struct RunArgs {
     /// Check the recipe, say what would run, and stop
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+/// What each rank of a gang gets.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RankArgs {
+    /// How often all ranks begin again after one has failed
+    #[arg(long, default_value_t = 0, value_name = "K")]
+    pub(crate) max_restarts: u32,
+    /// Devices of each rank; one where there are any, unless told otherwise
+    #[arg(long, value_name = "N")]
+    pub(crate) devices_per_rank: Option<u32>,
+    /// Processor time that each rank reserves, in cores; ranks that reserve nothing are all on the
+    /// node of the driver
+    #[arg(long, value_name = "CORES", value_parser = cores)]
+    pub(crate) cpus: Option<f64>,
+    /// How long a rank may take to end after SIGTERM, before SIGKILL
+    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600))]
+    pub(crate) grace: u64,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Each rank is a process with the variables of torchrun: MASTER_ADDR, MASTER_PORT, RANK, LOCAL_RANK, WORLD_SIZE \
+                  and the rest. When one fails, all others are ended; the exit code is that of the first that failed."
+)]
+pub(crate) struct GangArgs {
+    /// How many ranks
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) ranks: u32,
+    #[command(flatten)]
+    pub(crate) each: RankArgs,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true)]
+    pub(crate) program: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -413,16 +449,28 @@ pub(crate) struct EventsArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The program is uploaded by content: pieces that the cluster has already do not travel again. It runs in \
-                  a folder of its own, with its files, on a node that the cluster chooses, and its actors run on all."
+                  a folder of its own, with its files, on a node that the cluster chooses, and its actors run on all.\n\
+                  With --gang, files that the words after `--` name by a path below this folder are sent along; the program \
+                  is looked for among the job's files, and then in PATH on each node."
 )]
+#[command(mut_arg("max_restarts", |arg| arg.requires("gang")))]
+#[command(mut_arg("devices_per_rank", |arg| arg.requires("gang")))]
+#[command(mut_arg("cpus", |arg| arg.requires("gang")))]
+#[command(mut_arg("grace", |arg| arg.requires("gang")))]
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
     /// The executable
-    pub(crate) program: PathBuf,
-    /// Its arguments, after `--`
+    #[arg(required_unless_present = "gang", conflicts_with = "gang")]
+    pub(crate) program: Option<PathBuf>,
+    /// Its arguments, after `--`; with --gang, the program and its arguments
     #[arg(last = true)]
     pub(crate) args: Vec<String>,
+    /// So many ranks of the program that follows `--`, as `odeon gang` runs them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), requires = "args")]
+    pub(crate) gang: Option<u32>,
+    #[command(flatten)]
+    pub(crate) each: RankArgs,
     /// Its name; that of the executable, unless told otherwise
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -536,6 +584,13 @@ fn default_threads() -> usize {
 /// From 1 to this.
 fn whole(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
+}
+
+fn cores(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|cores| (0.001..=1024.0).contains(cores))
+        .ok_or_else(|| "expected a number of cores, from 0.001 to 1024".to_owned())
 }
 
 fn temperature(text: &str) -> Result<f32, String> {

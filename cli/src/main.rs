@@ -14,7 +14,7 @@ use clap::Parser;
 use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
-    let job = odeon_actors::rl::job();
+    let job = odeon_actors::job();
     print::start_log();
     odeon_bench::serve_if_child();
     // The same binary is every worker process of a run.
@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Token(args) => done(command::cluster::token(&args)),
         Command::Key(args) => done(command::cluster::key(&args)),
         Command::Events(args) => done(command::cluster::events(&args)),
+        Command::Gang(args) => command::gang::run(job, &args),
         Command::Submit(args) => command::job::submit(&args),
         Command::Jobs(args) => done(command::job::jobs(&args)),
         Command::Job(args) => done(command::job::job(&args)),

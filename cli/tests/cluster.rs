@@ -475,3 +475,81 @@ fn a_killed_head_comes_back_with_all_that_it_knew() {
     assert!(!is_alive(driver), "a driver of a daemon that was killed");
     cluster.ok(&["stop", "j2"]);
 }
+
+/// SEMANTICS 61.
+#[test]
+fn a_gang_is_submitted_and_its_ranks_meet_across_nodes() {
+    if !Command::new("python3")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        println!("skipped: there is no python3 here");
+        return;
+    }
+    let cluster = Cluster::up(&["--nodes", "2"]);
+    let script = "
+import os, socket, sys
+rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
+at = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))
+if rank == 0:
+    with socket.create_server(at) as server:
+        peers = [server.accept()[0] for _ in range(world - 1)]
+    total = 1 + sum(int(peer.recv(64)) for peer in peers)
+    for peer in peers:
+        peer.sendall(b'%d' % total)
+else:
+    while True:
+        try:
+            peer = socket.create_connection(at)
+            break
+        except ConnectionRefusedError:
+            pass
+    peer.sendall(b'%d' % (rank + 1))
+    total = int(peer.recv(64))
+print('sum', total, 'group', os.environ['GROUP_RANK'], 'of', os.environ['GROUP_WORLD_SIZE'],
+    open(sys.argv[1]).read().strip(), flush=True)
+sys.exit(5 if rank == 3 and sys.argv[2:] else 0)
+";
+    let here = cluster.folder.path();
+    shell(&cluster, "train.py", script);
+    shell(&cluster, "note", "remember\n");
+    // Two ranks fill a node, however many cores it has.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = (cores as f64 / 2.0).to_string();
+    let submit = |more: &[&str]| {
+        let args = ["submit", "--gang", "4", "--cpus", &cpus, "--wait", "--"];
+        let program = ["python3", "train.py", "note"];
+        let mut command = odeon();
+        command.args(args).args(program).args(more);
+        let run = command.env("ODEON_DIR", cluster.dir()).current_dir(here);
+        run.output().unwrap()
+    };
+    let output = submit(&[]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert!(err.contains("submitted j1 (train)"), "{err}");
+    for rank in 0..4 {
+        let line = out
+            .lines()
+            .find(|it| it.contains(&format!("[rank {rank}] sum 10 group")));
+        let line = line.unwrap_or_else(|| panic!("{out}{err}"));
+        assert!(line.ends_with("of 2 remember"), "{line}");
+    }
+    for node in ["head", "node-2"] {
+        assert_eq!(
+            out.matches(&format!(" on {node}] [rank")).count(),
+            2,
+            "{out}"
+        );
+    }
+    // Its exit code is that of the rank that failed, which is named.
+    let output = submit(&["fail"]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(5), "{out}{err}");
+    assert!(err.contains("rank 3 of 4"), "{out}{err}");
+    let why = cluster.fails(&["submit", "--gang", "2"]);
+    assert!(why.contains("--"), "{why}");
+    let why = cluster.fails(&["submit", "/bin/sh", "--max-restarts", "2"]);
+    assert!(why.contains("--gang"), "{why}");
+}

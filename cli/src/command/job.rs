@@ -2,14 +2,14 @@
 //! `attach`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon_client::types::{Job, Line};
 use odeon_client::{CONNECTION_FILE, Client, Connection, Submission, default_folder};
 
-use crate::args::{JobArgs, JobsArgs, LogsArgs, OneJobArgs, StopArgs, SubmitArgs};
+use crate::args::{JobArgs, JobsArgs, LogsArgs, OneJobArgs, RankArgs, StopArgs, SubmitArgs};
 use crate::print;
 
 /// The cluster that a command is about, and a runtime to reach it.
@@ -27,29 +27,137 @@ pub(crate) fn cluster(dir: Option<&PathBuf>) -> Result<(Client, tokio::runtime::
 }
 
 pub(crate) fn submit(args: &SubmitArgs) -> Result<ExitCode> {
-    let submission = submission(args)?;
-    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    send(
+        &submission(args)?,
+        args.cluster.dir.as_ref(),
+        args.wait,
+        args.json,
+    )
+}
+
+/// Submits a job; shows what it prints and exits as it does, where it is waited for.
+pub(crate) fn send(
+    submission: &Submission,
+    dir: Option<&PathBuf>,
+    wait: bool,
+    json: bool,
+) -> Result<ExitCode> {
+    let (client, runtime) = cluster(dir)?;
     runtime.block_on(async {
         let mut bar = print::UploadBar::default();
-        let submitted = client.submit(&submission, |upload| {
+        let submitted = client.submit(submission, |upload| {
             bar.show(upload.bytes - upload.known, upload.put);
         });
         let job = submitted.await?;
         bar.end();
-        if args.json {
+        if json {
             print::line(serde_json::to_string(&job)?)?;
         } else {
             print::say(format!("submitted {} ({})", job.id, job.name));
         }
-        if !args.wait {
+        if !wait {
             return Ok(ExitCode::SUCCESS);
         }
         follow(&client, &job.id, 0).await
     })
 }
 
+/// The executable of this process, to be a job's.
+pub(crate) fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("finding this program")
+}
+
+/// A text as the name of a job.
+pub(crate) fn plain(name: &str) -> String {
+    let plain = |c: char| match c {
+        '-' | '_' | '.' => c,
+        c if c.is_alphanumeric() => c,
+        _ => '-',
+    };
+    name.chars().take(NAME_CHARS_MAX).map(plain).collect()
+}
+
+/// Names of jobs have a bound in bytes; no character takes more than four.
+const NAME_CHARS_MAX: usize = 25;
+
+/// The job's executable, its name where it is not that of the file, and the words that it is given.
+struct What {
+    program: PathBuf,
+    name: Option<String>,
+    words: Vec<String>,
+    files: Vec<(String, PathBuf)>,
+}
+
+/// A program as it is named, or this one, which runs a gang of it.
+fn what(args: &SubmitArgs) -> Result<What> {
+    let Some(ranks) = args.gang else {
+        let program = args.program.clone();
+        return Ok(What {
+            program: program.context("no program to submit")?,
+            name: None,
+            words: args.args.clone(),
+            files: vec![],
+        });
+    };
+    let here = std::env::current_dir().context("finding the current folder")?;
+    let files = named_files(&args.args, |path| here.join(path).is_file());
+    let script = files.first().map(String::as_str);
+    let script = script.or_else(|| args.args.first().map(String::as_str));
+    let stem = script.and_then(|script| Path::new(script).file_stem());
+    Ok(What {
+        program: this_program()?,
+        name: stem.map(|stem| plain(&stem.to_string_lossy())),
+        words: gang_words(ranks, &args.each, &args.args),
+        files: files
+            .into_iter()
+            .map(|file| (file.clone(), here.join(file)))
+            .collect(),
+    })
+}
+
+/// The words that name files below the current folder, each once, as the job is to find them.
+fn named_files(words: &[String], is_file: impl Fn(&Path) -> bool) -> Vec<String> {
+    let mut files: Vec<String> = vec![];
+    for word in words {
+        let path = Path::new(word);
+        let parts: Option<Vec<_>> = path
+            .components()
+            .filter(|part| *part != Component::CurDir)
+            .map(|part| match part {
+                Component::Normal(part) => part.to_str(),
+                _ => None,
+            })
+            .collect();
+        let Some(parts) = parts.filter(|parts| !parts.is_empty()) else {
+            continue;
+        };
+        let name = parts.join("/");
+        if is_file(path) && !files.contains(&name) {
+            files.push(name);
+        }
+    }
+    files
+}
+
+/// The words by which this program runs a gang.
+fn gang_words(ranks: u32, each: &RankArgs, program: &[String]) -> Vec<String> {
+    let mut words = vec!["gang".to_owned(), ranks.to_string()];
+    let mut say = |name: &str, value: Option<String>| {
+        words.extend(value.map(|value| format!("--{name}={value}")));
+    };
+    say("max-restarts", Some(each.max_restarts.to_string()));
+    let devices = each.devices_per_rank;
+    say("devices-per-rank", devices.map(|count| count.to_string()));
+    say("cpus", each.cpus.map(|cores| cores.to_string()));
+    say("grace", Some(each.grace.to_string()));
+    words.push("--".to_owned());
+    words.extend_from_slice(program);
+    words
+}
+
 fn submission(args: &SubmitArgs) -> Result<Submission> {
-    let mut files = vec![];
+    let what = what(args)?;
+    let mut files = what.files;
     for file in &args.file {
         let (name, path) = match file.split_once('=') {
             Some((name, path)) => (name.to_owned(), PathBuf::from(path)),
@@ -60,10 +168,12 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
                 (name.to_owned(), path)
             }
         };
+        // What is named stands in the place of what was only found.
+        files.retain(|(known, _)| *known != name);
         files.push((name, path));
     }
-    let mut submission = Submission::of_program(&args.program)?.files(files)?;
-    for arg in &args.args {
+    let mut submission = Submission::of_program(&what.program)?.files(files)?;
+    for arg in &what.words {
         submission = submission.arg(arg);
     }
     let mut env = vec![];
@@ -80,7 +190,7 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
         env.push((name, value));
     }
     Ok(submission.with(|job| {
-        if let Some(name) = &args.name {
+        if let Some(name) = args.name.as_ref().or(what.name.as_ref()) {
             job.name.clone_from(name);
         }
         job.namespace.clone_from(&args.namespace);
@@ -312,4 +422,36 @@ pub(crate) fn attach(args: &OneJobArgs) -> Result<ExitCode> {
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn files_below_this_folder_are_found_among_the_words() {
+        let there = ["train.py", "./src/net.py", "/etc/passwd", "../up", "data"];
+        let is_file = |path: &Path| there.iter().any(|it| Path::new(it) == path);
+        let line = "python3 train.py ./src/net.py /etc/passwd ../up --x=data train.py data .";
+        let found = named_files(&words(line), is_file);
+        assert_eq!(found, ["train.py", "src/net.py", "data"]);
+    }
+
+    #[test]
+    fn a_gang_is_submitted_with_what_was_said_of_it() {
+        let each = RankArgs {
+            max_restarts: 2,
+            devices_per_rank: None,
+            cpus: Some(0.5),
+            grace: 5,
+        };
+        let line = gang_words(4, &each, &words("python3 train.py --max-restarts 9"));
+        let expect =
+            "gang 4 --max-restarts=2 --cpus=0.5 --grace=5 -- python3 train.py --max-restarts 9";
+        assert_eq!(line.join(" "), expect);
+    }
 }

@@ -5,7 +5,6 @@ mod line;
 mod metrics;
 mod notes;
 mod progress;
-mod signals;
 mod tries;
 
 use std::process::ExitCode;
@@ -22,9 +21,9 @@ use self::folder::RunFolder;
 use self::metrics::Metrics;
 use self::notes::Notes;
 use self::progress::Display;
-use self::signals::Signals;
 use self::tries::{Tries, Watch};
 use super::model;
+use super::signals::Signals;
 use crate::args::RunArgs;
 use crate::print::{self, Unshown};
 

@@ -1,17 +1,17 @@
-//! Ctrl-C and its like: a run stops in order and can be continued.
+//! Ctrl-C and its like, for commands that end in order.
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Listens for the signals that ask a program to end.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    pub(super) fn listen() -> Result<Self> {
+    pub(crate) fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).context("listening for signals");
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -20,7 +20,7 @@ impl Signals {
     }
 
     /// Waits for one. Gives the exit code that shells expect then.
-    pub(super) async fn asked(&mut self) -> u8 {
+    pub(crate) async fn asked(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => 128 + 2,
             _ = self.terminate.recv() => 128 + 15,
