@@ -110,8 +110,28 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Check the recipe, say what would run, and stop
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cluster")]
     pub(crate) check: bool,
+    /// Run it on the cluster: it goes on when this terminal is closed
+    #[arg(long)]
+    pub(crate) cluster: bool,
+    #[command(flatten)]
+    pub(crate) there: RunThereArgs,
+}
+
+/// How a recipe runs on a cluster.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunThereArgs {
+    /// The folder of the daemon whose cluster this is; ODEON_DIR, or `odeon` in the user's data
+    /// folder, unless told otherwise
+    #[arg(long, value_name = "FOLDER", requires = "cluster")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The node that its driver must run on
+    #[arg(long, requires = "cluster")]
+    pub(crate) node: Option<String>,
+    /// Do not show what it prints, and do not wait for its end
+    #[arg(long, requires = "cluster")]
+    pub(crate) detach: bool,
 }
 
 /// What each rank of a gang gets.

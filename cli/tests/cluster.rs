@@ -553,3 +553,53 @@ sys.exit(5 if rank == 3 and sys.argv[2:] else 0)
     let why = cluster.fails(&["submit", "/bin/sh", "--max-restarts", "2"]);
     assert!(why.contains("--gang"), "{why}");
 }
+
+#[test]
+fn a_recipe_runs_on_the_cluster_and_leaves_its_results_where_it_says() {
+    let cluster = Cluster::up(&[]);
+    let here = cluster.folder.path();
+    let recipe = "[run]\nname = \"tiny\"\nout = \"results\"\n
+[model]\nhidden = 16\nlayers = 1\nheads = 2\nkv_heads = 2\nffn = 16\ncontext = 32\n
+[task.sums]\nform = \"compact\"\noperands_min = 2\noperands_max = 2\ndigits_min = 1\ndigits_max = 1\n
+[rl]\nalgorithm = \"grpo\"\nsteps = 2\ngroups = 2\ngroup_size = 2\nlr = 0.001\nresponse_max = 8\n
+[processes]\nrollouts = 1\nslots = 4\n[eval]\nproblems = 2\n";
+    shell(&cluster, "tiny.toml", recipe);
+    let run = |args: &[&str]| {
+        let mut command = odeon();
+        command.args(["run", "tiny.toml", "--cluster"]).args(args);
+        let run = command.env("ODEON_DIR", cluster.dir()).current_dir(here);
+        run.output().unwrap()
+    };
+    let output = run(&[]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert!(err.contains("submitted j1 (tiny)"), "{err}");
+    let metrics = fs::read_to_string(here.join("results/tiny/metrics.jsonl")).unwrap();
+    assert!(
+        metrics.contains("\"step\":2") || metrics.lines().count() > 2,
+        "{metrics}"
+    );
+    // It goes on where it is: there is nothing left to do, unless it begins anew.
+    let output = run(&[]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(err.contains("is done: 2 of 2 steps"), "{out}{err}");
+    let output = run(&["--fresh", "--detach"]);
+    assert!(
+        text(&output.stderr).contains("submitted j3"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(cluster.run(&["wait", "j3"]).status.code(), Some(0));
+    // What cannot travel is refused before anything is sent.
+    shell(
+        &cluster,
+        "tiny.toml",
+        &recipe.replace("hidden = 16", "load = \"nowhere.gguf\"\nhidden = 16"),
+    );
+    let output = run(&[]);
+    let err = text(&output.stderr);
+    assert!(
+        !output.status.success() && err.contains("nowhere.gguf is not there"),
+        "{err}"
+    );
+}

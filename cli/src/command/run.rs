@@ -5,6 +5,7 @@ mod line;
 mod metrics;
 mod notes;
 mod progress;
+mod submit;
 mod tries;
 
 use std::process::ExitCode;
@@ -32,6 +33,9 @@ pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE};
 pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     let source = Source::read(&args.recipe)?;
     let recipe = source.recipe()?;
+    if args.cluster {
+        return submit::submit(&source, &recipe, args);
+    }
     let plan = model::plan(&source, &recipe)?;
     folder::check_writable(&source, &recipe)?;
     if args.fresh {

@@ -1,0 +1,205 @@
+//! `odeon run --cluster`: a recipe becomes a job of this program. What the recipe names here travels
+//! with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use odeon_actors::recipe::{Recipe, Source};
+use odeon_algorithms::fetch::Artefact;
+use odeon_algorithms::task::TaskSpec;
+use odeon_client::Submission;
+
+use crate::args::RunArgs;
+use crate::command::{job, model};
+
+pub(super) fn submit(source: &Source, recipe: &Recipe, args: &RunArgs) -> Result<ExitCode> {
+    let here = std::env::current_dir().context("finding the current folder")?;
+    let name = args.recipe.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| anyhow!("{} names no file", args.recipe.display()))?;
+    let models = std::env::var("ODEON_MODELS").ok();
+    let parcel = Parcel::of(source, recipe, &here, models.as_deref())?;
+    let folder = tempfile::tempdir().context("making a folder for the recipe")?;
+    let sent = folder.path().join(name);
+    fs::write(&sent, &parcel.text).with_context(|| format!("writing {}", sent.display()))?;
+    let mut files = parcel.files;
+    files.push((name.to_owned(), sent));
+    let mut submission = Submission::of_program(job::this_program()?)?
+        .files(files)?
+        .arg("run")
+        .arg(name);
+    if args.fresh {
+        submission = submission.arg("--fresh");
+    }
+    let submission = submission.with(|job| {
+        job.name = job::plain(&recipe.run.name);
+        job.node.clone_from(&args.there.node);
+        job.env.extend(parcel.env);
+    });
+    job::send(
+        &submission,
+        args.there.dir.as_ref(),
+        !args.there.detach,
+        false,
+    )
+}
+
+/// A recipe as it travels, and what goes with it.
+#[derive(Debug, PartialEq)]
+struct Parcel {
+    text: String,
+    files: Vec<(String, PathBuf)>,
+    env: Vec<(String, String)>,
+}
+
+impl Parcel {
+    /// Results go to the same path wherever the recipe runs, so `run.out` becomes absolute. Files and
+    /// folders that the recipe names are sent along, and named as the job finds them. A fetched
+    /// model is sent, too, unless `ODEON_MODELS` says where nodes have it.
+    fn of(source: &Source, recipe: &Recipe, here: &Path, models: Option<&str>) -> Result<Self> {
+        let mut table: toml::Table = source.text().parse().context("reading the recipe")?;
+        let (mut files, mut env) = (vec![], vec![]);
+        let out = here.join(&recipe.run.out);
+        set(&mut table, &["run", "out"], text_of(&out)?);
+        env.extend(
+            std::env::var("ODEON_LOG")
+                .ok()
+                .map(|log| ("ODEON_LOG".to_owned(), log)),
+        );
+        if let Some(models) = models {
+            let models = text_of(&here.join(models))?;
+            env.push(("ODEON_MODELS".to_owned(), models));
+        }
+        if let Some(load) = &recipe.model.load {
+            let artefact = Artefact::named(load);
+            if artefact.is_none() || models.is_none() {
+                let wrong =
+                    |error: anyhow::Error| source.error("model", "load", &format!("{error:#}"));
+                let found = model::find(load).map_err(wrong)?;
+                let found = here.join(found);
+                match artefact {
+                    Some(artefact) => files.push((format!("models/{}", artefact.file), found)),
+                    None => {
+                        let named = send_model(&found, &mut files)?;
+                        set(&mut table, &["model", "load"], named);
+                    }
+                }
+            }
+        }
+        if let TaskSpec::Gsm8k(task) = &recipe.task {
+            let path = here.join(&task.path);
+            let named = format!("data/{}", file_name(&path)?);
+            set(&mut table, &["task", "gsm8k", "path"], named.clone());
+            files.push((named, path));
+        }
+        Ok(Self {
+            text: toml::to_string(&table).context("writing the recipe")?,
+            files,
+            env,
+        })
+    }
+}
+
+/// A model file, or the files of a model folder, and what the job calls it.
+fn send_model(path: &Path, files: &mut Vec<(String, PathBuf)>) -> Result<String> {
+    if path.is_file() {
+        let named = format!("model/{}", file_name(path)?);
+        files.push((named.clone(), path.to_owned()));
+        return Ok(named);
+    }
+    let reading = || format!("reading {}", path.display());
+    for entry in fs::read_dir(path).with_context(reading)? {
+        let file = entry.with_context(reading)?.path();
+        if file.is_file() {
+            files.push((format!("model/{}", file_name(&file)?), file));
+        }
+    }
+    Ok("model".to_owned())
+}
+
+fn set(table: &mut toml::Table, path: &[&str], value: String) {
+    let [tables @ .., field] = path else { return };
+    let mut table = table;
+    for name in tables {
+        let inner = table
+            .entry(*name)
+            .or_insert_with(|| toml::Table::new().into());
+        let Some(inner) = inner.as_table_mut() else {
+            return;
+        };
+        table = inner;
+    }
+    table.insert((*field).to_owned(), value.into());
+}
+
+fn file_name(path: &Path) -> Result<&str> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.ok_or_else(|| anyhow!("{} names no file", path.display()))
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    match path.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => bail!("{} is no text, so no recipe can name it", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECIPE: &str = "[run]\nname = \"tiny\"\nout = \"results\"\n[model]\nload = \"m.gguf\"\n\
+                          [task.gsm8k]\npath = \"p.jsonl\"\n[rl]\nalgorithm = \"grpo\"\nsteps = 1\n\
+                          groups = 1\ngroup_size = 2\nlr = 0.1\nresponse_max = 8\n";
+
+    fn parcel(text: &str, here: &Path, models: Option<&str>) -> Parcel {
+        let recipe: Recipe = toml::from_str(text).unwrap();
+        let source = Source::new(Path::new("r.toml"), text);
+        Parcel::of(&source, &recipe, here, models).unwrap()
+    }
+
+    #[test]
+    fn what_a_recipe_names_travels_under_names_that_the_job_finds() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        fs::create_dir(here.join("m")).unwrap();
+        for file in ["m/config.json", "m/model.safetensors", "p.jsonl"] {
+            fs::write(here.join(file), "").unwrap();
+        }
+        let model = here.join("m").display().to_string();
+        let text = RECIPE.replace("m.gguf", &model);
+        let mut sent = parcel(&text, here, Some("models"));
+        let recipe: Recipe = toml::from_str(&sent.text).unwrap();
+        assert_eq!(recipe.run.out, here.join("results"));
+        assert_eq!(recipe.model.load.as_deref(), Some("model"));
+        let TaskSpec::Gsm8k(task) = recipe.task else {
+            panic!("{:?}", recipe.task);
+        };
+        assert_eq!(task.path, Path::new("data/p.jsonl"));
+        sent.files.sort();
+        let names: Vec<&str> = sent.files.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "data/p.jsonl",
+                "model/config.json",
+                "model/model.safetensors"
+            ]
+        );
+        let models = (
+            "ODEON_MODELS".to_owned(),
+            here.join("models").display().to_string(),
+        );
+        assert!(sent.env.contains(&models), "{:?}", sent.env);
+    }
+
+    #[test]
+    fn a_fetched_model_is_left_where_nodes_have_it() {
+        let text = RECIPE.replace("m.gguf", "smollm2");
+        let sent = parcel(&text, Path::new("/here"), Some("/models"));
+        let recipe: Recipe = toml::from_str(&sent.text).unwrap();
+        assert_eq!(recipe.model.load.as_deref(), Some("smollm2"));
+        assert_eq!(sent.files.len(), 1);
+    }
+}
