@@ -558,11 +558,13 @@ impl Engine {
                 },
                 () = has_ended(&mut over) => {}
             }
-            // One that never joined leaves no link whose end would tell.
+            // One that never joined leaves no link whose end would tell, and the end of a link that was
+            // left in order says nothing of the process. It may come after that of the process.
             has_ended(&mut over).await;
-            if !engine.links.contains_key(&process) {
-                engine.workers.exit_of(process).await;
+            while engine.links.contains_key(&process) {
+                Clock::sleep(engine.limits.sweep_interval).await;
             }
+            engine.workers.exit_of(process).await;
         });
         Ok((process, ended))
     }

@@ -183,6 +183,21 @@ fn is_alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
+/// A driver that has left may be reaped before its node has seen the end of its link.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_short_jobs_at_once_all_come_to_their_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = found(folder.path()).await;
+    let mut ids = vec![];
+    for _ in 0..16 {
+        ids.push(submit(&head, &["places", "head"]).await);
+    }
+    for id in ids {
+        assert_eq!(ended(&head, id).await, Outcome::Succeeded, "{id}");
+    }
+    head.shutdown().await;
+}
+
 /// SEMANTICS 57.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_and_what_it_prints_is_kept() {
