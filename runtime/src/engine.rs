@@ -764,8 +764,10 @@ impl Engine {
     /// A link has ended: with it the process behind it, unless its exit is reported otherwise.
     pub(crate) async fn link_down(self: &Arc<Self>, link: &Arc<Link>) {
         let pid = self.workers.pid_of(link.peer);
-        // A driver that has left may still have something to do.
-        let left = link.why() == LEFT && self.workers.is_driver(link.peer);
+        // A driver that has left may still have something to do. Its last word is lost when this side
+        // writes while it hangs up; so one that lives and has hung up counts as leaving, too.
+        let hung_up = !link.is_given_up() && !self.workers.has_exited(link.peer);
+        let left = self.workers.is_driver(link.peer) && (link.why() == LEFT || hung_up);
         let ended = match left {
             true => None,
             false => self.workers.exit_of(link.peer).await,

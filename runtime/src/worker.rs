@@ -168,6 +168,14 @@ impl Workers {
             .is_some_and(|worker| worker.role == Role::Driver)
     }
 
+    /// Whether the end of a process of this node has been seen.
+    pub(crate) fn has_exited(&self, process: ProcessId) -> bool {
+        let table = self.table.lock();
+        table
+            .get(&process)
+            .is_none_or(|worker| worker.exit.borrow().is_some())
+    }
+
     fn is_retired(&self, process: ProcessId) -> bool {
         let table = self.table.lock();
         table
