@@ -476,7 +476,7 @@ fn a_killed_head_comes_back_with_all_that_it_knew() {
     cluster.ok(&["stop", "j2"]);
 }
 
-/// SEMANTICS 61.
+/// SEMANTICS 62.
 #[test]
 fn a_gang_is_submitted_and_its_ranks_meet_across_nodes() {
     if !Command::new("python3")

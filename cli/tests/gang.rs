@@ -131,7 +131,7 @@ fn started(folder: &Path, args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// SEMANTICS 61.
+/// SEMANTICS 62.
 #[test]
 fn ranks_meet_and_reduce_together() {
     if !has_python() {
@@ -149,7 +149,7 @@ fn ranks_meet_and_reduce_together() {
     assert_eq!(lines, expect.collect::<Vec<_>>(), "{err}");
 }
 
-/// SEMANTICS 61.
+/// SEMANTICS 62.
 #[test]
 fn when_one_rank_dies_all_begin_again() {
     if !has_python() {
@@ -169,7 +169,7 @@ fn when_one_rank_dies_all_begin_again() {
     );
 }
 
-/// SEMANTICS 61.
+/// SEMANTICS 62.
 #[test]
 fn when_no_restart_helps_the_rank_that_failed_first_is_named() {
     if !has_python() {
@@ -235,7 +235,7 @@ fn one_rank_alone_prints_as_it_does_and_has_the_variables() {
     assert_eq!((code, out.as_str()), (Some(0), "from here\n"), "{err}");
 }
 
-/// SEMANTICS 60.
+/// SEMANTICS 61.
 #[test]
 fn ctrl_c_and_sigterm_end_all_ranks() {
     for (name, code) in [("INT", 130), ("TERM", 143)] {
@@ -248,7 +248,7 @@ fn ctrl_c_and_sigterm_end_all_ranks() {
     }
 }
 
-/// SEMANTICS 60.
+/// SEMANTICS 61.
 #[test]
 fn nothing_is_left_when_the_driver_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -259,7 +259,7 @@ fn nothing_is_left_when_the_driver_is_killed() {
     ranks.into_iter().for_each(gone);
 }
 
-/// SEMANTICS 61.
+/// SEMANTICS 62.
 #[test]
 fn a_worker_that_is_killed_takes_its_rank_along_and_all_begin_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -130,7 +130,7 @@ async fn pid(exec: Ref<Exec>) -> u32 {
     exec.ask(Status).await.unwrap().pid.unwrap()
 }
 
-/// SEMANTICS 60.
+/// SEMANTICS 61.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_is_ready_when_it_says_so() {
     let (system, folder) = (system().await, tempfile::tempdir().unwrap());
@@ -181,7 +181,7 @@ async fn a_server_is_ready_when_it_answers_with_success() {
     system.shutdown().await;
 }
 
-/// SEMANTICS 60.
+/// SEMANTICS 61.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_is_not_ready_in_time_is_ended_and_says_why() {
     let (system, folder) = (system().await, tempfile::tempdir().unwrap());
@@ -220,7 +220,7 @@ async fn a_program_that_is_not_ready_in_time_is_ended_and_says_why() {
     system.shutdown().await;
 }
 
-/// SEMANTICS 60.
+/// SEMANTICS 61.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_fails_is_started_again() {
     let (system, folder) = (system().await, tempfile::tempdir().unwrap());
@@ -270,7 +270,7 @@ async fn a_program_that_succeeds_ends_its_actor_and_a_signal_is_told() {
     system.shutdown().await;
 }
 
-/// SEMANTICS 60.
+/// SEMANTICS 61.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_ignores_sigterm_is_killed_after_its_grace() {
     let (system, folder) = (system().await, tempfile::tempdir().unwrap());
@@ -299,7 +299,7 @@ async fn a_program_that_ignores_sigterm_is_killed_after_its_grace() {
     system.shutdown().await;
 }
 
-/// SEMANTICS 60.
+/// SEMANTICS 61.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_a_program_whose_actor_or_process_ends() {
     let (system, folder) = (system().await, tempfile::tempdir().unwrap());
@@ -378,7 +378,7 @@ async fn a_program_that_is_not_there_is_not_tried_again() {
     system.shutdown().await;
 }
 
-/// SEMANTICS 61.
+/// SEMANTICS 62.
 #[tokio::test(flavor = "multi_thread")]
 async fn ranks_see_the_devices_of_their_node_each_its_own_at_its_local_rank() {
     let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();

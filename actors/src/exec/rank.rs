@@ -170,7 +170,7 @@ mod tests {
         variables.map(|env| env.into_iter().collect()).collect()
     }
 
-    /// SEMANTICS 61.
+    /// SEMANTICS 62.
     #[test]
     fn ranks_on_two_nodes_know_themselves_and_where_to_meet() {
         let (a, b) = (
@@ -217,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// SEMANTICS 61.
+        /// SEMANTICS 62.
         #[test]
         fn ranks_are_numbered_without_gaps_wherever_they_are(
             nodes in prop::collection::vec(0usize..4, 1..20),
