@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use odeon::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -64,6 +65,16 @@ pub(super) async fn attempt(probe: &Probe, port: u16) -> Result<(), String> {
             break;
         }
     }
+    // The rest is read so that the server has nobody hang up on it, and is worth no long wait.
+    let rest = async {
+        while answer.len() < ANSWER_BYTES_MAX
+            && stream
+                .read_buf(&mut answer)
+                .await
+                .is_ok_and(|read| read > 0)
+        {}
+    };
+    let _ = Clock::timeout(REST_PATIENCE, rest).await;
     verdict(&answer)
 }
 
@@ -72,6 +83,8 @@ pub(super) const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 const STATUS_BYTES_MAX: usize = 1024;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+const REST_PATIENCE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {
