@@ -289,6 +289,69 @@ fn what_cannot_be_is_refused_with_the_reason() {
     );
 }
 
+/// SEMANTICS 54. SEMANTICS 55.
+#[test]
+fn a_program_of_another_machine_and_one_that_is_too_large_are_refused_and_leave_nothing() {
+    let cluster = Cluster::up(&["--artifacts-gib=1"]);
+    // The number of the architecture, as that of 64-bit Arm.
+    let mut foreign = fs::read("/bin/true").unwrap();
+    foreign[18..20].copy_from_slice(&[0xb7, 0]);
+    let path = cluster.folder.path().join("foreign");
+    fs::write(&path, foreign).unwrap();
+    let foreign = path.display().to_string();
+    let output = cluster.run(&["submit", &foreign, "--wait"]);
+    let why = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{why}");
+    assert!(why.contains("refused") && why.contains("aarch64"), "{why}");
+    // More than there is room for, without a byte of it on this disk.
+    let path = cluster.folder.path().join("large");
+    let large = fs::File::create(&path).unwrap();
+    large.set_len(600 << 20).unwrap();
+    let large = path.display().to_string();
+    let why = cluster.fails(&["submit", "/bin/true", "--file", &large]);
+    assert!(why.contains("at most") && why.contains("bytes"), "{why}");
+    let jobs = fs::read_dir(cluster.dir().join("jobs"));
+    assert_eq!(jobs.into_iter().flatten().count(), 0);
+    assert!(!cluster.ok(&["jobs"]).contains("j2"));
+}
+
+#[test]
+fn an_api_beyond_this_machine_speaks_tls_with_the_authority_of_the_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster { folder };
+    let up = ["up", "--name", "head", "--api", "0.0.0.0:0"];
+    let said = cluster.ok(&up);
+    assert!(said.contains("https://127.0.0.1:"), "{said}");
+    assert!(cluster.ok(&["status"]).contains("leader head"));
+    let said = cluster.ok(&["submit", "/bin/echo", "--wait", "--", "over TLS"]);
+    assert!(said.contains("over TLS"), "{said}");
+    // The file is all that another machine needs, and what it trusts decides.
+    let file = cluster.dir().join("api.json");
+    let known: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let elsewhere = cluster.folder.path().join("elsewhere.json");
+    let at_elsewhere = |connection: &serde_json::Value| {
+        fs::write(&elsewhere, connection.to_string()).unwrap();
+        let mut command = odeon();
+        command.arg("status").env("ODEON_CONNECTION", &elsewhere);
+        command.output().unwrap()
+    };
+    assert!(at_elsewhere(&known).status.success());
+    let stranger = Cluster::up(&[]);
+    let authority = fs::read_to_string(stranger.dir().join("ca.pem")).unwrap();
+    let mut wrong = known.clone();
+    wrong["authority"] = authority.into();
+    let refused = at_elsewhere(&wrong);
+    assert!(!refused.status.success());
+    let why = text(&refused.stderr);
+    assert!(why.contains("certificate"), "{why}");
+    // Without TLS nobody is heard.
+    let mut plain = known.clone();
+    let url = known["url"].as_str().unwrap().replace("https:", "http:");
+    plain["url"] = url.into();
+    plain.as_object_mut().unwrap().remove("authority");
+    assert!(!at_elsewhere(&plain).status.success());
+}
+
 /// Sends a request as it stands, and gives the status and the body of the answer.
 fn http(cluster: &Cluster, head: &str, body: &str) -> (u16, String) {
     let connection = fs::read_to_string(cluster.dir().join("api.json")).unwrap();

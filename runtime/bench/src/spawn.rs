@@ -88,10 +88,10 @@ async fn isolated() -> anyhow::Result<(f64, f64)> {
     Ok((ready, resident / 1024.0))
 }
 
-async fn fifty_isolated() -> anyhow::Result<f64> {
+async fn isolated_at_once(count: usize) -> anyhow::Result<f64> {
     let system = subject::system().await?;
     let begun = Clock::now();
-    let spawns = (0..50).map(|_| system.spawn::<Subject>(()).isolated().into_future());
+    let spawns = (0..count).map(|_| system.spawn::<Subject>(()).isolated().into_future());
     futures::future::try_join_all(spawns).await?;
     let time = Clock::now().since(begun).as_secs_f64();
     system.shutdown().await;
@@ -147,7 +147,7 @@ async fn in_a_worker() -> anyhow::Result<f64> {
 }
 
 pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
-    let mut times: [Vec<f64>; 8] = Default::default();
+    let mut times: [Vec<f64>; 9] = Default::default();
     for round in 0..rounds {
         times[0].push(bare_spawns().await?);
         times[1].push(spawns().await?);
@@ -157,7 +157,8 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         times[4].push(resident);
         times[5].push(killed().await?);
         if round < 3 {
-            times[6].push(fifty_isolated().await?);
+            times[6].push(isolated_at_once(50).await?);
+            times[8].push(isolated_at_once(100).await?);
         }
         times[7].push(in_a_worker().await?);
     }
@@ -170,6 +171,7 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         killed,
         fifty,
         in_a_worker,
+        hundred,
     ] = &times;
     Ok(vec![
         Row::against(
@@ -188,6 +190,12 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         Row::single("system to first answer", "ms", cold, Target::AtMost(50.0)),
         Row::single("isolated actor ready", "ms", ready, Target::AtMost(30.0)),
         Row::single("50 isolated actors ready", "s", fifty, Target::AtMost(2.0)),
+        Row::single(
+            "100 isolated actors ready",
+            "s",
+            hundred,
+            Target::AtMost(4.0),
+        ),
         Row::single(
             "killed worker to next answer",
             "ms",

@@ -49,6 +49,8 @@ pub(crate) struct Tally {
     /// Tries that were over when the node asked.
     pub(crate) swept: u64,
     pub(crate) elections: u64,
+    /// Commands of a leader whose clock was behind the catalog's.
+    pub(crate) backwards: u64,
 }
 
 impl Tally {
@@ -62,6 +64,7 @@ impl Tally {
         self.overlaps += other.overlaps;
         self.swept += other.swept;
         self.elections += other.elections;
+        self.backwards += other.backwards;
     }
 
     /// What never happened.
@@ -73,6 +76,7 @@ impl Tally {
             (self.overlaps, "overlapping tries"),
             (self.swept, "swept tries"),
             (self.elections, "elections"),
+            (self.backwards, "clocks that are behind"),
         ];
         let none = all.iter().filter(|(count, _)| *count == 0);
         none.map(|(_, what)| *what).collect()
@@ -90,6 +94,8 @@ impl Oracle {
     ) -> Result<Written, Refusal> {
         self.tally.commits += 1;
         let before = self.truth.jobs.len();
+        let clock = self.truth.now;
+        self.tally.backwards += u64::from(command.at < clock);
         let outcome = self.truth.apply(command.clone());
         if let Some(known) = self.answers.get(&command.id) {
             self.tally.repeated += 1;
@@ -97,6 +103,10 @@ impl Oracle {
             assert_eq!(self.truth.jobs.len(), before, "{command:?}");
             return outcome;
         }
+        assert!(
+            self.truth.now >= clock,
+            "the catalog's clock goes back: {command:?}"
+        );
         self.answers.insert(command.id, outcome.clone());
         if outcome.is_err() {
             self.tally.refused += 1;

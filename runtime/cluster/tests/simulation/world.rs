@@ -72,6 +72,8 @@ const GRACE: u64 = 10_000;
 const LEAVE_PATIENCE: u64 = 2_000;
 const RAFT_PAUSE: u64 = 200;
 
+/// When the story begins, in milliseconds since 1970.
+const EPOCH: u64 = 1_700_000_000_000;
 /// Faults and people come to rest.
 const CALM: u64 = 60_000;
 /// What still runs is stopped.
@@ -162,6 +164,8 @@ struct Node {
     boot: u64,
     /// Which of the cuts in the network it is behind, a bit for each.
     side: u64,
+    /// By how many milliseconds its clock is ahead of the others', or behind.
+    clock: i64,
     tries: Tries,
     runs: BTreeMap<Attempt, Run>,
     leaving: bool,
@@ -231,6 +235,7 @@ impl World {
             alive: false,
             boot: 0,
             side: 0,
+            clock: 0,
             tries: Tries::new(name, 0),
             runs: BTreeMap::new(),
             leaving: false,
@@ -472,7 +477,7 @@ impl World {
     }
 
     /// A voter is asked to write a command.
-    fn note(&mut self, to: usize, command: Command) {
+    fn note(&mut self, to: usize, mut command: Command) {
         if to >= VOTERS {
             return;
         }
@@ -488,6 +493,7 @@ impl World {
             // Else it lies in a log that nobody else will have.
             return;
         }
+        command.at = self.clock_of(to);
         let calm = self.now >= CALM;
         if !calm && self.dice.once_in(50) {
             // The leader was deposed before another had it.
@@ -552,7 +558,7 @@ impl World {
     fn write(&mut self, origin: Origin, writer: Writer, fact: Fact) -> u64 {
         let command = Command {
             id: self.dice.next() << 20 | self.serial,
-            at: Unix(self.now),
+            at: self.clock(),
             writer,
             fact,
         };
@@ -1031,7 +1037,12 @@ impl World {
 
     fn fault(&mut self) {
         let node = self.dice.roll(NODES as u64) as usize;
-        match self.dice.roll(7) {
+        match self.dice.roll(8) {
+            7 => {
+                // Somebody sets it, up to a day off.
+                let off = self.dice.roll(2 * 86_400_000) as i64 - 86_400_000;
+                self.nodes[node].clock = off;
+            }
             0 => {
                 self.crash(node);
                 let time = 100 + self.dice.roll(25_000);
@@ -1068,6 +1079,16 @@ impl World {
                 self.after(time, What::Start(node));
             }
         }
+    }
+
+    /// The time of day, where it is right.
+    fn clock(&self) -> Unix {
+        Unix(EPOCH + self.now)
+    }
+
+    /// The time of day on a node.
+    fn clock_of(&self, node: usize) -> Unix {
+        Unix(self.clock().0.saturating_add_signed(self.nodes[node].clock))
     }
 
     /// These nodes and the others do not reach each other for a while.
