@@ -289,7 +289,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     );
 }
 
-/// SEMANTICS 54. SEMANTICS 55.
+/// SEMANTICS 54, 55.
 #[test]
 fn a_program_of_another_machine_and_one_that_is_too_large_are_refused_and_leave_nothing() {
     let cluster = Cluster::up(&["--artifacts-gib=1"]);

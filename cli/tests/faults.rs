@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
-mod common;
+#[path = "support/nodes.rs"]
+mod nodes;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Nodes, text};
+use nodes::{Nodes, text};
 
 /// Set where a test runs in namespaces.
 const APART: &str = "ODEON_TEST_APART";
@@ -163,7 +164,7 @@ fn more_beats(path: &Path, more: usize) -> Vec<u32> {
     }
 }
 
-/// SEMANTICS 58. SEMANTICS 60.
+/// SEMANTICS 58, 60.
 #[test]
 fn a_leader_that_is_cut_off_writes_nothing_and_comes_back_to_what_the_others_wrote() {
     apart(
@@ -267,7 +268,7 @@ fn checksum(path: &Path) -> String {
     text(&output.stdout).split(' ').next().unwrap().to_owned()
 }
 
-/// SEMANTICS 55. SEMANTICS 60.
+/// SEMANTICS 55, 60.
 #[test]
 fn files_come_over_a_slow_link_and_nobody_is_given_up_meanwhile() {
     apart(
@@ -313,7 +314,7 @@ fn files_come_over_a_slow_link_and_nobody_is_given_up_meanwhile() {
     );
 }
 
-/// SEMANTICS 54. SEMANTICS 59.
+/// SEMANTICS 54, 59.
 #[test]
 fn a_full_disk_refuses_in_words_and_costs_nothing_that_was_accepted() {
     apart(

@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 ///
 /// struct Files;
 ///
-/// #[odeon::actor]
+/// #[odeon::actor(name = "demo.Files")]
 /// impl Files {
 ///     fn start(_: ()) -> Self {
 ///         Self

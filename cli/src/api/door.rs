@@ -9,9 +9,9 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use odeon::{Blob, Clock, Effect, Failure, Later, NameError, Shape, System};
-use odeon_cluster::Daemon;
+use odeon::{Blob, Effect, Failure, Later, Shape, System};
 use odeon_cluster::seat::Seat;
+use odeon_cluster::{Daemon, named};
 use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
@@ -22,10 +22,6 @@ use super::problem::No;
 pub(super) const HANDED_ON: HeaderName = HeaderName::from_static("odeon-handed-on");
 /// How long a voter may take: longer than the longest wait of a request.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// How long the name of the last life of this node may stay: longer than its links do.
-const NAME_PATIENCE: Duration = Duration::from_secs(15);
-/// How often it is tried.
-const NAME_PAUSE: Duration = Duration::from_millis(50);
 /// Larger bodies travel behind messages.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Headers that mean something to whoever answers, or to whoever has asked.
@@ -172,16 +168,8 @@ pub(crate) async fn open(daemon: &Daemon, router: Router) -> anyhow::Result<()> 
     let system = daemon.system();
     let parts = Seat::new((system.clone(), router));
     let door = system.spawn::<Door>(parts).await?;
-    let deadline = Clock::now().after(NAME_PATIENCE);
-    loop {
-        match system.register(&name_of(daemon.name()), door).await {
-            // The other nodes may not know yet that the last life of this one is over.
-            Err(NameError::Taken { .. }) if !deadline.left(Clock::now()).is_zero() => {
-                Clock::sleep(NAME_PAUSE).await;
-            }
-            registered => return Ok(registered?),
-        }
-    }
+    named::register(system, &name_of(daemon.name()), door).await?;
+    Ok(())
 }
 
 /// Hands a request to a voter, the leader first.

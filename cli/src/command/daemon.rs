@@ -467,7 +467,7 @@ fn run(args: &NodeArgs, folder: &Path, entry: Entry, voters: Option<u32>) -> Res
         // Whoever waits for a job hears of its end while the node ends it.
         daemon.end_jobs().await;
         server.end().await;
-        daemon.shutdown().await;
+        daemon.end().await;
         let pid = daemon.folder().path().join(PID_FILE);
         // It may have been removed by hand.
         let _ = fs::remove_file(pid);

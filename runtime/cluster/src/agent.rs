@@ -18,6 +18,7 @@ use crate::forward::Forward;
 use crate::job::{Event, Job, JobId, JobSpec, Outcome};
 use crate::json::Json;
 use crate::left::Left;
+use crate::named;
 use crate::seat::Seat;
 use crate::stage::{Stage, StageError};
 use crate::tables::NodeState;
@@ -130,7 +131,7 @@ impl Agent {
         let failed = |error: &dyn std::fmt::Display| Failure::error(error);
         let actor = system.spawn::<AgentActor>(Seat::new(agent.clone())).await;
         let actor = actor.map_err(|error| failed(&error))?;
-        let named = system.register(&name_of(node), actor).await;
+        let named = named::register(system, &name_of(node), actor).await;
         named.map_err(|error| failed(&error))?;
         Ok(agent)
     }

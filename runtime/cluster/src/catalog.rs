@@ -19,6 +19,7 @@ use crate::fact::{Command, Fact, Refusal, Writer, Written};
 use crate::job::{Job, JobId};
 use crate::json::Json;
 use crate::keeper::voters::Standing;
+use crate::named;
 use crate::raft::disk::{Closing, Disk, DiskError};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::{self, Network, Voter};
@@ -171,7 +172,7 @@ impl Catalog {
             let voter = system.spawn::<Voter>(seat).await;
             let voter = voter.map_err(|error| CatalogError::Raft(error.to_string()))?;
             vote.actors.push(voter);
-            let named = system.register(&name, voter).await;
+            let named = named::register(system, &name, voter).await;
             named.map_err(|error| CatalogError::Raft(error.to_string()))?;
         }
         *self.inner.vote.lock() = Some(vote);
@@ -183,7 +184,7 @@ impl Catalog {
         let system = &self.inner.system;
         let spawned = system.spawn::<Desk>(Seat::new(self.clone())).await;
         let spawned = spawned.map_err(|error| CatalogError::Raft(error.to_string()))?;
-        let named = system.register(&desk(&self.inner.node), spawned).await;
+        let named = named::register(system, &desk(&self.inner.node), spawned).await;
         named.map_err(|error| CatalogError::Raft(error.to_string()))
     }
 

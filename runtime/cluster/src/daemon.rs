@@ -359,8 +359,13 @@ impl Daemon {
         self.agent.end_all().await;
     }
 
-    /// Ends the node in order: its jobs, then its part in the cluster. It is of no use afterwards.
-    pub async fn shutdown(&self) {
+    /// Ends the node in order: its jobs, then its part in the cluster.
+    pub async fn shutdown(self) {
+        self.end().await;
+    }
+
+    /// [`Daemon::shutdown`] while others hold it, to whom it is of no use afterwards.
+    pub async fn end(&self) {
         let (node, boot) = (self.name.clone(), self.system.process().0);
         self.end_jobs().await;
         let left = self.catalog.write_own(Fact::NodeLeft { node, boot });

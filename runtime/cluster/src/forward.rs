@@ -13,6 +13,7 @@ use crate::catalog::Catalog;
 use crate::job::JobId;
 use crate::json::Json;
 use crate::logs::{LogLine, Logs, Stream};
+use crate::named;
 use crate::seat::Seat;
 use crate::unix::Unix;
 
@@ -290,6 +291,6 @@ pub(crate) async fn keep_logs(
 ) -> Result<(), Failure> {
     let spawned = system.spawn::<LogKeeper>(Seat::new(Arc::clone(logs))).await;
     let actor = spawned.map_err(|error| Failure::error(&error))?;
-    let named = system.register(&keeper(node), actor).await;
+    let named = named::register(system, &keeper(node), actor).await;
     named.map_err(|error| Failure::error(&error))
 }

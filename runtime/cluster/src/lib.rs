@@ -35,6 +35,7 @@ mod json;
 pub mod keeper;
 mod left;
 pub mod logs;
+pub mod named;
 mod presence;
 mod raft;
 pub mod seat;

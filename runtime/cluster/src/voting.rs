@@ -13,6 +13,7 @@ use crate::admit::Gatekeeper;
 use crate::catalog::{Catalog, CatalogError};
 use crate::folder::Folder;
 use crate::keeper::voters::{Change, Standing};
+use crate::named;
 use crate::presence::Presence;
 use crate::raft::disk::Disk;
 use crate::seat::Seat;
@@ -48,7 +49,7 @@ impl Voting {
     pub(crate) async fn serve(&self, node: &str) -> Result<(), Failure> {
         let spawned = self.system.spawn::<VotingActor>(Seat::new(self.clone()));
         let actor = spawned.await.map_err(|error| Failure::error(&error))?;
-        let named = self.system.register(&name_of(node), actor).await;
+        let named = named::register(&self.system, &name_of(node), actor).await;
         named.map_err(|error| Failure::error(&error))
     }
 
