@@ -355,6 +355,10 @@ pub(crate) struct UpArgs {
     /// 5 of two
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3")]
     pub(crate) voters: Option<u32>,
+    /// Go on as the only voter, when more than half of the voters are lost for good. What only they
+    /// knew is lost, and none of them may come back with its folder
+    #[arg(long)]
+    pub(crate) alone: bool,
     /// So many nodes on this machine, each a process of its own
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) nodes: u16,

@@ -187,6 +187,33 @@ fn a_cluster_of_three_voters_that_was_down_is_back_with_all_it_knew() {
 
 /// SEMANTICS 60.
 #[test]
+fn the_last_of_three_voters_goes_on_alone_when_it_is_told_to() {
+    let cluster = Cluster::up();
+    let before = cluster.submit("node-2", &["/bin/sh", "--", "-c", "echo kept"]);
+    cluster.ok("head", &["wait", &before]);
+    let why = cluster.fails("head", &["up", "--alone"]);
+    assert!(why.contains("a daemon runs in"), "{why}");
+    // The machines of the two others are gone.
+    for node in ["head", "node-2", "node-3"] {
+        cluster.kill(node);
+    }
+    for node in ["node-2", "node-3"] {
+        std::fs::remove_dir_all(cluster.dir(node)).unwrap();
+    }
+    let alone = ["up", "--alone", "--api", "127.0.0.1:0"];
+    cluster.ok("head", &alone);
+    let status = cluster.ok("head", &["status"]);
+    assert!(
+        status.contains("leader head, voters head (3 wanted)"),
+        "{status}"
+    );
+    assert_eq!(cluster.ok("head", &["logs", &before]), "kept\n");
+    let after = cluster.submit("head", &["/bin/true", "--node", "head"]);
+    cluster.ok("head", &["wait", &after]);
+}
+
+/// SEMANTICS 60.
+#[test]
 fn a_node_that_does_not_vote_answers_through_one_that_does() {
     let cluster = Cluster::new();
     let up = ["up", "--api", "127.0.0.1:0", "--name", "head", "--nodes=2"];

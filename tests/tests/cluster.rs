@@ -22,6 +22,7 @@ fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         advertise: None,
         entry,
+        alone: false,
         devices: None,
         limits: Limits::default(),
         rules: Rules::default(),

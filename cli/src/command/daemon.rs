@@ -54,10 +54,11 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
     let folder = args.node.dir.clone().unwrap_or_else(default_folder);
     if args.foreground {
-        return run(&args.node, &folder, Entry::Found, args.voters);
+        return run(&args.node, &folder, Entry::Found, args.voters, args.alone);
     }
     let mut own: Vec<String> = vec!["up".to_owned(), "--foreground".to_owned()];
     own.extend(args.voters.map(|count| format!("--voters={count}")));
+    own.extend(args.alone.then(|| "--alone".to_owned()));
     own.extend(passed_on(&args.node, &folder));
     let runtime = runtime()?;
     let runs = running(&folder).is_some() && args.nodes > 1;
@@ -107,7 +108,7 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
             None => None,
         };
         let entry = Entry::Join { through, identity };
-        return run(&args.node, &folder, entry, None);
+        return run(&args.node, &folder, entry, None, false);
     }
     let mut own = vec!["join".to_owned(), args.address.clone()];
     own.push("--foreground".to_owned());
@@ -429,7 +430,13 @@ fn admitted(args: &JoinArgs, through: SocketAddr, token: &str) -> Result<NodeIde
 }
 
 /// Is the daemon, until it is asked to end.
-fn run(args: &NodeArgs, folder: &Path, entry: Entry, voters: Option<u32>) -> Result<ExitCode> {
+fn run(
+    args: &NodeArgs,
+    folder: &Path,
+    entry: Entry,
+    voters: Option<u32>,
+    alone: bool,
+) -> Result<ExitCode> {
     let gib = args.artifacts_gib << 30;
     let config = DaemonConfig {
         folder: folder.to_owned(),
@@ -437,6 +444,7 @@ fn run(args: &NodeArgs, folder: &Path, entry: Entry, voters: Option<u32>) -> Res
         listen: args.listen,
         advertise: args.advertise,
         entry,
+        alone,
         devices: None,
         limits: Limits::default(),
         rules: Rules::default(),

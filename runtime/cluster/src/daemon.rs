@@ -28,6 +28,7 @@ use crate::left::Left;
 use crate::logs::{LogLimits, Logs};
 use crate::presence::Presence;
 use crate::raft::disk::Disk;
+use crate::raft::recover;
 use crate::stage::Stage;
 use crate::tables::NodeState;
 use crate::voting::{LOG_FILE, Voting};
@@ -46,6 +47,9 @@ pub struct DaemonConfig {
     pub advertise: Option<SocketAddr>,
     /// How it comes into a cluster.
     pub entry: Entry,
+    /// Whether it goes on as the only voter, since the majority is lost for good. What only those
+    /// knew is lost; none of them may come back with what its disk holds.
+    pub alone: bool,
     /// Made up devices, in place of the machine's.
     pub devices: Option<FakeDevices>,
     /// The bounds of its engine.
@@ -101,6 +105,9 @@ pub enum DaemonError {
     /// Nobody could reach it.
     #[error("other nodes cannot reach {0}: say by which address they can (--advertise)")]
     Nowhere(SocketAddr),
+    /// It cannot go on alone.
+    #[error("this node does not vote, so it has nothing to go on with alone: do that at a voter")]
+    NothingAlone,
     /// It is in no cluster.
     #[error("{} holds no node's identity: join with a token (odeon join ADDRESS --token TOKEN)", .0.display())]
     Stranger(PathBuf),
@@ -203,6 +210,14 @@ impl Daemon {
         }
         if founds {
             node.votes_as = Some(FOUNDER);
+            node.voters = vec![name.clone()];
+        }
+        if config.alone {
+            let number = node.votes_as.ok_or(DaemonError::NothingAlone)?;
+            let disk = Disk::open(&folder.part(LOG_FILE)).map_err(CatalogError::from)?;
+            let taken = recover::alone(&disk, number, &name).await;
+            let behind = taken.map_err(CatalogError::from)?;
+            tracing::warn!(behind, "this node votes alone from now on");
             node.voters = vec![name.clone()];
         }
         folder.set_node(&node)?;

@@ -4,6 +4,7 @@
 pub(crate) mod disk;
 pub(crate) mod machine;
 pub(crate) mod network;
+pub(crate) mod recover;
 
 use std::io::Cursor;
 

@@ -161,6 +161,38 @@ impl Disk {
         .await
     }
 
+    /// The entries of the log from this one on.
+    pub(super) async fn entries_from(&self, index: u64) -> Result<Vec<Entry>, DiskError> {
+        self.entries(Bound::Included(index), Bound::Unbounded).await
+    }
+
+    /// The last vote.
+    pub(super) async fn vote(&self) -> Result<Option<Vote>, DiskError> {
+        self.fact(VOTE).await
+    }
+
+    /// Forgets the log and begins behind it with a snapshot.
+    pub(super) async fn begin_anew<T: Serialize>(
+        &self,
+        at: LogId,
+        vote: Vote,
+        snapshot: &T,
+    ) -> Result<(), DiskError> {
+        let bytes = serde_json::to_vec(snapshot)?;
+        let (vote, mark) = (serde_json::to_vec(&vote)?, serde_json::to_vec(&at)?);
+        let some = serde_json::to_vec(&Some(at))?;
+        self.write(move |log, facts| {
+            log.retain(|_, _| false)?;
+            facts.insert(SNAPSHOT, bytes.as_slice())?;
+            facts.insert(SNAPSHOT_AT, some.as_slice())?;
+            facts.insert(COMMITTED, some.as_slice())?;
+            facts.insert(PURGED, mark.as_slice())?;
+            facts.insert(VOTE, vote.as_slice())?;
+            Ok(())
+        })
+        .await
+    }
+
     async fn write(
         &self,
         work: impl FnOnce(

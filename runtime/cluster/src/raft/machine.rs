@@ -64,9 +64,9 @@ pub(crate) struct Machine {
 
 /// A snapshot as it lies on the disk.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    meta: SnapshotMeta<u64, BasicNode>,
-    tables: Tables,
+pub(super) struct Kept {
+    pub(super) meta: SnapshotMeta<u64, BasicNode>,
+    pub(super) tables: Tables,
 }
 
 impl Machine {
