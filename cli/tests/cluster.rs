@@ -537,6 +537,36 @@ fn a_killed_head_comes_back_with_all_that_it_knew() {
     );
     assert!(!is_alive(driver), "a driver of a daemon that was killed");
     cluster.ok(&["stop", "j2"]);
+    // Without its memory it does not pretend to be a new cluster.
+    cluster.ok(&["down"]);
+    fs::remove_file(cluster.dir().join("catalog.redb")).unwrap();
+    let why = cluster.fails(&["up", "--api", "127.0.0.1:0"]);
+    assert!(why.contains("catalog.redb is missing or empty"), "{why}");
+}
+
+#[test]
+fn a_folder_may_be_named_from_where_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = |args: &[&str]| {
+        let mut command = odeon();
+        command.args(args).current_dir(folder.path());
+        let output = command.output().unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{args:?}: {out}{err}");
+        out
+    };
+    here(&["up", "--dir", "here", "--api", "127.0.0.1:0"]);
+    let submit = [
+        "submit",
+        "/bin/echo",
+        "--dir",
+        "here",
+        "--wait",
+        "--",
+        "hello",
+    ];
+    assert_eq!(here(&submit), "hello\n");
+    here(&["down", "--dir", "here"]);
 }
 
 /// SEMANTICS 62.

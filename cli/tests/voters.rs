@@ -8,6 +8,7 @@ mod nodes;
 use std::time::{Duration, Instant};
 
 use nodes::{Nodes, text};
+use rustix::process::Signal;
 
 /// Three nodes of this machine, all of which vote.
 struct Cluster {
@@ -183,6 +184,61 @@ fn a_cluster_of_three_voters_that_was_down_is_back_with_all_it_knew() {
     assert_eq!(cluster.ok("head", &["logs", &done]), "kept\n");
     assert!(cluster.ok("node-2", &["jobs"]).contains(&waiting));
     cluster.ok("node-2", &["cancel", &waiting]);
+}
+
+/// SEMANTICS 60.
+#[test]
+fn a_voter_without_its_disk_learns_anew_before_it_votes() {
+    let cluster = Cluster::up();
+    let before = cluster.submit("head", &["/bin/true"]);
+    cluster.ok("head", &["wait", &before]);
+    cluster.kill("node-3");
+    let log = cluster.dir("node-3").join("catalog.redb");
+    std::fs::remove_file(&log).unwrap();
+    cluster.start();
+    // It loses its seat, learns, and has it again.
+    let file = cluster.dir("node-3").join("node.json");
+    while std::fs::read_to_string(&file)
+        .unwrap()
+        .contains("\"votes_as\": null")
+    {}
+    while cluster.names().len() < 3 {}
+    assert!(cluster.ok("node-3", &["jobs", "--all"]).contains(&before));
+    // It counts: without it and one more there is no majority.
+    cluster.kill("node-2");
+    let after = cluster.submit("node-3", &["/bin/true", "--node", "head"]);
+    cluster.ok("node-3", &["wait", &after]);
+}
+
+/// SEMANTICS 16.
+#[test]
+fn a_node_that_was_paused_is_found_again_by_all() {
+    let cluster = Cluster::new();
+    let up = ["up", "--api", "127.0.0.1:0", "--name", "head", "--nodes=3"];
+    cluster.ok("head", &up);
+    // About as long as a link may be silent, so that one side gives it up and the other does not.
+    for pause in [9_600, 10_200] {
+        cluster.signal("node-2", Signal::STOP);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(pause) {
+            cluster.status("head");
+        }
+        cluster.signal("node-2", Signal::CONT);
+        for node in ["node-2", "node-3", "head"] {
+            let said = cluster.ok(
+                "head",
+                &[
+                    "submit",
+                    "/bin/true",
+                    "--wait",
+                    "--retries=1",
+                    "--node",
+                    node,
+                ],
+            );
+            assert!(said.contains("submitted"), "{said}");
+        }
+    }
 }
 
 /// SEMANTICS 60.

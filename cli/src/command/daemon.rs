@@ -46,13 +46,15 @@ const TOKEN_TIME: Duration = Duration::from_secs(300);
 const CONNECTION_PAUSE: Duration = Duration::from_secs(1);
 /// How long a daemon may take to be ready.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long one that was killed may take to be gone.
+const KILLED_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a daemon may take to end in order.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 /// How often its state is looked at.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
-    let folder = args.node.dir.clone().unwrap_or_else(default_folder);
+    let folder = folder_of(args.node.dir.as_ref())?;
     if args.foreground {
         return run(&args.node, &folder, Entry::Found, args.voters, args.alone);
     }
@@ -92,7 +94,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
 }
 
 pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
-    let folder = args.node.dir.clone().unwrap_or_else(default_folder);
+    let folder = folder_of(args.node.dir.as_ref())?;
     let token = args
         .token
         .clone()
@@ -225,7 +227,7 @@ async fn elected(client: &Client, count: u32) -> Result<()> {
 }
 
 pub(crate) fn down(args: &DownArgs) -> Result<ExitCode> {
-    let folder = args.dir.clone().unwrap_or_else(default_folder);
+    let folder = folder_of(args.dir.as_ref())?;
     let nodes = folder.join(NODES_FOLDER);
     let mut folders: Vec<PathBuf> = match fs::read_dir(&nodes) {
         Ok(entries) => entries
@@ -251,6 +253,12 @@ pub(crate) fn down(args: &DownArgs) -> Result<ExitCode> {
         n => print::say(format!("{n} nodes down")),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The folder of a daemon, wherever its jobs work.
+fn folder_of(given: Option<&PathBuf>) -> Result<PathBuf> {
+    let folder = given.cloned().unwrap_or_else(default_folder);
+    std::path::absolute(&folder).with_context(|| format!("finding {}", folder.display()))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
@@ -293,11 +301,15 @@ struct Starting {
 impl Starting {
     /// Starts this program again. Its token is not among its arguments, which others can see.
     fn begin(folder: &Path, args: &[String], token: Option<&str>) -> Result<Self> {
-        if let Some(pid) = running(folder) {
-            bail!(
-                "a daemon runs in {} already (process {pid}): see odeon status, or end it with odeon down",
-                folder.display()
-            );
+        let deadline = Clock::now().after(KILLED_PATIENCE);
+        while let Some(pid) = running(folder) {
+            if deadline.left(Clock::now()).is_zero() {
+                bail!(
+                    "a daemon runs in {} already (process {pid}): see odeon status, or end it with odeon down",
+                    folder.display()
+                );
+            }
+            pause();
         }
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         // Written when it is ready, so an old one must not be taken for that.
@@ -415,6 +427,7 @@ fn await_end(folder: &Path, process: Pid) {
             ));
             // It may have ended in this moment.
             let _ = rustix::process::kill_process(process, Signal::KILL);
+            return;
         }
         pause();
     }
@@ -591,10 +604,9 @@ fn others(nodes: &[NodeRow], own: &str) -> Vec<String> {
 /// The key of the user who has started this node.
 async fn first_key(daemon: &Daemon) -> Result<String> {
     let (secret, id) = new_key();
-    let founds = daemon.catalog().read(|tables| tables.keys.is_empty());
-    let name = match founds {
-        Some(true) => "owner".to_owned(),
-        _ => format!("owner@{}", daemon.name()),
+    let name = match daemon.has_founded() {
+        true => "owner".to_owned(),
+        false => format!("owner@{}", daemon.name()),
     };
     let by = "the daemon".to_owned();
     let revoked = Fact::KeyRevoked {

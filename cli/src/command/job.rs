@@ -380,7 +380,8 @@ pub(crate) fn cancel(args: &OneJobArgs) -> Result<ExitCode> {
             job.id
         );
     }
-    let job = runtime.block_on(client.stop(&args.job, true))?;
+    // It may have begun in this moment; then it ends in order.
+    let job = runtime.block_on(client.stop(&args.job, false))?;
     print::say(format!(
         "{} {}",
         job.id,

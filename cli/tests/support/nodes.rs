@@ -110,8 +110,13 @@ impl Nodes {
 
     /// Kills a node's daemon as nothing else does.
     pub(crate) fn kill(&self, node: &str) {
+        self.signal(node, Signal::KILL);
+    }
+
+    /// Sends a signal to a node's daemon.
+    pub(crate) fn signal(&self, node: &str, signal: Signal) {
         let pid = Pid::from_raw(self.pid(node)).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 }
 

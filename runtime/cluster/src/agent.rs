@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{Blob, Clock, Driver, Failure, ProcessExit, ProcessId, System, WorkerCommand};
+use odeon::{Blob, Clock, Driver, Failure, Later, ProcessExit, ProcessId, System, WorkerCommand};
 use odeon_artifacts::Digest;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -506,12 +506,12 @@ impl AgentActor {
 
     /// Fetches a bundle from a node, and keeps it until the catalog says whether it is needed.
     #[handler]
-    async fn keep(&mut self, digest: Json<Digest>, from: String) -> Result<(), String> {
-        let stage = &self.agent.inner.stage;
-        stage
-            .keep(digest.0, &[from])
-            .await
-            .map_err(|error| error.to_string())
+    fn keep(&mut self, digest: Json<Digest>, from: String) -> Later<Result<(), String>> {
+        let stage = self.agent.inner.stage.clone();
+        Later::new(async move {
+            let kept = stage.keep(digest.0, &[from]).await;
+            kept.map_err(|error| error.to_string())
+        })
     }
 
     /// What a bundle consists of, if that is known here.

@@ -597,7 +597,9 @@ impl Catalog {
         let vote = self.vote()?;
         let metrics = vote.raft.metrics();
         let state = metrics.borrow().running_state.clone();
-        state.err().map(|error| error.to_string())
+        let ended = metrics.has_changed().is_err();
+        let why = state.err().map(|error| error.to_string());
+        why.or_else(|| ended.then(|| "its task has ended".to_owned()))
     }
 
     /// Who votes, if this node leads and no change of that is under way.

@@ -105,6 +105,9 @@ pub enum DaemonError {
     /// Nobody could reach it.
     #[error("other nodes cannot reach {0}: say by which address they can (--advertise)")]
     Nowhere(SocketAddr),
+    /// What the cluster knew was here and nowhere else.
+    #[error("{} is missing or empty, and with it all that the cluster knew: put it back, or begin a new cluster in another folder (--dir)", .0.display())]
+    Forgotten(PathBuf),
     /// It cannot go on alone.
     #[error("this node does not vote, so it has nothing to go on with alone: do that at a voter")]
     NothingAlone,
@@ -117,6 +120,7 @@ pub enum DaemonError {
 #[derive(Debug)]
 pub struct Daemon {
     folder: Arc<Folder>,
+    founded: bool,
     system: System,
     catalog: Catalog,
     agent: Agent,
@@ -208,13 +212,26 @@ impl Daemon {
         {
             node.peers.push(*through);
         }
+        let log = folder.part(LOG_FILE);
         if founds {
+            // Before it is written that there is one, so that one which is missing was lost.
+            drop(Disk::open(&log).map_err(CatalogError::from)?);
             node.votes_as = Some(FOUNDER);
             node.voters = vec![name.clone()];
         }
+        let is_empty = std::fs::metadata(&log).map_or(true, |file| file.len() == 0);
+        if node.votes_as.is_some() && is_empty {
+            node.voters.retain(|voter| *voter != name);
+            if node.voters.is_empty() {
+                return Err(DaemonError::Forgotten(log));
+            }
+            // An empty disk must not vote: what this node has promised was on the other one.
+            tracing::error!("the catalog's file is gone: this node votes when it has learnt anew");
+            node.votes_as = None;
+        }
         if config.alone {
             let number = node.votes_as.ok_or(DaemonError::NothingAlone)?;
-            let disk = Disk::open(&folder.part(LOG_FILE)).map_err(CatalogError::from)?;
+            let disk = Disk::open(&log).map_err(CatalogError::from)?;
             let taken = recover::alone(&disk, number, &name).await;
             let behind = taken.map_err(CatalogError::from)?;
             tracing::warn!(behind, "this node votes alone from now on");
@@ -227,7 +244,10 @@ impl Daemon {
             drop(programs.agent.lock().take());
             system.shutdown().await;
         }
-        started
+        started.map(|daemon| Self {
+            founded: founds,
+            ..daemon
+        })
     }
 
     async fn begin(
@@ -301,6 +321,7 @@ impl Daemon {
         announce(&catalog, &presence).await?;
         Ok(Self {
             folder: Arc::clone(folder),
+            founded: false,
             system: system.clone(),
             catalog,
             agent,
@@ -320,6 +341,12 @@ impl Daemon {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it has begun the cluster in this life.
+    #[must_use]
+    pub const fn has_founded(&self) -> bool {
+        self.founded
     }
 
     /// Where other nodes reach it.

@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use odeon_artifacts::{Bundle, Digest, DiskError, GetError, Piece, PutError};
 use thiserror::Error;
 
@@ -150,9 +151,18 @@ impl Daemon {
             let kept = agent::keep(self.system(), voter, bundle, self.name()).await;
             kept.map_err(|why| format!("`{voter}`: {why}"))
         });
-        let kept = join_all(keeping).await;
-        let why: Vec<String> = kept.iter().filter_map(|it| it.clone().err()).collect();
-        let have = voters.len() - why.len();
+        let mut keeping: FuturesUnordered<_> = keeping.collect();
+        let mut have = voters.iter().filter(|voter| *voter == self.name()).count();
+        let mut why = vec![];
+        // A majority is enough; those that are slow go on without anybody who waits.
+        while have * 2 <= voters.len()
+            && let Some(kept) = keeping.next().await
+        {
+            match kept {
+                Ok(()) => have += 1,
+                Err(error) => why.push(error),
+            }
+        }
         if have * 2 > voters.len() {
             return Ok(());
         }

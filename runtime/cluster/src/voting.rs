@@ -76,11 +76,17 @@ impl Voting {
             let noted = folder.change_node(|node| node.votes_as = Some(number));
             noted.map_err(|error| words(&error))
         });
-        if let Err(why) = noted {
+        let said = match noted {
+            Ok(()) => self.say().await,
+            Err(why) => Err(why),
+        };
+        if let Err(why) = said {
+            // Whoever is asked again begins anew, and says so.
             self.catalog.close().await;
+            let undone = folder.change_node(|node| node.votes_as = None);
+            undone.map_err(|error| words(&error))?;
             return Err(why);
         }
-        self.say().await?;
         Ok(true)
     }
 

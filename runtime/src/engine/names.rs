@@ -140,9 +140,13 @@ impl Engine {
         owner.ok_or_else(|| NameError::NotFound(name.to_owned()))
     }
 
-    /// Names that another node keeps. A name that is taken here stays with its owner.
+    /// Names that another node keeps. A name that is taken here stays with its owner, and one of a
+    /// process that cannot be reached is none: who tells of it has not heard of its end.
     pub(super) fn learn_names(&self, rows: &[NameRow], from: ProcessId) {
         for row in rows {
+            if self.way_to(row.id.home).is_none() {
+                continue;
+            }
             let is_new = self.names.lock().claim(row);
             if is_new {
                 self.tell_neighbours(&Fact::Named(row.clone()), from);
@@ -151,25 +155,41 @@ impl Engine {
     }
 
     pub(super) fn unlearn_name(&self, job: &str, name: &str, id: ActorId, from: ProcessId) {
+        // Only the neighbour on the way to an actor's home can know; a node that was away for a while
+        // takes everybody else for gone.
+        if self.way_to(id.home).is_some_and(|way| way != from) {
+            return;
+        }
         let gone = |row: &NameRow| row.id == id && row.job == job && row.name == name;
-        self.free_names(gone, from);
+        self.free_names(gone, Some(from));
+    }
+
+    /// The neighbour by which a process is reached, which may be the process itself, or this one.
+    fn way_to(&self, process: ProcessId) -> Option<ProcessId> {
+        if process == self.process || self.links.contains_key(&process) {
+            return Some(process);
+        }
+        self.routes.get(&process).map(|route| route.0)
     }
 
     /// An actor is gone for good.
     pub(super) fn free_names_of(&self, id: ActorId) {
-        self.free_names(|row| row.id == id, self.process);
+        self.free_names(|row| row.id == id, Some(self.process));
     }
 
-    /// A process and all actors it was home of are gone.
+    /// A process and all actors it was home of are gone. The neighbours hear of the process.
     pub(super) fn forget_names_of(&self, home: ProcessId) {
-        self.free_names(|row| row.id.home == home, self.process);
+        self.free_names(|row| row.id.home == home, None);
     }
 
-    fn free_names(&self, gone: impl Fn(&NameRow) -> bool, from: ProcessId) {
+    /// Frees names. The neighbours but this one are told, if anybody is.
+    fn free_names(&self, gone: impl Fn(&NameRow) -> bool, told_by: Option<ProcessId>) {
         let freed = self.names.lock().free(gone);
         for Freed { row, next } in freed {
             let NameRow { job, name, id, .. } = row;
-            self.tell_neighbours(&Fact::Unnamed { job, name, id }, from);
+            if let Some(from) = told_by {
+                self.tell_neighbours(&Fact::Unnamed { job, name, id }, from);
+            }
             if let Some(next) = next {
                 self.tell_neighbours(&Fact::Named(next), self.process);
             }
