@@ -172,7 +172,8 @@ fn solve_one(view: &View, demand: &Demand) -> Result<Plan, Refusal> {
     match feasible.min() {
         Some((std::cmp::Reverse(liking), _, best)) => {
             let (_, mut spots) = groups.swap_remove(best);
-            spots.retain(|spot| spot.liking >= liking);
+            // A node may have no room in the group, though it has some elsewhere.
+            spots.retain(|spot| spot.liking >= liking && spot.count > 0);
             Ok(lay::plan(&rules, &arrange::arrange(&rules, spots)))
         }
         None => Err(refuse(&rules, &groups)),

@@ -206,6 +206,27 @@ fn parts_of_devices_are_counted_in_time_and_memory() {
 }
 
 #[test]
+fn a_node_without_room_in_the_domain_gets_no_rank_of_it() {
+    // What is free on the first node is of another domain than what is broken there.
+    let device = |i, domain: &str| Device::new(i, "H200", 80 * GIB).nvlink(domain);
+    let view = View::new([
+        Node::new("a", Resources::new())
+            .device(device(1, "x").quarantined("Xid 79"))
+            .device(device(0, "y")),
+        Node::new("b", Resources::new()).device(device(0, "x")),
+    ]);
+    let demand = demand(Resources::new())
+        .gpu_milli(500)
+        .within(Level::Nvlink)
+        .arrange(Arrange::Spread);
+    for gang in [1, 2] {
+        let plan = place(&view, &demand.clone().gang(gang)).unwrap();
+        assert_eq!(plan.leases.len(), gang as usize);
+        assert!(plan.leases.iter().all(|lease| lease.devices.len() == 1));
+    }
+}
+
+#[test]
 fn models_slices_and_quarantine_are_told_apart() {
     let view = View::new([
         Node::new("a", cores(8))

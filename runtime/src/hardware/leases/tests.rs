@@ -283,7 +283,7 @@ proptest! {
     ) {
         let (fake, mut machine) = eight();
         let mut book = book(&mut machine);
-        let (mut now, mut serial) = (0, 0);
+        let (mut now, mut serial, mut pids) = (0, 0, 0);
         let mut running: BTreeMap<ProcessId, u32> = BTreeMap::new();
         for step in steps {
             let ids: Vec<LeaseId> = book.grants().map(|(id, _)| id).collect();
@@ -300,8 +300,9 @@ proptest! {
                     let lease = *which.get(&ids);
                     let claimed = matches!(book.get(lease).unwrap().stage, Stage::Claimed { .. });
                     if let Some(process) = book.hold(lease).filter(|_| claimed) {
-                        let next = running.len() as u32 + 1000 * serial as u32;
-                        let pid = *running.entry(process).or_insert(next);
+                        // None is used twice: who has it now would be taken for who had it.
+                        pids += 1;
+                        let pid = *running.entry(process).or_insert(1000 + pids);
                         prop_assert!(begin(&book, &mut machine, lease, pid), "{:?}", book);
                         book.runs_as(process, pid);
                     }
