@@ -2,6 +2,7 @@
 //! Each story runs in namespaces, so that it disturbs nobody and leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+#![allow(clippy::print_stderr, reason = "what is skipped says so")]
 
 #[path = "support/nodes.rs"]
 mod nodes;
@@ -10,9 +11,10 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nodes::{Nodes, text};
+use odeon::Clock;
 
 /// Set where a test runs in namespaces.
 const APART: &str = "ODEON_TEST_APART";
@@ -199,11 +201,11 @@ fn a_leader_that_is_cut_off_writes_nothing_and_comes_back_to_what_the_others_wro
             assert_eq!(lab.job(other, &job)["node"], cut);
 
             Lab::wire(&cut, "down");
-            let begun = Instant::now();
+            let begun = Clock::now();
             let leader = lab.led(other, &others);
             eprintln!(
                 "{leader} leads {:?} after {cut} was cut off",
-                begun.elapsed()
+                Clock::now().since(begun)
             );
             // The one accepts nothing and says so; it still tells what it knows.
             let why = lab.fails(&cut, &["drain", other]);
@@ -285,7 +287,7 @@ fn files_come_over_a_slow_link_and_nobody_is_given_up_meanwhile() {
             let data = lab.folder.path().join("data");
             noise(&data, 8 << 20);
             let file = data.display().to_string();
-            let begun = Instant::now();
+            let begun = Clock::now();
             let job = lab.submit(
                 &leader,
                 &[
@@ -300,7 +302,7 @@ fn files_come_over_a_slow_link_and_nobody_is_given_up_meanwhile() {
                 ],
             );
             lab.ok(&leader, &["wait", &job]);
-            let took = begun.elapsed();
+            let took = Clock::now().since(begun);
             assert!(
                 took > Duration::from_secs(5),
                 "the link was not slow: {took:?}"

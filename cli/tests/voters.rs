@@ -5,9 +5,10 @@
 #[path = "support/nodes.rs"]
 mod nodes;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nodes::{Nodes, text};
+use odeon::Clock;
 use rustix::process::Signal;
 
 /// Three nodes of this machine, all of which vote.
@@ -90,14 +91,14 @@ fn a_leader_that_is_killed_is_followed_by_another_and_nothing_is_lost() {
     let waiting = cluster.submit(other, &["/bin/true", "--node", "nowhere"]);
 
     cluster.kill(&leader);
-    let killed = Instant::now();
+    let killed = Clock::now();
     let next = loop {
         match cluster.leader(other) {
             Some(next) if next != leader => break next,
             _ => {}
         }
     };
-    let took = killed.elapsed();
+    let took = Clock::now().since(killed);
     eprintln!("{next} leads {took:?} after {leader} was killed");
     // Far more than is promised, for a machine that does other things.
     assert!(took < Duration::from_secs(15), "{took:?}");
@@ -142,16 +143,16 @@ fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {
     cluster.kill("node-2");
     cluster.kill("node-3");
     while cluster.leader("head").is_some() {}
-    let begun = Instant::now();
+    let begun = Clock::now();
     let why = cluster.fails("head", &["drain", "node-2"]);
     assert!(
         why.contains("the catalog cannot be written") || why.contains("did not answer"),
         "{why}"
     );
     assert!(
-        begun.elapsed() < Duration::from_secs(40),
+        Clock::now().since(begun) < Duration::from_secs(40),
         "{:?}",
-        begun.elapsed()
+        Clock::now().since(begun)
     );
     // What it knows it still tells.
     let shown = cluster.ok("head", &["job", "show", &before]);
@@ -219,8 +220,8 @@ fn a_node_that_was_paused_is_found_again_by_all() {
     // About as long as a link may be silent, so that one side gives it up and the other does not.
     for pause in [9_600, 10_200] {
         cluster.signal("node-2", Signal::STOP);
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(pause) {
+        let begun = Clock::now();
+        while Clock::now().since(begun) < Duration::from_millis(pause) {
             cluster.status("head");
         }
         cluster.signal("node-2", Signal::CONT);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use odeon_artifacts::{Listing, Piece};
@@ -163,9 +163,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LONG_LOOK_S: u64 = 20;
 /// The name that every certificate of a cluster is valid for.
 const CLUSTER_NAME: &str = "member.odeon";
-/// How long nodes that have answered before may take to come back.
-const RETURN_PATIENCE: Duration = Duration::from_secs(20);
-/// How often they are looked for.
+/// How often nodes that have answered before are looked for again, and the pause between.
+const RETURN_ROUNDS: u32 = 100;
 const RETURN_PAUSE: Duration = Duration::from_millis(200);
 /// Pieces that are put at the same time.
 const PUTS: usize = 4;
@@ -283,8 +282,9 @@ impl Client {
     /// Sends a request to a node that answers: the one that did last, or else another. When one has
     /// answered before, all of them are given a while to come back.
     async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
-        let begun = Instant::now();
+        let mut rounds = 0;
         loop {
+            rounds += 1;
             let first = self.present.load(Ordering::Relaxed);
             let mut failure = None;
             for at in 0..self.endpoints.len() {
@@ -306,7 +306,7 @@ impl Client {
                 return Err(ClientError::Nowhere);
             };
             let known = self.is_known.load(Ordering::Relaxed);
-            if !known || !error.is_silence() || begun.elapsed() > RETURN_PATIENCE {
+            if !known || !error.is_silence() || rounds > RETURN_ROUNDS {
                 return Err(error);
             }
             tokio::time::sleep(RETURN_PAUSE).await;

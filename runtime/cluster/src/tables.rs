@@ -265,7 +265,7 @@ impl Tables {
             }
             Fact::VotersSet { count, by } => {
                 only(writer, &Writer::Leader)?;
-                if count % 2 == 0 || count > VOTERS_MAX {
+                if count.is_multiple_of(2) || count > VOTERS_MAX {
                     let why = format!(
                         "{count} voters: an odd number up to {VOTERS_MAX} is possible, since an even \
                          one bears no more losses than the odd one below it"

@@ -155,7 +155,8 @@ impl<'a> Field<'a> {
         // A seat that nobody can take is kept by who had it.
         let pool = stay.iter().chain(&fresh).chain(&gone).copied();
         let mut target: Vec<u64> = pool.take(wanted).collect();
-        if target.len() % 2 == 0 && target.last().is_some_and(|last| !stay.contains(last)) {
+        if target.len().is_multiple_of(2) && target.last().is_some_and(|last| !stay.contains(last))
+        {
             target.pop();
         }
         target.into_iter().collect()
