@@ -219,8 +219,7 @@ impl Daemon {
             node.votes_as = Some(FOUNDER);
             node.voters = vec![name.clone()];
         }
-        let is_empty = std::fs::metadata(&log).map_or(true, |file| file.len() == 0);
-        if node.votes_as.is_some() && is_empty {
+        if node.votes_as.is_some() && !folder.holds(LOG_FILE) {
             node.voters.retain(|voter| *voter != name);
             if node.voters.is_empty() {
                 return Err(DaemonError::Forgotten(log));

@@ -184,6 +184,11 @@ impl Folder {
         self.set_node(&now)
     }
 
+    /// Whether a file is there and holds anything.
+    pub(crate) fn holds(&self, name: &str) -> bool {
+        fs::metadata(self.part(name)).is_ok_and(|file| file.len() > 0)
+    }
+
     /// Removes a file, if it is there.
     ///
     /// # Errors

@@ -147,6 +147,10 @@ impl Voting {
         let Some(number) = known.and_then(|known| known.votes_as) else {
             return Ok(false);
         };
+        if !self.folder.holds(LOG_FILE) {
+            // An empty one must not vote: what this node has promised was on the other.
+            return Err(format!("{LOG_FILE} is gone: start the node again"));
+        }
         let disk = Disk::open(&self.folder.part(LOG_FILE)).map_err(|error| error.to_string())?;
         let begun = self.catalog.begin_voting(number, disk).await;
         begun.map_err(|error| error.to_string())?;
