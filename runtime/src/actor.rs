@@ -9,12 +9,14 @@ use serde::de::DeserializeOwned;
 use crate::answer::Answer;
 use crate::blob::Blobs;
 use crate::cell::Cell;
+use crate::detached;
 use crate::engine::Engine;
 use crate::error::NameError;
 use crate::failure::{Down, Failure, Reason};
 use crate::hardware::GrantedDevice;
 use crate::id::{Incarnation, Ref};
 use crate::needs::Needs;
+use crate::registry::Registered;
 use crate::shape::Shape;
 use crate::spawn::Spawn;
 use crate::supervise::Supervision;
@@ -164,21 +166,29 @@ impl<A: Actor> Context<A> {
     ///
     /// # Errors
     /// The name is taken, or the node that keeps the names is out of reach.
-    pub async fn register(&self, name: &str) -> Result<(), NameError> {
-        self.engine()
-            .register_name(name, self.cell.id, A::NAME)
-            .await
+    pub async fn register(&self, name: &str) -> Result<(), NameError>
+    where
+        A: Registered,
+    {
+        self.engine().register_name::<A>(name, self.cell.id).await
     }
 
     /// Finds an actor by its name in this job.
     ///
     /// # Errors
     /// Nobody has the name, or an actor of another type has it.
-    pub async fn lookup<T: Actor>(&self, name: &str) -> Result<Ref<T>, NameError> {
-        self.engine()
-            .lookup_name(name, T::NAME)
-            .await
-            .map(|id| Ref::from_id(id, 0))
+    pub async fn lookup<T: Registered>(&self, name: &str) -> Result<Ref<T>, NameError> {
+        let found = self.engine().lookup_name::<T>(name).await;
+        found.map(|id| Ref::from_id(id, 0))
+    }
+
+    /// Finds a detached actor: see [`System::bind`](crate::System::bind).
+    ///
+    /// # Errors
+    /// See there.
+    pub async fn bind<T: Registered>(&self, name: &str) -> Result<Ref<T>, NameError> {
+        let found = self.engine().find_detached(name, detached::check::<T>);
+        found.await.map(|id| Ref::from_id(id, 0))
     }
 
     /// Makes blobs: bulk bytes in the shared memory of this process.

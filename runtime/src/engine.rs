@@ -5,6 +5,7 @@
 //! link that leads to its home.
 
 mod credit;
+mod detached;
 mod family;
 mod inbound;
 mod names;
@@ -103,6 +104,8 @@ pub(crate) struct Engine {
     /// Until it is closed.
     pulse: Mutex<Option<Pulse>>,
     failed: tokio::sync::watch::Sender<Option<Failure>>,
+    /// Tasks that others wait for an answer of, and that take a while.
+    answering: tokio::sync::watch::Sender<usize>,
 }
 
 struct Requested {
@@ -144,6 +147,8 @@ impl fmt::Debug for Engine {
     }
 }
 
+/// How long an engine that closes waits for its last answers, and for what it has said to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How many sweeps an engine leaves out while nobody waits for an answer.
 const IDLE_INTERVALS: u32 = 100;
 
@@ -206,6 +211,7 @@ impl Engine {
             closing: AtomicBool::new(false),
             pulse: Mutex::default(),
             failed: tokio::sync::watch::channel(None).0,
+            answering: tokio::sync::watch::channel(0).0,
         });
         engine.blobs.attach(&engine);
         *engine.pulse.lock() = Pulse::start(runtime, every, Arc::downgrade(&engine));
@@ -220,12 +226,17 @@ impl Engine {
         drop(self.runtime.spawn(future));
     }
 
-    /// Polls once, and leaves the rest to a task.
+    /// Polls once, and leaves the rest to a task that [`Engine::close`] waits for.
     pub(crate) fn begin_task(&self, future: impl Future<Output = ()> + Send + 'static) {
         let _runtime = self.enter();
         let mut future = Box::pin(future);
         if future.as_mut().now_or_never().is_none() {
-            self.spawn_task(future);
+            self.answering.send_modify(|tasks| *tasks += 1);
+            let answering = self.answering.clone();
+            self.spawn_task(async move {
+                future.await;
+                answering.send_modify(|tasks| *tasks -= 1);
+            });
         }
     }
 
@@ -262,11 +273,17 @@ impl Engine {
         self.end_children(ActorId::root(self.process)).await;
         self.release_spares().await;
         self.workers.end_all(self).await;
+        // Whoever has asked for an end hears of it.
+        let mut answering = self.answering.subscribe();
+        let answered = answering.wait_for(|tasks| *tasks == 0);
+        drop(Clock::timeout(LAST_WORDS, answered).await);
         let links: Vec<_> = self.links.iter().map(|link| Arc::clone(&link)).collect();
-        for link in links {
+        for link in &links {
             link.push(&Frame::Fact(Fact::Leaving), true);
             link.close("this side is leaving");
         }
+        let written = futures::future::join_all(links.iter().map(|link| link.finished()));
+        drop(Clock::timeout(LAST_WORDS, written).await);
         for (_, waiting) in self.pending.drain(|_| true) {
             let actor = waiting.actor;
             // What has left may have been handled.

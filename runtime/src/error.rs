@@ -213,6 +213,26 @@ pub enum NameError {
         /// What was asked for.
         wanted: String,
     },
+    /// The actor behind it was built from other messages, so that it would refuse some of ours.
+    #[error(
+        "`{name}` is a {actor} of another build: {differences}; build both programs from the same messages"
+    )]
+    Protocol {
+        /// The name.
+        name: String,
+        /// The type of the actor, which is the one that was asked for.
+        actor: String,
+        /// Which messages differ, and how.
+        differences: String,
+    },
+    /// No detached actor of the namespace has it.
+    #[error("namespace `{namespace}` has no detached actor `{name}`, or it is being started again")]
+    NotDetached {
+        /// The name.
+        name: String,
+        /// Where it was looked for.
+        namespace: String,
+    },
     /// The node that keeps the names did not answer.
     #[error("the node that keeps the names did not answer: {0}")]
     Unreachable(String),

@@ -245,7 +245,7 @@ impl Link {
     }
 
     /// Resolves when the link is closed and its last bytes are written, or given up.
-    async fn finished(&self) {
+    pub(crate) async fn finished(&self) {
         let mut writing = self.writing.subscribe();
         // The sender is ours, so the wait cannot fail.
         let _ = writing.wait_for(|writers| *writers == 0).await;

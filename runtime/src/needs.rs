@@ -80,6 +80,17 @@ impl Needs {
         *self == Self::new()
     }
 
+    /// What of it refers to other actors of the job, if anything does.
+    pub(crate) const fn company_or_spares(&self) -> Option<&'static str> {
+        if !self.company.is_empty() {
+            Some("the company of another actor")
+        } else if self.pool.is_some() {
+            Some("spares")
+        } else {
+            None
+        }
+    }
+
     /// So many devices, alone.
     pub fn gpus(mut self, count: u32) -> Self {
         self.demand = self.demand.gpus(count);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio::process::{ChildStderr, ChildStdout, Command};
 
+use crate::detached::{DetachError, DetachedActor};
 use crate::error::SystemError;
 use crate::id::ProcessId;
 
@@ -118,6 +119,18 @@ pub trait Programs: fmt::Debug + Send + Sync {
     /// Why there is none, in words.
     fn worker<'a>(&'a self, job: &'a str) -> BoxFuture<'a, Result<WorkerCommand, String>>;
 
+    /// Has the cluster host a detached actor of this job's program from now on, or finds out that it
+    /// does, where that will do. Resolves when the actor has started.
+    ///
+    /// # Errors
+    /// Its name is taken, or the cluster does not host it.
+    fn detach<'a>(
+        &'a self,
+        job: &'a str,
+        actor: DetachedActor,
+        or_existing: bool,
+    ) -> BoxFuture<'a, Result<(), DetachError>>;
+
     /// Takes what a process of this job prints, until it has ended.
     fn take_output(&self, job: &str, process: ProcessId, output: Output);
 }
@@ -125,7 +138,7 @@ pub trait Programs: fmt::Debug + Send + Sync {
 /// The ends of a process's standard output and standard error.
 #[derive(Debug)]
 pub struct Output {
-    /// Whether the process runs the job's `main`.
+    /// Whether the job ends with the process: it runs the job's `main`, or hosts its detached actor.
     pub is_driver: bool,
     /// Standard output.
     pub stdout: ChildStdout,

@@ -37,6 +37,16 @@ pub struct Recipient<M> {
     _message: std::marker::PhantomData<fn(M)>,
 }
 
+impl<M> Recipient<M> {
+    pub(crate) const fn from_id(id: ActorId) -> Self {
+        Self {
+            id,
+            fence: 0,
+            _message: std::marker::PhantomData,
+        }
+    }
+}
+
 impl<M> Clone for Recipient<M> {
     fn clone(&self) -> Self {
         *self

@@ -5,18 +5,33 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use crate::actor::Actor;
-use crate::engine::{Engine, NewRow};
+use crate::detached::{self, Detached};
+use crate::engine::{Engine, NewRow, Placing};
 use crate::error::{NeedsError, SpawnError};
 use crate::failure::{Down, FailureKind, Reason};
 use crate::hardware::Ask;
 use crate::host::{self, Host};
 use crate::id::{ActorId, Ref};
 use crate::needs::Needs;
-use crate::registry::Registered;
+use crate::registry::{ActorType, Registered};
 use crate::supervise::{Restart, Supervision};
 use crate::wire::{HostOrder, LaunchOrder, Orphans, codec};
+
+/// A spawn as it travels to the process that carries it out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SpawnOrder {
+    pub(crate) actor: String,
+    #[serde(with = "serde_bytes")]
+    pub(crate) args: Vec<u8>,
+    pub(crate) restart: Restart,
+    supervision: Supervision,
+    orphans: Orphans,
+    on: Host,
+    away: Option<LaunchOrder>,
+}
 
 /// An actor about to be spawned. Await it for a reference to an actor that has started;
 /// [`Spawn::start`] does not wait.
@@ -218,15 +233,7 @@ impl<A: Registered> Spawn<A> {
             host::host::<A>(&self.engine, lodger, self.args);
             return Ok(Ref::from_id(id, 0));
         };
-        let args =
-            codec::encode(&self.args).map_err(|error| SpawnError::BadArgs(error.to_string()))?;
-        let limit = self.engine.limits.message_bytes_max;
-        if args.len() > limit {
-            return Err(SpawnError::TooLarge {
-                bytes: args.len(),
-                limit,
-            });
-        }
+        let args = self.encode_args()?;
         self.engine.new_member(&new, id);
         let host = HostOrder {
             id,
@@ -239,8 +246,7 @@ impl<A: Registered> Spawn<A> {
             devices: vec![],
             hang_after: launch.ask.as_ref().and_then(|ask| ask.needs.hang_after),
         };
-        self.engine
-            .place(id, crate::engine::Placing { host, launch });
+        self.engine.place(id, Placing { host, launch });
         Ok(Ref::from_id(id, 0))
     }
 
@@ -250,8 +256,126 @@ impl<A: Registered> Spawn<A> {
         started(&engine, actor.id).await.map(|()| actor)
     }
 
+    /// Spawns it under this name in the namespace of the job, to live on when the job is over: until
+    /// it stops, or somebody stops it. It has a process of its own, or is placed from there, if it
+    /// needs something; when that process or its node is lost, another begins with the same arguments.
+    ///
+    /// It must not need the company of this job's actors, nor hold its blobs.
+    ///
+    /// ```
+    /// # struct Board;
+    /// # #[odeon::actor(name = "demo.Board")]
+    /// # impl Board {
+    /// #     async fn start(_: ()) -> Result<Self, odeon::Failure> { Ok(Self) }
+    /// #     #[handler]
+    /// #     pub async fn best(&mut self) -> u64 { 7 }
+    /// # }
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// # let system = odeon::System::local().await?;
+    /// let board = system.spawn::<Board>(()).detached("board").or_existing().await?;
+    /// // In this program or another one of the same namespace:
+    /// let same = system.bind::<Board>("board").await?;
+    /// assert_eq!(same.ask(Best {}).await?, 7);
+    /// # assert_eq!(board, same);
+    /// # system.shutdown().await;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn detached(self, name: impl Into<String>) -> Detached<A> {
+        Detached::new(self, name.into())
+    }
+
+    /// As it travels, to be carried out by a process that outlives this one.
+    pub(crate) fn into_order(mut self) -> Result<SpawnOrder, SpawnError> {
+        if let Some(what) = self.needs.company_or_spares() {
+            return Err(detached::alone(what));
+        }
+        let away = self.take_order()?;
+        let args = self.encode_args()?;
+        Ok(SpawnOrder {
+            actor: A::NAME.to_owned(),
+            args,
+            restart: self.restart,
+            supervision: self.supervision,
+            orphans: self.orphans,
+            on: self.on,
+            away,
+        })
+    }
+
+    fn encode_args(&self) -> Result<Vec<u8>, SpawnError> {
+        let args =
+            codec::encode(&self.args).map_err(|error| SpawnError::BadArgs(error.to_string()))?;
+        let limit = self.engine.limits.message_bytes_max;
+        if args.len() > limit {
+            return Err(SpawnError::TooLarge {
+                bytes: args.len(),
+                limit,
+            });
+        }
+        Ok(args)
+    }
+
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+}
+
+impl Engine {
+    /// Spawns as ordered, at the top of this process's tree.
+    pub(crate) fn spawn_order(
+        self: &Arc<Self>,
+        order: SpawnOrder,
+    ) -> Result<(ActorId, &'static ActorType), SpawnError> {
+        let mut types = self.types.iter().map(|row| row());
+        let actor = types.find(|row| row.name == order.actor).ok_or_else(|| {
+            let why = format!(
+                "the program has no actor `{}`: list it in `job!`",
+                order.actor
+            );
+            SpawnError::NotPlaced(why)
+        })?;
+        let id = self.new_id();
+        let new = NewRow {
+            actor: actor.name,
+            parent: ActorId::root(self.process),
+            restart: order.restart,
+            supervision: order.supervision,
+        };
+        let mut host = HostOrder {
+            id,
+            parent: new.parent,
+            incarnation: 1,
+            actor: order.actor,
+            args: order.args,
+            orphans: order.orphans,
+            on: order.on,
+            devices: vec![],
+            hang_after: None,
+        };
+        self.new_member(&new, id);
+        match order.away {
+            None => {
+                let _runtime = self.enter();
+                if let Err(failure) = (actor.host)(self, &host) {
+                    let engine = Arc::clone(self);
+                    self.spawn_task(async move { drop(engine.stop_actor(id).await) });
+                    return Err(SpawnError::Failed(failure));
+                }
+            }
+            Some(mut launch) => {
+                launch.job.clone_from(&self.job);
+                if let Some(ask) = &mut launch.ask {
+                    ask.job.clone_from(&self.job);
+                    ask.holder = format!("{} {id}", actor.name);
+                    ask.actors = vec![(id, 0)];
+                    host.hang_after = ask.needs.hang_after;
+                }
+                self.place(id, Placing { host, launch });
+            }
+        }
+        Ok((id, actor))
     }
 }
 

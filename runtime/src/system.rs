@@ -1,14 +1,17 @@
 //! The way in: a system in this process, and the job that a binary is.
 
 use std::fmt;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
+use crate::actor::Message;
 use crate::admission::{Admission, Desk};
 use crate::blob::Blobs;
 use crate::current::{Current, Entered};
+use crate::detached::{self, DetachedActor};
 use crate::driver::Driver;
 use crate::engine::{Engine, EngineConfig};
 use crate::error::{NameError, NeedsError, SystemError};
@@ -22,12 +25,13 @@ use crate::needs::Needs;
 use crate::program::{WorkerCommand, WorkerMode};
 use crate::quic::Quic;
 use crate::registry::{ActorTypes, Registered};
+use crate::request::Recipient;
 use crate::security::{ClusterIdentity, NodeIdentity};
 use crate::spawn::Spawn;
 use crate::supervise::Supervision;
 use crate::trace::Span;
-use crate::wire::{Answer, Request};
-use crate::worker::{self, Birth, Role, Workers};
+use crate::wire::{Answer, NameRow, Request};
+use crate::worker::{self, Birth, Role, ServeError, Workers};
 
 /// A running system as seen from one process. Cheap to clone; [`System::shutdown`] ends it.
 #[derive(Clone)]
@@ -80,7 +84,7 @@ impl System {
         name: &str,
         actor: Ref<A>,
     ) -> Result<(), NameError> {
-        self.engine.register_name(name, actor.id, A::NAME).await
+        self.engine.register_name::<A>(name, actor.id).await
     }
 
     /// Finds an actor by its name in this job.
@@ -88,10 +92,34 @@ impl System {
     /// # Errors
     /// Nobody has the name, or an actor of another type has it.
     pub async fn lookup<A: Registered>(&self, name: &str) -> Result<Ref<A>, NameError> {
-        self.engine
-            .lookup_name(name, A::NAME)
-            .await
-            .map(|id| Ref::from_id(id, 0))
+        let found = self.engine.lookup_name::<A>(name).await;
+        found.map(|id| Ref::from_id(id, 0))
+    }
+
+    /// Finds a detached actor ([`Spawn::detached`]), which may be of another job and of another
+    /// build: `name` in the namespace of this job, or `namespace/name`. A program that runs in no
+    /// cluster is alone in its namespace.
+    ///
+    /// The reference is good until the process that hosts the actor is lost. Then the actor begins
+    /// anew elsewhere, and is to be bound again.
+    ///
+    /// # Errors
+    /// Nobody has the name, an actor of another type has it, or it was built from other messages:
+    /// each one that differs is named.
+    pub async fn bind<A: Registered>(&self, name: &str) -> Result<Ref<A>, NameError> {
+        let found = self.engine.find_detached(name, detached::check::<A>);
+        found.await.map(|id| Ref::from_id(id, 0))
+    }
+
+    /// [`System::bind`] for one message alone, whichever actor takes it: the program need not know
+    /// its type.
+    ///
+    /// # Errors
+    /// Nobody has the name, or whoever has it takes no such message.
+    pub async fn bind_message<M: Message>(&self, name: &str) -> Result<Recipient<M>, NameError> {
+        let check = |row: &NameRow| detached::check_messages(row, &[(M::NAME, M::METHOD)]);
+        let found = self.engine.find_detached(name, check);
+        found.await.map(Recipient::from_id)
     }
 
     /// Runs `future` so that references used in it send from this system. Needed only where one
@@ -256,10 +284,35 @@ impl System {
     /// # Errors
     /// The process cannot be started, or the node runs as many as it may.
     pub fn start_driver(&self, job: &str, command: &WorkerCommand) -> Result<Driver, Failure> {
+        self.launch(job, Role::Driver, command)
+    }
+
+    /// Starts a process of a job's program that hosts a detached actor in place of running its
+    /// `main`; else as [`System::start_driver`]. It ends when the actor does: with success, unless
+    /// the actor has failed.
+    ///
+    /// # Errors
+    /// The process cannot be started, or the node runs as many as it may.
+    pub fn start_host(
+        &self,
+        job: &str,
+        command: &WorkerCommand,
+        actor: DetachedActor,
+    ) -> Result<Driver, Failure> {
+        self.launch(job, Role::Host(Box::new(actor)), command)
+    }
+
+    fn launch(&self, job: &str, role: Role, command: &WorkerCommand) -> Result<Driver, Failure> {
         let _runtime = self.engine.enter();
-        let (process, ended) = self.engine.launch_driver(job, command)?;
+        let (process, ended) = self.engine.launch_driver(job, role, command)?;
         let pid = self.engine.workers.pid_of(process);
         Ok(Driver::new(process, pid, ended))
+    }
+
+    /// Resolves when the detached actor of this job and name can be found in the process that hosts
+    /// it.
+    pub async fn hosted(&self, job: &str, name: &str, host: ProcessId) {
+        self.engine.when_hosted(job, name, host).await;
     }
 
     /// Ends the processes of a job on this node: each may finish what its actors do, then it is
@@ -632,7 +685,7 @@ impl Job {
         let Some(birth) = worker::birth() else {
             return;
         };
-        if birth.as_ref().is_ok_and(|birth| birth.role == Role::Driver) {
+        if matches!(&birth, Ok(birth) if birth.role == Role::Driver) {
             return;
         }
         let birth = birth.and_then(|birth| birth.bind().map(|()| birth));
@@ -646,9 +699,11 @@ impl Job {
             .enable_all()
             .build();
         let served = runtime
-            .map_err(|source| SystemError::Io {
-                doing: "starting tokio".to_owned(),
-                source,
+            .map_err(|source| {
+                ServeError::from(SystemError::Io {
+                    doing: "starting tokio".to_owned(),
+                    source,
+                })
             })
             .and_then(|runtime| {
                 let served = runtime.block_on(worker::serve(birth?, self.types));
@@ -656,8 +711,15 @@ impl Job {
                 runtime.shutdown_background();
                 served
             });
-        if let Err(error) = &served {
-            tracing::error!(%error, "the worker process failed");
+        match &served {
+            Ok(()) => {}
+            // In the log of the job, as what a driver says about its end.
+            Err(ServeError::Hosted(failure)) => {
+                let _ = writeln!(std::io::stderr(), "Error: {failure}");
+            }
+            Err(ServeError::System(error)) => {
+                tracing::error!(%error, "the worker process failed");
+            }
         }
         std::process::exit(i32::from(served.is_err()));
     }

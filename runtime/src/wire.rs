@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::blob::{BlobError, BlobRequest, Handle};
+use crate::detached::{DetachError, DetachedActor};
 use crate::error::{AskError, NameError};
 use crate::failure::{Down, Failure, ProcessExit, Reason};
 use crate::gang::GangNews;
@@ -26,7 +27,7 @@ use crate::trace::SpanContext;
 
 /// Raised when a frame's layout or meaning changes. Peers with different versions refuse each
 /// other.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -253,6 +254,10 @@ pub(crate) enum Request {
         job: String,
         name: String,
     },
+    /// Give this actor of mine a life apart from that of its job, or find the one of its name.
+    Detach(Box<DetachOrder>),
+    /// To the node: why this process, which leads a job, is about to end without success.
+    LastWords(String),
     /// What is alive where you are.
     Inspect,
     /// About a blob of yours.
@@ -314,13 +319,26 @@ pub enum Orphans {
     Keep,
 }
 
+/// An actor that shall live apart from its job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DetachOrder {
+    /// That of whoever asks; it says in which namespace.
+    pub(crate) job: String,
+    /// Whether one that has the name already will do.
+    pub(crate) or_existing: bool,
+    pub(crate) actor: DetachedActor,
+}
+
 /// A name and who has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameRow {
+    /// The job that the name is in, or the namespace of one that is detached.
     pub(crate) job: String,
     pub(crate) name: String,
     pub(crate) id: ActorId,
     pub(crate) actor: String,
+    /// The names and ids of the messages that it takes.
+    pub(crate) messages: Vec<(String, u64)>,
 }
 
 /// The answer to a [`Request`].
@@ -337,6 +355,7 @@ pub(crate) enum Answer {
     Outdated,
     Claimed(Vec<LeaseId>),
     Name(Result<NameRow, NameError>),
+    Detached(Result<NameRow, DetachError>),
     Inspected(Vec<crate::inspect::ActorView>),
     Blob(Result<(), BlobError>),
     Brought(Result<Handle, BlobError>),

@@ -14,11 +14,14 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::process::Child;
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
+use crate::detached::DetachedActor;
 use crate::engine::{Engine, EngineConfig};
 use crate::error::SystemError;
 use crate::failure::{Failure, FailureKind, ProcessExit, signal_name};
@@ -35,12 +38,21 @@ use crate::wire::{Answer, Fact, Frame, Hello, LaunchOrder, Request, codec};
 const WORKER_ENV: &str = "ODEON_WORKER";
 
 /// What a process does that a node starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Role {
     /// It hosts actors.
     Worker,
     /// It runs the `main` of a job's program.
     Driver,
+    /// It hosts the one actor that the job is there for.
+    Host(Box<DetachedActor>),
+}
+
+impl Role {
+    /// Whether the job ends with such a process.
+    const fn leads(&self) -> bool {
+        matches!(self, Self::Driver | Self::Host(_))
+    }
 }
 
 /// What a node tells a process that it starts.
@@ -93,12 +105,15 @@ pub(crate) struct Workers {
 #[derive(Debug)]
 struct Worker {
     job: String,
-    role: Role,
+    /// See [`Role::leads`].
+    leads: bool,
     pid: Option<Pid>,
     exit: watch::Receiver<Option<ProcessExit>>,
     inside: Option<Arc<Engine>>,
     /// Why the node itself ends it.
     retired: Option<(Option<GpuFault>, String)>,
+    /// Why it ends, as it says itself.
+    last_words: Option<String>,
 }
 
 impl Workers {
@@ -108,6 +123,10 @@ impl Workers {
             table: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
         }
+    }
+
+    pub(crate) const fn mode(&self) -> &WorkerMode {
+        &self.mode
     }
 
     /// Whether they are engines inside this process.
@@ -163,9 +182,7 @@ impl Workers {
     /// Whether a process of this node runs the `main` of a job.
     pub(crate) fn is_driver(&self, process: ProcessId) -> bool {
         let table = self.table.lock();
-        table
-            .get(&process)
-            .is_some_and(|worker| worker.role == Role::Driver)
+        table.get(&process).is_some_and(|worker| worker.leads)
     }
 
     /// Whether the end of a process of this node has been seen.
@@ -174,6 +191,17 @@ impl Workers {
         table
             .get(&process)
             .is_none_or(|worker| worker.exit.borrow().is_some())
+    }
+
+    /// A process says why it is about to end.
+    pub(crate) fn hear_last_words(&self, process: ProcessId, words: String) {
+        if let Some(worker) = self.table.lock().get_mut(&process) {
+            worker.last_words = Some(words);
+        }
+    }
+
+    fn take_last_words(&self, process: ProcessId) -> Option<String> {
+        self.table.lock().get_mut(&process)?.last_words.take()
     }
 
     fn is_retired(&self, process: ProcessId) -> bool {
@@ -270,7 +298,7 @@ impl Workers {
             process: *process,
             pid: worker.pid.map(|pid| pid.as_raw_nonzero().get() as u32),
             job: worker.job.clone(),
-            is_driver: worker.role == Role::Driver,
+            is_driver: worker.leads,
         });
         views.collect()
     }
@@ -333,7 +361,7 @@ struct Forked {
 struct Launch<'a> {
     process: ProcessId,
     job: &'a str,
-    role: Role,
+    role: &'a Role,
     command: &'a WorkerCommand,
     binding: Option<&'a Binding>,
 }
@@ -531,10 +559,11 @@ impl Engine {
         Ok(process)
     }
 
-    /// Starts the driver of a job.
+    /// Starts the process that leads a job.
     pub(crate) fn launch_driver(
         self: &Arc<Self>,
         job: &str,
+        role: Role,
         command: &WorkerCommand,
     ) -> Result<(ProcessId, watch::Receiver<Option<ProcessExit>>), Failure> {
         self.check_room()?;
@@ -542,7 +571,7 @@ impl Engine {
         let launch = Launch {
             process,
             job,
-            role: Role::Driver,
+            role: &role,
             command,
             binding: None,
         };
@@ -615,7 +644,7 @@ impl Engine {
                 let launch = Launch {
                     process,
                     job,
-                    role: Role::Worker,
+                    role: &Role::Worker,
                     command,
                     binding,
                 };
@@ -679,7 +708,7 @@ impl Engine {
             (&self.workers.mode, child.stdout.take(), child.stderr.take())
         {
             let output = Output {
-                is_driver: role == Role::Driver,
+                is_driver: role.leads(),
                 stdout,
                 stderr,
             };
@@ -692,11 +721,12 @@ impl Engine {
             process,
             Worker {
                 job: job.to_owned(),
-                role,
+                leads: role.leads(),
                 pid,
                 exit,
                 inside: None,
                 retired: None,
+                last_words: None,
             },
         );
         let engine = Arc::clone(self);
@@ -744,7 +774,7 @@ impl Engine {
         let (ours, theirs) =
             std::os::unix::net::UnixStream::pair().map_err(io("making a socket pair"))?;
         let birth = Birth {
-            role,
+            role: role.clone(),
             node: std::process::id(),
             process,
             job: job.to_owned(),
@@ -792,12 +822,17 @@ impl Engine {
             },
             Err(error) => (format!("its end could not be observed: {error}"), None),
         };
+        let status = match self.workers.take_last_words(process) {
+            Some(words) => format!("{words} ({status})"),
+            None => status,
+        };
         self.worker_ended(process, pid);
         let exit = ProcessExit::new(process, status);
         tell.send_replace(Some(ProcessExit { code, ..exit }));
-        // The link usually ends by itself; a grandchild that holds the socket must not keep it
-        // open.
+        // The link ends by itself when the process's last words are read; a grandchild that holds the
+        // socket must not keep it open.
         if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
+            drop(Clock::timeout(LAST_WORDS, link.closed()).await);
             link.close("the worker process has ended");
         }
     }
@@ -818,11 +853,12 @@ impl Engine {
         let (_tell, exit) = watch::channel(None);
         let row = Worker {
             job: self.job.clone(),
-            role: Role::Worker,
+            leads: false,
             pid: None,
             exit,
             inside: Some(Arc::clone(&worker)),
             retired: None,
+            last_words: None,
         };
         self.workers.table.lock().insert(process, row);
         worker.uplink.get_or_init(|| self.process);
@@ -890,6 +926,8 @@ impl Birth {
     }
 }
 
+/// How long what a process has said before it ended may take to be read.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a process that was killed may take to end before that is news of its own.
 const EXIT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -942,12 +980,47 @@ fn end_with(node: u32) -> std::io::Result<()> {
         .map(drop)
 }
 
-/// Serves as a worker until the node releases it or is gone.
-pub(crate) async fn serve(birth: Birth, types: ActorTypes) -> Result<(), SystemError> {
+/// Serves as a worker until the node releases it or is gone, or as the host of an actor until that
+/// is over or the node asks for its end.
+pub(crate) async fn serve(mut birth: Birth, types: ActorTypes) -> Result<(), ServeError> {
+    let role = std::mem::replace(&mut birth.role, Role::Worker);
     let (engine, link) = Box::pin(connect(birth, types)).await?;
-    link.closed().await;
+    let outcome = match role {
+        Role::Host(actor) => {
+            let mut asked = tokio::signal::unix::signal(SignalKind::terminate())
+                .map_err(io("waiting for signals"))?;
+            tokio::select! {
+                biased;
+                hosted = engine.host_detached(*actor) => hosted,
+                _ = asked.recv() => Ok(()),
+                () = link.closed() => Ok(()),
+            }
+        }
+        Role::Worker | Role::Driver => {
+            link.closed().await;
+            Ok(())
+        }
+    };
     engine.close().await;
-    Ok(())
+    Ok(outcome?)
+}
+
+/// Why a process that a node has started ends without success.
+#[derive(Debug, Error)]
+pub(crate) enum ServeError {
+    /// It could not serve.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// The actor that it was there for has failed.
+    #[error(transparent)]
+    Hosted(#[from] Failure),
+}
+
+fn io(doing: &'static str) -> impl FnOnce(std::io::Error) -> SystemError {
+    move |source| SystemError::Io {
+        doing: doing.to_owned(),
+        source,
+    }
 }
 
 /// Joins the node that started this process, and ends with it.
@@ -955,12 +1028,6 @@ pub(crate) async fn connect(
     birth: Birth,
     types: ActorTypes,
 ) -> Result<(Arc<Engine>, Arc<Link>), SystemError> {
-    let io = |doing: &'static str| {
-        move |source| SystemError::Io {
-            doing: doing.to_owned(),
-            source,
-        }
-    };
     end_with(birth.node).map_err(io("asking to end with the node"))?;
     let socket = std::os::fd::AsFd::as_fd(&std::io::stdin())
         .try_clone_to_owned()
@@ -979,7 +1046,7 @@ pub(crate) async fn connect(
         job: birth.job,
         node: match birth.role {
             Role::Worker => format!("worker-{}", std::process::id()),
-            Role::Driver => format!("driver-{}", std::process::id()),
+            Role::Driver | Role::Host(_) => format!("driver-{}", std::process::id()),
         },
         limits: limits.clone(),
         types,

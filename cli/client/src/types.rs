@@ -137,6 +137,10 @@ pub struct Job {
     pub bundle: String,
     /// Arguments of its executable.
     pub args: Vec<String>,
+    /// The type of the detached actor that it hosts under its name; none for a job that runs a
+    /// program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<String>,
     /// How earlier tries ended.
     pub earlier: Vec<Earlier>,
 }

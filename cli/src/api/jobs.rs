@@ -104,6 +104,7 @@ pub(super) async fn submit(
         priority: new.priority,
         retries: new.retries,
         node: new.node,
+        hosts: None,
     };
     let submitted = api.daemon.submit(spec, caller.name, new.word.as_deref());
     let id = submitted.await?;

@@ -34,7 +34,7 @@ pub(super) fn job(job: &Job) -> types::Job {
         _ => job.attempt(),
     };
     let (why, since, exit_code) = match &job.state {
-        State::Waiting { why } => (Some(why.clone()), job.submitted, None),
+        State::Waiting { why, .. } => (Some(why.clone()), job.submitted, None),
         State::Staging { attempt } => (None, attempt.since, None),
         State::Running { since, .. } => (None, *since, None),
         State::Stopping { by, since, .. } => (Some(format!("by {by}")), *since, None),
@@ -63,6 +63,7 @@ pub(super) fn job(job: &Job) -> types::Job {
         priority: job.spec.priority,
         bundle: job.spec.bundle.to_string(),
         args: job.spec.args.clone(),
+        hosts: job.spec.hosts.as_ref().map(|hosted| hosted.actor.clone()),
         earlier: job
             .earlier
             .iter()

@@ -309,7 +309,14 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
         format!("{} by {}", moment(job.submitted_ms), job.by),
     ));
     rows.push(("since", moment(job.since_ms)));
-    rows.push(("tries", format!("{} of {}", job.tries, job.retries + 1)));
+    rows.extend(job.hosts.clone().map(|actor| ("actor", actor)));
+    rows.push((
+        "tries",
+        match job.hosts {
+            None => format!("{} of {}", job.tries, job.retries + 1),
+            Some(_) => job.tries.to_string(),
+        },
+    ));
     rows.push(("priority", job.priority.to_string()));
     if !job.args.is_empty() {
         rows.push(("arguments", job.args.join(" ")));

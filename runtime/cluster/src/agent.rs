@@ -7,15 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{Blob, Clock, Driver, Failure, Later, ProcessExit, ProcessId, System, WorkerCommand};
+use odeon::{
+    Blob, Clock, DetachError, DetachedActor, Driver, Failure, Later, ProcessExit, ProcessId,
+    System, WorkerCommand,
+};
 use odeon_artifacts::Digest;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::catalog::{Catalog, WriteError};
-use crate::fact::Fact;
+use crate::fact::{Fact, RefusalKind, Written};
 use crate::forward::Forward;
-use crate::job::{Event, Job, JobId, JobSpec, Outcome};
+use crate::job::{Event, Hosted, Job, JobId, JobSpec, Outcome, State};
 use crate::json::Json;
 use crate::left::Left;
 use crate::named;
@@ -89,6 +92,8 @@ const CLEAR_PAUSE: Duration = Duration::from_millis(20);
 /// How long the last lines of an ended process are waited for: what it has started may hold its
 /// output open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// How often the catalog is asked whether a detached actor has started.
+const DETACH_PAUSE: Duration = Duration::from_millis(20);
 /// How often the catalog is asked which tries are over.
 const SWEEP_PAUSE: Duration = Duration::from_secs(2);
 /// How long to wait before a fact is written again that could not be.
@@ -256,18 +261,40 @@ impl Agent {
         }
         let tag = tag(job, attempt);
         self.inner.specs.lock().insert(job.id, job.spec.clone());
-        let mut driver = match self.inner.system.start_driver(&tag, &command) {
+        let system = &self.inner.system;
+        let driver = match &job.spec.hosts {
+            None => system.start_driver(&tag, &command),
+            Some(hosted) => match DetachedActor::from_text(&hosted.order) {
+                Some(actor) => system.start_host(&tag, &command, actor),
+                None => {
+                    let why = "this release cannot read how its actor is spawned".to_owned();
+                    return Outcome::Refused { why };
+                }
+            },
+        };
+        let mut driver = match driver {
             Ok(driver) => driver,
             Err(failure) => {
                 let why = failure.to_string();
                 return Outcome::Failed { code: None, why };
             }
         };
-        let pid = driver.pid().unwrap_or(0);
+        let (pid, process) = (driver.pid().unwrap_or(0), driver.process());
         self.inner.left.note(pid);
-        let started = self.tell(job.id, Event::Started { attempt, pid });
+        let (over, is_over) = tokio::sync::oneshot::channel::<()>();
+        let started = async {
+            if let Some(hosted) = &job.spec.hosts {
+                // It runs when it can be found.
+                tokio::select! {
+                    () = system.hosted(&tag, &hosted.name, process) => {}
+                    _ = is_over => return,
+                }
+            }
+            self.tell(job.id, Event::Started { attempt, pid }).await;
+        };
         let exit = async {
             let end = follow(&mut driver, stop).await;
+            drop(over);
             self.inner.left.forget(pid);
             self.inner.forward.drain(job.id, OUTPUT_PATIENCE).await;
             end
@@ -364,6 +391,71 @@ impl Agent {
         Ok(self.with_place(command).folder(folder))
     }
 
+    /// Takes in the job that hosts a detached actor of another job, and waits until that has started.
+    async fn detach(
+        &self,
+        tag: &str,
+        actor: DetachedActor,
+        or_existing: bool,
+    ) -> Result<(), DetachError> {
+        let name = actor.name().to_owned();
+        let refused = |why: String| DetachError::Refused {
+            name: name.clone(),
+            why,
+        };
+        let known = try_of(tag).ok_or_else(|| refused(format!("`{tag}` is no try of a job")))?;
+        let JobSpec {
+            namespace,
+            bundle,
+            env,
+            priority,
+            ..
+        } = self.spec_of(known.0).await.map_err(refused)?;
+        let spec = JobSpec {
+            name: name.clone(),
+            namespace: namespace.clone(),
+            bundle,
+            args: vec![],
+            env,
+            priority,
+            retries: 0,
+            node: None,
+            hosts: Some(Hosted {
+                name: name.clone(),
+                actor: actor.actor().to_owned(),
+                kept: actor.is_kept(),
+                order: actor.to_text().map_err(refused)?,
+            }),
+        };
+        let by = known.0.to_string();
+        let job = match self
+            .inner
+            .catalog
+            .write_for(Fact::JobSubmitted { spec, by })
+            .await
+        {
+            Ok(Written::Job(job)) => job,
+            Ok(Written::Done) => return Err(refused("the catalog knows no such job".to_owned())),
+            Err(WriteError::Refused(refusal)) if refusal.kind == RefusalKind::Conflict => {
+                return match or_existing {
+                    true => Ok(()),
+                    false => Err(DetachError::Taken { name, namespace }),
+                };
+            }
+            Err(error) => return Err(refused(error.to_string())),
+        };
+        loop {
+            let row = self.inner.catalog.job(job).await;
+            let row = row.map_err(|error| refused(error.to_string()))?;
+            match row.map(|row| row.state) {
+                Some(State::Running { .. }) => return Ok(()),
+                Some(State::Ended { outcome, .. }) => return Err(refused(outcome.to_string())),
+                Some(_) => Clock::sleep(DETACH_PAUSE).await,
+                None => return Err(refused("it is over, and forgotten".to_owned())),
+            }
+        }
+    }
+
     /// Tells a process which node it is on, and by which host others reach that.
     fn with_place(&self, command: WorkerCommand) -> WorkerCommand {
         let nodes = self.inner.catalog.nodes();
@@ -455,6 +547,15 @@ impl odeon::Programs for Agent {
         job: &'a str,
     ) -> futures::future::BoxFuture<'a, Result<WorkerCommand, String>> {
         Box::pin(Self::worker(self, job))
+    }
+
+    fn detach<'a>(
+        &'a self,
+        job: &'a str,
+        actor: DetachedActor,
+        or_existing: bool,
+    ) -> futures::future::BoxFuture<'a, Result<(), DetachError>> {
+        Box::pin(Self::detach(self, job, actor, or_existing))
     }
 
     fn take_output(&self, job: &str, process: ProcessId, output: odeon::Output) {

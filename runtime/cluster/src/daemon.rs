@@ -10,8 +10,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use odeon::{
-    Clock, ClusterIdentity, Failure, FakeDevices, Limits, NodeIdentity, Output, ProcessId,
-    Programs, System, SystemError, WorkerCommand, WorkerMode,
+    Clock, ClusterIdentity, DetachError, DetachedActor, Failure, FakeDevices, Limits, NodeIdentity,
+    Output, ProcessId, Programs, System, SystemError, WorkerCommand, WorkerMode,
 };
 use odeon_artifacts::{Footprint, Store};
 use parking_lot::Mutex;
@@ -148,6 +148,24 @@ impl Programs for Late {
             match agent {
                 Some(agent) => Programs::worker(&agent, job).await,
                 None => Err("the node is starting or leaving".to_owned()),
+            }
+        })
+    }
+
+    fn detach<'a>(
+        &'a self,
+        job: &'a str,
+        actor: DetachedActor,
+        or_existing: bool,
+    ) -> BoxFuture<'a, Result<(), DetachError>> {
+        let agent = self.agent.lock().clone();
+        Box::pin(async move {
+            match agent {
+                Some(agent) => Programs::detach(&agent, job, actor, or_existing).await,
+                None => Err(DetachError::Refused {
+                    name: actor.name().to_owned(),
+                    why: "the node is starting or leaving".to_owned(),
+                }),
             }
         })
     }

@@ -19,6 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use odeon_artifacts::Digest;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,23 @@ pub struct JobSpec {
     /// The node that its driver must run on.
     #[serde(default)]
     pub node: Option<String>,
+    /// The detached actor that it is there for, in place of the `main` of its program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Hosted>,
+}
+
+/// A detached actor, whose life a job is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hosted {
+    /// The name by which it is bound, alone in its namespace.
+    pub name: String,
+    /// The name of its type.
+    pub actor: String,
+    /// Whether it begins anew after a failure, or when its node was lost; then as often as that
+    /// happens.
+    pub kept: bool,
+    /// How it is spawned ([`odeon::DetachedActor::to_text`]).
+    pub order: String,
 }
 
 /// The namespace of who names none.
@@ -187,6 +205,9 @@ pub enum State {
     Waiting {
         /// What is in the way, in words.
         why: String,
+        /// It is not begun anew before that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        not_before: Option<Unix>,
     },
     /// Its files are brought to the node and checked.
     Staging {
@@ -309,6 +330,12 @@ pub struct Job {
     /// Tries of the runs before the present one: those do not count against the retries of this.
     #[serde(default)]
     pub tries_before: u32,
+    /// Whether a try of the present run has started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_run: bool,
+    /// Tries that failed one after the other without having run for long.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub quick_failures: u32,
     /// How earlier tries ended, the last ones.
     #[serde(default)]
     pub earlier: Vec<(Attempt, Outcome)>,
@@ -397,6 +424,12 @@ pub enum Unfit {
     },
 }
 
+/// How long a try must have run for its failure not to count with those before it.
+const LONG_RUN: Duration = Duration::from_secs(600);
+/// How long the third try waits, when the two before it have failed quickly.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest that a try waits.
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Earlier tries that are kept.
 const EARLIER_MAX: usize = 16;
 
@@ -411,9 +444,12 @@ impl Job {
             submitted: at,
             state: State::Waiting {
                 why: "it was just submitted".to_owned(),
+                not_before: None,
             },
             tries: 0,
             tries_before: 0,
+            has_run: false,
+            quick_failures: 0,
             earlier: vec![],
         }
     }
@@ -473,15 +509,18 @@ impl Job {
                 self.remember(attempt, outcome);
             }
             self.tries_before = self.tries;
+            self.has_run = false;
+            self.quick_failures = 0;
             self.state = State::Waiting {
                 why: format!("it is to be run again, by {by}"),
+                not_before: None,
             };
             return Ok(());
         }
         let disorder = |state, event| Unfit::Disorder { job, state, event };
         match event {
             Event::Held { why } => match &mut self.state {
-                State::Waiting { why: known } => *known = why,
+                State::Waiting { why: known, .. } => *known = why,
                 _ => return Err(disorder(self.word(), "waiting")),
             },
             Event::Assigned { node, boot } => {
@@ -499,6 +538,7 @@ impl Job {
             }
             Event::Started { attempt, pid } => {
                 let own = self.own_attempt(attempt)?;
+                self.has_run = true;
                 match self.state {
                     State::Staging { .. } => {
                         self.state = State::Running {
@@ -559,14 +599,52 @@ impl Job {
             (State::Stopping { by, .. }, _) => Outcome::Stopped { by: by.clone() },
             (_, outcome) => outcome,
         };
-        let may_retry = matches!(outcome, Outcome::Failed { .. } | Outcome::Lost { .. });
-        if may_retry && self.tries - self.tries_before <= self.spec.retries {
+        if self.begins_anew(&outcome) {
+            let pause = self.pause_after(&outcome, at);
+            let when = match pause {
+                Duration::ZERO => String::new(),
+                pause => format!(" after {} s", pause.as_secs()),
+            };
             self.state = State::Waiting {
-                why: format!("try {} {outcome}; it is begun anew", attempt.number),
+                why: format!("try {} {outcome}; it is begun anew{when}", attempt.number),
+                not_before: (!pause.is_zero()).then(|| at.after(pause)),
             };
             self.remember(attempt, outcome);
         } else {
             self.end(outcome, Some(attempt), at);
+        }
+    }
+
+    /// Whether another try follows one that has ended so.
+    fn begins_anew(&self, outcome: &Outcome) -> bool {
+        let left = match &self.spec.hosts {
+            None => self.tries - self.tries_before <= self.spec.retries,
+            Some(hosted) => hosted.kept,
+        };
+        match outcome {
+            Outcome::Lost { .. } => left,
+            // An actor that has never come to life would not the next time either, and whoever
+            // spawns it hears why.
+            Outcome::Failed { .. } => left && (self.has_run || self.spec.hosts.is_none()),
+            _ => false,
+        }
+    }
+
+    /// How long to wait after a try that has ended so: after the first failure not at all, then twice
+    /// as long after each that follows quickly.
+    fn pause_after(&mut self, outcome: &Outcome, at: Unix) -> Duration {
+        if !matches!(outcome, Outcome::Failed { .. }) {
+            return Duration::ZERO;
+        }
+        if let State::Running { since, .. } = self.state
+            && at.since(since) >= LONG_RUN
+        {
+            self.quick_failures = 0;
+        }
+        self.quick_failures += 1;
+        match self.quick_failures.checked_sub(2) {
+            None => Duration::ZERO,
+            Some(doublings) => (FIRST_PAUSE * (1 << doublings.min(16))).min(LONGEST_PAUSE),
         }
     }
 
@@ -584,6 +662,11 @@ impl Job {
             attempt,
         };
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 #[cfg(test)]

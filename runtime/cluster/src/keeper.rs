@@ -106,7 +106,7 @@ impl Keeper {
         let rules = &self.rules;
         let orders = self
             .catalog
-            .read(|tables| plan::plan(tables, &silent, rules));
+            .read(|tables| plan::plan(tables, &silent, rules, Unix::now()));
         let orders = orders.unwrap_or_default();
         self.told.retain(|order, _| orders.contains(order));
         for order in orders {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Role;
 use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind, Writer, Written};
-use crate::job::{Event, Job, JobId, Outcome, State};
+use crate::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use crate::unix::Unix;
 
 /// Everything that the cluster remembers. A table that an older release has not written is empty.
@@ -30,6 +30,9 @@ pub struct Tables {
     pub jobs: BTreeMap<JobId, Job>,
     /// The number of the last job.
     pub last_job: u64,
+    /// The jobs that host detached actors and are not over, by the names of these: `namespace/name`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub detached: BTreeMap<String, JobId>,
     /// Join tokens by the hash of their secret.
     pub tokens: BTreeMap<String, TokenRow>,
     /// Keys of the API by the hash of their secret.
@@ -287,7 +290,7 @@ impl Tables {
                 only(writer, &Writer::Leader)?;
                 let refused = |error| Refusal::new(RefusalKind::Invalid, error);
                 spec.check().map_err(refused)?;
-                return Ok(Written::Job(self.submit(spec, by)));
+                return Ok(Written::Job(self.submit(spec, by)?));
             }
             Fact::Job { job, event } => self.job_event(writer, job, event)?,
         }
@@ -420,12 +423,30 @@ impl Tables {
 
     // ---- jobs ----
 
-    fn submit(&mut self, spec: crate::job::JobSpec, by: String) -> JobId {
-        self.last_job += 1;
-        let id = JobId(self.last_job);
+    fn submit(&mut self, spec: JobSpec, by: String) -> Result<JobId, Refusal> {
+        let id = JobId(self.last_job + 1);
+        self.take_name(&spec, id)?;
+        self.last_job = id.0;
         self.note(id.to_string(), format!("`{}` submitted by {by}", spec.name));
         self.jobs.insert(id, Job::new(id, spec, by, self.now));
-        id
+        Ok(id)
+    }
+
+    /// Gives the detached actor of a job its name.
+    fn take_name(&mut self, spec: &JobSpec, id: JobId) -> Result<(), Refusal> {
+        let Some(hosted) = &spec.hosts else {
+            return Ok(());
+        };
+        let key = format!("{}/{}", spec.namespace, hosted.name);
+        if let Some(known) = self.detached.get(&key) {
+            let why = format!(
+                "namespace `{}` has a detached actor `{}` already: job {known}",
+                spec.namespace, hosted.name
+            );
+            return Err(Refusal::new(RefusalKind::Conflict, why));
+        }
+        self.detached.insert(key, id);
+        Ok(())
     }
 
     fn job_event(&mut self, writer: &Writer, id: JobId, event: Event) -> Result<(), Refusal> {
@@ -447,6 +468,12 @@ impl Tables {
         if let Event::Assigned { node, boot } = &event {
             let fits = self.may_assign(job, node, *boot);
             fits.map_err(|why| Refusal::new(RefusalKind::Conflict, why))?;
+        }
+        if let Event::Retry { .. } = &event
+            && job.is_over()
+        {
+            let spec = job.spec.clone();
+            self.take_name(&spec, id)?;
         }
         self.happened(id, event)
     }
@@ -490,7 +517,7 @@ impl Tables {
         let conflict = |error| Refusal::new(RefusalKind::Conflict, error);
         job.apply(event, now).map_err(conflict)?;
         let what = match &job.state {
-            State::Waiting { why } => format!("waits: {why}"),
+            State::Waiting { why, .. } => format!("waits: {why}"),
             State::Staging { attempt } => {
                 format!("try {} goes to node `{}`", attempt.number, attempt.node)
             }
@@ -499,10 +526,15 @@ impl Tables {
             State::Ended { outcome, .. } => outcome.to_string(),
         };
         let has_ended = job.is_over();
+        let name = job.spec.hosts.as_ref();
+        let name = name.map(|hosted| format!("{}/{}", job.spec.namespace, hosted.name));
         if job.word() != before {
             self.note(id.to_string(), what);
         }
         if has_ended {
+            if let Some(name) = name {
+                self.detached.remove(&name);
+            }
             self.forget_ended(id);
         }
         Ok(())

@@ -334,6 +334,14 @@ impl Engine {
                 let outcome = self.lookup_here(&job, &name);
                 self.answer(request, from, Answer::Name(outcome));
             }
+            Request::LastWords(words) => {
+                self.workers.hear_last_words(from, words);
+                self.answer(request, from, Answer::Done);
+            }
+            Request::Detach(order) => self.spawn_task(async move {
+                let outcome = engine.detach(*order).await;
+                engine.answer(request, from, Answer::Detached(outcome));
+            }),
             Request::Blob(ask) => self.serve_blob(request, from, ask),
             Request::Domain => self.answer(request, from, Answer::Process(self.domain())),
             Request::KeepGang { gang, ranks } => {

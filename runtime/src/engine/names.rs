@@ -2,9 +2,13 @@
 
 use std::collections::HashMap;
 
+use tokio::sync::watch;
+
 use super::Engine;
+use crate::detached;
 use crate::error::NameError;
 use crate::id::{ActorId, ProcessId};
+use crate::registry::Registered;
 use crate::wire::{Answer, Fact, NameRow, Request};
 
 /// Who has which name. News of ends and beginnings come over different ways and so in any order: of
@@ -13,6 +17,8 @@ use crate::wire::{Answer, Fact, NameRow, Request};
 pub(crate) struct Names {
     /// By job and name; the first of each has it.
     rows: HashMap<(String, String), Vec<NameRow>>,
+    /// Told whenever somebody has a name who had none.
+    news: watch::Sender<()>,
 }
 
 /// An actor has no name any more; whoever has it now.
@@ -43,7 +49,16 @@ impl Names {
             return false;
         }
         rows.push(row.clone());
-        rows.len() == 1
+        let has_it = rows.len() == 1;
+        if has_it {
+            self.news.send_replace(());
+        }
+        has_it
+    }
+
+    /// Hears of it when somebody has a name who had none.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
     }
 
     /// These are gone. Who had a name, and who has it now.
@@ -58,48 +73,61 @@ impl Names {
             }
             !rows.is_empty()
         });
+        if freed.iter().any(|freed| freed.next.is_some()) {
+            self.news.send_replace(());
+        }
         freed
     }
 }
 
 impl Engine {
     /// Gives an actor a name in this job.
-    pub(crate) async fn register_name(
+    pub(crate) async fn register_name<A: Registered>(
         &self,
         name: &str,
         id: ActorId,
-        actor: &str,
     ) -> Result<(), NameError> {
+        let messages = A::MESSAGES.iter();
         let row = NameRow {
             job: self.job.clone(),
             name: name.to_owned(),
             id,
-            actor: actor.to_owned(),
+            actor: A::NAME.to_owned(),
+            messages: messages
+                .map(|(name, method)| ((*name).to_owned(), *method))
+                .collect(),
         };
-        self.ask_for_name(
+        self.give_name(row).await
+    }
+
+    /// Gives an actor a name.
+    pub(super) async fn give_name(&self, row: NameRow) -> Result<(), NameError> {
+        let given = self.ask_for_name(
             || self.register_here(row.clone()),
             Request::Register(row.clone()),
-        )
-        .await
-        .map(|_row| ())
+        );
+        given.await.map(drop)
     }
 
     /// Finds an actor by its name in this job.
-    pub(crate) async fn lookup_name(&self, name: &str, actor: &str) -> Result<ActorId, NameError> {
-        let (job, wanted) = (self.job.clone(), name.to_owned());
-        let lookup = Request::Lookup { job, name: wanted };
-        let row = self
-            .ask_for_name(|| self.lookup_here(&self.job, name), lookup)
-            .await?;
-        if row.actor == actor {
-            Ok(row.id)
-        } else {
-            Err(NameError::WrongType {
-                name: row.name,
-                found: row.actor,
-                wanted: actor.to_owned(),
-            })
-        }
+    pub(crate) async fn lookup_name<A: Registered>(
+        &self,
+        name: &str,
+    ) -> Result<ActorId, NameError> {
+        let row = self.find_name(&self.job, name).await?;
+        detached::check::<A>(&row)?;
+        Ok(row.id)
+    }
+
+    /// Who has a name.
+    pub(super) async fn find_name(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
+        let (wanted_job, wanted) = (job.to_owned(), name.to_owned());
+        let lookup = Request::Lookup {
+            job: wanted_job,
+            name: wanted,
+        };
+        self.ask_for_name(|| self.lookup_here(job, name), lookup)
+            .await
     }
 
     async fn ask_for_name(
@@ -210,6 +238,7 @@ mod tests {
                 serial: 1,
             },
             actor: "actor".to_owned(),
+            messages: vec![],
         }
     }
 

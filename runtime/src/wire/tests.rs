@@ -91,6 +91,7 @@ impl Draw {
             name: self.text(),
             id: self.actor(),
             actor: self.text(),
+            messages: vec![(self.text(), self.next())],
         }
     }
 
@@ -581,6 +582,7 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
         name: "n".into(),
         id: actor,
         actor: "A".into(),
+        messages: vec![("m".into(), 12)],
     };
     let trace = SpanContext {
         trace_id: 6,
@@ -617,7 +619,7 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
         (
             Frame::Hello(hello),
             format!(
-                "8f0000000101000000020100000000000001000000000000006a01000000000000006e0100000000000000\
+                "a80000000101000000020100000000000001000000000000006a01000000000000006e0100000000000000\
                  0403000000000000010100000000000000{row}\
                  020000001200000000000000130000000000000014000000000000001500000000000000\
                  1600000000000000"
@@ -670,7 +672,7 @@ fn the_layout_of_every_frame_is_pinned_by_golden_bytes() {
             Frame::Fact(Fact::ProcessUp { process: to, hops: 2 }),
             "0e0000000800000000040300000000000002".to_owned(),
         ),
-        (Frame::Fact(Fact::Named(name)), format!("300000000802000000{row}")),
+        (Frame::Fact(Fact::Named(name)), format!("490000000802000000{row}")),
         (
             Frame::Beat(Beat { sent: 23, echo: 24, heard: 25 }),
             "1900000009170000000000000018000000000000001900000000000000".to_owned(),

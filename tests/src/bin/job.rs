@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use odeon::{Context, Failure, Job, ProcessId, System, SystemError};
+use odeon::{Context, Failure, Job, ProcessId, Ref, System, SystemError};
 
 /// An actor that knows where it is.
 struct Place;
@@ -27,8 +27,54 @@ impl Place {
     }
 }
 
+/// Keeps a score.
+struct Board {
+    score: u64,
+}
+
+/// What a board is made from.
+#[derive(Clone, serde::Serialize, serde::Deserialize, odeon::Shape)]
+struct Frame {
+    /// Whether it cannot be made.
+    doomed: bool,
+    /// Nothing of meaning.
+    padding: Vec<u8>,
+}
+
+const PLAIN: Frame = Frame {
+    doomed: false,
+    padding: vec![],
+};
+
+#[odeon::actor(name = "job.Board")]
+impl Board {
+    async fn start(frame: Frame, _cx: &mut Context<Self>) -> Result<Self, Failure> {
+        if frame.doomed {
+            return Err(Failure::error("there is no chalk"));
+        }
+        Ok(Self { score: 0 })
+    }
+
+    #[handler]
+    async fn add(&mut self, n: u64) -> u64 {
+        self.score += n;
+        self.score
+    }
+
+    #[handler]
+    async fn score(&mut self) -> u64 {
+        self.score
+    }
+
+    /// The number of its process.
+    #[handler]
+    async fn whereabouts(&mut self) -> u32 {
+        std::process::id()
+    }
+}
+
 fn job() -> Job {
-    odeon::job![Place]
+    odeon::job![Place, Board]
 }
 
 fn main() -> ExitCode {
@@ -53,6 +99,14 @@ fn main() -> ExitCode {
         "places" => return run(async |system| places(system, &args[1..]).await),
         "lingers" => return run(async |system| lingers(system, &args[1..]).await),
         "forks" => return forks(),
+        // About the detached actor of a name.
+        "detaches" | "shares" | "dooms" | "heavy" | "hardens" | "binds" | "where" | "stops" => {
+            return run(async |system| {
+                let done = board(system, &text(0), &text(1)).await;
+                println!("{}", done.unwrap_or_else(|why| why));
+                Ok(())
+            });
+        }
         other => {
             eprintln!("`{other}` is nothing that this program does");
             return ExitCode::from(2);
@@ -85,6 +139,57 @@ async fn deaf() -> Result<(), String> {
     loop {
         signals.recv().await;
         println!("not yet");
+    }
+}
+
+/// What came of a step with a detached board.
+async fn board(system: &System, step: &str, name: &str) -> Result<String, String> {
+    fn words(error: impl std::fmt::Display) -> String {
+        error.to_string()
+    }
+    let scores = async |board: Ref<Board>| {
+        let score = board.ask(Add { n: 1 }).await.map_err(words)?;
+        Ok(format!("score {score}"))
+    };
+    let frame = Frame {
+        doomed: step == "dooms",
+        padding: vec![7; if step == "heavy" { 40_000 } else { 0 }],
+    };
+    match step {
+        "shares" => {
+            let shared = system.spawn::<Board>(PLAIN).detached(name).or_existing();
+            scores(shared.await.map_err(words)?).await
+        }
+        "hardens" => {
+            let board = system.spawn::<Board>(PLAIN).isolated().detached(name);
+            let board = board.await.map_err(words)?;
+            println!("{}", scores(board).await?);
+            let pid = board.ask(Whereabouts).await.map_err(words)?;
+            let pid = rustix::process::Pid::from_raw(pid as i32).ok_or("no process")?;
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).map_err(words)?;
+            // What is asked while it dies may be lost with it. The next life has nothing of this one's.
+            loop {
+                match scores(board).await {
+                    Err(_) => tokio::task::yield_now().await,
+                    said => return said,
+                }
+            }
+        }
+        "binds" => scores(system.bind::<Board>(name).await.map_err(words)?).await,
+        "where" => {
+            let board = system.bind::<Board>(name).await.map_err(words)?;
+            let pid = board.ask(Whereabouts).await.map_err(words)?;
+            Ok(format!("process {pid}"))
+        }
+        "stops" => {
+            let board = system.bind::<Board>(name).await.map_err(words)?;
+            board.stop().await.map_err(words)?;
+            Ok("stopped".to_owned())
+        }
+        _ => {
+            let board = system.spawn::<Board>(frame).detached(name);
+            scores(board.await.map_err(words)?).await
+        }
     }
 }
 

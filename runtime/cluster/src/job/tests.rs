@@ -130,6 +130,7 @@ fn job(retries: u32) -> Job {
         priority: 0,
         retries,
         node: None,
+        hosts: None,
     };
     Job::new(JobId(1), spec, "ann".to_owned(), Unix(0))
 }
@@ -165,7 +166,7 @@ proptest! {
                 prop_assert_eq!(attempt.number, job.tries);
             }
             match &job.state {
-                State::Waiting { why } => prop_assert!(!why.is_empty()),
+                State::Waiting { why, .. } => prop_assert!(!why.is_empty()),
                 State::Ended { outcome, at, attempt } => {
                     prop_assert_eq!(*at, Unix(n as u64 + 1));
                     prop_assert_eq!(attempt.as_ref(), before.attempt());
@@ -265,7 +266,7 @@ fn a_job_that_is_run_again_may_be_stopped_and_run_again() {
 impl Job {
     fn state_why(&self) -> Option<&str> {
         match &self.state {
-            State::Waiting { why } => Some(why),
+            State::Waiting { why, .. } => Some(why),
             _ => None,
         }
     }
@@ -361,4 +362,101 @@ fn what_cannot_be_meant_is_refused_with_a_reason() {
         let error = check(change).expect_err(words);
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// One that hosts a detached actor.
+fn host(kept: bool) -> Job {
+    let mut job = job(0);
+    job.spec.hosts = Some(Hosted {
+        name: "board".to_owned(),
+        actor: "job.Board".to_owned(),
+        kept,
+        order: String::new(),
+    });
+    job
+}
+
+/// A try that runs for so long and fails. The pause after it.
+fn fails_after(job: &mut Job, at: &mut u64, ran: Duration) -> Option<Duration> {
+    let apply = |job: &mut Job, event, at| job.apply(event, Unix(at)).expect("it can be");
+    let (node, boot) = ("a".to_owned(), 1);
+    apply(job, Event::Assigned { node, boot }, *at);
+    let attempt = job.tries;
+    apply(job, Event::Started { attempt, pid: 1 }, *at);
+    *at += ran.as_millis() as u64;
+    let outcome = outcome(How::Failed);
+    apply(job, Event::Over { attempt, outcome }, *at);
+    match job.state {
+        State::Waiting { not_before, .. } => {
+            Some(not_before.map_or(Duration::ZERO, |until| until.since(Unix(*at))))
+        }
+        _ => None,
+    }
+}
+
+/// SEMANTICS 54.
+#[test]
+fn tries_that_fail_quickly_wait_longer_and_longer_and_after_a_long_run_not_at_all() {
+    let (mut job, mut at) = (job(1000), 1);
+    let mut pauses = vec![];
+    for _ in 0..10 {
+        let pause = fails_after(&mut job, &mut at, Duration::from_secs(1));
+        pauses.push(pause.unwrap().as_secs());
+    }
+    assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    let pause = fails_after(&mut job, &mut at, LONG_RUN);
+    assert_eq!(pause, Some(Duration::ZERO));
+    let pause = fails_after(&mut job, &mut at, Duration::ZERO);
+    assert_eq!(pause, Some(FIRST_PAUSE));
+}
+
+/// SEMANTICS 63.
+#[test]
+fn a_detached_actor_begins_anew_as_often_as_it_fails_once_it_has_lived() {
+    // It has never come to life: who spawns it hears why.
+    let mut never = host(true);
+    go(&mut never, &ASSIGNED);
+    go(&mut never, &FAILS);
+    assert_eq!(never.word(), "failed");
+    // It is kept, or not.
+    let (mut kept, mut at) = (host(true), 1);
+    for _ in 0..2000 {
+        assert!(fails_after(&mut kept, &mut at, Duration::ZERO).is_some());
+    }
+    go(&mut kept, &ASSIGNED);
+    go(
+        &mut kept,
+        &Step::Over {
+            off: 0,
+            how: How::Failed,
+        },
+    );
+    assert_eq!(
+        kept.word(),
+        "waiting",
+        "also when a later life does not start"
+    );
+    let (mut once, mut at) = (host(false), 1);
+    assert_eq!(fails_after(&mut once, &mut at, Duration::ZERO), None);
+    // Lost with its node before it had come to life, it is begun anew.
+    let mut lost = host(true);
+    go(&mut lost, &ASSIGNED);
+    go(
+        &mut lost,
+        &Step::Over {
+            off: 0,
+            how: How::Lost,
+        },
+    );
+    assert_eq!(lost.word(), "waiting");
+    // In order it ends for good.
+    go(&mut lost, &ASSIGNED);
+    go(
+        &mut lost,
+        &Step::Over {
+            off: 0,
+            how: How::Succeeded,
+        },
+    );
+    assert_eq!(lost.word(), "succeeded");
 }

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::job::{Job, JobId, State};
+use crate::job::{Job, JobId, LONGEST_PAUSE, State};
 use crate::tables::{NodeRow, NodeState, Tables, quota_full};
+use crate::unix::Unix;
 
 /// Bounds of the cluster that are the leader's to keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +89,12 @@ pub enum Order {
 /// What is to be done. Nodes that nothing is known of are taken to be there: whoever leads anew has
 /// heard of nobody yet, and counts from then on.
 #[must_use]
-pub fn plan(tables: &Tables, silent: &BTreeMap<String, Duration>, rules: &Rules) -> Vec<Order> {
+pub fn plan(
+    tables: &Tables,
+    silent: &BTreeMap<String, Duration>,
+    rules: &Rules,
+    now: Unix,
+) -> Vec<Order> {
     let mut orders = vec![];
     let mut doubted = BTreeSet::new();
     for row in tables.living_nodes() {
@@ -108,6 +114,7 @@ pub fn plan(tables: &Tables, silent: &BTreeMap<String, Duration>, rules: &Rules)
     let mut waiting: Vec<&Job> = vec![];
     for job in tables.living_jobs() {
         match &job.state {
+            State::Waiting { not_before, .. } if pauses(*not_before, now) => {}
             State::Waiting { .. } => waiting.push(job),
             State::Staging { attempt } => orders.push(Order::Start {
                 job: job.id,
@@ -135,7 +142,8 @@ pub fn plan(tables: &Tables, silent: &BTreeMap<String, Duration>, rules: &Rules)
                 boot: row.spec.boot,
             }),
             Err(why) => {
-                let known = matches!(&job.state, State::Waiting { why: known } if *known == why);
+                let known =
+                    matches!(&job.state, State::Waiting { why: known, .. } if *known == why);
                 if !known {
                     orders.push(Order::Hold { job: job.id, why });
                 }
@@ -143,6 +151,13 @@ pub fn plan(tables: &Tables, silent: &BTreeMap<String, Duration>, rules: &Rules)
         }
     }
     orders
+}
+
+/// Whether a job is not to be begun anew yet. One that waits for longer than any does was told so by
+/// a clock that goes before this one.
+fn pauses(not_before: Option<Unix>, now: Unix) -> bool {
+    let left = not_before.map(|moment| moment.since(now));
+    left.is_some_and(|left| !left.is_zero() && left <= LONGEST_PAUSE)
 }
 
 /// Who runs how much.

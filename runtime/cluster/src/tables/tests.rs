@@ -16,6 +16,7 @@ fn spec(name: &str) -> JobSpec {
         priority: 0,
         retries: 1,
         node: None,
+        hosts: None,
     }
 }
 
@@ -706,4 +707,95 @@ fn a_snapshot_of_an_older_release_is_read() {
     writes.up("b", 1).unwrap();
     assert_eq!(writes.tables.nodes["b"].number, 5);
     assert_eq!(writes.submit(spec("x")), JobId(18));
+}
+
+/// SEMANTICS 63.
+#[test]
+fn a_name_of_a_detached_actor_is_one_living_jobs_alone() {
+    let mut tables = Tables::default();
+    let mut last = 0;
+    let mut say = |fact: Fact| {
+        last += 1;
+        tables.apply(Command {
+            id: last,
+            at: Unix(last),
+            writer: Writer::Leader,
+            fact,
+        })
+    };
+    let mut host = |namespace: &str, name: &str| {
+        let hosts = Some(crate::job::Hosted {
+            name: name.to_owned(),
+            actor: "job.Board".to_owned(),
+            kept: true,
+            order: String::new(),
+        });
+        let spec = JobSpec {
+            namespace: namespace.to_owned(),
+            hosts,
+            ..spec(name)
+        };
+        say(Fact::JobSubmitted {
+            spec,
+            by: "ann".to_owned(),
+        })
+    };
+    assert_eq!(host("lab", "board"), Ok(Written::Job(JobId(1))));
+    let refused = host("lab", "board").unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Conflict);
+    assert_eq!(
+        refused.why,
+        "namespace `lab` has a detached actor `board` already: job j1"
+    );
+    assert_eq!(host("lab", "board-2"), Ok(Written::Job(JobId(2))));
+    assert_eq!(host("shop", "board"), Ok(Written::Job(JobId(3))));
+    let by = || "ann".to_owned();
+    let stop = Event::Stop {
+        by: by(),
+        in_order: true,
+    };
+    assert_eq!(
+        say(Fact::Job {
+            job: JobId(1),
+            event: stop
+        }),
+        Ok(Written::Done)
+    );
+    let again = || Fact::Job {
+        job: JobId(1),
+        event: Event::Retry { by: by() },
+    };
+    // It may have its name again when nobody else has it meanwhile.
+    assert_eq!(say(again()), Ok(Written::Done));
+    assert_eq!(
+        say(Fact::Job {
+            job: JobId(1),
+            event: Event::Stop {
+                by: by(),
+                in_order: true
+            }
+        }),
+        Ok(Written::Done)
+    );
+    let mut tables = tables;
+    let spec = JobSpec {
+        namespace: "lab".to_owned(),
+        hosts: tables.jobs[&JobId(1)].spec.hosts.clone(),
+        ..spec("board")
+    };
+    let command = |id, fact| Command {
+        id,
+        at: Unix(id),
+        writer: Writer::Leader,
+        fact,
+    };
+    assert_eq!(
+        tables.apply(command(100, Fact::JobSubmitted { spec, by: by() })),
+        Ok(Written::Job(JobId(4)))
+    );
+    let refused = tables.apply(command(101, again())).unwrap_err();
+    assert_eq!(
+        refused.why,
+        "namespace `lab` has a detached actor `board` already: job j4"
+    );
 }

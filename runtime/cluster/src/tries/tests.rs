@@ -23,6 +23,7 @@ fn job(id: u64, attempt: u32, boot: u64) -> Job {
         priority: 0,
         retries: 1000,
         node: None,
+        hosts: None,
     };
     let mut job = Job::new(JobId(id), spec, "ann".to_owned(), Unix(0));
     for number in 1..=attempt {

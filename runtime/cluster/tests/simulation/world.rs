@@ -693,6 +693,7 @@ impl World {
         let boot = self.nodes[node].boot;
         self.after(KEEPER_PAUSE, What::Keep(node, boot));
         let now = self.now;
+        let clock = self.clock_of(node);
         let voter = &mut self.voters[node];
         if voter.awaits.is_some() {
             return;
@@ -715,7 +716,7 @@ impl World {
             silent.insert(name.clone(), Duration::from_millis(now - *seen));
         }
         voter.seen.retain(|name, _| silent.contains_key(name));
-        let orders = plan(&voter.tables, &silent, &self.rules);
+        let orders = plan(&voter.tables, &silent, &self.rules, clock);
         voter.told.retain(|order, _| orders.contains(order));
         let fresh = |order: &Order| voter.told.get(order).is_none_or(|at| now >= at + AGAIN);
         voter.orders = orders.into_iter().filter(fresh).collect();
@@ -1166,6 +1167,7 @@ impl World {
             priority: self.dice.roll(3) as i32,
             retries: self.dice.roll(4) as u32,
             node,
+            hosts: None,
         }
     }
 
@@ -1211,7 +1213,12 @@ impl World {
             );
             ids.insert(job.id);
         }
-        let orders = plan(&self.oracle.truth, &BTreeMap::new(), &self.rules);
+        let orders = plan(
+            &self.oracle.truth,
+            &BTreeMap::new(),
+            &self.rules,
+            self.clock(),
+        );
         let could = |order: &&Order| matches!(order, Order::Assign { .. });
         let late = orders.iter().filter(could).count();
         assert!(late <= 2, "{orders:?} at {}", self.now);

@@ -77,6 +77,7 @@ impl Writes {
             priority,
             retries: 1,
             node: node.map(str::to_owned),
+            hosts: None,
         };
         let by = "ann".to_owned();
         match self.by(Writer::Leader, Fact::JobSubmitted { spec, by }) {
@@ -219,7 +220,7 @@ proptest! {
     #[test]
     fn who_gets_a_node_may_have_it_and_who_waits_could_not((writes, silent) in clusters()) {
         let rules = rules();
-        let orders = plan(&writes.tables, &silent, &rules);
+        let orders = plan(&writes.tables, &silent, &rules, Unix::now());
         let mut after = writes.clone();
         let mut assigned = BTreeSet::new();
         for order in &orders {
@@ -240,7 +241,7 @@ proptest! {
             })
             .collect();
         for job in writes.tables.living_jobs() {
-            let State::Waiting { why: known } = &job.state else {
+            let State::Waiting { why: known, .. } = &job.state else {
                 prop_assert!(!assigned.contains(&job.id) && !held.contains_key(&job.id));
                 continue;
             };
@@ -269,7 +270,7 @@ proptest! {
     #[test]
     fn nodes_and_tries_get_the_orders_that_they_need((writes, silent) in clusters()) {
         let (tables, rules) = (&writes.tables, rules());
-        let orders = plan(tables, &silent, &rules);
+        let orders = plan(tables, &silent, &rules, Unix::now());
         let has = |wanted: &Order| orders.contains(wanted);
         let mut expected = 0;
         for row in tables.nodes.values() {
@@ -305,16 +306,16 @@ proptest! {
     #[test]
     fn what_is_ordered_is_done_at_some_time((mut writes, silent) in clusters()) {
         let mut rounds = 0;
-        while writes.carry_out(&plan(&writes.tables, &silent, &rules())) {
+        while writes.carry_out(&plan(&writes.tables, &silent, &rules(), Unix::now())) {
             rounds += 1;
             // Nodes are lost, then their jobs go elsewhere, then the rest knows what it waits for.
-            prop_assert!(rounds <= 3, "{:?}", plan(&writes.tables, &silent, &rules()));
+            prop_assert!(rounds <= 3, "{:?}", plan(&writes.tables, &silent, &rules(), Unix::now()));
         }
     }
 }
 
 fn reason(writes: &Writes, silent: &Silent, job: JobId) -> String {
-    let orders = plan(&writes.tables, silent, &rules());
+    let orders = plan(&writes.tables, silent, &rules(), Unix::now());
     let held = orders.into_iter().find_map(|order| match order {
         Order::Hold { job: it, why } if it == job => Some(why),
         _ => None,
@@ -364,7 +365,7 @@ fn a_full_node_gets_no_more_until_one_ends() {
     writes.assign(jobs[1], "n0");
     let (attempt, outcome) = (1, Outcome::Succeeded);
     writes.event(jobs[0], Event::Over { attempt, outcome });
-    let orders = plan(&writes.tables, &nobody, &rules());
+    let orders = plan(&writes.tables, &nobody, &rules(), Unix::now());
     let (job, node, boot) = (jobs[2], "n0".to_owned(), 1);
     assert!(
         orders.contains(&Order::Assign { job, node, boot }),
@@ -380,7 +381,7 @@ fn the_dearest_comes_first_and_then_who_was_first() {
         let job = writes.submit("s", None, priority);
         (rank, job)
     });
-    let orders = plan(&writes.tables, &Silent::new(), &rules());
+    let orders = plan(&writes.tables, &Silent::new(), &rules(), Unix::now());
     let assigned: Vec<JobId> = orders
         .iter()
         .filter_map(|order| match order {
@@ -392,4 +393,35 @@ fn the_dearest_comes_first_and_then_who_was_first() {
     expected.sort_unstable();
     let expected: Vec<JobId> = expected.iter().map(|(_, job)| *job).collect();
     assert_eq!(assigned, expected[..rules().drivers_max]);
+}
+
+/// SEMANTICS 54.
+#[test]
+fn a_job_that_fails_again_and_again_is_begun_anew_with_growing_pauses() {
+    let mut writes = Writes::default();
+    writes.up("a");
+    let id = writes.submit("default", None, 0);
+    let due = |writes: &Writes, now: u64| {
+        let orders = plan(&writes.tables, &Silent::new(), &rules(), Unix(now));
+        orders
+            .iter()
+            .any(|order| matches!(order, Order::Assign { job, .. } if *job == id))
+    };
+    let pause = |writes: &Writes| match writes.tables.jobs[&id].state {
+        State::Waiting { not_before, .. } => not_before,
+        ref state => panic!("{state:?}"),
+    };
+    assert!(due(&writes, 1));
+    let not_before = Unix(1_000_000);
+    if let Some(job) = writes.tables.jobs.get_mut(&id) {
+        job.state = State::Waiting {
+            why: "it failed".to_owned(),
+            not_before: Some(not_before),
+        };
+    }
+    assert_eq!(pause(&writes), Some(not_before));
+    assert!(!due(&writes, 999_999));
+    assert!(due(&writes, 1_000_000));
+    // Told by a clock that goes an hour before: nobody waits for that.
+    assert!(due(&writes, 900_000));
 }
