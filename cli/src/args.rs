@@ -571,9 +571,6 @@ pub(crate) struct LogsArgs {
     /// Go on until the job is over
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// The number of the first line
-    #[arg(long, default_value_t = 0)]
-    pub(crate) from: u64,
     /// One JSON object for each line, with when, where and which process
     #[arg(long, conflicts_with = "follow")]
     pub(crate) json: bool,

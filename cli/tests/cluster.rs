@@ -154,6 +154,30 @@ fn a_program_is_submitted_watched_and_forgotten_by_its_terminal() {
     );
 }
 
+/// SEMANTICS 57. 50 MB, of which the log keeps the end.
+#[test]
+fn a_job_that_prints_much_loses_nothing_but_what_finds_no_room_in_the_log() {
+    const LINES: u64 = 250_000;
+    let cluster = Cluster::up(&[]);
+    let script = format!("seq -f '%.0f {}' {LINES}", "x".repeat(192));
+    let said = cluster.ok(&["submit", "/bin/sh", "--", "-c", &script]);
+    let job = said.split(' ').nth(1).unwrap();
+    cluster.ok(&["wait", job]);
+    let logs = cluster.run(&["logs", job]);
+    let (printed, said) = (text(&logs.stdout), text(&logs.stderr));
+    let number = |line: &str| line.split(' ').next().unwrap().parse::<u64>().unwrap();
+    let kept: Vec<u64> = printed.lines().map(number).collect();
+    let first = LINES - kept.len() as u64 + 1;
+    assert_eq!(kept, (first..=LINES).collect::<Vec<_>>());
+    // 32 MiB of them, and what is said of each.
+    assert!(kept.len() > 80_000, "{}", kept.len());
+    let gone = format!(
+        "... {} lines from head are not kept any more ...\n",
+        first - 1
+    );
+    assert_eq!(said, gone);
+}
+
 /// SEMANTICS 56.
 #[test]
 fn a_job_is_stopped_and_leaves_nothing() {

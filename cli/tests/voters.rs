@@ -5,6 +5,8 @@
 #[path = "support/nodes.rs"]
 mod nodes;
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 use std::time::Duration;
 
 use nodes::{Nodes, text};
@@ -132,6 +134,55 @@ fn a_leader_that_is_killed_is_followed_by_another_and_nothing_is_lost() {
     cluster.ok(other, &["stop", &counting]);
     let shown = cluster.ok(&leader, &["job", "show", &counting]);
     assert!(shown.contains("stopped by"), "{shown}");
+}
+
+/// Numbers up to 3000 that a job prints, in bursts.
+const BURSTS: &str = "n=0; while [ $n -lt 3000 ]; do n=$((n+1)); echo $n; \
+    [ $((n % 10)) != 0 ] || sleep 0.02; done";
+
+/// SEMANTICS 57.
+#[test]
+fn who_follows_a_job_while_the_leader_is_killed_sees_each_line_once() {
+    let cluster = Cluster::up();
+    let leader = cluster.leader("node-2").unwrap();
+    let others = cluster.others(&leader);
+    let (other, third) = (others[0].as_str(), others[1].as_str());
+    let job = cluster.submit(other, &["/bin/sh", "--node", third, "--", "-c", BURSTS]);
+    // One asks the leader, which dies, and one another voter.
+    let mut followers: Vec<_> = [leader.as_str(), other]
+        .into_iter()
+        .map(|node| {
+            let mut follow = cluster.command(node, &["logs", "-f", &job]);
+            let follow = follow.stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = follow.spawn().unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            (child, lines.map(Result::unwrap))
+        })
+        .collect();
+    let mut seen: Vec<Vec<String>> = vec![];
+    for (_, lines) in &mut followers {
+        seen.push(lines.take(100).collect());
+    }
+    cluster.kill(&leader);
+    let expect: Vec<String> = (1..=3000).map(|n| n.to_string()).collect();
+    for ((mut child, lines), mut seen) in followers.into_iter().zip(seen) {
+        seen.extend(lines);
+        let mut said = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        assert!(child.wait().unwrap().success(), "{said}");
+        assert_eq!((seen, said.as_str()), (expect.clone(), ""));
+    }
+    // Whoever reads it later sees the same, at whichever voter.
+    cluster.start();
+    for node in ["head", "node-2", "node-3"] {
+        let printed = cluster.ok(node, &["logs", &job]);
+        assert_eq!(printed.lines().collect::<Vec<_>>(), expect, "at {node}");
+    }
 }
 
 /// SEMANTICS 60.

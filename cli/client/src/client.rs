@@ -569,13 +569,14 @@ impl Client {
         }
     }
 
-    /// What a job has printed from line `from` on; with `wait`, it waits a while for some.
+    /// What a job has printed after a place in its log: `next` of an answer, `end` for what has been
+    /// printed up to now, nothing to begin. With `wait`, it waits a while for some.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn logs(&self, id: &str, from: u64, wait: bool) -> Result<Lines, ClientError> {
+    pub async fn logs(&self, id: &str, after: &str, wait: bool) -> Result<Lines, ClientError> {
         let wait_s = if wait { LONG_LOOK_S } else { 0 };
-        self.get(format!("jobs/{id}/logs?from={from}&wait_s={wait_s}"))
+        self.get(format!("jobs/{id}/logs?after={after}&wait_s={wait_s}"))
             .await
     }
 }

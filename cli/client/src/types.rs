@@ -173,17 +173,18 @@ pub struct StopJob {
     pub force: bool,
 }
 
-/// Lines that a job has printed.
+/// Lines that a job has printed: by time, then by who has sent them, then by number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lines {
-    /// The number of the first line here; higher than was asked when older ones are gone.
-    pub first: u64,
-    /// The number to ask from next.
-    pub next: u64,
     /// The lines.
     pub lines: Vec<Line>,
+    /// Where to read on, at whichever node.
+    pub next: String,
     /// Whether the job is over and nothing follows.
     pub over: bool,
+    /// Voters that did not answer: what they alone have is not here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<String>,
 }
 
 /// A line that a process of a job has printed.
@@ -191,14 +192,29 @@ pub struct Lines {
 pub struct Line {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
+    /// In which try of the job.
+    pub attempt: u32,
     /// On which node.
     pub node: String,
+    /// Which of the lines that the node has sent of this try, in this life of it; counted from 0.
+    pub number: u64,
     /// `driver`, or the number of a worker process.
     pub process: String,
     /// `out` or `err`.
     pub stream: String,
     /// What.
     pub text: String,
+    /// Lines right before it from that node that are not kept any more: newer ones have taken their
+    /// room.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gone: u64,
+    /// Lines right before it from that node that no voter has of those that answer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
+}
+
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A drain.

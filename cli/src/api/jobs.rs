@@ -18,6 +18,8 @@ use odeon_client::types::{Job, Lines, NewJob, Offered, StopJob};
 use odeon_cluster::access::Role;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec};
+use odeon_cluster::logs::Cursor;
+use odeon_cluster::logs::archive::Reading;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -28,8 +30,8 @@ use super::{Api, shown};
 
 /// Longest wait of one request.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Bytes of lines in one answer.
-const LINES_BYTES_MAX: usize = 1 << 20;
+/// How often other voters are asked for lines that this one is not sent.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Jobs in one answer.
 const JOBS_MAX: usize = 1000;
 
@@ -210,13 +212,14 @@ async fn happened(api: &Api, job: JobId, event: Event) -> Answer<Job> {
 
 #[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct LogsQuery {
-    /// The number of the first line that is wanted.
-    from: Option<u64>,
+    /// Where to read on: `next` of an answer, from whichever node; `end` for what was printed up to
+    /// now; from the beginning, without it.
+    after: Option<String>,
     /// Waits so many seconds for a line, 30 at most.
     wait_s: Option<u64>,
 }
 
-/// What a job has printed.
+/// What a job has printed, as far as the voters that answer have it.
 #[utoipa::path(get, path = "/api/v1/jobs/{job}/logs", params(LogsQuery),
     responses((status = 200, body = Lines)))]
 pub(super) async fn logs(
@@ -226,29 +229,30 @@ pub(super) async fn logs(
     Query(query): Query<LogsQuery>,
 ) -> Answer<Lines> {
     caller.must(Role::View)?;
-    let (id, from) = (id_of(&job)?, query.from.unwrap_or(0));
+    let id = id_of(&job)?;
+    let archive = api.daemon.archive();
+    let cursor = match query.after.as_deref() {
+        None | Some("") => Cursor::default(),
+        Some("end") => archive.end(id).await.map_err(No::internal)?,
+        Some(next) => next.parse().map_err(No::invalid)?,
+    };
     let wait = Duration::from_secs(query.wait_s.unwrap_or(0)).min(WAIT_MAX);
     let deadline = Clock::now().after(wait);
     let mut changes = api.daemon.catalog().changes();
     loop {
-        let logs = Arc::clone(api.daemon.logs());
-        let added = logs.added();
+        let added = archive.logs().added();
         let mut added = std::pin::pin!(added);
         added.as_mut().enable();
         // What it printed is kept before its end is known.
         let over = api.row(id)?.is_over();
-        let reading = Arc::clone(&logs);
-        let read = tokio::task::spawn_blocking(move || reading.read(id, from, LINES_BYTES_MAX));
-        let page = read.await.map_err(No::internal)?.map_err(No::internal)?;
+        let Reading { merged, silent } = archive.read(id, &cursor).await.map_err(No::internal)?;
         let left = deadline.left(Clock::now());
-        if !page.lines.is_empty() || over || left.is_zero() {
-            let next = page.first + page.lines.len() as u64;
-            let more = page.lines.len() as u64 > 0;
+        if !merged.lines.is_empty() || over || left.is_zero() {
             return Ok(Json(Lines {
-                first: page.first,
-                next,
-                lines: page.lines.into_iter().map(shown::line).collect(),
-                over: over && !more,
+                over: over && merged.lines.is_empty(),
+                next: merged.next.to_string(),
+                lines: merged.lines.into_iter().map(shown::line).collect(),
+                silent,
             }));
         }
         let changed = async {
@@ -260,7 +264,7 @@ pub(super) async fn logs(
         tokio::select! {
             () = added => {}
             () = changed => {}
-            () = Clock::sleep(left) => {}
+            () = Clock::sleep(left.min(LOOK_PAUSE)) => {}
         }
     }
 }

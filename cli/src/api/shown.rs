@@ -2,7 +2,7 @@
 
 use odeon_client::types;
 use odeon_cluster::job::{Job, State};
-use odeon_cluster::logs::{LogLine, Stream};
+use odeon_cluster::logs::{Read, Stream};
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 
 pub(super) fn node(row: &NodeRow, tables: &Tables) -> types::Node {
@@ -76,16 +76,21 @@ pub(super) fn job(job: &Job) -> types::Job {
     }
 }
 
-pub(super) fn line(line: LogLine) -> types::Line {
+pub(super) fn line(read: Read) -> types::Line {
+    let Read { line, gone, lost } = read;
     let stream = match line.stream {
         Stream::Out => "out",
         Stream::Err => "err",
     };
     types::Line {
         at_ms: line.at.0,
+        attempt: line.attempt,
         node: line.node,
+        number: line.number,
         process: line.process,
         stream: stream.to_owned(),
         text: line.text,
+        gone,
+        lost,
     }
 }

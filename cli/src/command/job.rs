@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use odeon_client::types::{Job, Line};
+use odeon_client::types::{Job, Line, Lines};
 use odeon_client::{CONNECTION_FILE, Client, Connection, Submission, default_folder};
 
 use crate::args::{JobArgs, JobsArgs, LogsArgs, OneJobArgs, RankArgs, StopArgs, SubmitArgs};
@@ -58,7 +58,7 @@ pub(crate) fn send(
         if !wait {
             return Ok(ExitCode::SUCCESS);
         }
-        follow(&client, &job.id, 0).await
+        follow(&client, &job.id, String::new()).await
     })
 }
 
@@ -202,25 +202,51 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
 }
 
 /// Shows what a job prints until it is over; the exit code is the job's.
-async fn follow(client: &Client, id: &str, mut from: u64) -> Result<ExitCode> {
+async fn follow(client: &Client, id: &str, mut after: String) -> Result<ExitCode> {
     loop {
-        let lines = client.logs(id, from, true).await?;
-        if lines.first > from {
-            print::say(format!(
-                "{} lines are not kept any more",
-                lines.first - from
-            ));
-        }
-        for line in &lines.lines {
-            show_line(line)?;
-        }
-        from = lines.next;
+        let lines = client.logs(id, &after, true).await?;
+        show_lines(&lines)?;
+        after = lines.next;
         if lines.over {
             break;
         }
     }
     let job = client.wait(id).await?;
     Ok(end_of(&job))
+}
+
+/// Shows lines of a job, and what is missing among them.
+fn show_lines(lines: &Lines) -> Result<()> {
+    for line in &lines.lines {
+        for missing in missing_before(line, &lines.silent) {
+            print::say(missing);
+        }
+        show_line(line)?;
+    }
+    Ok(())
+}
+
+/// What is to be said of the lines that are missing before one.
+fn missing_before(line: &Line, silent: &[String]) -> Vec<String> {
+    let node = &line.node;
+    let mut said = vec![];
+    if line.gone > 0 {
+        let gone = line.gone;
+        said.push(format!(
+            "... {gone} lines from {node} are not kept any more ..."
+        ));
+    }
+    if line.lost > 0 {
+        let lost = line.lost;
+        said.push(match silent {
+            [] => format!("... {lost} lines from {node} lost ..."),
+            silent => {
+                let silent = silent.join(", ");
+                format!("... {lost} lines from {node} lost, unless {silent} has them, which does not answer ...")
+            }
+        });
+    }
+    said
 }
 
 /// A line of a job goes where the job has written it.
@@ -338,23 +364,23 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     runtime.block_on(async {
         if args.follow {
-            follow(&client, &args.job, args.from).await?;
+            follow(&client, &args.job, String::new()).await?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut from = args.from;
+        let mut after = String::new();
         loop {
-            let lines = client.logs(&args.job, from, false).await?;
-            for line in &lines.lines {
-                if args.json {
+            let lines = client.logs(&args.job, &after, false).await?;
+            if args.json {
+                for line in &lines.lines {
                     print::line(serde_json::to_string(line)?)?;
-                } else {
-                    show_line(line)?;
                 }
+            } else {
+                show_lines(&lines)?;
             }
             if lines.lines.is_empty() {
                 return Ok(ExitCode::SUCCESS);
             }
-            from = lines.next;
+            after = lines.next;
         }
     })
 }
@@ -414,16 +440,8 @@ pub(crate) fn retry(args: &OneJobArgs) -> Result<ExitCode> {
 pub(crate) fn attach(args: &OneJobArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     runtime.block_on(async {
-        let mut from = 0;
-        loop {
-            let lines = client.logs(&args.job, from, false).await?;
-            if lines.lines.is_empty() {
-                break;
-            }
-            from = lines.next;
-        }
         tokio::select! {
-            code = follow(&client, &args.job, from) => code,
+            code = follow(&client, &args.job, "end".to_owned()) => code,
             _ = tokio::signal::ctrl_c() => {
                 print::say(format!("{} goes on; come back with `odeon attach {0}`", args.job));
                 Ok(ExitCode::from(130))

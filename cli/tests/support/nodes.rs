@@ -46,18 +46,23 @@ impl Nodes {
         names.cloned().collect()
     }
 
-    /// Runs a command at a node.
-    pub(crate) fn run(&self, node: &str, args: &[&str]) -> Output {
+    /// A command at a node.
+    pub(crate) fn command(&self, node: &str, args: &[&str]) -> Command {
         let odeon = env!("CARGO_BIN_EXE_odeon").to_owned();
         let mut words = (self.before)(node);
         words.push(odeon);
-        Command::new(&words[0])
+        let mut command = Command::new(&words[0]);
+        command
             .args(&words[1..])
             .args(args)
             .env_remove("ODEON_LOG")
-            .env("ODEON_DIR", self.dir(node))
-            .output()
-            .unwrap()
+            .env("ODEON_DIR", self.dir(node));
+        command
+    }
+
+    /// Runs a command at a node.
+    pub(crate) fn run(&self, node: &str, args: &[&str]) -> Output {
+        self.command(node, args).output().unwrap()
     }
 
     /// Runs a command that must succeed, and gives what it says and shows.

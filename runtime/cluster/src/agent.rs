@@ -160,7 +160,7 @@ impl Agent {
             let (id, tag) = (job.id, tag(&job, attempt));
             let outcome = agent.run(&job, attempt, stopped).await;
             agent.clear_everywhere(&tag).await;
-            agent.inner.forward.flush(id).await;
+            agent.inner.forward.flush((id, attempt)).await;
             agent.inner.stage.clear(id, attempt).await;
             let tells = {
                 let mut book = agent.inner.book.lock();
@@ -296,7 +296,8 @@ impl Agent {
             let end = follow(&mut driver, stop).await;
             drop(over);
             self.inner.left.forget(pid);
-            self.inner.forward.drain(job.id, OUTPUT_PATIENCE).await;
+            let of = (job.id, attempt);
+            self.inner.forward.drain(of, OUTPUT_PATIENCE).await;
             end
         };
         let ((), (exit, was_asked)) = tokio::join!(started, exit);
@@ -559,8 +560,8 @@ impl odeon::Programs for Agent {
     }
 
     fn take_output(&self, job: &str, process: ProcessId, output: odeon::Output) {
-        if let Some((job, _)) = try_of(job) {
-            self.inner.forward.take(job, process, output);
+        if let Some(of) = try_of(job) {
+            self.inner.forward.take(of, process, output);
         }
     }
 }
@@ -590,7 +591,8 @@ impl AgentActor {
         self.agent.stop(JobId(job), attempt, in_order);
     }
 
-    /// Begins to end all processes of a job on this node, and answers how many are left.
+    /// Begins to end all processes of a job on this node, and answers how many are left; one, while
+    /// what they have printed is on its way.
     #[handler]
     async fn clear(&mut self, tag: String) -> u64 {
         let system = self.agent.inner.system.clone();
@@ -599,6 +601,9 @@ impl AgentActor {
             let tag = tag.clone();
             tokio::spawn(async move { system.end_job(&tag).await });
         } else if let Some((job, attempt)) = try_of(&tag) {
+            if self.agent.inner.forward.is_unsettled((job, attempt)) {
+                return 1;
+            }
             self.agent.inner.specs.lock().remove(&job);
             self.agent.inner.stage.clear(job, attempt).await;
         }

@@ -22,9 +22,10 @@ use crate::agent::Agent;
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
 use crate::fact::Fact;
 use crate::folder::{Folder, FolderError, NodeFile};
-use crate::forward::{self, Forward};
+use crate::forward::Forward;
 use crate::keeper::{Keeper, Rules};
 use crate::left::Left;
+use crate::logs::archive::Archive;
 use crate::logs::{LogLimits, Logs};
 use crate::presence::Presence;
 use crate::raft::disk::Disk;
@@ -124,7 +125,7 @@ pub struct Daemon {
     system: System,
     catalog: Catalog,
     agent: Agent,
-    logs: Arc<Logs>,
+    archive: Archive,
     name: String,
     address: String,
     presence: Presence,
@@ -288,13 +289,13 @@ impl Daemon {
         let failed = |error: &dyn std::fmt::Display| DaemonError::Artifacts(error.to_string());
         let store = store.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
         let stage = Stage::new(system.clone(), Arc::new(store), folder.part("jobs"));
-        let forward = Forward::new(&node.name);
+        let forward = Forward::new(&node.name, system.process());
         let left = Left::open(folder.part("drivers")).map_err(DaemonError::Logs)?;
         let agent = Agent::begin(system, &node.name, &catalog, stage, forward.clone(), left);
         let agent = agent.await?;
         *programs.agent.lock() = Some(agent.clone());
         catalog.serve().await?;
-        forward::keep_logs(system, &node.name, &logs).await?;
+        let archive = Archive::begin(system, &node.name, &catalog, logs).await?;
         *gate.catalog.lock() = Some(catalog.clone());
         if let Some(number) = node.votes_as {
             let disk = Disk::open(&folder.part(LOG_FILE)).map_err(CatalogError::from)?;
@@ -332,7 +333,7 @@ impl Daemon {
         let keeper = Keeper::new(system.clone(), name, memory, Arc::clone(folder), rules);
         tasks.spawn(keeper.run());
         tasks.spawn(voting.tend());
-        tasks.spawn(forward.run(system.clone(), catalog.clone()));
+        tasks.spawn(forward.run(archive.clone()));
         tasks.spawn(agent.clone().sweep());
         tasks.spawn(collect(agent.clone(), catalog.clone(), config.artifacts));
         announce(&catalog, &presence).await?;
@@ -342,7 +343,7 @@ impl Daemon {
             system: system.clone(),
             catalog,
             agent,
-            logs,
+            archive,
             name: node.name.clone(),
             address: reached.to_string(),
             presence,
@@ -395,10 +396,10 @@ impl Daemon {
         &self.system
     }
 
-    /// What jobs have printed, if this node votes.
+    /// What jobs have printed.
     #[must_use]
-    pub const fn logs(&self) -> &Arc<Logs> {
-        &self.logs
+    pub const fn archive(&self) -> &Archive {
+        &self.archive
     }
 
     /// The files of jobs.

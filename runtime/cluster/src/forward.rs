@@ -1,26 +1,25 @@
 //! What the processes of this node print, on its way to the voters' logs.
 
-use std::collections::{BTreeMap, VecDeque};
+mod waiting;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use odeon::{Clock, Failure, Output, ProcessId, System};
+use odeon::{Clock, Output, ProcessId, Timestamp};
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::Notify;
 
-use crate::catalog::Catalog;
-use crate::job::JobId;
-use crate::json::Json;
-use crate::logs::{LogLine, Logs, Stream};
-use crate::named;
-use crate::seat::Seat;
+use crate::logs::Stream;
+use crate::logs::archive::Archive;
 use crate::unix::Unix;
+use waiting::{Printed, Waiting};
+
+pub(crate) use waiting::Try;
 
 /// See the module. Clones share what waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Forward {
-    node: String,
     waiting: Arc<Mutex<Waiting>>,
     /// Something waits.
     filled: Arc<Notify>,
@@ -28,184 +27,158 @@ pub(crate) struct Forward {
     moved: Arc<Notify>,
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    lines: VecDeque<(JobId, LogLine)>,
-    bytes: usize,
-    /// Lines that found no room, by job.
-    lost: BTreeMap<JobId, u64>,
-    /// Lines under way, by job.
-    leaving: BTreeMap<JobId, usize>,
-    /// Outputs that are open, by job.
-    open: BTreeMap<JobId, usize>,
-}
-
-/// Bytes that wait here at most; what comes then is lost, and counted.
-const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Bytes of one message.
-const BATCH_BYTES: usize = 256 << 10;
 /// The longest line; a longer one is cut.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// How long a voter may take to keep some lines.
-const KEEP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait when no voter keeps any.
+/// Bytes that are read of an output at once.
+const READ_BYTES: usize = 64 << 10;
+/// How long fewer than most of the voters may be there until those that are do.
+const SAFE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait when too few voters keep any.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The name of the actor at a voter that keeps logs.
-fn keeper(node: &str) -> String {
-    format!("logs@{node}")
-}
-
 impl Forward {
-    pub(crate) fn new(node: &str) -> Self {
+    /// That of a node, in this life of it.
+    pub(crate) fn new(node: &str, life: ProcessId) -> Self {
         Self {
-            node: node.to_owned(),
-            waiting: Arc::default(),
+            waiting: Arc::new(Mutex::new(Waiting::new(node, life.0))),
             filled: Arc::default(),
             moved: Arc::default(),
         }
     }
 
     /// Reads what a process prints until it has ended.
-    pub(crate) fn take(&self, job: JobId, process: ProcessId, output: Output) {
+    pub(crate) fn take(&self, of: Try, process: ProcessId, output: Output) {
         let process = if output.is_driver {
             "driver".to_owned()
         } else {
             process.to_string()
         };
-        *self.waiting.lock().open.entry(job).or_default() += 2;
+        self.waiting.lock().open(of, 2, Clock::now());
         let Output { stdout, stderr, .. } = output;
         let (out, err) = (self.clone(), self.clone());
         let name = process.clone();
-        tokio::spawn(async move { out.read(job, name, Stream::Out, stdout).await });
-        tokio::spawn(async move { err.read(job, process, Stream::Err, stderr).await });
+        tokio::spawn(async move { out.read(of, name, Stream::Out, stdout).await });
+        tokio::spawn(async move { err.read(of, process, Stream::Err, stderr).await });
     }
 
-    async fn read(
-        &self,
-        job: JobId,
-        process: String,
-        stream: Stream,
-        source: impl AsyncRead + Unpin,
-    ) {
-        let mut reader = BufReader::new(source);
+    async fn read(&self, of: Try, process: String, stream: Stream, source: impl AsyncRead + Unpin) {
+        let mut reader = BufReader::with_capacity(READ_BYTES, source);
         let mut text = vec![];
         loop {
             text.clear();
             match read_line(&mut reader, &mut text).await {
                 Ok(false) => break,
-                Ok(true) => self.push(
-                    job,
-                    LogLine {
+                Ok(true) => {
+                    let printed = Printed {
                         at: Unix::now(),
-                        node: self.node.clone(),
                         process: process.clone(),
                         stream,
                         text: String::from_utf8_lossy(&text).into_owned(),
-                    },
-                ),
+                    };
+                    self.push(of, printed).await;
+                }
                 Err(error) => {
+                    let job = of.0;
                     tracing::warn!(%job, process, %error, "the output of a process cannot be read");
                     break;
                 }
             }
         }
-        let mut waiting = self.waiting.lock();
-        if let Some(open) = waiting.open.get_mut(&job) {
-            *open -= 1;
-            if *open == 0 {
-                waiting.open.remove(&job);
-            }
-        }
-        drop(waiting);
+        self.waiting.lock().closed(of);
         self.moved.notify_waiters();
     }
 
-    fn push(&self, job: JobId, line: LogLine) {
-        let mut waiting = self.waiting.lock();
-        let bytes = line.text.len() + LINE_OVERHEAD;
-        if waiting.bytes + bytes > WAITING_BYTES_MAX {
-            *waiting.lost.entry(job).or_default() += 1;
-            return;
-        }
-        waiting.bytes += bytes;
-        waiting.lines.push_back((job, line));
-        drop(waiting);
-        self.filled.notify_one();
-    }
-
-    /// Waits until the outputs of a job's processes here are read to their ends, or the time is up.
-    pub(crate) async fn drain(&self, job: JobId, patience: Duration) {
-        let read = self.until(|waiting| !waiting.open.contains_key(&job));
-        let _ = Clock::timeout(patience, read).await;
-    }
-
-    /// Waits until what a job has printed here is kept.
-    pub(crate) async fn flush(&self, job: JobId) {
-        let kept = self.until(|waiting| {
-            let waits = waiting.lines.iter().any(|(of, _)| *of == job);
-            !waits && !waiting.leaving.contains_key(&job)
-        });
-        // It is kept when a voter is there again; the job's end should not wait for that.
-        let _ = Clock::timeout(KEEP_PATIENCE, kept).await;
-    }
-
-    async fn until(&self, fact: impl Fn(&Waiting) -> bool) {
+    /// Has a line wait, when there is room. Meanwhile nothing is read, so the process waits too.
+    async fn push(&self, of: Try, mut printed: Printed) {
         loop {
             let moved = self.moved.notified();
             let mut moved = std::pin::pin!(moved);
             moved.as_mut().enable();
-            if fact(&self.waiting.lock()) {
-                return;
+            let pushed = self.waiting.lock().push(of, printed, Clock::now());
+            match pushed {
+                Ok(()) => return self.filled.notify_one(),
+                Err((back, at_most)) => {
+                    printed = back;
+                    // Either is a reason to look again.
+                    let _ = Clock::timeout(at_most, moved).await;
+                }
             }
-            moved.await;
+        }
+    }
+
+    /// Waits until the outputs of a try's processes here are read to their ends, or the time is up.
+    pub(crate) async fn drain(&self, of: Try, patience: Duration) {
+        let read = self.until(|waiting, _| (waiting.is_open(of)).then_some(patience));
+        let _ = Clock::timeout(patience, read).await;
+    }
+
+    /// Waits until all that a try has printed here is kept, whose processes are gone; not for ever.
+    pub(crate) async fn flush(&self, of: Try) {
+        self.until(|waiting, now| waiting.unsettled(of, now)).await;
+        self.waiting.lock().over(of);
+    }
+
+    /// Whether there is something to wait for of what a try has printed here, whose processes are
+    /// gone.
+    pub(crate) fn is_unsettled(&self, of: Try) -> bool {
+        let mut waiting = self.waiting.lock();
+        let unsettled = waiting.unsettled(of, Clock::now()).is_some();
+        if !unsettled {
+            waiting.over(of);
+        }
+        unsettled
+    }
+
+    /// Waits until there is nothing to wait for: looks again when something has moved, or after what
+    /// it says.
+    async fn until(&self, left: impl Fn(&mut Waiting, Timestamp) -> Option<Duration>) {
+        loop {
+            let moved = self.moved.notified();
+            let mut moved = std::pin::pin!(moved);
+            moved.as_mut().enable();
+            let Some(at_most) = left(&mut self.waiting.lock(), Clock::now()) else {
+                return;
+            };
+            // Either is a reason to look again.
+            let _ = Clock::timeout(at_most, moved).await;
         }
     }
 
     /// Sends on what waits, for ever.
-    pub(crate) async fn run(self, system: System, catalog: Catalog) {
+    pub(crate) async fn run(self, archive: Archive) {
+        let mut short_since = None;
         loop {
-            let batch = self.next_batch();
+            let batch = self.waiting.lock().next_batch();
             if batch.is_empty() {
                 self.filled.notified().await;
                 continue;
             }
-            while !send(&system, &catalog, &batch).await {
-                Clock::sleep(PAUSE).await;
+            match serde_json::to_string(&batch) {
+                Ok(lines) => keep(&archive, &lines, &mut short_since).await,
+                Err(error) => tracing::error!(%error, "lines of jobs cannot be written"),
             }
-            self.waiting.lock().leaving.clear();
+            self.waiting.lock().kept(Clock::now());
             self.moved.notify_waiters();
         }
     }
-
-    fn next_batch(&self) -> Vec<(JobId, LogLine)> {
-        let mut waiting = self.waiting.lock();
-        let mut batch = vec![];
-        let mut bytes = 0;
-        while bytes < BATCH_BYTES
-            && let Some((job, line)) = waiting.lines.pop_front()
-        {
-            bytes += line.text.len() + LINE_OVERHEAD;
-            *waiting.leaving.entry(job).or_default() += 1;
-            batch.push((job, line));
-        }
-        waiting.bytes -= bytes;
-        for (job, lost) in std::mem::take(&mut waiting.lost) {
-            let line = LogLine {
-                at: Unix::now(),
-                node: self.node.clone(),
-                process: "node".to_owned(),
-                stream: Stream::Err,
-                text: format!("{lost} lines were lost here: more was printed than could be kept"),
-            };
-            batch.push((job, line));
-        }
-        batch
-    }
 }
 
-/// What a line costs beside its text.
-const LINE_OVERHEAD: usize = 128;
+/// Has lines kept by most voters; by those that are there, when most have been away for a while.
+async fn keep(archive: &Archive, lines: &str, short_since: &mut Option<Timestamp>) {
+    loop {
+        let kept = archive.keep(lines).await;
+        if kept.is_safe() {
+            *short_since = None;
+            return;
+        }
+        let now = Clock::now();
+        let since = *short_since.get_or_insert(now);
+        if kept.by > 0 && now.since(since) > SAFE_PATIENCE {
+            return;
+        }
+        Clock::sleep(PAUSE).await;
+    }
+}
 
 /// Reads one line without its end, cut when it is too long. Whether there was one.
 async fn read_line(
@@ -232,65 +205,4 @@ async fn read_line(
             return Ok(true);
         }
     }
-}
-
-/// Gives lines to every voter. Whether one at least has kept them.
-async fn send(system: &System, catalog: &Catalog, lines: &[(JobId, LogLine)]) -> bool {
-    let voters = catalog.voters();
-    let keeping = voters.iter().map(|voter| async move {
-        let found = system.lookup::<LogKeeper>(&keeper(voter)).await.ok()?;
-        let lines = Json(lines.to_vec());
-        let asked = found.ask(Keep { lines }).timeout(KEEP_PATIENCE).await;
-        asked.ok().filter(|kept| *kept)
-    });
-    let kept = futures::future::join_all(keeping).await;
-    kept.iter().any(Option::is_some)
-}
-
-/// The actor of a voter that keeps logs.
-#[derive(Debug)]
-pub(crate) struct LogKeeper {
-    logs: Arc<Logs>,
-}
-
-#[odeon::actor(name = "odeon.cluster.LogKeeper")]
-impl LogKeeper {
-    async fn start(logs: Seat<Arc<Logs>>) -> Result<Self, Failure> {
-        let logs = logs.take()?;
-        Ok(Self { logs })
-    }
-
-    /// Keeps lines of jobs. Whether it could.
-    #[handler]
-    async fn keep(&mut self, lines: Json<Vec<(JobId, LogLine)>>) -> bool {
-        let logs = Arc::clone(&self.logs);
-        let kept = tokio::task::spawn_blocking(move || {
-            let mut by_job: BTreeMap<JobId, Vec<LogLine>> = BTreeMap::new();
-            for (job, line) in lines.0 {
-                by_job.entry(job).or_default().push(line);
-            }
-            let mut all = by_job.iter();
-            all.try_for_each(|(job, lines)| logs.append(*job, lines))
-        });
-        match kept.await {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the output of jobs cannot be kept");
-                false
-            }
-            Err(_) => false,
-        }
-    }
-}
-
-/// Spawns the actor of a voter that keeps logs.
-pub(crate) async fn keep_logs(
-    system: &System,
-    node: &str,
-    logs: &Arc<Logs>,
-) -> Result<(), Failure> {
-    let spawned = system.spawn::<LogKeeper>(Seat::new(Arc::clone(logs))).await;
-    let actor = spawned.map_err(|error| Failure::error(&error))?;
-    let named = named::register(system, &keeper(node), actor).await;
-    named.map_err(|error| Failure::error(&error))
 }

@@ -12,7 +12,7 @@ use odeon_artifacts::{Bundle, Footprint, Listing};
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::keeper::Rules;
-use odeon_cluster::logs::LogLimits;
+use odeon_cluster::logs::{Cursor, LogLimits};
 use odeon_cluster::{Daemon, DaemonConfig, Entry};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -156,7 +156,8 @@ pub(crate) async fn ended(daemon: &Daemon, id: JobId) -> Outcome {
 }
 
 pub(crate) fn printed(daemon: &Daemon, id: JobId) -> Vec<String> {
-    let page = daemon.logs().read(id, 0, 1 << 20).unwrap();
+    let logs = daemon.archive().logs();
+    let page = logs.read(id, &Cursor::default(), 1 << 20).unwrap();
     page.lines.into_iter().map(|line| line.text).collect()
 }
 
