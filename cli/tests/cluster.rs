@@ -454,6 +454,25 @@ fn the_api_lets_in_who_has_a_key_and_no_more_than_that_allows() {
             .fails(&["key", "revoke", "owner"])
             .contains("the key that asks")
     );
+    // A name is a part of an address, whatever is in it.
+    cluster.ok(&["key", "make", "v", "--role", "view"]);
+    for (odd, why) in [
+        ("v?x", "`v?x` does not"),
+        ("a/b", "`a/b` does not"),
+        ("..", "`..` does not"),
+    ] {
+        let refused = cluster.fails(&["key", "make", odd]);
+        assert!(
+            refused.contains("letters, digits") && refused.contains(why),
+            "{refused}"
+        );
+        cluster.fails(&["key", "revoke", odd]);
+        cluster.fails(&["key", "revoke", &format!("v?{odd}")]);
+    }
+    assert!(cluster.ok(&["key", "list"]).contains(
+        "
+v  "
+    ));
     let said = cluster.ok(&["key", "make", "robot"]);
     let key = said
         .lines()

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::connection::{Connection, default_folder};
+use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
     Drain, Job, Key, Lines, Namespace, NewKey, NewToken, News, Node, Offered, Problem, Status,
@@ -44,18 +45,18 @@ struct Endpoint {
 #[derive(Debug)]
 struct Call {
     method: Method,
-    path: String,
+    path: Route,
     body: Option<(&'static str, Bytes)>,
     /// Whether a second one does no harm when nobody knows what became of the first.
     may_repeat: bool,
 }
 
 impl Call {
-    fn new(method: Method, path: impl Into<String>) -> Self {
+    fn new(method: Method, path: Route) -> Self {
         Self {
             may_repeat: method == Method::GET || method == Method::PUT,
             method,
-            path: path.into(),
+            path,
             body: None,
         }
     }
@@ -108,6 +109,12 @@ pub enum ClientError {
         was_sent: bool,
         /// What was seen.
         why: String,
+    },
+    /// A name that cannot be a part of an address. Nothing was asked.
+    #[error("`{name}` is no name: it may not be empty, `.` or `..`")]
+    Name {
+        /// Which.
+        name: String,
     },
     /// No node is known.
     #[error("the connection names no node")]
@@ -313,13 +320,13 @@ impl Client {
         }
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: impl Into<String>) -> Result<T, ClientError> {
+    async fn get<T: DeserializeOwned>(&self, path: Route) -> Result<T, ClientError> {
         self.send(Call::new(Method::GET, path)).await
     }
 
     async fn post<T: DeserializeOwned>(
         &self,
-        path: impl Into<String>,
+        path: Route,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
         self.send(Call::new(Method::POST, path).json(body)?).await
@@ -330,7 +337,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`]; so do all methods below.
     pub async fn status(&self) -> Result<Status, ClientError> {
-        self.get("status").await
+        self.get(Route::to(["status"])?).await
     }
 
     /// The nodes.
@@ -338,7 +345,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
-        self.get("nodes").await
+        self.get(Route::to(["nodes"])?).await
     }
 
     /// Has a node get no new jobs, or get some again.
@@ -346,7 +353,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn drain(&self, node: &str, drained: bool) -> Result<(), ClientError> {
-        self.post(format!("nodes/{node}/drain"), &Drain { drained })
+        self.post(Route::to(["nodes", node, "drain"])?, &Drain { drained })
             .await
     }
 
@@ -355,7 +362,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn forget(&self, node: &str) -> Result<(), ClientError> {
-        self.send(Call::new(Method::DELETE, format!("nodes/{node}")))
+        self.send(Call::new(Method::DELETE, Route::to(["nodes", node])?))
             .await
     }
 
@@ -365,7 +372,8 @@ impl Client {
     /// See [`ClientError`].
     pub async fn token(&self, uses: u32, valid: Duration) -> Result<Token, ClientError> {
         let valid_s = valid.as_secs();
-        self.post("tokens", &NewToken { uses, valid_s }).await
+        self.post(Route::to(["tokens"])?, &NewToken { uses, valid_s })
+            .await
     }
 
     /// The keys of the API, without what is secret.
@@ -373,7 +381,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn keys(&self) -> Result<Vec<Key>, ClientError> {
-        self.get("keys").await
+        self.get(Route::to(["keys"])?).await
     }
 
     /// Makes a key.
@@ -382,7 +390,8 @@ impl Client {
     /// See [`ClientError`].
     pub async fn make_key(&self, name: &str, role: &str) -> Result<Key, ClientError> {
         let (name, role) = (name.to_owned(), role.to_owned());
-        self.post("keys", &NewKey { name, role }).await
+        self.post(Route::to(["keys"])?, &NewKey { name, role })
+            .await
     }
 
     /// Revokes a key.
@@ -390,7 +399,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn revoke_key(&self, name: &str) -> Result<(), ClientError> {
-        self.send(Call::new(Method::DELETE, format!("keys/{name}")))
+        self.send(Call::new(Method::DELETE, Route::to(["keys", name])?))
             .await
     }
 
@@ -399,7 +408,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn set_namespace(&self, name: &str, bounds: Namespace) -> Result<(), ClientError> {
-        let call = Call::new(Method::PUT, format!("namespaces/{name}"));
+        let call = Call::new(Method::PUT, Route::to(["namespaces", name])?);
         self.send(call.json(&bounds)?).await
     }
 
@@ -408,7 +417,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn set_voters(&self, count: u32) -> Result<(), ClientError> {
-        let call = Call::new(Method::PUT, "voters").json(&Voters { count })?;
+        let call = Call::new(Method::PUT, Route::to(["voters"])?).json(&Voters { count })?;
         self.send(call).await
     }
 
@@ -417,7 +426,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn news(&self) -> Result<Vec<News>, ClientError> {
-        self.get("news").await
+        self.get(Route::to(["news"])?).await
     }
 
     // ---- jobs ----
@@ -438,7 +447,7 @@ impl Client {
         loop {
             let asked = self.present.load(Ordering::Relaxed);
             self.upload(submission, &mut progress).await?;
-            let call = Call::new(Method::POST, "jobs").json(&job)?;
+            let call = Call::new(Method::POST, Route::to(["jobs"])?).json(&job)?;
             let submitted = self.send(call.may_repeat()).await;
             let lacks = |problem: &Problem| problem.kind == "conflict";
             match submitted {
@@ -457,7 +466,7 @@ impl Client {
         progress: &mut impl FnMut(Upload),
     ) -> Result<(), ClientError> {
         let bundle = submission.bundle();
-        let call = Call::new(Method::POST, "bundles").bytes(bundle.encode());
+        let call = Call::new(Method::POST, Route::to(["bundles"])?).bytes(bundle.encode());
         let offered: Offered = self.send(call.may_repeat()).await?;
         let missing: HashSet<&str> = offered.missing.iter().map(String::as_str).collect();
         let bytes = bundle.bytes();
@@ -518,7 +527,10 @@ impl Client {
         };
         let file = File::open(&path).map_err(failed)?;
         let bytes = Listing::read(&file, range, &piece).map_err(failed)?;
-        let call = Call::new(Method::PUT, format!("pieces/{}", piece.digest));
+        let call = Call::new(
+            Method::PUT,
+            Route::to(["pieces", &piece.digest.to_string()])?,
+        );
         self.send::<()>(call.bytes(bytes)).await?;
         Ok(u64::from(piece.bytes))
     }
@@ -528,7 +540,8 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn jobs(&self, limit: usize, all: bool) -> Result<Vec<Job>, ClientError> {
-        self.get(format!("jobs?limit={limit}&all={all}")).await
+        let route = Route::to(["jobs"])?.with("limit", limit).with("all", all);
+        self.get(route).await
     }
 
     /// A job.
@@ -536,7 +549,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn job(&self, id: &str) -> Result<Job, ClientError> {
-        self.get(format!("jobs/{id}")).await
+        self.get(Route::to(["jobs", id])?).await
     }
 
     /// Ends a job; by force, it is killed.
@@ -544,7 +557,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn stop(&self, id: &str, force: bool) -> Result<Job, ClientError> {
-        self.post(format!("jobs/{id}/stop"), &StopJob { force })
+        self.post(Route::to(["jobs", id, "stop"])?, &StopJob { force })
             .await
     }
 
@@ -553,7 +566,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn retry(&self, id: &str) -> Result<Job, ClientError> {
-        self.post(format!("jobs/{id}/retry"), &()).await
+        self.post(Route::to(["jobs", id, "retry"])?, &()).await
     }
 
     /// Waits until a job is over.
@@ -562,7 +575,8 @@ impl Client {
     /// See [`ClientError`].
     pub async fn wait(&self, id: &str) -> Result<Job, ClientError> {
         loop {
-            let job: Job = self.get(format!("jobs/{id}?wait_s={LONG_LOOK_S}")).await?;
+            let route = Route::to(["jobs", id])?.with("wait_s", LONG_LOOK_S);
+            let job: Job = self.get(route).await?;
             if job.over {
                 return Ok(job);
             }
@@ -576,8 +590,9 @@ impl Client {
     /// See [`ClientError`].
     pub async fn logs(&self, id: &str, after: &str, wait: bool) -> Result<Lines, ClientError> {
         let wait_s = if wait { LONG_LOOK_S } else { 0 };
-        self.get(format!("jobs/{id}/logs?after={after}&wait_s={wait_s}"))
-            .await
+        let route = Route::to(["jobs", id, "logs"])?;
+        let route = route.with("after", after).with("wait_s", wait_s);
+        self.get(route).await
     }
 }
 

@@ -17,6 +17,7 @@
 
 mod client;
 mod connection;
+mod route;
 mod submission;
 pub mod types;
 

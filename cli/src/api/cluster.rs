@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use odeon_client::types::{
     Drain, Key, Namespace, NewKey, NewToken, News, Node, Status, Token, Voters,
 };
-use odeon_cluster::access::Role;
+use odeon_cluster::access::{Role, check_name};
 use odeon_cluster::admit::TokenError;
 use odeon_cluster::fact::{Fact, NamespaceQuota};
 use odeon_cluster::tables::Tables;
@@ -170,9 +170,7 @@ pub(super) async fn make_key(
 ) -> Answer<Key> {
     caller.must(Role::Admin)?;
     let parsed: Role = role.parse().map_err(No::invalid)?;
-    if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
-        return Err(No::invalid("the name of a key has 1 to 100 characters"));
-    }
+    check_name("key", &name).map_err(No::invalid)?;
     let (secret, id) = new_key();
     let fact = Fact::KeyMade {
         id,
@@ -233,6 +231,7 @@ pub(super) async fn set_namespace(
     Json(bounds): Json<Namespace>,
 ) -> Done {
     caller.must(Role::Admin)?;
+    check_name("namespace", &name).map_err(No::invalid)?;
     let fact = Fact::NamespaceSet {
         name,
         quota: bounds
