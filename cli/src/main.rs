@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Command::Up(args) => command::daemon::up(&args),
         Command::Join(args) => command::daemon::join(&args),
         Command::Down(args) => command::daemon::down(&args),
-        Command::Status(args) => done(command::cluster::status(&args)),
+        Command::Status(args) => command::cluster::status(&args),
         Command::Voters(args) => done(command::cluster::voters(&args)),
         Command::Drain(args) => command::cluster::drain(&args),
         Command::Token(args) => done(command::cluster::token(&args)),

@@ -469,10 +469,8 @@ fn the_api_lets_in_who_has_a_key_and_no_more_than_that_allows() {
         cluster.fails(&["key", "revoke", odd]);
         cluster.fails(&["key", "revoke", &format!("v?{odd}")]);
     }
-    assert!(cluster.ok(&["key", "list"]).contains(
-        "
-v  "
-    ));
+    let keys = cluster.ok(&["key", "list"]);
+    assert!(keys.lines().any(|line| line.starts_with("v ")), "{keys}");
     let said = cluster.ok(&["key", "make", "robot"]);
     let key = said
         .lines()

@@ -200,6 +200,7 @@ fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {
         why.contains("the catalog cannot be written") || why.contains("did not answer"),
         "{why}"
     );
+    assert!(!why.contains("registered") && !why.contains('@'), "{why}");
     assert!(
         Clock::now().since(begun) < Duration::from_secs(40),
         "{:?}",
@@ -208,8 +209,22 @@ fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {
     // What it knows it still tells.
     let shown = cluster.ok("head", &["job", "show", &before]);
     assert!(shown.contains("succeeded"), "{shown}");
-    let status = cluster.ok("head", &["status"]);
-    assert!(status.contains("leader nobody"), "{status}");
+    // What it does not know, it says.
+    loop {
+        let output = cluster.run("head", &["status"]);
+        let (shown, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(3), "{shown}{said}");
+        assert!(said.starts_with("no majority of the voters"), "{said}");
+        assert!(shown.contains("leader nobody"), "{shown}");
+        let is = |node: &str, state: &str| {
+            let row = shown.lines().find(|line| line.starts_with(node)).unwrap();
+            row.split_whitespace().nth(1) == Some(state)
+        };
+        assert!(is("head", "up"), "{shown}");
+        if is("node-2", "unknown") && is("node-3", "unknown") {
+            break;
+        }
+    }
 
     cluster.start();
     let after = cluster.submit("head", &["/bin/true"]);
@@ -291,6 +306,33 @@ fn a_node_that_was_paused_is_found_again_by_all() {
             assert!(said.contains("submitted"), "{said}");
         }
     }
+}
+
+#[test]
+fn a_job_whose_node_does_not_hear_its_orders_says_so() {
+    let cluster = Cluster::new();
+    let up = ["up", "--api", "127.0.0.1:0", "--name", "head", "--nodes=2"];
+    cluster.ok("head", &up);
+    cluster.signal("node-2", Signal::STOP);
+    // Nobody knows yet that it does not hear.
+    let job = cluster.submit("head", &["/bin/true", "--node", "node-2", "--retries=1"]);
+    let begun = Clock::now();
+    let why = loop {
+        let shown = cluster.job("head", &job);
+        if let ("staging", Some(why)) = (shown["state"].as_str().unwrap(), shown["why"].as_str()) {
+            break why.to_owned();
+        }
+        let waited = Clock::now().since(begun);
+        assert!(waited < Duration::from_secs(30), "{shown}");
+    };
+    assert!(why.contains("node `node-2`"), "{why}");
+    let jobs = cluster.ok("head", &["jobs"]);
+    cluster.signal("node-2", Signal::CONT);
+    assert!(
+        jobs.contains(&format!("{job} is held up: node `node-2`")),
+        "{jobs}"
+    );
+    cluster.ok("head", &["wait", &job]);
 }
 
 /// SEMANTICS 60.

@@ -25,6 +25,10 @@ pub struct Status {
     pub node: String,
     /// The node that leads the voters, if one does.
     pub leader: Option<String>,
+    /// Whether the voters have a majority that works together. Without one nothing is accepted, and
+    /// what is told here may be old. An election takes up to three seconds.
+    #[serde(default = "yes")]
+    pub majority: bool,
     /// The voters.
     pub voters: Vec<String>,
     /// How many are wanted; there are fewer while there are too few nodes.
@@ -38,12 +42,18 @@ pub struct Status {
     pub now_ms: u64,
 }
 
+/// What an older release does not say.
+const fn yes() -> bool {
+    true
+}
+
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// `up`, `drained`, `left` or `lost`.
+    /// `up`, `drained`, `left` or `lost`; `unknown` while there is no majority and the node that
+    /// answers does not hear it.
     pub state: String,
     /// Why it is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +119,7 @@ pub struct Job {
     /// `waiting`, `staging`, `running`, `stopping`, `succeeded`, `failed`, `stopped`, `cancelled`,
     /// `refused` or `lost`.
     pub state: String,
-    /// Why it waits, or how it ended, in words.
+    /// Why it waits, what is in its way, or how it ended, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Whether it is over.

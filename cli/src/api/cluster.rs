@@ -1,5 +1,6 @@
 //! Routes about the cluster: nodes, keys, tokens, namespaces, news.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(super) type Done = Result<StatusCode, No>;
 const TOKEN_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most nodes that may join with one token.
 const TOKEN_USES_MAX: u32 = 10_000;
+/// How long a node may be silent that is taken to be there: longer than links beat.
+const SILENCE: Duration = Duration::from_secs(3);
 /// News in one answer.
 const NEWS_MAX: usize = 500;
 
@@ -35,6 +38,26 @@ impl Api {
     pub(super) fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> Result<T, No> {
         let read = self.daemon.catalog().read(look);
         read.ok_or_else(|| No::unavailable("this node does not vote: ask one that does"))
+    }
+
+    /// The nodes. Without a majority nobody writes down who is gone: then this node says whom it hears.
+    fn nodes(&self, tables: &Tables) -> Vec<Node> {
+        let rows = tables.nodes.values();
+        let nodes = rows.map(|row| shown::node(row, tables));
+        if self.daemon.catalog().leader().is_some() {
+            return nodes.collect();
+        }
+        let links = self.daemon.system().links().into_iter();
+        let heard = links.filter(|link| !link.is_worker && link.silent_for < SILENCE);
+        let heard: BTreeSet<String> = heard.map(|link| link.node).collect();
+        let is_known = |node: &Node| node.name == self.daemon.name() || heard.contains(&node.name);
+        let nodes = nodes.map(|mut node| {
+            if ["up", "drained"].contains(&node.state.as_str()) && !is_known(&node) {
+                node.state = "unknown".to_owned();
+            }
+            node
+        });
+        nodes.collect()
     }
 }
 
@@ -55,14 +78,14 @@ pub(super) async fn status(State(api): State<Arc<Api>>, caller: Caller) -> Answe
         for job in tables.jobs.values() {
             *jobs.entry(job.word().to_owned()).or_insert(0) += 1;
         }
-        let nodes = tables.nodes.values();
         Status {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             node: api.daemon.name().to_owned(),
+            majority: leader.is_some(),
             leader,
             voters,
             voters_wanted: tables.voters_wanted.max(1),
-            nodes: nodes.map(|row| shown::node(row, tables)).collect(),
+            nodes: api.nodes(tables),
             jobs,
             now_ms: tables.now.0,
         }
@@ -74,11 +97,7 @@ pub(super) async fn status(State(api): State<Arc<Api>>, caller: Caller) -> Answe
 #[utoipa::path(get, path = "/api/v1/nodes", responses((status = 200, body = Vec<Node>)))]
 pub(super) async fn nodes(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Vec<Node>> {
     caller.must(Role::View)?;
-    let nodes = api.read(|tables| {
-        let nodes = tables.nodes.values();
-        nodes.map(|row| shown::node(row, tables)).collect()
-    })?;
-    Ok(Json(nodes))
+    Ok(Json(api.read(|tables| api.nodes(tables))?))
 }
 
 /// Has a node get no new jobs, or get some again.

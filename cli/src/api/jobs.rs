@@ -5,6 +5,7 @@
     reason = "the descriptions of the routes expand to them"
 )]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use odeon_artifacts::{Bundle, Digest};
 use odeon_client::types::{Job, Lines, NewJob, Offered, StopJob};
 use odeon_cluster::access::Role;
 use odeon_cluster::fact::Fact;
-use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec};
+use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec, State as JobState};
 use odeon_cluster::logs::Cursor;
 use odeon_cluster::logs::archive::Reading;
 use serde::Deserialize;
@@ -39,6 +40,20 @@ impl Api {
     fn row(&self, id: JobId) -> Result<job::Job, No> {
         let found = self.read(|tables| tables.jobs.get(&id).cloned())?;
         found.ok_or_else(|| No::unknown(format!("there is no job {id}: see `odeon jobs`")))
+    }
+}
+
+/// What is in the way of jobs whose nodes are to begin or end them.
+async fn hindered(api: &Api) -> Result<BTreeMap<JobId, String>, No> {
+    let is_ordered = |job: &job::Job| {
+        matches!(
+            job.state,
+            JobState::Staging { .. } | JobState::Stopping { .. }
+        )
+    };
+    match api.read(|tables| tables.living_jobs().any(is_ordered))? {
+        true => Ok(api.daemon.catalog().hindered().await),
+        false => Ok(BTreeMap::new()),
     }
 }
 
@@ -110,7 +125,7 @@ pub(super) async fn submit(
     };
     let submitted = api.daemon.submit(spec, caller.name, new.word.as_deref());
     let id = submitted.await?;
-    Ok(Json(shown::job(&api.row(id)?)))
+    Ok(Json(shown::job(&api.row(id)?, None)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -132,10 +147,13 @@ pub(super) async fn jobs(
     caller.must(Role::View)?;
     let limit = query.limit.unwrap_or(JOBS_MAX).min(JOBS_MAX);
     let all = query.all.unwrap_or(true);
+    let hindered = hindered(&api).await?;
     let jobs = api.read(|tables| {
         let newest = tables.jobs.values().rev();
-        let wanted = newest.filter(|job| all || !job.is_over());
-        wanted.take(limit).map(shown::job).collect()
+        let wanted = newest.filter(|job| all || !job.is_over()).take(limit);
+        wanted
+            .map(|job| shown::job(job, hindered.get(&job.id)))
+            .collect()
     })?;
     Ok(Json(jobs))
 }
@@ -170,7 +188,11 @@ pub(super) async fn job(
     {
         row = api.row(id)?;
     }
-    Ok(Json(shown::job(&row)))
+    let hindered = match row.is_over() {
+        true => BTreeMap::new(),
+        false => hindered(&api).await?,
+    };
+    Ok(Json(shown::job(&row, hindered.get(&id))))
 }
 
 /// Ends a job.
@@ -207,7 +229,7 @@ async fn happened(api: &Api, job: JobId, event: Event) -> Answer<Job> {
         .catalog()
         .write_for(Fact::Job { job, event })
         .await?;
-    Ok(Json(shown::job(&api.row(job)?)))
+    Ok(Json(shown::job(&api.row(job)?, None)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -28,16 +28,17 @@ pub(super) fn node(row: &NodeRow, tables: &Tables) -> types::Node {
     }
 }
 
-pub(super) fn job(job: &Job) -> types::Job {
+/// A job, and what is in the way of its node, if anything.
+pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
     let attempt = match &job.state {
         State::Ended { attempt, .. } => attempt.as_ref(),
         _ => job.attempt(),
     };
     let (why, since, exit_code) = match &job.state {
         State::Waiting { why, .. } => (Some(why.clone()), job.submitted, None),
-        State::Staging { attempt } => (None, attempt.since, None),
+        State::Staging { attempt } => (hindered.cloned(), attempt.since, None),
         State::Running { since, .. } => (None, *since, None),
-        State::Stopping { by, since, .. } => (Some(format!("by {by}")), *since, None),
+        State::Stopping { by, since, .. } => (Some(stopped_by(by, hindered)), *since, None),
         State::Ended { outcome, at, .. } => {
             (Some(outcome.to_string()), *at, Some(outcome.exit_code()))
         }
@@ -73,6 +74,13 @@ pub(super) fn job(job: &Job) -> types::Job {
                 outcome: outcome.to_string(),
             })
             .collect(),
+    }
+}
+
+fn stopped_by(by: &str, hindered: Option<&String>) -> String {
+    match hindered {
+        Some(why) => format!("by {by}; {why}"),
+        None => format!("by {by}"),
     }
 }
 

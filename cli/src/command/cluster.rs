@@ -12,14 +12,42 @@ use super::job::cluster;
 use crate::args::{DrainArgs, EventsArgs, KeyArgs, KeyCommand, StatusArgs, TokenArgs, VotersArgs};
 use crate::print;
 
-pub(crate) fn status(args: &StatusArgs) -> Result<()> {
+/// The exit code of a status without a majority.
+const NO_MAJORITY: u8 = 3;
+/// How long an election may take.
+const ELECTION_PATIENCE: Duration = Duration::from_secs(4);
+
+pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let status = runtime.block_on(client.status())?;
+    let status = runtime.block_on(settled(&client))?;
+    if !status.majority {
+        print::say(format!(
+            "no majority of the voters ({}) works together: nothing is accepted until there is one, \
+             and what is shown here may be old",
+            status.voters.join(" ")
+        ));
+    }
     if args.json {
         print::line(serde_json::to_string_pretty(&status)?)?;
-        return Ok(());
+    } else {
+        show(&status)?;
     }
-    show(&status)
+    Ok(match status.majority {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(NO_MAJORITY),
+    })
+}
+
+/// The cluster at the moment, after an election if one is under way.
+async fn settled(client: &Client) -> Result<Status> {
+    let deadline = Clock::now().after(ELECTION_PATIENCE);
+    loop {
+        let status = client.status().await?;
+        if status.majority || deadline.left(Clock::now()).is_zero() {
+            return Ok(status);
+        }
+        Clock::sleep(LOOK_PAUSE).await;
+    }
 }
 
 fn show(status: &Status) -> Result<()> {

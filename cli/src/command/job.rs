@@ -302,9 +302,11 @@ pub(crate) fn jobs(args: &JobsArgs) -> Result<()> {
         ]);
     }
     table.print()?;
-    for job in jobs.iter().filter(|job| job.state == "waiting") {
-        if let Some(why) = &job.why {
-            print::line(format!("{} waits: {why}", job.id))?;
+    for job in &jobs {
+        match (job.state.as_str(), &job.why) {
+            ("waiting", Some(why)) => print::line(format!("{} waits: {why}", job.id))?,
+            ("staging", Some(why)) => print::line(format!("{} is held up: {why}", job.id))?,
+            _ => {}
         }
     }
     Ok(())

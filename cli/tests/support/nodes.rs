@@ -88,8 +88,14 @@ impl Nodes {
         serde_json::from_str(&out).unwrap()
     }
 
+    /// The cluster as a node sees it, with a majority or without one.
     pub(crate) fn status(&self, node: &str) -> Value {
-        self.json(node, &["status", "--json"])
+        let output = self.run(node, &["status", "--json"]);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        let status: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
+        let code = if status["majority"] == true { 0 } else { 3 };
+        assert_eq!(output.status.code(), Some(code), "{err}");
+        status
     }
 
     /// The node that leads, as this one sees it.

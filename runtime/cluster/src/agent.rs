@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use odeon::{
-    Blob, Clock, DetachError, DetachedActor, Driver, Failure, Later, ProcessExit, ProcessId,
-    System, WorkerCommand,
+    AskError, Blob, Clock, DetachError, DetachedActor, Driver, Failure, Later, ProcessExit, ProcessId,
+    Ref, System, WorkerCommand,
 };
 use odeon_artifacts::Digest;
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use crate::forward::Forward;
 use crate::job::{Event, Hosted, Job, JobId, JobSpec, Outcome, State};
 use crate::json::Json;
 use crate::left::Left;
-use crate::named;
+use crate::named::{self, Unreached};
 use crate::seat::Seat;
 use crate::stage::{Stage, StageError};
 use crate::tables::NodeState;
@@ -82,6 +82,8 @@ fn try_of(tag: &str) -> Option<(JobId, u32)> {
 const GRACE: Duration = Duration::from_secs(10);
 /// How long another node may take to say what is left of a job.
 const CLEAR_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node may take to hear an order; it is told again later.
+const ORDER_PATIENCE: Duration = Duration::from_secs(4);
 /// How long a node may be out of reach from this one alone: by then it knows that too, and has ended
 /// the workers of drivers that run here ([`odeon::Limits::link_idle_timeout`]).
 const APART_PATIENCE: Duration = Duration::from_secs(15);
@@ -331,7 +333,7 @@ impl Agent {
                 );
                 return;
             }
-            let left = match self.inner.system.lookup::<AgentActor>(&name_of(node)).await {
+            let left = match reach(&self.inner.system, node).await {
                 Ok(agent) => {
                     let tag = tag.to_owned();
                     let asked = agent.ask(Clear { tag }).timeout(CLEAR_PATIENCE);
@@ -633,12 +635,22 @@ impl AgentActor {
     }
 }
 
+/// The agent of a node.
+async fn reach(system: &System, node: &str) -> Result<Ref<AgentActor>, String> {
+    let found = named::reach(system, node, &name_of(node)).await;
+    found.map_err(|unreached| unreached.to_string())
+}
+
+/// What an ask that failed says of the node.
+fn unanswered(node: &str, error: &AskError) -> String {
+    Unreached::asked(node, error).to_string()
+}
+
 /// Tells a node's agent to begin or end a try.
 pub(crate) async fn order_start(system: &System, node: &str, job: Job) -> Result<(), String> {
-    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
-    let agent = agent.map_err(|error| error.to_string())?;
-    let told = agent.ask(Begin { job: Json(job) }).timeout(CLEAR_PATIENCE);
-    told.await.map_err(|error| error.to_string())
+    let agent = reach(system, node).await?;
+    let told = agent.ask(Begin { job: Json(job) }).timeout(ORDER_PATIENCE);
+    told.await.map_err(|error| unanswered(node, &error))
 }
 
 /// Tells a node's agent to end a try.
@@ -649,15 +661,14 @@ pub(crate) async fn order_stop(
     attempt: u32,
     in_order: bool,
 ) -> Result<(), String> {
-    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
-    let agent = agent.map_err(|error| error.to_string())?;
+    let agent = reach(system, node).await?;
     let finish = Finish {
         job: job.0,
         attempt,
         in_order,
     };
-    let told = agent.ask(finish).timeout(CLEAR_PATIENCE);
-    told.await.map_err(|error| error.to_string())
+    let told = agent.ask(finish).timeout(ORDER_PATIENCE);
+    told.await.map_err(|error| unanswered(node, &error))
 }
 
 /// Has a node keep a bundle that `from` has.
@@ -667,11 +678,10 @@ pub(crate) async fn keep(
     digest: Digest,
     from: &str,
 ) -> Result<(), String> {
-    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
-    let agent = agent.map_err(|error| error.to_string())?;
+    let agent = reach(system, node).await?;
     let (digest, from) = (Json(digest), from.to_owned());
     let asked = agent.ask(Keep { digest, from }).timeout(KEEP_PATIENCE);
-    asked.await.map_err(|error| error.to_string())?
+    asked.await.map_err(|error| unanswered(node, &error))?
 }
 
 /// Asks a node what a bundle consists of.
@@ -680,11 +690,10 @@ pub(crate) async fn fetch_bundle(
     node: &str,
     digest: Digest,
 ) -> Result<Option<Blob>, String> {
-    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
-    let agent = agent.map_err(|error| error.to_string())?;
+    let agent = reach(system, node).await?;
     let digest = Json(digest);
     let asked = agent.ask(Bundle { digest }).timeout(CLEAR_PATIENCE);
-    asked.await.map_err(|error| error.to_string())
+    asked.await.map_err(|error| unanswered(node, &error))
 }
 
 /// Fetches pieces from a node: those that it has.
@@ -693,9 +702,8 @@ pub(crate) async fn fetch(
     node: &str,
     digests: &[Digest],
 ) -> Result<Vec<Option<Blob>>, String> {
-    let agent = system.lookup::<AgentActor>(&name_of(node)).await;
-    let agent = agent.map_err(|error| error.to_string())?;
+    let agent = reach(system, node).await?;
     let digests = Json(digests.to_vec());
     let asked = agent.ask(Pieces { digests }).timeout(CLEAR_PATIENCE);
-    asked.await.map_err(|error| error.to_string())
+    asked.await.map_err(|error| unanswered(node, &error))
 }

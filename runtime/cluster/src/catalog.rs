@@ -1,7 +1,7 @@
 //! The catalog as a node sees it: a voter has the tables, another node a picture of what concerns
 //! it; both write through the leader.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::fact::{Command, Fact, Refusal, Writer, Written};
 use crate::job::{Job, JobId};
 use crate::json::Json;
 use crate::keeper::voters::Standing;
-use crate::named;
+use crate::named::{self, Unreached};
 use crate::raft::disk::{Closing, Disk, DiskError};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::{self, Network, Voter};
@@ -79,6 +79,8 @@ const TRY_PATIENCE: Duration = Duration::from_secs(4);
 const TEACH_PATIENCE: Duration = Duration::from_secs(30);
 /// How long another voter may take to answer one try; no longer than an election.
 const NOTE_PATIENCE: Duration = Duration::from_millis(1500);
+/// How long the leader may take to say what people only like to know.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a leader may be without word from a majority before it takes no more writes. Shorter
@@ -127,6 +129,8 @@ struct Inner {
     node: String,
     vote: Mutex<Option<Vote>>,
     picture: watch::Sender<Picture>,
+    /// Jobs whose nodes could not be told what to do, and why, while this node leads.
+    hindered: Mutex<BTreeMap<JobId, String>>,
 }
 
 /// The name of the actor at a voter that takes writes and questions.
@@ -142,6 +146,7 @@ impl Catalog {
             node,
             vote: Mutex::default(),
             picture: watch::channel(picture).0,
+            hindered: Mutex::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -201,11 +206,9 @@ impl Catalog {
             return Ok(());
         }
         let me = BasicNode::new(&self.inner.node);
-        let founded = vote.raft.initialize(
-            [(number, me)]
-                .into_iter()
-                .collect::<std::collections::BTreeMap<_, _>>(),
-        );
+        let founded = vote
+            .raft
+            .initialize([(number, me)].into_iter().collect::<BTreeMap<_, _>>());
         founded.await.map_err(|error| failed(error.to_string()))
     }
 
@@ -405,6 +408,11 @@ impl Catalog {
         }
     }
 
+    /// Who takes writes and questions at a node.
+    async fn desk(&self, node: &str) -> Result<Ref<Desk>, Unreached> {
+        named::reach(&self.inner.system, node, &desk(node)).await
+    }
+
     /// One try: here, if this node leads, or else at who does, or may.
     async fn try_write(
         &self,
@@ -422,11 +430,11 @@ impl Catalog {
         let mut why = "no other voter is known".to_owned();
         let mut may_be_taken = false;
         for voter in others {
-            let found = self.inner.system.lookup::<Desk>(&desk(&voter)).await;
+            let found = self.desk(&voter).await;
             let actor = match found {
                 Ok(actor) => actor,
                 Err(error) => {
-                    why = format!("voter `{voter}`: {error}");
+                    why = error.to_string();
                     continue;
                 }
             };
@@ -440,7 +448,7 @@ impl Catalog {
                 // It may just have died. The same command goes to the next.
                 Err(error) => {
                     may_be_taken |= error.effect() != odeon::Effect::No;
-                    why = format!("voter `{voter}`: {error}");
+                    why = Unreached::asked(&voter, &error).to_string();
                 }
             }
         }
@@ -462,10 +470,7 @@ impl Catalog {
                     .nodes()
                     .map(|(_, node)| format!("`{}`", node.addr))
                     .collect();
-                let why = format!(
-                    "this node hears from too few of the voters {}",
-                    heard.join(", ")
-                );
+                let why = format!("there is no majority of the voters {}", heard.join(", "));
                 return Err(TryError::NoQuorum(why));
             }
         }
@@ -495,7 +500,7 @@ impl Catalog {
         }
         let mut why = "no voter is known".to_owned();
         for voter in self.voters() {
-            let found = self.inner.system.lookup::<Desk>(&desk(&voter)).await;
+            let found = self.desk(&voter).await;
             let actor = match found {
                 Ok(actor) => actor,
                 Err(error) => {
@@ -505,10 +510,41 @@ impl Catalog {
             };
             match actor.ask(Show { job: id.0 }).timeout(TRY_PATIENCE).await {
                 Ok(Json(job)) => return Ok(job),
-                Err(error) => why = error.to_string(),
+                Err(error) => why = Unreached::asked(&voter, &error).to_string(),
             }
         }
         Err(WriteError::NoQuorum { why })
+    }
+
+    /// Notes whether the node of a job could be told what to do, and else why not.
+    pub(crate) fn set_hindered(&self, job: JobId, told: Result<(), String>) {
+        let mut hindered = self.inner.hindered.lock();
+        match told {
+            Ok(()) => drop(hindered.remove(&job)),
+            Err(why) => drop(hindered.insert(job, why)),
+        }
+    }
+
+    /// Forgets what was in the way of other jobs than these.
+    pub(crate) fn keep_hindered(&self, jobs: &BTreeSet<JobId>) {
+        self.inner
+            .hindered
+            .lock()
+            .retain(|job, _| jobs.contains(job));
+    }
+
+    /// Jobs whose nodes could not be told what to do, and why, as the leader has seen; nothing when
+    /// nobody who leads can be asked.
+    pub async fn hindered(&self) -> BTreeMap<JobId, String> {
+        if self.leads() {
+            return self.inner.hindered.lock().clone();
+        }
+        let asked = async {
+            let desk = self.desk(&self.leader()?).await.ok()?;
+            let Json(hindered) = desk.ask(Hindered).timeout(LOOK_PATIENCE).await.ok()?;
+            Some(hindered)
+        };
+        asked.await.unwrap_or_default()
     }
 
     /// Those of these tries that are over for certain; `None` when no voter answers.
@@ -517,7 +553,7 @@ impl Catalog {
             return Some(over);
         }
         for voter in self.voters() {
-            let found = self.inner.system.lookup::<Desk>(&desk(&voter)).await;
+            let found = self.desk(&voter).await;
             let tries = Json(tries.to_vec());
             if let Ok(actor) = found
                 && let Ok(Json(Some(over))) = actor.ask(Over { tries }).timeout(TRY_PATIENCE).await
@@ -534,7 +570,7 @@ impl Catalog {
             return Some(live);
         }
         for voter in self.voters() {
-            let found = self.inner.system.lookup::<Desk>(&desk(&voter)).await;
+            let found = self.desk(&voter).await;
             if let Ok(actor) = found
                 && let Ok(Json(Some(live))) = actor.ask(Live).timeout(TRY_PATIENCE).await
             {
@@ -553,7 +589,7 @@ impl Catalog {
         let links = self.inner.system.links().into_iter();
         let linked = links.filter(|link| !link.is_worker).map(|link| link.node);
         for node in self.voters().into_iter().chain(linked) {
-            let Ok(actor) = self.inner.system.lookup::<Desk>(&desk(&node)).await else {
+            let Ok(actor) = self.desk(&node).await else {
                 continue;
             };
             let asked = actor.ask(Look { known }).timeout(TRY_PATIENCE).await;
@@ -571,7 +607,7 @@ impl Catalog {
 
     /// Has a node say something, whatever.
     pub(crate) async fn call(&self, node: &str) {
-        if let Ok(actor) = self.inner.system.lookup::<Desk>(&desk(node)).await {
+        if let Ok(actor) = self.desk(node).await {
             // That it answers is seen by its link.
             let _ = actor
                 .ask(Look { known: u64::MAX })
@@ -761,6 +797,12 @@ impl Desk {
     #[handler]
     async fn over(&mut self, tries: Json<Vec<(JobId, u32)>>) -> Json<Option<Vec<(JobId, u32)>>> {
         Json(self.catalog.read(|tables| over_of(tables, &tries.0)))
+    }
+
+    /// What is in the way of jobs, as this node sees it.
+    #[handler]
+    async fn hindered(&mut self) -> Json<BTreeMap<JobId, String>> {
+        Json(self.catalog.inner.hindered.lock().clone())
     }
 
     /// The bundles that must be kept.

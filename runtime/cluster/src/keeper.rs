@@ -109,6 +109,11 @@ impl Keeper {
             .read(|tables| plan::plan(tables, &silent, rules, Unix::now()));
         let orders = orders.unwrap_or_default();
         self.told.retain(|order, _| orders.contains(order));
+        let ordered = orders.iter().filter_map(|order| match order {
+            Order::Start { job, .. } | Order::Stop { job, .. } => Some(*job),
+            _ => None,
+        });
+        self.catalog.keep_hindered(&ordered.collect());
         for order in orders {
             let fresh = self.told.get(&order);
             if fresh.is_some_and(|at| now.since(*at) < AGAIN) {
@@ -193,7 +198,7 @@ impl Keeper {
     /// Facts are written one after the other; orders to nodes do not wait for each other.
     async fn carry_out(&self, order: Order) -> Next {
         let shown = format!("{order:?}");
-        let system = self.system.clone();
+        let (system, catalog) = (self.system.clone(), self.catalog.clone());
         let outcome = match order {
             Order::Lose { node, boot, silent } => {
                 let why = format!("nothing was heard from it for {} s", silent.as_secs());
@@ -207,7 +212,9 @@ impl Keeper {
                 let row = self.catalog.read(|tables| tables.jobs.get(&job).cloned());
                 if let Some(row) = row.flatten() {
                     tokio::spawn(async move {
-                        note(&shown, agent::order_start(&system, &node, row).await);
+                        let told = agent::order_start(&system, &node, row).await;
+                        catalog.set_hindered(job, told.clone());
+                        note(&shown, told);
                     });
                 }
                 return Next::Order;
@@ -219,8 +226,9 @@ impl Keeper {
                 in_order,
             } => {
                 tokio::spawn(async move {
-                    let told = agent::order_stop(&system, &node, job, attempt, in_order);
-                    note(&shown, told.await);
+                    let told = agent::order_stop(&system, &node, job, attempt, in_order).await;
+                    catalog.set_hindered(job, told.clone());
+                    note(&shown, told);
                 });
                 return Next::Order;
             }

@@ -230,6 +230,6 @@ pub(crate) async fn carry_out(
 }
 
 async fn reach(system: &System, node: &str) -> Result<odeon::Ref<VotingActor>, String> {
-    let found = system.lookup::<VotingActor>(&name_of(node)).await;
-    found.map_err(|error| error.to_string())
+    let found = named::reach(system, node, &name_of(node)).await;
+    found.map_err(|unreached| unreached.to_string())
 }
