@@ -8,6 +8,7 @@ mod access;
 mod audit;
 mod cluster;
 mod door;
+mod extract;
 mod jobs;
 mod limits;
 mod problem;
@@ -34,6 +35,8 @@ pub(crate) struct Api {
     pub(crate) daemon: Arc<Daemon>,
     audit: Audit,
     limiter: Limiter,
+    /// For keys that are none, by address.
+    strangers: Limiter,
     /// Names by which people may call this host, beside its addresses.
     hosts: Vec<String>,
 }
@@ -53,6 +56,8 @@ pub(crate) struct Api {
         cluster::make_key,
         cluster::revoke_key,
         cluster::set_voters,
+        cluster::own_key,
+        cluster::namespaces,
         cluster::set_namespace,
         cluster::news,
         jobs::offer,
@@ -85,6 +90,7 @@ impl Api {
             daemon,
             audit,
             limiter,
+            strangers: Limiter::of_strangers(),
             hosts,
         }
     }
@@ -103,6 +109,8 @@ impl Api {
             .route("/keys", get(cluster::keys).post(cluster::make_key))
             .route("/keys/{name}", axum::routing::delete(cluster::revoke_key))
             .route("/voters", put(cluster::set_voters))
+            .route("/key", get(cluster::own_key))
+            .route("/namespaces", get(cluster::namespaces))
             .route("/namespaces/{name}", put(cluster::set_namespace))
             .route("/news", get(cluster::news))
             .route("/bundles", post(jobs::offer).layer(large(BUNDLE_BYTES_MAX)))

@@ -55,10 +55,14 @@ pub(crate) enum Command {
     Voters(VotersArgs),
     /// Have a node get no new jobs
     Drain(DrainArgs),
+    /// Forget a node that is gone for good
+    Forget(ForgetArgs),
     /// Make a token with which nodes can join, and print the command for them
     Token(TokenArgs),
     /// Make, list and revoke the keys with which people use the cluster
     Key(KeyArgs),
+    /// List namespaces of jobs, and set how many of their jobs may run
+    Namespace(NamespaceArgs),
     /// Show what happened in the cluster, oldest first
     Events(EventsArgs),
     /// Run a program on many ranks that find each other as under torchrun
@@ -417,6 +421,41 @@ pub(crate) struct DrainArgs {
     /// Wait until it runs none
     #[arg(long, conflicts_with = "undo")]
     pub(crate) wait: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ForgetArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The node, which has left or was lost
+    pub(crate) node: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamespaceArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(subcommand)]
+    pub(crate) command: NamespaceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NamespaceCommand {
+    /// List those that have bounds or jobs
+    Ls,
+    /// Bound a namespace
+    Set {
+        /// Its name
+        name: String,
+        /// Jobs that may have a node at the same time
+        #[arg(long, value_name = "N")]
+        running_max: u32,
+    },
+    /// Remove the bounds of a namespace
+    Rm {
+        /// Its name
+        name: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]

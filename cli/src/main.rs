@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         Command::Status(args) => command::cluster::status(&args),
         Command::Voters(args) => done(command::cluster::voters(&args)),
         Command::Drain(args) => command::cluster::drain(&args),
+        Command::Forget(args) => done(command::cluster::forget(&args)),
+        Command::Namespace(args) => done(command::cluster::namespace(&args)),
         Command::Token(args) => done(command::cluster::token(&args)),
         Command::Key(args) => done(command::cluster::key(&args)),
         Command::Events(args) => done(command::cluster::events(&args)),

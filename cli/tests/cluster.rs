@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A cluster of this machine, in a folder of its own; it ends with the test.
 struct Cluster {
@@ -486,6 +486,155 @@ fn the_api_lets_in_who_has_a_key_and_no_more_than_that_allows() {
         &format!("{{\"name\":\"{}\"}}", "x".repeat(2 << 20)),
     );
     assert_eq!(status, 413, "{why}");
+}
+
+/// The key of the cluster's owner.
+fn owner(cluster: &Cluster) -> String {
+    let file = fs::read_to_string(cluster.dir().join("api.json")).unwrap();
+    let file: serde_json::Value = serde_json::from_str(&file).unwrap();
+    file["key"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn whatever_is_wrong_with_a_request_is_said_in_one_form() {
+    let cluster = Cluster::up(&[]);
+    let key = owner(&cluster);
+    let head = |line: &str, more: &str| {
+        format!("{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}{more}")
+    };
+    let json = "\r\nContent-Type: application/json";
+    for (line, more, body, expect) in [
+        ("POST /api/v1/keys", json, "{\"name\":", 400),
+        ("POST /api/v1/keys", json, "{\"name\": 5}", 422),
+        ("POST /api/v1/keys", "", "{}", 415),
+        ("GET /api/v1/jobs?limit=many", "", "", 400),
+        ("GET /api/v1/jobs?from=5", "", "", 400),
+        ("GET /api/v1/jobs/j1/logs?after=nonsense", "", "", 422),
+        ("GET /api/v1/jobs/%ff", "", "", 400),
+        ("PATCH /api/v1/jobs", "", "", 405),
+        ("GET /api/v1/nothing", "", "", 404),
+    ] {
+        let (status, answer) = http(&cluster, &head(line, more), body);
+        assert_eq!(status, expect, "{line}: {answer}");
+        let problem: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        assert!(problem["kind"].is_string(), "{line}: {answer}");
+        assert!(
+            problem["why"].as_str().unwrap().len() > 10,
+            "{line}: {answer}"
+        );
+    }
+}
+
+#[test]
+fn wrong_keys_from_one_address_are_slowed_and_good_ones_are_not() {
+    let cluster = Cluster::up(&[]);
+    let ask = |key: &str| {
+        let head = "GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer";
+        http(&cluster, &format!("{head} {key}"), "")
+    };
+    let mut answers = (0..1000).map(|_| ask("wrong"));
+    let (status, why) = answers.find(|(status, _)| *status != 401).unwrap();
+    assert!(
+        status == 429 && why.contains("wrong keys"),
+        "{status} {why}"
+    );
+    assert_eq!(ask(&owner(&cluster)).0, 200);
+}
+
+#[test]
+fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {
+    let cluster = Cluster::up(&["--nodes=2"]);
+    cluster.ok(&["namespace", "set", "ann", "--running-max", "1"]);
+    let submit = ["submit", "/bin/sleep", "--namespace", "ann", "--", "1000"];
+    cluster.ok(&submit);
+    cluster.ok(&submit);
+    let row = || {
+        let shown = cluster.ok(&["namespace", "ls"]);
+        let row = shown.lines().find(|line| line.starts_with("ann"));
+        let words = row.unwrap_or("").split_whitespace().map(str::to_owned);
+        words.collect::<Vec<_>>()
+    };
+    while row() != ["ann", "1", "1", "1"] {}
+    cluster.ok(&["namespace", "rm", "ann"]);
+    while row() != ["ann", "2", "-", "0"] {}
+    let odd = cluster.fails(&["namespace", "set", "a b", "--running-max", "1"]);
+    assert!(odd.contains("`a b` does not"), "{odd}");
+    cluster.ok(&["stop", "j1"]);
+    cluster.ok(&["stop", "j2"]);
+
+    let why = cluster.fails(&["forget", "node-2"]);
+    assert!(why.contains("is up: stop it first"), "{why}");
+    let second = cluster.dir().join("nodes/node-2");
+    cluster.ok(&["down", "--dir", second.to_str().unwrap()]);
+    while !cluster.ok(&["status"]).contains("node-2  left") {}
+    cluster.ok(&["forget", "node-2"]);
+    assert!(!cluster.ok(&["status"]).contains("node-2"));
+    let why = cluster.fails(&["forget", "node-2"]);
+    assert!(why.contains("node-2"), "{why}");
+}
+
+#[test]
+fn a_driver_that_a_signal_ends_is_told_by_the_exit_code() {
+    let cluster = Cluster::up(&[]);
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139)] {
+        let script = format!("kill -{signal} $$");
+        let done = cluster.run(&["submit", "--wait", "/bin/sh", "--", "-c", &script]);
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{said}");
+        assert!(said.contains(&format!("SIG{signal}")), "{said}");
+    }
+    assert_eq!(cluster.run(&["wait", "j1"]).status.code(), Some(137));
+}
+
+/// A command that shows what a job prints, after the first line of that.
+fn watching(cluster: &Cluster, args: &[&str]) -> std::process::Child {
+    let mut child = odeon()
+        .args(args)
+        .env("ODEON_DIR", cluster.dir())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "here\n");
+    child
+}
+
+#[test]
+fn ctrl_c_leaves_a_job_running_and_says_how_to_come_back() {
+    let cluster = Cluster::up(&[]);
+    let script = "echo here; sleep 1000";
+    let child = watching(
+        &cluster,
+        &["submit", "--wait", "/bin/sh", "--", "-c", script],
+    );
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let done = child.wait_with_output().unwrap();
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(130), "{said}");
+    assert!(
+        said.contains("j1 goes on")
+            && said.contains("odeon logs -f j1")
+            && said.contains("odeon stop j1"),
+        "{said}"
+    );
+    assert!(is_alive(cluster.driver("j1")));
+}
+
+#[test]
+fn who_follows_a_job_of_a_cluster_that_is_ended_is_told_so() {
+    let cluster = Cluster::up(&[]);
+    cluster.ok(&["submit", "/bin/sh", "--", "-c", "echo here; sleep 1000"]);
+    let child = watching(&cluster, &["logs", "-f", "j1"]);
+    cluster.ok(&["down"]);
+    let done = child.wait_with_output().unwrap();
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("does not answer any more"), "{said}");
+    assert!(!said.contains("http"), "{said}");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 #[path = "support/nodes.rs"]
 mod nodes;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -378,6 +379,21 @@ fn a_node_that_does_not_vote_answers_through_one_that_does() {
     assert!(keys.contains("owner@node-2"), "{keys}");
     let refused = cluster.fails("node-2", &["job", "show", "j99"]);
     assert!(refused.contains("there is no job j99"), "{refused}");
+    // Whoever has no key sends no body.
+    let file = std::fs::read_to_string(cluster.dir("node-2").join("api.json")).unwrap();
+    let file: serde_json::Value = serde_json::from_str(&file).unwrap();
+    let address = file["url"]
+        .as_str()
+        .unwrap()
+        .strip_prefix("http://")
+        .unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = "POST /api/v1/bundles HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n\
+                Content-Length: 30000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 401");
     // More vote when more are wanted, and fewer when fewer are.
     cluster.ok("node-2", &["voters", "3"]);
     let status = cluster.ok("head", &["status"]);

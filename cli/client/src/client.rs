@@ -19,8 +19,8 @@ use crate::connection::{Connection, default_folder};
 use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
-    Drain, Job, Key, Lines, Namespace, NewKey, NewToken, News, Node, Offered, Problem, Status,
-    StopJob, Token, Voters,
+    Drain, Job, Key, Lines, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Offered,
+    Problem, Status, StopJob, Token, Voters,
 };
 
 /// A connection to the API of a cluster. Clones share it.
@@ -245,9 +245,14 @@ impl Endpoint {
 }
 
 impl ClientError {
-    /// Whether nobody has answered.
-    const fn is_silence(&self) -> bool {
-        matches!(self, Self::Silent { .. })
+    /// Whether nobody has answered who could: nodes are down, or on their way up or down.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Silent { .. } => true,
+            Self::Refused { problem, .. } => problem.kind == "unavailable",
+            _ => false,
+        }
     }
 
     /// Whether another node may be asked the same.
@@ -313,7 +318,7 @@ impl Client {
                 return Err(ClientError::Nowhere);
             };
             let known = self.is_known.load(Ordering::Relaxed);
-            if !known || !error.is_silence() || rounds > RETURN_ROUNDS {
+            if !known || !error.is_away() || rounds > RETURN_ROUNDS {
                 return Err(error);
             }
             tokio::time::sleep(RETURN_PAUSE).await;
@@ -401,6 +406,14 @@ impl Client {
     pub async fn revoke_key(&self, name: &str) -> Result<(), ClientError> {
         self.send(Call::new(Method::DELETE, Route::to(["keys", name])?))
             .await
+    }
+
+    /// The namespaces that have bounds or jobs.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn namespaces(&self) -> Result<Vec<NamespaceUse>, ClientError> {
+        self.get(Route::to(["namespaces"])?).await
     }
 
     /// Sets the bounds of a namespace.

@@ -292,6 +292,20 @@ pub struct Namespace {
     pub running_max: Option<u32>,
 }
 
+/// A namespace: its bounds, and what it uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NamespaceUse {
+    /// Its name.
+    pub name: String,
+    /// Jobs that may have a node at the same time; without bound when it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_max: Option<u32>,
+    /// Jobs that have one.
+    pub running: u64,
+    /// Jobs that wait for one.
+    pub waiting: u64,
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct News {

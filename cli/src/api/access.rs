@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use odeon_artifacts::Digest;
@@ -14,6 +14,7 @@ use odeon_cluster::access::Role;
 use super::Api;
 use super::door::{self, HANDED_ON};
 use super::problem::No;
+use super::serve::Peer;
 
 /// Who asks, and what they may.
 #[derive(Clone, Debug)]
@@ -66,22 +67,38 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let from = request.extensions().get::<ConnectInfo<Peer>>();
+    let from = from.map(|ConnectInfo(peer)| *peer);
     let handed_on = request.headers().contains_key(HANDED_ON);
     if !api.daemon.catalog().is_voter() && !handed_on {
         let path = request.uri().path();
         let outcome = is_for_us(&api, request.headers());
         return match outcome {
             Ok(()) if OPEN.contains(&path) => next.run(request).await,
-            Ok(()) => door::hand_on(&api.daemon, request).await,
+            Ok(()) => {
+                let response = door::hand_on(&api.daemon, request).await;
+                let is_strange = response.status() == StatusCode::UNAUTHORIZED;
+                let too_many = from
+                    .filter(|_| is_strange)
+                    .and_then(|it| too_many(&api, it));
+                too_many.map_or(response, IntoResponse::into_response)
+            }
             Err(no) => no.into_response(),
         };
     }
     match admitted(&api, request.headers(), request.uri().path()) {
-        Err(no) => no.into_response(),
+        Err(no) => {
+            let too_many = from
+                .filter(|_| no.is_unauthorized())
+                .and_then(|it| too_many(&api, it));
+            too_many.unwrap_or(no).into_response()
+        }
         Ok(None) => next.run(request).await,
         Ok(Some(caller)) => {
-            if let Err(seconds) = api.limiter.check(&caller.name) {
-                return No::too_many(seconds).into_response();
+            // Another node asks that before it takes a body for us.
+            let is_asked_first = handed_on && request.uri().path() == door::KEY_PATH;
+            if !is_asked_first && let Err(seconds) = api.limiter.check(&caller.name) {
+                return No::too_many("requests with this key", seconds).into_response();
             }
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             request.extensions_mut().insert(caller.clone());
@@ -93,6 +110,13 @@ pub(super) async fn admit(
             response
         }
     }
+}
+
+/// Counts a wrong key from an address; an answer, when there were too many.
+fn too_many(api: &Api, Peer(from): Peer) -> Option<No> {
+    let counted = api.strangers.check(&from.to_string());
+    let seconds = counted.err()?;
+    Some(No::too_many("wrong keys from this address", seconds))
 }
 
 fn admitted(api: &Api, headers: &HeaderMap, path: &str) -> Result<Option<Caller>, No> {

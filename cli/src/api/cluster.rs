@@ -1,14 +1,14 @@
 //! Routes about the cluster: nodes, keys, tokens, namespaces, news.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use odeon_client::types::{
-    Drain, Key, Namespace, NewKey, NewToken, News, Node, Status, Token, Voters,
+    Drain, Key, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Status, Token, Voters,
 };
 use odeon_cluster::access::{Role, check_name};
 use odeon_cluster::admit::TokenError;
@@ -16,6 +16,7 @@ use odeon_cluster::fact::{Fact, NamespaceQuota};
 use odeon_cluster::tables::Tables;
 
 use super::access::Caller;
+use super::extract::{Path, Sent};
 use super::problem::No;
 use super::{Api, new_key, shown};
 
@@ -74,7 +75,7 @@ pub(super) async fn status(State(api): State<Arc<Api>>, caller: Caller) -> Answe
     let catalog = api.daemon.catalog();
     let (leader, voters) = (catalog.leader(), catalog.voters());
     let status = api.read(|tables| {
-        let mut jobs = std::collections::BTreeMap::new();
+        let mut jobs = BTreeMap::new();
         for job in tables.jobs.values() {
             *jobs.entry(job.word().to_owned()).or_insert(0) += 1;
         }
@@ -107,7 +108,7 @@ pub(super) async fn drain(
     State(api): State<Arc<Api>>,
     caller: Caller,
     Path(node): Path<String>,
-    Json(Drain { drained }): Json<Drain>,
+    Sent(Drain { drained }): Sent<Drain>,
 ) -> Done {
     caller.must(Role::Admin)?;
     let by = caller.name;
@@ -135,7 +136,7 @@ pub(super) async fn forget(
 pub(super) async fn make_token(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Json(wanted): Json<NewToken>,
+    Sent(wanted): Sent<NewToken>,
 ) -> Answer<Token> {
     caller.must(Role::Admin)?;
     let valid = Duration::from_secs(wanted.valid_s);
@@ -179,13 +180,29 @@ pub(super) async fn keys(State(api): State<Arc<Api>>, caller: Caller) -> Answer<
     Ok(Json(keys))
 }
 
+/// The key that asks.
+#[utoipa::path(get, path = "/api/v1/key", responses((status = 200, body = Key)))]
+pub(super) async fn own_key(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Key> {
+    let row = api.read(|tables| {
+        let mut keys = tables.keys.values();
+        keys.find(|row| row.name == caller.name).cloned()
+    })?;
+    let row = row.ok_or_else(|| No::unauthorized("this key was revoked"))?;
+    Ok(Json(Key {
+        name: row.name,
+        role: row.role.to_string(),
+        key: None,
+        since_ms: row.since.0,
+    }))
+}
+
 /// Makes a key. Its secret is in the answer and nowhere else.
 #[utoipa::path(post, path = "/api/v1/keys", request_body = NewKey,
     responses((status = 200, body = Key)))]
 pub(super) async fn make_key(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Json(NewKey { name, role }): Json<NewKey>,
+    Sent(NewKey { name, role }): Sent<NewKey>,
 ) -> Answer<Key> {
     caller.must(Role::Admin)?;
     let parsed: Role = role.parse().map_err(No::invalid)?;
@@ -231,7 +248,7 @@ pub(super) async fn revoke_key(
 pub(super) async fn set_voters(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Json(Voters { count }): Json<Voters>,
+    Sent(Voters { count }): Sent<Voters>,
 ) -> Done {
     caller.must(Role::Admin)?;
     let by = caller.name;
@@ -247,7 +264,7 @@ pub(super) async fn set_namespace(
     State(api): State<Arc<Api>>,
     caller: Caller,
     Path(name): Path<String>,
-    Json(bounds): Json<Namespace>,
+    Sent(bounds): Sent<Namespace>,
 ) -> Done {
     caller.must(Role::Admin)?;
     check_name("namespace", &name).map_err(No::invalid)?;
@@ -260,6 +277,38 @@ pub(super) async fn set_namespace(
     };
     api.daemon.catalog().write_for(fact).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The namespaces that have bounds or jobs.
+#[utoipa::path(get, path = "/api/v1/namespaces", responses((status = 200, body = Vec<NamespaceUse>)))]
+pub(super) async fn namespaces(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+) -> Answer<Vec<NamespaceUse>> {
+    caller.must(Role::View)?;
+    let uses = api.read(|tables| {
+        let mut uses: BTreeMap<String, NamespaceUse> = BTreeMap::new();
+        let unused = |name: &String| NamespaceUse {
+            name: name.clone(),
+            running_max: None,
+            running: 0,
+            waiting: 0,
+        };
+        for (name, quota) in &tables.namespaces {
+            let known = uses.entry(name.clone()).or_insert_with(|| unused(name));
+            known.running_max = Some(quota.running_max);
+        }
+        for job in tables.living_jobs() {
+            let name = &job.spec.namespace;
+            let known = uses.entry(name.clone()).or_insert_with(|| unused(name));
+            match job.attempt() {
+                Some(_) => known.running += 1,
+                None => known.waiting += 1,
+            }
+        }
+        uses.into_values().collect()
+    })?;
+    Ok(Json(uses))
 }
 
 /// What happened last, oldest first.

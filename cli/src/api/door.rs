@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use odeon::{Blob, Effect, Failure, Later, Shape, System};
+use odeon::{AskError, Blob, Effect, Failure, Later, Shape, System};
+use odeon_cluster::Daemon;
+use odeon_cluster::named::{self, Unreached};
 use odeon_cluster::seat::Seat;
-use odeon_cluster::{Daemon, named};
 use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
@@ -20,6 +22,8 @@ use super::problem::No;
 
 /// Marks a request that was handed on, so that it is not handed on again.
 pub(super) const HANDED_ON: HeaderName = HeaderName::from_static("odeon-handed-on");
+/// What the key of a request is.
+pub(super) const KEY_PATH: &str = "/api/v1/key";
 /// How long a voter may take: longer than the longest wait of a request.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Larger bodies travel behind messages.
@@ -172,13 +176,26 @@ pub(crate) async fn open(daemon: &Daemon, router: Router) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Hands a request to a voter, the leader first.
+/// Hands a request to a voter, the leader first. One with a body waits outside until its key is known
+/// to be good.
 pub(super) async fn hand_on(daemon: &Arc<Daemon>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let body = match to_bytes(body, BUNDLE_BYTES_MAX).await {
-        Ok(body) => body,
-        Err(error) => return No::too_large(error).into_response(),
-    };
+    if ![Method::GET, Method::DELETE].contains(&parts.method) {
+        let mut asks = Request::new(Body::empty());
+        *asks.uri_mut() = Uri::from_static(KEY_PATH);
+        asks.headers_mut().clone_from(&parts.headers);
+        let known = at_voter(daemon, &asks.into_parts().0, &Bytes::new()).await;
+        if !known.status().is_success() {
+            return known;
+        }
+    }
+    match to_bytes(body, BUNDLE_BYTES_MAX).await {
+        Ok(body) => at_voter(daemon, &parts, &body).await,
+        Err(error) => No::too_large(error).into_response(),
+    }
+}
+
+async fn at_voter(daemon: &Daemon, parts: &Parts, body: &Bytes) -> Response {
     let catalog = daemon.catalog();
     let (leader, voters) = (catalog.leader(), catalog.voters());
     let others = voters
@@ -190,7 +207,7 @@ pub(super) async fn hand_on(daemon: &Arc<Daemon>, request: Request) -> Response 
         match reach(daemon, voter, again).await {
             Ok(response) => return response,
             Err((told, effect)) => {
-                why = format!("voter `{voter}`: {told}");
+                why = told;
                 if effect != Effect::No && parts.method != Method::GET {
                     why += "; what was asked may be done yet";
                     break;
@@ -208,11 +225,15 @@ async fn reach(
 ) -> Result<Response, (String, Effect)> {
     let system = daemon.system();
     let before = |why: String| (why, Effect::No);
-    let found = system.lookup::<Door>(&name_of(voter)).await;
-    let door = found.map_err(|error| before(error.to_string()))?;
+    let found = named::reach::<Door>(system, voter, &name_of(voter)).await;
+    let door = found.map_err(|unreached| before(unreached.to_string()))?;
     let asked = Parcel::of_request(system, request).await.map_err(before)?;
     let answer = door.ask(Serve { asked }).timeout(PATIENCE).await;
-    let answer = answer.map_err(|error| (error.to_string(), error.effect()))?;
+    let unanswered = |error: AskError| {
+        let told = Unreached::asked(voter, &error).to_string();
+        (told, error.effect())
+    };
+    let answer = answer.map_err(unanswered)?;
     let answer = answer.map_err(|why| (why, Effect::Unknown))?;
     let response = answer.into_response().await;
     response.map_err(|why| (why, Effect::Unknown))

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use odeon::Clock;
 use odeon_artifacts::{Bundle, Digest};
@@ -26,6 +25,7 @@ use utoipa::IntoParams;
 
 use super::access::Caller;
 use super::cluster::{Answer, Done};
+use super::extract::{Path, Query, Raw, Sent};
 use super::problem::No;
 use super::{Api, shown};
 
@@ -72,7 +72,7 @@ fn digest_of(text: &str) -> Result<Digest, No> {
 pub(super) async fn offer(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    body: Bytes,
+    Raw(body): Raw,
 ) -> Answer<Offered> {
     caller.must(Role::Submit)?;
     let bundle = Bundle::decode(&body).map_err(No::invalid)?;
@@ -94,7 +94,7 @@ pub(super) async fn put_piece(
     State(api): State<Arc<Api>>,
     caller: Caller,
     Path(digest): Path<String>,
-    body: Bytes,
+    Raw(body): Raw,
 ) -> Done {
     caller.must(Role::Submit)?;
     api.daemon.put(digest_of(&digest)?, body).await?;
@@ -107,7 +107,7 @@ pub(super) async fn put_piece(
 pub(super) async fn submit(
     State(api): State<Arc<Api>>,
     caller: Caller,
-    Json(new): Json<NewJob>,
+    Sent(new): Sent<NewJob>,
 ) -> Answer<Job> {
     caller.must(Role::Submit)?;
     let spec = JobSpec {
@@ -129,6 +129,7 @@ pub(super) async fn submit(
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(super) struct JobsQuery {
     /// How many.
     limit: Option<usize>,
@@ -159,6 +160,7 @@ pub(super) async fn jobs(
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(super) struct JobQuery {
     /// Waits so many seconds for its end, 30 at most.
     wait_s: Option<u64>,
@@ -202,7 +204,7 @@ pub(super) async fn stop(
     State(api): State<Arc<Api>>,
     caller: Caller,
     Path(job): Path<String>,
-    Json(StopJob { force }): Json<StopJob>,
+    Sent(StopJob { force }): Sent<StopJob>,
 ) -> Answer<Job> {
     caller.must(Role::Submit)?;
     let event = Event::Stop {
@@ -233,6 +235,7 @@ async fn happened(api: &Api, job: JobId, event: Event) -> Answer<Job> {
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(super) struct LogsQuery {
     /// Where to read on: `next` of an answer, from whichever node; `end` for what was printed up to
     /// now; from the beginning, without it.

@@ -1,4 +1,4 @@
-//! How often a key may ask.
+//! How often a key may ask, and how often an address with a wrong one.
 
 use std::num::NonZeroU32;
 
@@ -23,12 +23,25 @@ impl Limiter {
         }
     }
 
+    /// Wrong keys from one address.
+    pub(crate) fn of_strangers() -> Self {
+        Self::new(STRANGERS_PER_SECOND)
+    }
+
     /// Counts a request; when there were too many, in how many seconds another may come.
     pub(super) fn check(&self, key: &str) -> Result<(), u64> {
+        if self.keys.len() > KEYS_MAX {
+            self.keys.retain_recent();
+        }
         let checked = self.keys.check_key(&key.to_owned());
         checked.map_err(|until| until.wait_time_from(self.clock.now()).as_secs() + 1)
     }
 }
+
+/// How often one address may come with a wrong key.
+const STRANGERS_PER_SECOND: NonZeroU32 = NonZeroU32::new(5).unwrap();
+/// Who is remembered before those are forgotten that did not ask of late.
+const KEYS_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests {

@@ -51,12 +51,27 @@ impl No {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)
     }
 
-    pub(super) fn too_many(again_after_s: u64) -> Self {
-        let why = format!("too many requests with this key: try again in {again_after_s} s");
+    /// A body, a query or a path that is not what the route takes.
+    pub(super) fn unreadable(status: StatusCode, why: impl std::fmt::Display) -> Self {
+        match status {
+            StatusCode::PAYLOAD_TOO_LARGE => Self::too_large(why),
+            status if status.is_server_error() => Self::internal(why),
+            status => Self::new(status, "invalid", why),
+        }
+    }
+
+    /// `what` came too often.
+    pub(super) fn too_many(what: &str, again_after_s: u64) -> Self {
+        let why = format!("too many {what}: try again in {again_after_s} s");
         Self {
             again_after_s: Some(again_after_s),
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", why)
         }
+    }
+
+    /// Whether it is about a key that is missing or wrong.
+    pub(super) fn is_unauthorized(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED
     }
 
     pub(super) fn unavailable(why: impl std::fmt::Display) -> Self {

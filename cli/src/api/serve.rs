@@ -1,12 +1,13 @@
 //! Listening: plain on this machine, over TLS beyond it.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use odeon::{Clock, NodeIdentity};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -28,6 +29,22 @@ pub(crate) struct Server {
     tls: bool,
     stop: watch::Sender<bool>,
     done: oneshot::Receiver<()>,
+}
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+impl Connected<IncomingStream<'_, TcpListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
+        Self(stream.remote_addr().ip())
+    }
+}
+
+impl Connected<IncomingStream<'_, Secured>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Secured>) -> Self {
+        Self(stream.remote_addr().ip())
+    }
 }
 
 /// How long requests may take to end when the daemon does.
@@ -57,12 +74,13 @@ impl Server {
             // The sender lives as long as the server.
             let _ = stopped.wait_for(|stop| *stop).await;
         };
+        let service = router.into_make_service_with_connect_info::<Peer>();
         if tls {
             let listener = Secured::new(listener, identity)?;
-            let serving = axum::serve(listener, router).with_graceful_shutdown(ending);
+            let serving = axum::serve(listener, service).with_graceful_shutdown(ending);
             tokio::spawn(async move { over(serving.await, end) });
         } else {
-            let serving = axum::serve(listener, router).with_graceful_shutdown(ending);
+            let serving = axum::serve(listener, service).with_graceful_shutdown(ending);
             tokio::spawn(async move { over(serving.await, end) });
         }
         Ok(Self {

@@ -1,4 +1,4 @@
-//! The cluster itself: `odeon status`, `drain`, `token`, `key`, `events`.
+//! The cluster itself: `odeon status`, `drain`, `forget`, `token`, `key`, `namespace`, `events`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -6,10 +6,13 @@ use std::time::Duration;
 use anyhow::Result;
 use odeon::Clock;
 use odeon_client::Client;
-use odeon_client::types::Status;
+use odeon_client::types::{Namespace, Status};
 
 use super::job::cluster;
-use crate::args::{DrainArgs, EventsArgs, KeyArgs, KeyCommand, StatusArgs, TokenArgs, VotersArgs};
+use crate::args::{
+    DrainArgs, EventsArgs, ForgetArgs, KeyArgs, KeyCommand, NamespaceArgs, NamespaceCommand,
+    StatusArgs, TokenArgs, VotersArgs,
+};
 use crate::print;
 
 /// The exit code of a status without a majority.
@@ -173,6 +176,47 @@ pub(crate) fn key(args: &KeyArgs) -> Result<()> {
                 table.row([key.name, key.role, since]);
             }
             table.print()?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn forget(args: &ForgetArgs) -> Result<()> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    runtime.block_on(client.forget(&args.node))?;
+    print::say(format!("{} is forgotten", args.node));
+    Ok(())
+}
+
+pub(crate) fn namespace(args: &NamespaceArgs) -> Result<()> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    let set = |name: &str, running_max| {
+        let bounds = Namespace { running_max };
+        runtime.block_on(client.set_namespace(name, bounds))
+    };
+    match &args.command {
+        NamespaceCommand::Ls => {
+            let mut table = print::Table::new(["namespace", "running", "at most", "waiting"]);
+            for it in runtime.block_on(client.namespaces())? {
+                let most = it.running_max.map(|most| most.to_string());
+                table.row([
+                    it.name,
+                    it.running.to_string(),
+                    most.unwrap_or_else(|| "-".to_owned()),
+                    it.waiting.to_string(),
+                ]);
+            }
+            table.print()?;
+        }
+        NamespaceCommand::Set { name, running_max } => {
+            set(name, Some(*running_max))?;
+            print::say(format!(
+                "{name} may have {running_max} jobs with a node at the same time"
+            ));
+        }
+        NamespaceCommand::Rm { name } => {
+            set(name, None)?;
+            print::say(format!("{name} has no bounds any more"));
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon_client::types::{Job, Line, Lines};
-use odeon_client::{CONNECTION_FILE, Client, Connection, Submission, default_folder};
+use odeon_client::{CONNECTION_FILE, Client, ClientError, Connection, Submission, default_folder};
 
 use crate::args::{JobArgs, JobsArgs, LogsArgs, OneJobArgs, RankArgs, StopArgs, SubmitArgs};
 use crate::print;
@@ -58,7 +58,16 @@ pub(crate) fn send(
         if !wait {
             return Ok(ExitCode::SUCCESS);
         }
-        follow(&client, &job.id, String::new()).await
+        tokio::select! {
+            code = follow(&client, &job.id, String::new()) => code,
+            _ = tokio::signal::ctrl_c() => {
+                print::say(format!(
+                    "{} goes on; follow it with `odeon logs -f {0}`, end it with `odeon stop {0}`",
+                    job.id
+                ));
+                Ok(ExitCode::from(130))
+            }
+        }
     })
 }
 
@@ -204,15 +213,27 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
 /// Shows what a job prints until it is over; the exit code is the job's.
 async fn follow(client: &Client, id: &str, mut after: String) -> Result<ExitCode> {
     loop {
-        let lines = client.logs(id, &after, true).await?;
+        let lines = client.logs(id, &after, true).await;
+        let lines = lines.map_err(|error| unheard(error, id))?;
         show_lines(&lines)?;
         after = lines.next;
         if lines.over {
             break;
         }
     }
-    let job = client.wait(id).await?;
+    let job = client.wait(id).await.map_err(|error| unheard(error, id))?;
     Ok(end_of(&job))
+}
+
+/// What is to be said to who watches a job when its cluster was ended, or is out of reach.
+fn unheard(error: ClientError, id: &str) -> anyhow::Error {
+    if !error.is_away() {
+        return error.into();
+    }
+    anyhow!(
+        "the cluster does not answer any more: its nodes were ended, or cannot be reached; what became \
+         of {id} is known when it is back (odeon up, odeon job show {id})"
+    )
 }
 
 /// Shows lines of a job, and what is missing among them.
@@ -427,7 +448,8 @@ pub(crate) fn cancel(args: &OneJobArgs) -> Result<ExitCode> {
 
 pub(crate) fn wait(args: &OneJobArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let job = runtime.block_on(client.wait(&args.job))?;
+    let job = runtime.block_on(client.wait(&args.job));
+    let job = job.map_err(|error| unheard(error, &args.job))?;
     Ok(end_of(&job))
 }
 

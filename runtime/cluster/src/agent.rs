@@ -529,10 +529,16 @@ fn outcome_of(exit: &ProcessExit, was_asked: bool) -> Outcome {
         },
         Some(0) => Outcome::Succeeded,
         code => Outcome::Failed {
-            code,
+            code: code.or_else(|| signal_of(&exit.status)),
             why: exit.status.clone(),
         },
     }
+}
+
+/// What shells say of a process that a signal has ended: 128 and its number.
+fn signal_of(status: &str) -> Option<i32> {
+    let number = status.strip_prefix("signal ")?.split(' ').next()?;
+    number.parse::<i32>().ok().map(|number| 128 + number)
 }
 
 fn refused(error: &StageError) -> Outcome {
