@@ -8,6 +8,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use odeon::Clock;
+
 /// A cluster of this machine, in a folder of its own; it ends with the test.
 struct Cluster {
     folder: tempfile::TempDir,
@@ -638,6 +640,33 @@ fn who_follows_a_job_of_a_cluster_that_is_ended_is_told_so() {
 }
 
 #[test]
+fn a_machine_that_comes_with_an_expired_token_is_told_so() {
+    let cluster = Cluster::up(&[]);
+    let head = format!(
+        "POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Type: application/json",
+        owner(&cluster)
+    );
+    let (status, answer) = http(&cluster, &head, "{\"uses\":1,\"valid_s\":1}");
+    assert_eq!(status, 200, "{answer}");
+    let token: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    while Clock::unix_time().as_millis() as u64 <= token["until_ms"].as_u64().unwrap() {}
+    let folder = tempfile::tempdir().unwrap();
+    let (address, token) = (token["address"].as_str(), token["token"].as_str());
+    let joined = odeon()
+        .args(["join", address.unwrap(), "--token", token.unwrap(), "--dir"])
+        .arg(folder.path().join("late"))
+        .output()
+        .unwrap();
+    let why = text(&joined.stderr);
+    assert!(!joined.status.success());
+    assert!(
+        why.contains("the token has expired: ask whoever gave it for a new one"),
+        "{why}"
+    );
+    assert!(!cluster.ok(&["status"]).contains("late"));
+}
+
+#[test]
 fn a_machine_joins_with_a_token_and_no_other() {
     let cluster = Cluster::up(&[]);
     let said = cluster.ok(&["token"]);
@@ -885,4 +914,32 @@ fn a_recipe_runs_on_the_cluster_and_leaves_its_results_where_it_says() {
         !output.status.success() && err.contains("nowhere.gguf is not there"),
         "{err}"
     );
+}
+
+#[test]
+fn a_recipe_that_asks_for_more_than_there_is_fails_with_what_is_missing() {
+    let cluster = Cluster::up(&[]);
+    let here = cluster.folder.path();
+    let recipe = "[run]\nname = \"big\"\nout = \"results\"\n
+[model]\nhidden = 16\nlayers = 1\nheads = 2\nkv_heads = 2\nffn = 16\ncontext = 32\n
+[task.sums]\nform = \"compact\"\noperands_min = 2\noperands_max = 2\ndigits_min = 1\ndigits_max = 1\n
+[rl]\nalgorithm = \"grpo\"\nsteps = 2\ngroups = 2\ngroup_size = 2\nlr = 0.001\nresponse_max = 8\n
+[processes]\nrollouts = 1\nslots = 4\n[placement]\ntrainer_cpus = 1000\n";
+    shell(&cluster, "big.toml", recipe);
+    let run = odeon()
+        .args(["run", "big.toml", "--cluster"])
+        .env("ODEON_DIR", cluster.dir())
+        .current_dir(here)
+        .output()
+        .unwrap();
+    let said = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    // Who looks later reads the same.
+    let shown = cluster.ok(&["job", "show", "j1"]);
+    for words in [said, shown] {
+        assert!(
+            words.contains("1000 needed") && words.contains("would not fit on idle nodes either"),
+            "{words}"
+        );
+    }
 }

@@ -303,7 +303,7 @@ impl Agent {
             end
         };
         let ((), (exit, was_asked)) = tokio::join!(started, exit);
-        outcome_of(&exit, was_asked)
+        outcome_of(&exit, was_asked, self.inner.forward.said((job.id, attempt)))
     }
 
     /// Has every node end the processes of a job, and waits until they are gone.
@@ -521,15 +521,22 @@ fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
 }
 
 /// How a try ended. One that was told to end was stopped, also if it took that well; by whom, the
-/// job's row says.
-fn outcome_of(exit: &ProcessExit, was_asked: bool) -> Outcome {
+/// job's row says. One that fails as it sees fit has said why as a rule.
+fn outcome_of(exit: &ProcessExit, was_asked: bool, said: Option<String>) -> Outcome {
     match exit.code {
         _ if was_asked => Outcome::Stopped {
             by: "its node".to_owned(),
         },
         Some(0) => Outcome::Succeeded,
-        code => Outcome::Failed {
-            code: code.or_else(|| signal_of(&exit.status)),
+        Some(code) => Outcome::Failed {
+            code: Some(code),
+            why: match said {
+                Some(said) => format!("{}; it said last: {said}", exit.status),
+                None => exit.status.clone(),
+            },
+        },
+        None => Outcome::Failed {
+            code: signal_of(&exit.status),
             why: exit.status.clone(),
         },
     }

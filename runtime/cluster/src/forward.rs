@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::logs::Stream;
 use crate::logs::archive::Archive;
 use crate::unix::Unix;
-use waiting::{Printed, Waiting};
+use waiting::{DRIVER, Printed, Waiting};
 
 pub(crate) use waiting::Try;
 
@@ -49,7 +49,7 @@ impl Forward {
     /// Reads what a process prints until it has ended.
     pub(crate) fn take(&self, of: Try, process: ProcessId, output: Output) {
         let process = if output.is_driver {
-            "driver".to_owned()
+            DRIVER.to_owned()
         } else {
             process.to_string()
         };
@@ -110,6 +110,11 @@ impl Forward {
     pub(crate) async fn drain(&self, of: Try, patience: Duration) {
         let read = self.until(|waiting, _| (waiting.is_open(of)).then_some(patience));
         let _ = Clock::timeout(patience, read).await;
+    }
+
+    /// What the driver of a try has last said on its standard error.
+    pub(crate) fn said(&self, of: Try) -> Option<String> {
+        self.waiting.lock().said(of)
     }
 
     /// Waits until all that a try has printed here is kept, whose processes are gone; not for ever.

@@ -53,12 +53,18 @@ struct Queue {
     open: usize,
     /// When something was read of them last.
     read: Timestamp,
+    /// What the driver has last said on its standard error.
+    said: String,
     /// Since when the end of the try waits for its output.
     ending: Option<Timestamp>,
     /// Whether nothing more of it begins here.
     over: bool,
 }
 
+/// What the driver of a job is called among its processes.
+pub(crate) const DRIVER: &str = "driver";
+/// How much of a driver's last words is told with its end.
+const SAID_CHARS_MAX: usize = 400;
 /// Bytes of one try that wait here at most.
 pub(crate) const WAITING_BYTES_MAX: usize = 4 << 20;
 /// How long a process is held up while no voter keeps anything.
@@ -108,6 +114,12 @@ impl Waiting {
         self.queues.get(&of).is_some_and(|queue| queue.open > 0)
     }
 
+    /// What the driver of a try has last said on its standard error, if it runs here.
+    pub(crate) fn said(&self, of: Try) -> Option<String> {
+        let queue = self.queues.get(&of)?;
+        Some(queue.said.clone()).filter(|said| !said.is_empty())
+    }
+
     /// No process of a try begins here any more.
     pub(crate) fn over(&mut self, of: Try) {
         if let Some(queue) = self.queues.get_mut(&of) {
@@ -147,6 +159,9 @@ impl Waiting {
             queue.pop();
         }
         queue.at = printed.at.max(queue.at);
+        if printed.process == DRIVER && printed.stream == Stream::Err && !printed.text.is_empty() {
+            queue.said = printed.text.chars().take(SAID_CHARS_MAX).collect();
+        }
         queue.lines.push_back(LogLine {
             attempt: of.1,
             sender: self.sender,
