@@ -263,11 +263,8 @@ pub(super) async fn logs(
     };
     let wait = Duration::from_secs(query.wait_s.unwrap_or(0)).min(WAIT_MAX);
     let deadline = Clock::now().after(wait);
-    let mut changes = api.daemon.catalog().changes();
     loop {
-        let added = archive.logs().added();
-        let mut added = std::pin::pin!(added);
-        added.as_mut().enable();
+        let here = archive.logs().end(id).map_err(No::internal)?;
         // What it printed is kept before its end is known.
         let over = api.row(id)?.is_over();
         let Reading { merged, silent } = archive.read(id, &cursor).await.map_err(No::internal)?;
@@ -280,6 +277,26 @@ pub(super) async fn logs(
                 silent,
             }));
         }
+        // Voters are not asked again for what other jobs print.
+        let grown = grown(&api, id, &here);
+        Clock::timeout(left.min(LOOK_PAUSE), grown)
+            .await
+            .transpose()?;
+    }
+}
+
+/// Resolves when this node has more of what a job has printed, or the job is over.
+async fn grown(api: &Api, job: JobId, here: &Cursor) -> Result<(), No> {
+    let logs = api.daemon.archive().logs();
+    let mut changes = api.daemon.catalog().changes();
+    loop {
+        let added = logs.added();
+        let mut added = std::pin::pin!(added);
+        added.as_mut().enable();
+        let end = logs.end(job).map_err(No::internal)?;
+        if end != *here || api.row(job)?.is_over() {
+            return Ok(());
+        }
         let changed = async {
             match &mut changes {
                 Some(changes) => drop(changes.changed().await),
@@ -289,7 +306,6 @@ pub(super) async fn logs(
         tokio::select! {
             () = added => {}
             () = changed => {}
-            () = Clock::sleep(left.min(LOOK_PAUSE)) => {}
         }
     }
 }
