@@ -95,8 +95,8 @@ pub(crate) enum Command {
                   ratio of both, the target of this project and whether it is met, and what the floor is"
 )]
 pub(crate) struct BenchArgs {
-    /// What to measure; everything when none is named
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(odeon_bench::groups()))]
+    /// What to measure; everything but `head`, which takes minutes, when none is named
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::command::bench::groups()))]
     pub(crate) groups: Vec<String>,
     /// Rounds in which floor and runtime take turns; a row shows medians over them
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
@@ -439,6 +439,24 @@ pub(crate) struct NamespaceArgs {
     pub(crate) command: NamespaceCommand,
 }
 
+/// The bounds of a namespace. What is not named has none.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct BoundsArgs {
+    /// Jobs that may have a node at the same time
+    #[arg(long, value_name = "N")]
+    pub(crate) running_max: Option<u32>,
+    /// Devices that the actors of its jobs may hold together; 0.5 is half of one
+    #[arg(long, value_name = "N")]
+    pub(crate) gpus: Option<f64>,
+    /// Processors that they may hold together
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<f64>,
+    /// Main memory that they may hold together, in GiB
+    #[arg(long, value_name = "GIB")]
+    pub(crate) memory_gib: Option<u64>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceCommand {
     /// List those that have bounds or jobs
@@ -447,9 +465,8 @@ pub(crate) enum NamespaceCommand {
     Set {
         /// Its name
         name: String,
-        /// Jobs that may have a node at the same time
-        #[arg(long, value_name = "N")]
-        running_max: u32,
+        #[command(flatten)]
+        bounds: BoundsArgs,
     },
     /// Remove the bounds of a namespace
     Rm {

@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     let job = odeon_actors::job();
     print::start_log();
     odeon_bench::serve_if_child();
+    command::bench::serve_if_hollow();
     // The same binary is every worker process of a run.
     job.serve_if_worker();
     let outcome = match Args::parse().command {

@@ -30,7 +30,7 @@ pub enum Cause {
     Invalid(DemandError),
     /// The job would hold more than it may.
     Quota {
-        /// The job.
+        /// The job, or `namespace/` for all jobs of one.
         job: String,
         /// What of.
         resource: String,
@@ -250,11 +250,17 @@ impl Refusal {
                     limit,
                     held,
                     asked,
-                } => write!(
-                    f,
-                    "no place for {times}): {job} may hold {limit} {resource}, holds {held} and \
-                     asks for {asked} more"
-                ),
+                } => {
+                    let who = match job.strip_suffix('/') {
+                        Some(namespace) => &format!("the jobs of {namespace} together"),
+                        None => job,
+                    };
+                    write!(
+                        f,
+                        "no place for {times}): {who} may hold {limit} {resource}, holds {held} \
+                         and asks for {asked} more"
+                    )
+                }
                 Cause::DeviceSet {
                     set,
                     holder,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::refusal::Cause;
-use crate::view::{Group, Mask, bits};
-use crate::{Demand, DemandError, Isolation, Level, Refusal, Resources, View};
+use crate::view::{Group, Mask, bits, covers};
+use crate::{Demand, DemandError, Isolation, Level, Quota, Refusal, Resources, View};
 
 mod arrange;
 mod device_set;
@@ -214,15 +214,21 @@ fn groups(rules: &Rules<'_>, spots: Vec<Spot>) -> Vec<(Group, Vec<Spot>)> {
     groups
 }
 
+/// The first quota that a demand would exceed: of its job, or of what its job is in.
 fn over_quota(view: &View, demand: &Demand) -> Option<Cause> {
-    let quota = view.quotas().get(&demand.job)?;
-    let (held, milli) = view.held_by_job(&demand.job);
+    let quotas = view.quotas().iter();
+    let mut bounding = quotas.filter(|(of, _)| covers(of, &demand.job));
+    bounding.find_map(|(of, quota)| over(view, demand, of, quota))
+}
+
+fn over(view: &View, demand: &Demand, of: &str, quota: &Quota) -> Option<Cause> {
+    let (held, milli) = view.held_by_job(of);
     let gang = u64::from(demand.gang);
     let over = quota.resources.iter().find_map(|(resource, limit)| {
         let asked = demand.bundle.get(&resource).saturating_mul(gang);
         let held = held.get(&resource);
         (asked > 0 && held.saturating_add(asked) > limit).then(|| Cause::Quota {
-            job: demand.job.clone(),
+            job: of.to_owned(),
             resource: resource.to_string(),
             limit: resource.quantity(limit).to_string(),
             held: resource.quantity(held).to_string(),
@@ -238,7 +244,7 @@ fn over_quota(view: &View, demand: &Demand) -> Option<Cause> {
         let asked = if joins { 0 } else { each.saturating_mul(gang) };
         let told = |milli| crate::resources::thousandths(milli).to_string();
         (asked > 0 && milli.saturating_add(asked) > limit).then(|| Cause::Quota {
-            job: demand.job.clone(),
+            job: of.to_owned(),
             resource: "gpu".into(),
             limit: told(limit),
             held: told(milli),

@@ -35,7 +35,14 @@ pub struct View {
     links: Links,
 }
 
-/// The most that one job may hold at a time.
+/// Whether what is said `of` a job, or of all jobs whose names begin with it when it ends with `/`, is
+/// said of this one.
+pub(crate) fn covers(of: &str, job: &str) -> bool {
+    of == job || of.ends_with('/') && job.starts_with(of)
+}
+
+/// The most that one job may hold at a time; or all jobs of a namespace together, whose name is
+/// `namespace/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quota {
@@ -251,15 +258,15 @@ impl View {
         &self.nodes[place]
     }
 
-    /// What a job holds: resources, and devices in thousandths. Roles that share a device count
-    /// once.
+    /// What a job holds, or all of a namespace that is named `namespace/`: resources, and devices in
+    /// thousandths. Roles that share a device count once.
     #[must_use]
     pub fn held_by_job(&self, job: &str) -> (Resources, u64) {
         let mut sum = Resources::new();
         let mut milli = 0;
         for node in &self.nodes {
             let mut sets = Vec::new();
-            for lease in node.leases().filter(|lease| lease.job == job) {
+            for lease in node.leases().filter(|lease| covers(job, &lease.job)) {
                 sum.add(&lease.resources);
                 for grant in &lease.devices {
                     let shared = lease.device_set.is_some();

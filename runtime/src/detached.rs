@@ -185,7 +185,14 @@ impl<A: Registered> Detached<A> {
             },
         };
         let row = match engine.uplink.get() {
-            None => engine.detach(order).await,
+            None => {
+                let DetachOrder {
+                    or_existing, actor, ..
+                } = order;
+                let (namespace, kind) = (namespace_of(&engine.job), A::actor_type());
+                let here = engine.detach_here(namespace, or_existing, actor, kind);
+                here.await
+            }
             Some(node) => {
                 let name = order.actor.name.clone();
                 let request = Request::Detach(Box::new(order));

@@ -25,7 +25,7 @@ use odeon_gpu::driver::DriverError;
 use odeon_gpu::fault::{GpuFault, Remedy};
 use odeon_gpu::inventory::{Inventory, Nvml};
 use odeon_placement::{Lease, Node, Quota, Resources};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -66,6 +66,8 @@ pub(crate) struct Offer {
 /// See the module. A node that nobody asks for anything never looks at its devices.
 pub(crate) struct Hardware {
     offer: Offer,
+    /// The most that jobs may hold whose actors this node places.
+    quotas: Mutex<BTreeMap<String, Quota>>,
     devices: Arc<Mutex<Box<dyn Devices>>>,
     /// Whether a look at them may take long.
     may_block: bool,
@@ -136,10 +138,11 @@ impl fmt::Debug for Hardware {
 }
 
 impl Hardware {
-    pub(crate) fn new(config: HardwareConfig) -> Self {
+    pub(crate) fn new(mut config: HardwareConfig) -> Self {
         let devices = config.devices;
         let devices = devices.unwrap_or_else(|| Box::new(Nvml::new()));
         Self {
+            quotas: Mutex::new(std::mem::take(&mut config.offer.quotas)),
             offer: config.offer,
             may_block: devices.may_block(),
             devices: Arc::new(Mutex::new(devices)),
@@ -150,6 +153,20 @@ impl Hardware {
             queue: Mutex::default(),
             pools: Mutex::default(),
             starting: IdMap::default(),
+        }
+    }
+
+    pub(crate) fn quotas(&self) -> MutexGuard<'_, BTreeMap<String, Quota>> {
+        self.quotas.lock()
+    }
+
+    /// Jobs may hold so much from now on. Who waits looks again.
+    pub(crate) fn set_quotas(&self, quotas: BTreeMap<String, Quota>) {
+        let mut known = self.quotas.lock();
+        if *known != quotas {
+            *known = quotas;
+            drop(known);
+            self.stir();
         }
     }
 

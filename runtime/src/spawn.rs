@@ -323,19 +323,21 @@ impl<A: Registered> Spawn<A> {
 }
 
 impl Engine {
+    /// The actor type of a name.
+    pub(crate) fn type_of(&self, name: &str) -> Result<&'static ActorType, SpawnError> {
+        let mut types = self.types.iter().map(|row| row());
+        types.find(|row| row.name == name).ok_or_else(|| {
+            let why = format!("the program has no actor `{name}`: list it in `job!`");
+            SpawnError::NotPlaced(why)
+        })
+    }
+
     /// Spawns as ordered, at the top of this process's tree.
     pub(crate) fn spawn_order(
         self: &Arc<Self>,
         order: SpawnOrder,
-    ) -> Result<(ActorId, &'static ActorType), SpawnError> {
-        let mut types = self.types.iter().map(|row| row());
-        let actor = types.find(|row| row.name == order.actor).ok_or_else(|| {
-            let why = format!(
-                "the program has no actor `{}`: list it in `job!`",
-                order.actor
-            );
-            SpawnError::NotPlaced(why)
-        })?;
+        actor: &'static ActorType,
+    ) -> Result<ActorId, SpawnError> {
         let id = self.new_id();
         let new = NewRow {
             actor: actor.name,
@@ -375,7 +377,7 @@ impl Engine {
                 self.place(id, Placing { host, launch });
             }
         }
-        Ok((id, actor))
+        Ok(id)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The way in: a system in this process, and the job that a binary is.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -257,6 +258,19 @@ impl System {
             Some(wrong) => Err(wrong),
             None => Ok(Standby::start(&self.engine, size, needs)),
         }
+    }
+
+    /// Sets the most that jobs may hold whose actors this node places, by their names; `namespace/`
+    /// stands for all jobs whose names begin so, together. What they hold already they keep. Nodes
+    /// that place at the same moment may each give what is left; they see it at their next look.
+    pub fn set_quotas(&self, quotas: BTreeMap<String, Quota>) {
+        self.engine.hardware.set_quotas(quotas);
+    }
+
+    /// The most that jobs may hold whose actors this node places.
+    #[must_use]
+    pub fn quotas(&self) -> BTreeMap<String, Quota> {
+        self.engine.hardware.quotas().clone()
     }
 
     /// Puts a device of this node back into service after somebody has seen to it. Whether it was
@@ -570,10 +584,8 @@ impl SystemBuilder {
         };
         let job = self.job.unwrap_or_else(|| "default".to_owned());
         let mut hardware = self.hardware;
-        hardware
-            .offer
-            .quotas
-            .extend(self.quota.map(|quota| (job.clone(), quota)));
+        let quota = self.quota.map(|quota| (job.clone(), quota));
+        hardware.offer.quotas.extend(quota);
         let engine = Engine::start(EngineConfig {
             process: ProcessId::random(),
             job,

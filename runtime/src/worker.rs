@@ -832,7 +832,7 @@ impl Engine {
         // The link ends by itself when the process's last words are read; a grandchild that holds the
         // socket must not keep it open.
         if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
-            drop(Clock::timeout(LAST_WORDS, link.closed()).await);
+            let _ = Clock::timeout(LAST_WORDS, link.closed()).await;
             link.close("the worker process has ended");
         }
     }

@@ -3,6 +3,11 @@
 #[path = "support/daemons.rs"]
 mod daemons;
 
+use std::time::Duration;
+
+use odeon::Clock;
+use odeon_cluster::Daemon;
+use odeon_cluster::fact::{Fact, NamespaceQuota};
 use odeon_cluster::job::{Job, Outcome};
 
 use daemons::{
@@ -145,4 +150,84 @@ async fn a_cluster_that_is_started_again_knows_its_jobs() {
     let job = when(&head, under_way, "a second try", |job| job.tries == 2).await;
     assert_eq!(job.earlier.len(), 1, "{job:?}");
     head.shutdown().await;
+}
+
+/// SEMANTICS 65.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_jobs_of_a_namespace_hold_no_more_than_it_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = found(folder.path()).await;
+    let second = join(folder.path(), &head, "second").await;
+    linked(&second, "head").await;
+    let bounds = |cpu_milli| Fact::NamespaceSet {
+        name: "lab".to_owned(),
+        quota: Some(NamespaceQuota {
+            cpu_milli: Some(cpu_milli),
+            ..NamespaceQuota::default()
+        }),
+        by: "tester".to_owned(),
+    };
+    head.catalog().write_for(bounds(150)).await.unwrap();
+    // Both nodes have heard of it when neither places more.
+    let holds = async |node: &str, namespace: &str| {
+        let job = submit_with(&head, &["holds", "0.1"], |spec| {
+            spec.node = Some(node.to_owned());
+            spec.namespace = namespace.to_owned();
+        });
+        job.await
+    };
+    heard(&[&head, &second], "lab/", 150).await;
+    let first = holds("head", "lab").await;
+    prints(&head, first, "holding").await;
+    let next = holds("second", "lab").await;
+    let why = waits(&second).await;
+    let told = "the jobs of lab together may hold 0.15 cpu, holds 0.1 and asks for 0.1 more";
+    assert!(why.contains(told), "{why}");
+    // Another namespace has its own bounds, or none.
+    let other = holds("second", "shop").await;
+    prints(&head, other, "holding").await;
+    assert!(printed(&head, next).iter().all(|line| line != "holding"));
+    stop(&head, first, true).await;
+    ended(&head, first).await;
+    prints(&head, next, "holding").await;
+    // More room is seen by who waits.
+    let last = holds("head", "lab").await;
+    waits(&head).await;
+    head.catalog().write_for(bounds(200)).await.unwrap();
+    prints(&head, last, "holding").await;
+    second.shutdown().await;
+    head.shutdown().await;
+}
+
+/// Waits until nodes keep to a quota.
+async fn heard(nodes: &[&Daemon], of: &str, cpu_milli: u64) {
+    let quota = odeon_placement::Quota {
+        resources: odeon_placement::Resources::new().cpu_milli(cpu_milli),
+        gpu_milli: None,
+    };
+    let heard = async {
+        for node in nodes {
+            while node.system().quotas().get(of) != Some(&quota) {
+                Clock::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    let waited = Clock::timeout(daemons::PATIENCE, heard).await;
+    waited.expect("all nodes hear of a quota");
+}
+
+/// Waits until an actor waits for room at a node. Why it does.
+async fn waits(daemon: &Daemon) -> String {
+    let waits = async {
+        loop {
+            let nodes = daemon.system().nodes().await;
+            let mut waiting = nodes.iter().flat_map(|node| &node.waiting);
+            if let Some(why) = waiting.find_map(|it| it.refusal.as_ref()) {
+                return why.to_string();
+            }
+            Clock::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = Clock::timeout(daemons::PATIENCE, waits).await;
+    waited.expect("an actor that waits")
 }

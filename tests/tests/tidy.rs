@@ -23,7 +23,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     (
         "runtime/cluster",
         "odeon-cluster",
-        &["odeon", "odeon-artifacts"],
+        &["odeon", "odeon-artifacts", "odeon-placement"],
     ),
     (
         "actors",

@@ -284,12 +284,21 @@ pub struct Voters {
     pub count: u32,
 }
 
-/// The bounds of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// The bounds of a namespace; what is missing has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Namespace {
-    /// Jobs that have a node at the same time; without bound when it is missing.
-    #[serde(default)]
+    /// Jobs that have a node at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_max: Option<u32>,
+    /// Devices that the actors of all its jobs hold at the same time, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milli: Option<u64>,
+    /// Processor time that they hold, in thousandths of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_milli: Option<u64>,
+    /// Main memory that they hold, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// A namespace: its bounds, and what it uses.
@@ -297,10 +306,10 @@ pub struct Namespace {
 pub struct NamespaceUse {
     /// Its name.
     pub name: String,
-    /// Jobs that may have a node at the same time; without bound when it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub running_max: Option<u32>,
-    /// Jobs that have one.
+    /// Its bounds.
+    #[serde(flatten)]
+    pub bounds: Namespace,
+    /// Jobs that have a node.
     pub running: u64,
     /// Jobs that wait for one.
     pub waiting: u64,

@@ -43,16 +43,15 @@ impl Api {
 
     /// The nodes. Without a majority nobody writes down who is gone: then this node says whom it hears.
     fn nodes(&self, tables: &Tables) -> Vec<Node> {
-        let rows = tables.nodes.values();
-        let nodes = rows.map(|row| shown::node(row, tables));
+        let nodes = shown::nodes(tables);
         if self.daemon.catalog().leader().is_some() {
-            return nodes.collect();
+            return nodes;
         }
         let links = self.daemon.system().links().into_iter();
         let heard = links.filter(|link| !link.is_worker && link.silent_for < SILENCE);
         let heard: BTreeSet<String> = heard.map(|link| link.node).collect();
         let is_known = |node: &Node| node.name == self.daemon.name() || heard.contains(&node.name);
-        let nodes = nodes.map(|mut node| {
+        let nodes = nodes.into_iter().map(|mut node| {
             if ["up", "drained"].contains(&node.state.as_str()) && !is_known(&node) {
                 node.state = "unknown".to_owned();
             }
@@ -268,11 +267,15 @@ pub(super) async fn set_namespace(
 ) -> Done {
     caller.must(Role::Admin)?;
     check_name("namespace", &name).map_err(No::invalid)?;
+    let quota = NamespaceQuota {
+        running_max: bounds.running_max,
+        gpu_milli: bounds.gpu_milli,
+        cpu_milli: bounds.cpu_milli,
+        memory_bytes: bounds.memory_bytes,
+    };
     let fact = Fact::NamespaceSet {
         name,
-        quota: bounds
-            .running_max
-            .map(|running_max| NamespaceQuota { running_max }),
+        quota: (quota != NamespaceQuota::default()).then_some(quota),
         by: caller.name,
     };
     api.daemon.catalog().write_for(fact).await?;
@@ -290,13 +293,18 @@ pub(super) async fn namespaces(
         let mut uses: BTreeMap<String, NamespaceUse> = BTreeMap::new();
         let unused = |name: &String| NamespaceUse {
             name: name.clone(),
-            running_max: None,
+            bounds: Namespace::default(),
             running: 0,
             waiting: 0,
         };
         for (name, quota) in &tables.namespaces {
             let known = uses.entry(name.clone()).or_insert_with(|| unused(name));
-            known.running_max = Some(quota.running_max);
+            known.bounds = Namespace {
+                running_max: quota.running_max,
+                gpu_milli: quota.gpu_milli,
+                cpu_milli: quota.cpu_milli,
+                memory_bytes: quota.memory_bytes,
+            };
         }
         for job in tables.living_jobs() {
             let name = &job.spec.namespace;

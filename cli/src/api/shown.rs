@@ -1,19 +1,32 @@
 //! Rows of the catalog as people see them.
 
+use std::collections::HashMap;
+
 use odeon_client::types;
 use odeon_cluster::job::{Job, State};
 use odeon_cluster::logs::{Read, Stream};
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 
-pub(super) fn node(row: &NodeRow, tables: &Tables) -> types::Node {
+/// Nodes, with how many drivers run on each.
+pub(super) fn nodes(tables: &Tables) -> Vec<types::Node> {
+    let mut drivers: HashMap<&str, u64> = HashMap::new();
+    for attempt in tables.living_jobs().filter_map(Job::attempt) {
+        *drivers.entry(&attempt.node).or_default() += 1;
+    }
+    let count = |row: &NodeRow| drivers.get(row.spec.name.as_str()).copied();
+    let nodes = tables.nodes.values();
+    nodes
+        .map(|row| node(row, count(row).unwrap_or(0)))
+        .collect()
+}
+
+fn node(row: &NodeRow, drivers: u64) -> types::Node {
     let (state, why) = match &row.state {
         NodeState::Up if row.drained => ("drained", None),
         NodeState::Up => ("up", None),
         NodeState::Left => ("left", None),
         NodeState::Lost { why } => ("lost", Some(why.clone())),
     };
-    let here = tables.living_jobs().filter_map(Job::attempt);
-    let drivers = here.filter(|attempt| attempt.node == row.spec.name).count();
     types::Node {
         name: row.spec.name.clone(),
         state: state.to_owned(),
@@ -24,7 +37,7 @@ pub(super) fn node(row: &NodeRow, tables: &Tables) -> types::Node {
         cpus: row.spec.cpus,
         memory_bytes: row.spec.memory,
         devices: row.spec.devices.clone(),
-        drivers: drivers as u64,
+        drivers,
     }
 }
 

@@ -1,17 +1,33 @@
 //! `odeon bench`: what the runtime costs here.
 
+mod head;
+
 use anyhow::Result;
 use odeon_bench::Filter;
 
 use crate::args::BenchArgs;
 use crate::print;
 
+pub(crate) use head::serve_if_hollow;
+
+/// The names of what can be measured.
+pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
+    odeon_bench::groups().chain([head::GROUP])
+}
+
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let filter = Filter {
-        groups: args.groups.clone(),
-        rounds: args.rounds.into(),
-    };
-    let rows = odeon_bench::run(&filter)?;
+    let (heads, groups): (Vec<_>, Vec<_>) = args.groups.iter().partition(|it| *it == head::GROUP);
+    let mut rows = vec![];
+    if !groups.is_empty() || heads.is_empty() {
+        let filter = Filter {
+            groups: groups.into_iter().cloned().collect(),
+            rounds: args.rounds.into(),
+        };
+        rows = odeon_bench::run(&filter)?;
+    }
+    if !heads.is_empty() {
+        rows.extend(head::measure()?);
+    }
     let text = if args.json {
         odeon_bench::json_lines(&rows)
     } else {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use odeon::Clock;
 use odeon_client::Client;
 use odeon_client::types::{Namespace, Status};
@@ -188,34 +188,62 @@ pub(crate) fn forget(args: &ForgetArgs) -> Result<()> {
     Ok(())
 }
 
+/// The bounds of a namespace, in words.
+fn bounds_of(bounds: &Namespace) -> String {
+    let number = |milli: u64| milli as f64 / 1000.0;
+    let words: Vec<String> = [
+        bounds.running_max.map(|most| format!("{most} jobs")),
+        bounds
+            .gpu_milli
+            .map(|most| format!("{} gpus", number(most))),
+        bounds
+            .cpu_milli
+            .map(|most| format!("{} cpus", number(most))),
+        bounds
+            .memory_bytes
+            .map(|most| format!("{} GiB", most >> 30)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    match words.as_slice() {
+        [] => "-".to_owned(),
+        words => words.join(", "),
+    }
+}
+
 pub(crate) fn namespace(args: &NamespaceArgs) -> Result<()> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let set = |name: &str, running_max| {
-        let bounds = Namespace { running_max };
-        runtime.block_on(client.set_namespace(name, bounds))
-    };
+    let set = |name: &str, bounds| runtime.block_on(client.set_namespace(name, bounds));
     match &args.command {
         NamespaceCommand::Ls => {
-            let mut table = print::Table::new(["namespace", "running", "at most", "waiting"]);
+            let mut table = print::Table::new(["namespace", "running", "waiting", "at most"]);
             for it in runtime.block_on(client.namespaces())? {
-                let most = it.running_max.map(|most| most.to_string());
                 table.row([
                     it.name,
                     it.running.to_string(),
-                    most.unwrap_or_else(|| "-".to_owned()),
                     it.waiting.to_string(),
+                    bounds_of(&it.bounds),
                 ]);
             }
             table.print()?;
         }
-        NamespaceCommand::Set { name, running_max } => {
-            set(name, Some(*running_max))?;
-            print::say(format!(
-                "{name} may have {running_max} jobs with a node at the same time"
-            ));
+        NamespaceCommand::Set { name, bounds } => {
+            let milli = |what: &str, number: Option<f64>| {
+                let milli = number.map(odeon_placement::milli).transpose();
+                milli.with_context(|| format!("--{what}"))
+            };
+            let bounds = Namespace {
+                running_max: bounds.running_max,
+                gpu_milli: milli("gpus", bounds.gpus)?,
+                cpu_milli: milli("cpus", bounds.cpus)?,
+                memory_bytes: bounds.memory_gib.map(odeon::gib),
+            };
+            set(name, bounds)?;
+            print::say(format!("{name} may have {}", bounds_of(&bounds)));
         }
         NamespaceCommand::Rm { name } => {
-            set(name, None)?;
+            set(name, Namespace::default())?;
             print::say(format!("{name} has no bounds any more"));
         }
     }

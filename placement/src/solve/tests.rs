@@ -627,3 +627,34 @@ fn a_refusal_says_it_is_the_node_that_failed_before() {
     let refusal = place(&view, &one_gpu().require(Affinity::NotNode("a".into()))).unwrap_err();
     assert_eq!(refusal.nearest().unwrap().reason, Reason::Avoided);
 }
+
+#[test]
+fn the_jobs_of_a_namespace_are_bounded_together() {
+    let node = Node::new("n0", Resources::new()).gpus(8, "H200", 1 << 30);
+    let mut view = View::new([node]);
+    let quota = Quota {
+        gpu_milli: Some(3_000),
+        ..Quota::default()
+    };
+    view.set_quota("lab/", quota);
+    let ask = |job: &str, gpus| Demand::new(job, format!("of {job}"), Resources::new()).gpus(gpus);
+    for (job, gpus, fits) in [
+        ("lab/j1.1", 2, true),
+        ("lab/j2.1", 2, false),
+        ("lab/j2.1", 1, true),
+        // Its name begins alike, and it is in no namespace of that name.
+        ("laboratory/j3.1", 4, true),
+    ] {
+        match solve(&view, &[ask(job, gpus)]) {
+            Ok(plan) => {
+                assert!(fits, "{job}");
+                view.grant(&plan);
+            }
+            Err(refusal) => {
+                assert!(!fits, "{job}: {refusal}");
+                let why = "the jobs of lab together may hold 3 gpu, holds 2 and asks for 2 more";
+                assert!(refusal.to_string().contains(why), "{refusal}");
+            }
+        }
+    }
+}

@@ -75,7 +75,8 @@ pub struct Row {
 }
 
 impl Row {
-    pub(crate) fn single(
+    /// One without a floor.
+    pub fn single(
         name: impl Into<String>,
         unit: &'static str,
         values: &[f64],

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use odeon::{
-    AskError, Blob, Clock, DetachError, DetachedActor, Driver, Failure, Later, ProcessExit, ProcessId,
-    Ref, System, WorkerCommand,
+    AskError, Blob, Clock, DetachError, DetachedActor, Driver, Failure, Later, ProcessExit,
+    ProcessId, Ref, System, WorkerCommand,
 };
 use odeon_artifacts::Digest;
 use parking_lot::Mutex;

@@ -1,6 +1,8 @@
 //! The catalog as a node sees it: a voter has the tables, another node a picture of what concerns
 //! it; both write through the leader.
 
+mod picture;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +10,13 @@ use std::time::Duration;
 
 use odeon::{Clock, Failure, Later, Ref, System};
 use odeon_artifacts::Digest;
-use openraft::error::{ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers, RaftMetrics, ServerState};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::fact::{Command, Fact, Refusal, Writer, Written};
+use crate::fact::{Command, Fact, NamespaceQuota, Refusal, Writer, Written};
 use crate::job::{Job, JobId};
 use crate::json::Json;
 use crate::keeper::voters::Standing;
@@ -23,10 +24,13 @@ use crate::named::{self, Unreached};
 use crate::raft::disk::{Closing, Disk, DiskError};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::{self, Network, Voter};
-use crate::raft::{self, Raft};
+use crate::raft::{self, Batcher, Raft, TRY_PATIENCE, Unwritten};
 use crate::seat::Seat;
 use crate::tables::{NodeRow, Tables};
 use crate::unix::Unix;
+use picture::{Changes, Seen};
+
+pub(crate) use picture::Picture;
 
 /// Why a fact did not get into the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
@@ -73,8 +77,6 @@ enum TryError {
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long too few voters may be there until a write is refused: longer than an election.
 const QUORUM_PATIENCE: Duration = Duration::from_secs(4);
-/// How long one try may take.
-const TRY_PATIENCE: Duration = Duration::from_secs(4);
 /// How long a change of the voters may take.
 const TEACH_PATIENCE: Duration = Duration::from_secs(30);
 /// How long another voter may take to answer one try; no longer than an election.
@@ -91,6 +93,7 @@ const QUORUM_SILENCE: Duration = Duration::from_millis(1200);
 #[derive(Clone)]
 pub(crate) struct Vote {
     pub(crate) raft: Raft,
+    batcher: Batcher,
     pub(crate) shared: Shared,
     closing: Closing,
     /// What the other voters reach.
@@ -101,20 +104,6 @@ impl fmt::Debug for Vote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Vote").finish_non_exhaustive()
     }
-}
-
-/// What a node that is no voter knows.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Picture {
-    /// The tables' version.
-    pub version: u64,
-    /// All nodes.
-    pub nodes: Vec<NodeRow>,
-    /// The names of the voters.
-    pub voters: Vec<String>,
-    /// The one that leads them.
-    #[serde(default)]
-    pub leader: Option<String>,
 }
 
 /// See the module. Clones are the same catalog.
@@ -165,6 +154,7 @@ impl Catalog {
         let raft = Raft::new(number, Arc::new(config), network, disk, machine).await;
         let raft = raft.map_err(|error| CatalogError::Raft(error.to_string()))?;
         let mut vote = Vote {
+            batcher: Batcher::new(raft.clone()),
             raft,
             shared,
             closing,
@@ -235,7 +225,7 @@ impl Catalog {
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         let Some(vote) = self.vote() else {
-            return self.inner.picture.borrow().leader.clone();
+            return self.inner.picture.borrow().seen.leader.clone();
         };
         let metrics = vote.raft.metrics();
         let metrics = metrics.borrow();
@@ -250,7 +240,7 @@ impl Catalog {
     #[must_use]
     pub fn voters(&self) -> Vec<String> {
         let Some(vote) = self.vote() else {
-            return self.inner.picture.borrow().voters.clone();
+            return self.inner.picture.borrow().seen.voters.clone();
         };
         let metrics = vote.raft.server_metrics();
         let metrics = metrics.borrow();
@@ -259,7 +249,7 @@ impl Catalog {
         let nodes = nodes.filter(|(number, _)| voters.contains(number));
         let names: Vec<String> = nodes.map(|(_, node)| node.addr.clone()).collect();
         match names.is_empty() {
-            true => self.inner.picture.borrow().voters.clone(),
+            true => self.inner.picture.borrow().seen.voters.clone(),
             false => names,
         }
     }
@@ -278,7 +268,25 @@ impl Catalog {
             _ => Some(tables.nodes.values().cloned().collect()),
         });
         let read = read.flatten();
-        read.unwrap_or_else(|| self.inner.picture.borrow().nodes.clone())
+        read.unwrap_or_else(|| {
+            self.inner
+                .picture
+                .borrow()
+                .nodes
+                .values()
+                .cloned()
+                .collect()
+        })
+    }
+
+    /// What namespaces may use.
+    pub(crate) fn namespaces(&self) -> BTreeMap<String, NamespaceQuota> {
+        let read = self.read(|tables| match tables.version {
+            0 => None,
+            _ => Some(tables.namespaces.clone()),
+        });
+        let known = || self.inner.picture.borrow().namespaces.clone();
+        read.flatten().unwrap_or_else(known)
     }
 
     /// Hears when a voter's tables change; `None` when this node does not vote.
@@ -474,19 +482,13 @@ impl Catalog {
                 return Err(TryError::NoQuorum(why));
             }
         }
-        let writing = vote.raft.client_write(command);
-        match Clock::timeout(TRY_PATIENCE, writing).await {
-            None => Err(TryError::Unknown("too few voters have answered".to_owned())),
-            Some(Ok(response)) => {
-                let index = response.log_id.index;
-                let taken = response.data.map(|written| Taken { written, index });
+        match vote.batcher.write(command).await {
+            Ok((outcome, index)) => {
+                let taken = outcome.map(|written| Taken { written, index });
                 taken.map_err(TryError::Refused)
             }
-            Some(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
-                let leader = forward.leader_node.map(|node| node.addr);
-                Err(TryError::Elsewhere(leader))
-            }
-            Some(Err(error)) => Err(TryError::Unknown(error.to_string())),
+            Err(Unwritten::Elsewhere(leader)) => Err(TryError::Elsewhere(leader)),
+            Err(Unwritten::Unknown(why)) => Err(TryError::Unknown(why)),
         }
     }
 
@@ -585,17 +587,25 @@ impl Catalog {
         if self.is_voter() {
             return true;
         }
-        let known = self.inner.picture.borrow().version;
+        let known = self.inner.picture.borrow().seen.clone();
         let links = self.inner.system.links().into_iter();
         let linked = links.filter(|link| !link.is_worker).map(|link| link.node);
         for node in self.voters().into_iter().chain(linked) {
             let Ok(actor) = self.desk(&node).await else {
                 continue;
             };
+            let known = Json(known.clone());
             let asked = actor.ask(Look { known }).timeout(TRY_PATIENCE).await;
             match asked {
-                Ok(Json(Some(picture))) => {
-                    self.inner.picture.send_replace(picture);
+                Ok(Json(Some(news))) => {
+                    // Of two looks at the same time one may be of older tables.
+                    self.inner.picture.send_if_modified(|picture| {
+                        let counts = picture.seen.nodes <= news.seen.nodes || news.anew;
+                        if counts {
+                            picture.learn(news);
+                        }
+                        counts
+                    });
                     return true;
                 }
                 Ok(Json(None)) => return true,
@@ -608,24 +618,47 @@ impl Catalog {
     /// Has a node say something, whatever.
     pub(crate) async fn call(&self, node: &str) {
         if let Ok(actor) = self.desk(node).await {
+            let known = Json(Seen {
+                nodes: u64::MAX,
+                ..Seen::default()
+            });
             // That it answers is seen by its link.
-            let _ = actor
-                .ask(Look { known: u64::MAX })
-                .timeout(TRY_PATIENCE)
-                .await;
+            let _ = actor.ask(Look { known }).timeout(TRY_PATIENCE).await;
         }
     }
 
-    /// What a node that does not vote should know.
-    pub(crate) fn picture(&self) -> Picture {
-        let (voters, leader) = (self.voters(), self.leader());
-        let picture = self.read(|tables| Picture {
-            version: tables.version,
-            nodes: tables.nodes.values().cloned().collect(),
-            voters,
-            leader,
+    /// What a node that does not vote and knows this much should hear.
+    fn changes_since(&self, known: &Seen) -> Option<Changes> {
+        let (voters, leader, leads) = (self.voters(), self.leader(), self.leads());
+        let news = self.read(|tables| {
+            let seen = Seen {
+                nodes: tables.nodes_version,
+                voters,
+                leader,
+            };
+            Changes::of(tables, known, seen, leads)
         });
-        picture.unwrap_or_else(|| self.inner.picture.borrow().clone())
+        news.unwrap_or_else(|| {
+            let picture = self.inner.picture.borrow();
+            let (seen, nodes) = (picture.seen.clone(), picture.nodes.values());
+            (seen.nodes > known.nodes).then(|| Changes {
+                seen,
+                nodes: nodes.cloned().collect(),
+                whole: true,
+                namespaces: picture.namespaces.clone(),
+                anew: false,
+            })
+        })
+    }
+
+    /// What this node knows, to go on with when it does not vote any more.
+    pub(crate) fn picture(&self) -> Picture {
+        let mut picture = self.inner.picture.borrow().clone();
+        let known = Seen::default();
+        if let Some(news) = self.changes_since(&known) {
+            picture.learn(news);
+        }
+        picture
     }
 
     /// Why this voter's part has ended by itself, if it has: its disk is full, or broken.
@@ -813,8 +846,7 @@ impl Desk {
 
     /// The present picture, unless it is known.
     #[handler]
-    async fn look(&mut self, known: u64) -> Json<Option<Picture>> {
-        let picture = self.catalog.picture();
-        Json((picture.version > known).then_some(picture))
+    async fn look(&mut self, known: Json<Seen>) -> Json<Option<Changes>> {
+        Json(self.catalog.changes_since(&known.0))
     }
 }

@@ -179,7 +179,7 @@ impl Programs for Late {
 }
 
 /// The job that the daemons themselves are.
-const JOB: &str = "odeon";
+pub(crate) const JOB: &str = "odeon";
 /// How often links to other nodes are looked after.
 const MESH_PAUSE: Duration = Duration::from_secs(1);
 /// How often files that no job needs are removed.
@@ -276,10 +276,7 @@ impl Daemon {
         programs: &Arc<Late>,
         gate: Gatekeeper,
     ) -> Result<Self, DaemonError> {
-        let picture = Picture {
-            voters: node.voters.clone(),
-            ..Picture::default()
-        };
+        let picture = Picture::of_voters(node.voters.clone());
         let catalog = Catalog::new(system.clone(), node.name.clone(), picture);
         let logs = Logs::open(folder.part("logs"), config.logs).map_err(DaemonError::Logs)?;
         let logs = Arc::new(logs);
@@ -567,6 +564,7 @@ impl Mesh {
             Clock::sleep(MESH_PAUSE).await;
             self.catalog.look_around().await;
             self.link();
+            self.bound();
             self.remember();
             if let Err(error) = self.presence.say().await {
                 tracing::debug!(%error, "the cluster was not told how this node is");
@@ -589,6 +587,16 @@ impl Mesh {
         if linked.is_empty() {
             self.dial(&self.peers);
         }
+    }
+
+    /// Tells the engine what namespaces may hold of the cluster.
+    fn bound(&self) {
+        let namespaces = self.catalog.namespaces().into_iter();
+        let quotas = namespaces.filter_map(|(name, bounds)| {
+            let quota = bounds.of_actors()?;
+            Some((format!("{name}/"), quota))
+        });
+        self.system.set_quotas(quotas.collect());
     }
 
     /// Dials these, those who are dialled already aside. Nobody waits for it: one that is gone takes

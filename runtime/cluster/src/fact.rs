@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use odeon_placement::{Quota, Resources};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -176,11 +177,49 @@ pub enum Fact {
     },
 }
 
-/// The bounds of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The bounds of a namespace; what is missing has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceQuota {
     /// Jobs that have a node at the same time.
-    pub running_max: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_max: Option<u32>,
+    /// Devices that their actors hold at the same time, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milli: Option<u64>,
+    /// Processor time that they hold, in thousandths of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_milli: Option<u64>,
+    /// Main memory that they hold, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+impl NamespaceQuota {
+    /// So many jobs.
+    #[must_use]
+    pub fn running(most: u32) -> Self {
+        Self {
+            running_max: Some(most),
+            ..Self::default()
+        }
+    }
+
+    /// What of it the nodes keep when they place actors; nothing, if that is without bounds.
+    pub(crate) fn of_actors(self) -> Option<Quota> {
+        let mut resources = Resources::new();
+        if let Some(milli) = self.cpu_milli {
+            resources = resources.cpu_milli(milli);
+        }
+        if let Some(bytes) = self.memory_bytes {
+            resources = resources.memory_bytes(bytes);
+        }
+        let gpu_milli = self.gpu_milli;
+        let bounds = gpu_milli.is_some() || !resources.is_empty();
+        bounds.then_some(Quota {
+            resources,
+            gpu_milli,
+        })
+    }
 }
 
 /// What became of a fact.

@@ -24,6 +24,8 @@ pub use plan::{Order, Rules};
 
 /// How often the tables are looked at when nothing changes.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How much longer than a look took nobody looks again.
+const RESTS: u32 = 4;
 /// How long a node has to act on an order before it is told again.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -90,7 +92,9 @@ impl Keeper {
                     self.leads_since = Some(Clock::now());
                     self.call_all();
                 }
-                self.act().await;
+                let looked = self.act().await;
+                // In a large cluster a look takes a while, and each write calls for one.
+                Clock::sleep(looked * RESTS).await;
             } else {
                 self.leads_since = None;
                 self.seen.clear();
@@ -99,7 +103,8 @@ impl Keeper {
         }
     }
 
-    async fn act(&mut self) {
+    /// Looks, and has done what is to be done. How long the look took.
+    async fn act(&mut self) -> Duration {
         let now = Clock::now();
         let silent = self.look(now);
         self.change_voters(now, &silent);
@@ -108,6 +113,7 @@ impl Keeper {
             .catalog
             .read(|tables| plan::plan(tables, &silent, rules, Unix::now()));
         let orders = orders.unwrap_or_default();
+        let looked = Clock::now().since(now);
         self.told.retain(|order, _| orders.contains(order));
         let ordered = orders.iter().filter_map(|order| match order {
             Order::Start { job, .. } | Order::Stop { job, .. } => Some(*job),
@@ -121,9 +127,10 @@ impl Keeper {
             }
             self.told.insert(order.clone(), now);
             if self.carry_out(order).await == Next::Look {
-                return;
+                break;
             }
         }
+        looked
     }
 
     /// Begins the next change of the voters, if one is due and none is under way. One that has failed

@@ -1,22 +1,24 @@
 //! The replicated log below the catalog: openraft, with its log on disk ([`disk`]), the tables as
 //! its state machine ([`machine`]) and actors as its network ([`network`]).
 
+pub(crate) mod batch;
 pub(crate) mod disk;
 pub(crate) mod machine;
 pub(crate) mod network;
 pub(crate) mod recover;
 
 use std::io::Cursor;
+use std::time::Duration;
 
 use openraft::BasicNode;
 
-use crate::fact::{Command, Refusal, Written};
+pub(crate) use batch::{Batch, Batcher, Outcomes, Unwritten};
 
 openraft::declare_raft_types!(
     /// A voter's number is that of its node; where it is, its node's name says.
     pub(crate) Types:
-        D = Command,
-        R = Result<Written, Refusal>,
+        D = Batch,
+        R = Outcomes,
         NodeId = u64,
         Node = BasicNode,
         SnapshotData = Cursor<Vec<u8>>,
@@ -35,9 +37,11 @@ const HEARTBEAT_MS: u64 = 200;
 /// range, so that they seldom stand at the same time. A new leader is there after two such waits at
 /// most, below three seconds.
 const ELECTION_MS: (u64, u64) = (800, 1400);
-/// Commands between two snapshots.
+/// How long a write may wait for the voters.
+pub(crate) const TRY_PATIENCE: Duration = Duration::from_secs(4);
+/// Entries between two snapshots.
 const SNAPSHOT_EVERY: u64 = 2000;
-/// Commands that are kept behind a snapshot, for voters that are a little behind.
+/// Entries that are kept behind a snapshot, for voters that are a little behind.
 const KEPT_BEHIND: u64 = 500;
 /// Bytes of a snapshot in one message; they travel as text, at up to four bytes each.
 const SNAPSHOT_PIECE: u64 = 512 << 10;

@@ -23,6 +23,10 @@ pub struct Tables {
     pub now: Unix,
     /// Nodes by name.
     pub nodes: BTreeMap<String, NodeRow>,
+    /// How often what every node knows has changed: the nodes, and the namespaces.
+    pub nodes_version: u64,
+    /// Which of these changes was the last to take a node away.
+    pub forgot_version: u64,
     /// The number of the last new node: that of one which was forgotten is not given again, for it
     /// may have voted.
     pub last_node: u64,
@@ -61,6 +65,9 @@ pub struct NodeRow {
     /// Whether it gets no new jobs.
     #[serde(default)]
     pub drained: bool,
+    /// Which change of the nodes was the last of this row.
+    #[serde(default)]
+    pub version: u64,
 }
 
 /// How a node is.
@@ -202,6 +209,7 @@ impl Tables {
             Fact::NodeDrained { node, drained, by } => {
                 only(writer, &Writer::Leader)?;
                 self.node(&node)?.drained = drained;
+                self.changed(&node);
                 let what = if drained {
                     format!("drained by {by}: it gets no new jobs")
                 } else {
@@ -216,6 +224,8 @@ impl Tables {
                     return Err(Refusal::new(RefusalKind::Conflict, why));
                 }
                 self.nodes.remove(&node);
+                self.nodes_version += 1;
+                self.forgot_version = self.nodes_version;
             }
             Fact::TokenMade {
                 id,
@@ -281,6 +291,7 @@ impl Tables {
             Fact::NamespaceSet { name, quota, by } => {
                 only(writer, &Writer::Leader)?;
                 self.note(format!("namespace {name}"), format!("bounds set by {by}"));
+                self.nodes_version += 1;
                 match quota {
                     Some(quota) => drop(self.namespaces.insert(name, quota)),
                     None => drop(self.namespaces.remove(&name)),
@@ -306,6 +317,13 @@ impl Tables {
         })
     }
 
+    fn changed(&mut self, name: &str) {
+        if let Some(row) = self.nodes.get_mut(name) {
+            self.nodes_version += 1;
+            row.version = self.nodes_version;
+        }
+    }
+
     fn node_up(&mut self, spec: NodeSpec) -> Result<(), Refusal> {
         let (name, boot) = (spec.name.clone(), spec.boot);
         let known = self.nodes.get_mut(&name);
@@ -316,6 +334,7 @@ impl Tables {
             if back && row.state == NodeState::Up {
                 // It says so again, with what has changed.
                 row.spec = spec;
+                self.changed(&name);
                 return Ok(());
             }
             if back && row.state == NodeState::Left {
@@ -337,8 +356,10 @@ impl Tables {
             spec,
             state: NodeState::Up,
             since: self.now,
+            version: self.nodes_version,
         };
         self.nodes.insert(name.clone(), row);
+        self.changed(&name);
         if !back {
             let why = "it was started anew";
             self.end_attempts(&name, Some(boot), why);
@@ -365,6 +386,7 @@ impl Tables {
         };
         row.state = state;
         row.since = now;
+        self.changed(name);
         self.end_attempts(name, None, &what);
         self.note(name.to_owned(), what);
         Ok(())
@@ -492,9 +514,10 @@ impl Tables {
             return Err(format!("{id} must run on node `{wanted}`, not on `{node}`"));
         }
         let namespace = &job.spec.namespace;
-        if let Some(quota) = self.namespaces.get(namespace) {
+        let quota = self.namespaces.get(namespace);
+        if let Some(most) = quota.and_then(|quota| quota.running_max) {
             let running = self.running_in(namespace);
-            if running >= quota.running_max as usize {
+            if running >= most as usize {
                 return Err(quota_full(namespace, running));
             }
         }

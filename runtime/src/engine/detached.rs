@@ -56,7 +56,8 @@ impl Engine {
         let namespace = namespace_of(&job).to_owned();
         let (scope, name) = (scope_of(&namespace), actor.name.clone());
         let WorkerMode::Jobs(programs) = self.workers.mode() else {
-            return self.detach_here(&namespace, or_existing, actor).await;
+            let kind = self.type_of(&actor.order.actor)?;
+            return self.detach_here(&namespace, or_existing, actor, kind).await;
         };
         programs.detach(&job, actor, or_existing).await?;
         let known = self.when_named(&scope, &name, None);
@@ -65,11 +66,12 @@ impl Engine {
     }
 
     /// Hosts a detached actor in this process, which nobody outlives.
-    async fn detach_here(
+    pub(crate) async fn detach_here(
         self: &Arc<Self>,
         namespace: &str,
         or_existing: bool,
         actor: DetachedActor,
+        kind: &'static ActorType,
     ) -> Result<NameRow, DetachError> {
         let DetachedActor { name, order } = actor;
         let scope = scope_of(namespace);
@@ -83,9 +85,9 @@ impl Engine {
         if let Ok(row) = self.lookup_here(&scope, &name) {
             return taken(row);
         }
-        let (id, actor) = self.spawn_order(order)?;
+        let id = self.spawn_order(order, kind)?;
         started(self, id).await?;
-        match self.register_here(row_of(scope.clone(), name.clone(), id, actor)) {
+        match self.register_here(row_of(scope.clone(), name.clone(), id, kind)) {
             Ok(row) => Ok(row),
             Err(error) => {
                 // Another was quicker.
@@ -109,7 +111,10 @@ impl Engine {
         };
         let hosted = async {
             let scope = scope_of(namespace_of(&self.job));
-            let (id, kind) = self.spawn_order(actor.order).map_err(Failure::error)?;
+            let kind = self.type_of(&actor.order.actor).map_err(Failure::error)?;
+            let id = self
+                .spawn_order(actor.order, kind)
+                .map_err(Failure::error)?;
             started(self, id).await.map_err(|error| match error {
                 SpawnError::Failed(failure) => failure,
                 error => Failure::error(error),

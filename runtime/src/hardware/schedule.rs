@@ -126,7 +126,7 @@ impl Engine {
             let demands = asks.iter().map(|ask| self.demand(ask, &pictures));
             let demands: Vec<Demand> = demands.collect::<Result<_, _>>().map_err(Refused::Never)?;
             let mut view = View::new(pictures.iter().map(|(_, picture)| picture.node.clone()));
-            for (job, quota) in &self.hardware.offer.quotas {
+            for (job, quota) in &*self.hardware.quotas() {
                 view.set_quota(job.clone(), quota.clone());
             }
             let again = asks.iter().any(|ask| ask.again);

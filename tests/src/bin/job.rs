@@ -97,6 +97,7 @@ fn main() -> ExitCode {
         "deaf" => return run(async |_| deaf().await),
         // Actors on these nodes, and where they are.
         "places" => return run(async |system| places(system, &args[1..]).await),
+        "holds" => return run(async |system| holds(system, &text(1)).await),
         "lingers" => return run(async |system| lingers(system, &args[1..]).await),
         "forks" => return forks(),
         // About the detached actor of a name.
@@ -203,6 +204,15 @@ async fn places(system: &System, nodes: &[String]) -> Result<(), String> {
     let known: Vec<ProcessId> = system.nodes().await.iter().map(|it| it.process).collect();
     println!("{} nodes", known.len());
     Ok(())
+}
+
+/// Holds so much processor time until it is stopped.
+async fn holds(system: &System, cpus: &str) -> Result<(), String> {
+    let cpus = cpus.parse().map_err(|_| format!("`{cpus}` is no number"))?;
+    let place = system.spawn::<Place>(()).cpus(cpus).await;
+    place.map_err(|error| error.to_string())?;
+    println!("holding");
+    std::future::pending().await
 }
 
 async fn lingers(system: &System, nodes: &[String]) -> Result<(), String> {

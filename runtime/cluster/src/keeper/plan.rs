@@ -198,10 +198,11 @@ impl<'a> Load<'a> {
     /// The node of a waiting job: of those that it may run on the one with the fewest drivers.
     fn place(&mut self, job: &'a Job, rules: &Rules) -> Result<&'a NodeRow, String> {
         let namespace = &job.spec.namespace;
-        if let Some(quota) = self.tables.namespaces.get(namespace) {
+        let quota = self.tables.namespaces.get(namespace);
+        if let Some(most) = quota.and_then(|quota| quota.running_max) {
             let running = self.namespaces.get(namespace.as_str()).copied();
             let running = running.unwrap_or(0);
-            if running >= quota.running_max {
+            if running >= most {
                 return Err(quota_full(namespace, running as usize));
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{ErrorSubject, ErrorVerb, LogState, RaftLogReader, StorageIOError};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -19,6 +19,9 @@ use super::{Entry, LogId, StorageError, Types, Vote};
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const FACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("facts");
+
+/// Bytes of the file that are kept in memory.
+const CACHE_BYTES: usize = 16 << 20;
 
 const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
@@ -92,7 +95,10 @@ impl Disk {
     }
 
     fn begin(path: &Path) -> Result<Database, redb::Error> {
-        let file = Database::create(path)?;
+        // What it keeps in memory of its file; more would only grow the daemon.
+        let file = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create(path)?;
         let begin = file.begin_write()?;
         begin.open_table(LOG)?;
         begin.open_table(FACTS)?;
@@ -193,6 +199,7 @@ impl Disk {
         .await
     }
 
+    /// Changes the file; the change is on the disk then.
     async fn write(
         &self,
         work: impl FnOnce(
@@ -202,8 +209,23 @@ impl Disk {
         + Send
         + 'static,
     ) -> Result<(), DiskError> {
+        self.write_with(Durability::Immediate, work).await
+    }
+
+    async fn write_with(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(
+            &mut redb::Table<'_, u64, &'static [u8]>,
+            &mut redb::Table<'_, &'static str, &'static [u8]>,
+        ) -> Result<(), redb::Error>
+        + Send
+        + 'static,
+    ) -> Result<(), DiskError> {
         self.with(move |file| {
-            let writing = file.begin_write().map_err(redb::Error::from)?;
+            let mut writing = file.begin_write().map_err(redb::Error::from)?;
+            let set = writing.set_durability(durability);
+            set.map_err(redb::Error::from)?;
             {
                 let mut log = writing.open_table(LOG).map_err(redb::Error::from)?;
                 let mut facts = writing.open_table(FACTS).map_err(redb::Error::from)?;
@@ -288,8 +310,14 @@ impl RaftLogStorage<Types> for Disk {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
-        let saved = self.set_fact(COMMITTED, &committed).await;
-        saved.map_err(failed(ErrorSubject::Store, ErrorVerb::Write))
+        let failed = failed(ErrorSubject::Store, ErrorVerb::Write);
+        let bytes = serde_json::to_vec(&committed).map_err(|error| failed(error.into()))?;
+        // What is on the disk of it goes there with the next entry; it may be behind.
+        let saved = self.write_with(Durability::None, move |_log, facts| {
+            facts.insert(COMMITTED, bytes.as_slice())?;
+            Ok(())
+        });
+        saved.await.map_err(failed)
     }
 
     async fn read_committed(&mut self) -> Result<Option<LogId>, StorageError> {

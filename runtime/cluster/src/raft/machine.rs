@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::disk::{Disk, SNAPSHOT};
-use super::{Entry, LogId, Membership, StorageError, Types};
-use crate::fact::{Refusal, Written};
+use super::{Entry, LogId, Membership, Outcomes, StorageError, Types};
 use crate::tables::Tables;
 
 /// The tables of a voter, for many readers.
@@ -141,7 +140,7 @@ impl RaftStateMachine<Types> for Machine {
         Ok((self.applied, self.membership.clone()))
     }
 
-    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Result<Written, Refusal>>, StorageError>
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Outcomes>, StorageError>
     where
         I: IntoIterator<Item = Entry> + Send,
         I::IntoIter: Send,
@@ -150,11 +149,14 @@ impl RaftStateMachine<Types> for Machine {
         for entry in entries {
             self.applied = Some(entry.log_id);
             answers.push(match entry.payload {
-                EntryPayload::Blank => Ok(Written::Done),
-                EntryPayload::Normal(command) => self.shared.write(|tables| tables.apply(command)),
+                EntryPayload::Blank => vec![],
+                EntryPayload::Normal(batch) => self.shared.write(|tables| {
+                    let commands = batch.0.into_iter();
+                    commands.map(|command| tables.apply(command)).collect()
+                }),
                 EntryPayload::Membership(membership) => {
                     self.membership = Membership::new(Some(entry.log_id), membership);
-                    Ok(Written::Done)
+                    vec![]
                 }
             });
         }

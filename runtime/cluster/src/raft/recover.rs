@@ -24,9 +24,11 @@ pub(crate) async fn alone(disk: &Disk, number: u64, node: &str) -> Result<usize,
     let count = entries.len();
     for entry in entries {
         last = Some(entry.log_id);
-        if let EntryPayload::Normal(command) = entry.payload {
-            // What was refused then is refused again.
-            let _ = tables.apply(command);
+        if let EntryPayload::Normal(batch) = entry.payload {
+            for command in batch.0 {
+                // What was refused then is refused again.
+                let _ = tables.apply(command);
+            }
         }
     }
     let term = disk.vote().await?.map_or(0, |vote| vote.leader_id().term);

@@ -175,7 +175,7 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
         1 => name().prop_map(move |name| Fact::KeyRevoked { name, by: by() }),
         1 => prop::option::of(0u32..3).prop_map(move |max| Fact::NamespaceSet {
             name: "default".to_owned(),
-            quota: max.map(|running_max| NamespaceQuota { running_max }),
+            quota: max.map(NamespaceQuota::running),
             by: by(),
         }),
         2 => name().prop_map(move |name| Fact::JobSubmitted { spec: spec(&name), by: by() }),
@@ -497,7 +497,7 @@ fn a_job_gets_a_node_only_if_it_still_may() {
     writes.leader(drain(false)).unwrap();
     let quota = Fact::NamespaceSet {
         name: "default".to_owned(),
-        quota: Some(NamespaceQuota { running_max: 1 }),
+        quota: Some(NamespaceQuota::running(1)),
         by: "ann".to_owned(),
     };
     writes.leader(quota).unwrap();

@@ -1139,7 +1139,7 @@ impl World {
             }
             (6, _) => {
                 let running_max = self.dice.roll(4) as u32;
-                let quota = (running_max > 0).then_some(NamespaceQuota { running_max });
+                let quota = (running_max > 0).then_some(NamespaceQuota::running(running_max));
                 let name = format!("s{}", self.dice.roll(2));
                 Fact::NamespaceSet { name, quota, by }
             }

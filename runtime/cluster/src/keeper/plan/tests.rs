@@ -61,7 +61,7 @@ impl Writes {
     fn bound(&mut self, namespace: &str, running_max: u32) {
         let fact = Fact::NamespaceSet {
             name: namespace.to_owned(),
-            quota: Some(NamespaceQuota { running_max }),
+            quota: Some(NamespaceQuota::running(running_max)),
             by: "ann".to_owned(),
         };
         self.by(Writer::Leader, fact);
@@ -205,7 +205,8 @@ fn may_go(tables: &Tables, silent: &Silent, rules: &Rules, job: &Job, node: &Nod
     let here = |it: &&Job| it.attempt().is_some_and(|attempt| attempt.node == *name);
     let peers = |it: &&Job| it.attempt().is_some() && it.spec.namespace == job.spec.namespace;
     let quota = tables.namespaces.get(&job.spec.namespace);
-    let quota = quota.map_or(usize::MAX, |quota| quota.running_max as usize);
+    let quota = quota.and_then(|quota| quota.running_max);
+    let quota = quota.map_or(usize::MAX, |most| most as usize);
     node.state == NodeState::Up
         && !node.drained
         && silent

@@ -46,6 +46,7 @@ fn row(number: u64, how: How, votes: bool) -> NodeRow {
         state,
         since,
         drained: how == Drained,
+        version: 0,
     }
 }
 

@@ -11,7 +11,7 @@ use super::*;
 use crate::fact::{Command, Fact, Writer};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::Network;
-use crate::raft::{Entry, Raft, config};
+use crate::raft::{Batch, Entry, Raft, config};
 use crate::unix::Unix;
 
 fn command(id: u64) -> Command {
@@ -66,7 +66,7 @@ async fn a_voter_whose_majority_is_lost_goes_on_alone_with_all_that_it_knew() {
     }];
     entries.extend((1..=5).map(|index| Entry {
         log_id: log_id(4, 1, index),
-        payload: EntryPayload::Normal(command(index)),
+        payload: EntryPayload::Normal(Batch(vec![command(index)])),
     }));
     disk.save_vote(&Vote::new_committed(7, 3)).await.unwrap();
     disk.blocking_append(entries).await.unwrap();
@@ -74,9 +74,11 @@ async fn a_voter_whose_majority_is_lost_goes_on_alone_with_all_that_it_knew() {
     assert_eq!(count, 6);
     let (system, raft, shared) = lead(2, disk.clone()).await;
     assert_eq!(shared.read(|tables| tables.keys.len()), 5);
-    raft.client_write(command(6)).await.unwrap().data.unwrap();
+    let written = raft.client_write(Batch(vec![command(6)])).await.unwrap();
+    assert!(written.data[0].is_ok());
     // A command that it knew already has no second effect.
-    raft.client_write(command(5)).await.unwrap().data.unwrap();
+    let written = raft.client_write(Batch(vec![command(5)])).await.unwrap();
+    assert!(written.data[0].is_ok());
     assert_eq!(shared.read(|tables| tables.keys.len()), 6);
     let metrics = raft.metrics().borrow().clone();
     let voters: Vec<u64> = metrics.membership_config.voter_ids().collect();
