@@ -556,9 +556,22 @@ fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {
         let words = row.unwrap_or("").split_whitespace().map(str::to_owned);
         words.collect::<Vec<_>>()
     };
-    while row() != ["ann", "1", "1", "1"] {}
+    while row() != ["ann", "1", "1", "1", "jobs"] {}
     cluster.ok(&["namespace", "rm", "ann"]);
-    while row() != ["ann", "2", "-", "0"] {}
+    while row() != ["ann", "2", "0", "-"] {}
+    let said = cluster.ok(&[
+        "namespace",
+        "set",
+        "ann",
+        "--gpus",
+        "0.5",
+        "--memory-gib",
+        "8",
+    ]);
+    assert!(said.contains("ann may have 0.5 gpus, 8 GiB"), "{said}");
+    assert_eq!(row()[3..], ["0.5", "gpus,", "8", "GiB"]);
+    let none = cluster.fails(&["namespace", "set", "ann"]);
+    assert!(none.contains("--running-max"), "{none}");
     let odd = cluster.fails(&["namespace", "set", "a b", "--running-max", "1"]);
     assert!(odd.contains("`a b` does not"), "{odd}");
     cluster.ok(&["stop", "j1"]);

@@ -298,7 +298,7 @@ impl System {
     /// # Errors
     /// The process cannot be started, or the node runs as many as it may.
     pub fn start_driver(&self, job: &str, command: &WorkerCommand) -> Result<Driver, Failure> {
-        self.launch(job, Role::Driver, command)
+        self.launch(job, &Role::Driver, command)
     }
 
     /// Starts a process of a job's program that hosts a detached actor in place of running its
@@ -313,10 +313,10 @@ impl System {
         command: &WorkerCommand,
         actor: DetachedActor,
     ) -> Result<Driver, Failure> {
-        self.launch(job, Role::Host(Box::new(actor)), command)
+        self.launch(job, &Role::Host(Box::new(actor)), command)
     }
 
-    fn launch(&self, job: &str, role: Role, command: &WorkerCommand) -> Result<Driver, Failure> {
+    fn launch(&self, job: &str, role: &Role, command: &WorkerCommand) -> Result<Driver, Failure> {
         let _runtime = self.engine.enter();
         let (process, ended) = self.engine.launch_driver(job, role, command)?;
         let pid = self.engine.workers.pid_of(process);

@@ -563,7 +563,7 @@ impl Engine {
     pub(crate) fn launch_driver(
         self: &Arc<Self>,
         job: &str,
-        role: Role,
+        role: &Role,
         command: &WorkerCommand,
     ) -> Result<(ProcessId, watch::Receiver<Option<ProcessExit>>), Failure> {
         self.check_room()?;
@@ -571,7 +571,7 @@ impl Engine {
         let launch = Launch {
             process,
             job,
-            role: &role,
+            role,
             command,
             binding: None,
         };

@@ -2,7 +2,7 @@
 //! bounds.
 //!
 //! Lines are numbered where they come from ([`Source`]), so a line is the same on each voter, and a
-//! number that is missing is a line that is. A voter keeps what it is sent, a [`journal`] for each
+//! number that is missing is a line that is. A voter keeps what it is sent, a journal for each
 //! job. Whoever reads asks all voters, [`merge`]s what they have, and goes on from a [`Cursor`] at
 //! whichever of them. When there are too many jobs, the log goes that was written to least recently.
 

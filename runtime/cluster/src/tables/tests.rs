@@ -777,7 +777,6 @@ fn a_name_of_a_detached_actor_is_one_living_jobs_alone() {
         }),
         Ok(Written::Done)
     );
-    let mut tables = tables;
     let spec = JobSpec {
         namespace: "lab".to_owned(),
         hosts: tables.jobs[&JobId(1)].spec.hosts.clone(),
