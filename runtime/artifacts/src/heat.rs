@@ -1,11 +1,11 @@
 //! Which pieces of a program are read first when it starts.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, Listing, Recording};
+use crate::{Bundle, Digest, Listing, Piece, Recording};
 
 /// What recordings of several starts say together. Pure.
 ///
@@ -88,6 +88,12 @@ impl Heat {
         self.starts.truncate(self.options.starts_max);
     }
 
+    /// How many starts it has learnt from, those it has forgotten aside.
+    #[must_use]
+    pub fn starts(&self) -> usize {
+        self.starts.len()
+    }
+
     /// The pieces that are hot, in the order in which they are needed.
     #[must_use]
     pub fn hot(&self) -> Vec<Hot> {
@@ -137,6 +143,54 @@ impl Heat {
         order.sort_by_key(rank);
         order
     }
+
+    /// The pieces of a bundle, each once: first the hot ones as they are needed, then the rest, those
+    /// of the file that is started before those of the others.
+    #[must_use]
+    pub fn split(&self, bundle: &Bundle) -> (Vec<Piece>, Vec<Piece>) {
+        let entry = bundle.file(bundle.entry()).into_iter();
+        let all = entry.flat_map(|file| file.listing.pieces());
+        let mut seen = HashSet::new();
+        let all = all.chain(bundle.pieces());
+        let all: Vec<Piece> = all.filter(|it| seen.insert(it.digest)).copied().collect();
+        let known: HashMap<Digest, Piece> = all.iter().map(|it| (it.digest, *it)).collect();
+        let hot = self.hot().into_iter();
+        let hot: Vec<Piece> = hot.filter_map(|it| known.get(&it.piece).copied()).collect();
+        let is_hot: HashSet<Digest> = hot.iter().map(|it| it.digest).collect();
+        let rest = all.into_iter().filter(|it| !is_hot.contains(&it.digest));
+        let rest = rest.collect();
+        (hot, rest)
+    }
+
+    /// As a store keeps it, and as it travels.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("digests and numbers can be written as JSON")
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote. `None` when it is nothing of the kind, or more than
+    /// is ever remembered: then nothing is known, which costs time and nothing else.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > Self::BYTES_MAX {
+            return None;
+        }
+        let mut heat: Self = serde_json::from_slice(bytes).ok()?;
+        // What others have learnt is told here by our own bounds.
+        heat.options = HeatOptions::default();
+        heat.starts.truncate(heat.options.starts_max);
+        Some(heat)
+    }
+
+    /// The most bytes that are taken for one.
+    pub const BYTES_MAX: usize = 16 << 20;
+}
+
+impl Default for Heat {
+    /// Nothing learnt, with the usual options.
+    fn default() -> Self {
+        Self::new(HeatOptions::default())
+    }
 }
 
 /// The time before which half of the weight lies.
@@ -156,13 +210,11 @@ fn median(mut times: Vec<(Duration, f64)>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use proptest::prelude::*;
 
     use super::*;
     use crate::noise::noise;
-    use crate::{FirstRead, Piece};
+    use crate::{BundleFile, FirstRead};
 
     fn piece(n: u64) -> Digest {
         Digest::of(&n.to_le_bytes())
@@ -175,7 +227,7 @@ mod tests {
             after: Duration::from_secs(*seconds),
         });
         Recording {
-            file: Digest::of(b"file"),
+            of: Digest::of(b"file"),
             reads: reads.collect(),
         }
     }
@@ -241,7 +293,7 @@ mod tests {
         let reads: Vec<FirstRead> = reads.collect();
         let mut heat = Heat::new(HeatOptions::default());
         heat.learn([Recording {
-            file: before.digest(),
+            of: before.digest(),
             reads: reads.clone(),
         }]);
         // Some bytes are replaced, and everything behind them moves.
@@ -264,6 +316,48 @@ mod tests {
             reads.len()
         );
         assert_eq!(first.take(kept.len()).collect::<Vec<_>>(), kept);
+    }
+
+    #[test]
+    fn a_bundle_is_split_into_what_is_read_first_and_the_rest() {
+        let of = |pieces: &[u64]| {
+            let bytes = pieces.len() as u64;
+            let pieces = pieces.iter().map(|n| Piece {
+                digest: piece(*n),
+                bytes: 1,
+            });
+            BundleFile {
+                executable: true,
+                listing: Listing::new(piece(99), bytes, pieces.collect()).unwrap(),
+            }
+        };
+        let files = [
+            ("a", of(&[1, 2, 3])),
+            ("run", of(&[4, 5, 1])),
+            ("z", of(&[6])),
+        ];
+        let files = files.map(|(path, file)| (path.to_owned(), file));
+        let bundle = Bundle::new("run", files).unwrap();
+        let mut heat = Heat::default();
+        let numbers = |pieces: &[Piece]| -> Vec<u64> {
+            let number = |it: &Piece| (0..9).find(|n| piece(*n) == it.digest).unwrap();
+            pieces.iter().map(number).collect()
+        };
+        let (hot, rest) = heat.split(&bundle);
+        assert_eq!(
+            (numbers(&hot), numbers(&rest)),
+            (vec![], vec![4, 5, 1, 2, 3, 6])
+        );
+        // The eighth is of another bundle.
+        heat.learn([recording(&[(6, 1), (8, 2), (2, 3)])]);
+        let heat = Heat::decode(&heat.encode()).unwrap();
+        assert_eq!(heat.starts(), 1);
+        let (hot, rest) = heat.split(&bundle);
+        assert_eq!(
+            (numbers(&hot), numbers(&rest)),
+            (vec![6, 2], vec![4, 5, 1, 3])
+        );
+        assert_eq!(Heat::decode(b"{}"), None);
     }
 
     proptest! {

@@ -11,8 +11,8 @@ use crate::{GetError, Listing, Piece, Recorder, Store, Supply};
 /// A piece that is not there, or was damaged, is [brought](Supply::bring) first, and the read waits
 /// for it. What is read was compared with its name. One piece is held at a time.
 ///
-/// This is for programs that open their file through it. What a process reads of a file that it
-/// executes is not seen: that would need a file system of our own below it.
+/// It blocks its thread, so it is for those who have one to spare: a file system that serves many
+/// readers [asks](crate::Arrivals::bring_then) instead.
 pub struct Reader<S> {
     store: Arc<Store>,
     listing: Arc<Listing>,

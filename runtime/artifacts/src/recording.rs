@@ -1,4 +1,4 @@
-//! What a process read of a file while it started.
+//! What was read of a program's files while it started.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::Digest;
 
-/// The pieces of a file that one process read while it started, in the order of their first read.
+/// The pieces of a file, or of all files of a bundle, that were read in one start, in the order of
+/// their first read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
-    /// The file.
-    pub file: Digest,
+    /// The file or the bundle.
+    pub of: Digest,
     /// First reads, earliest first.
     pub reads: Vec<FirstRead>,
 }
@@ -21,7 +22,7 @@ pub struct Recording {
 pub struct FirstRead {
     /// The piece.
     pub piece: Digest,
-    /// How long after the process began to start.
+    /// How long after the start began.
     pub after: Duration,
 }
 
@@ -35,15 +36,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// For one start of one process, which reads `file`. What it reads after `window`, or beyond
-    /// `pieces_max` pieces, is not part of its start.
+    /// For one start, which reads this file or bundle. What is read after `window`, or beyond
+    /// `pieces_max` pieces, is not part of it.
     #[must_use]
-    pub fn new(file: Digest, window: Duration, pieces_max: usize) -> Self {
+    pub fn new(of: Digest, window: Duration, pieces_max: usize) -> Self {
         Self {
-            recording: Recording {
-                file,
-                reads: vec![],
-            },
+            recording: Recording { of, reads: vec![] },
             seen: HashSet::new(),
             window,
             pieces_max,

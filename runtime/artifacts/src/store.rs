@@ -14,6 +14,7 @@ mod budget;
 mod collect;
 mod drafts;
 mod gate;
+mod heat;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use gate::Gate;
 /// ```text
 /// pieces/ab/<digest>   a piece; its time is that of its last use
 /// bundles/<digest>     a bundle, as it is encoded
+/// heat/<digest>        which pieces of the bundle of this name are read first
 /// pins/<digest>        until when the bundle of this name is being uploaded
 /// folders/<digest>     the bundle of this name, put together; its time is that of its last use
 /// drafts/<n>/          what a process has not finished, locked while that process lives
@@ -86,7 +88,7 @@ impl Store {
     pub fn open(folder: impl Into<PathBuf>, budget: Footprint) -> Result<Self, DiskError> {
         let folder = folder.into();
         disk::create_folders(&folder)?;
-        for part in [PIECES, BUNDLES, PINS, FOLDERS, DRAFTS] {
+        for part in [PIECES, BUNDLES, HEAT, PINS, FOLDERS, DRAFTS] {
             disk::create_folder(&folder.join(part))?;
         }
         let gate = Gate::at(folder.join("lock"));
@@ -411,6 +413,7 @@ fn digests(folder: &Path) -> Result<Vec<Digest>, DiskError> {
 
 const PIECES: &str = "pieces";
 const BUNDLES: &str = "bundles";
+const HEAT: &str = "heat";
 const PINS: &str = "pins";
 const FOLDERS: &str = "folders";
 const DRAFTS: &str = "drafts";

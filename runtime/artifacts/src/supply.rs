@@ -26,10 +26,11 @@ impl<S: Supply + ?Sized> Supply for &S {
     }
 }
 
-/// A queue between threads that fetch pieces and threads that read them.
+/// A queue between whoever fetches pieces and whoever reads them.
 ///
 /// Who fetches takes the [`next`](Self::next) piece, puts it into the store and says that it
-/// [`arrived`](Self::arrived). What a reader waits for is next.
+/// [`arrived`](Self::arrived). What a reader waits for is next, before all that is merely expected;
+/// what nobody expects comes last, and rests while a reader waits.
 #[derive(Debug)]
 pub struct Arrivals {
     state: Mutex<State>,
@@ -38,21 +39,48 @@ pub struct Arrivals {
 
 #[derive(Debug)]
 struct State {
-    /// What is to be fetched, next first.
-    queue: VecDeque<Piece>,
-    /// What is being fetched.
-    under_way: HashSet<Digest>,
+    /// What readers wait for, next first.
+    urgent: VecDeque<Piece>,
+    /// What will be wanted, as is expected, next first.
+    hot: VecDeque<Piece>,
+    /// The rest, next first.
+    cold: VecDeque<Piece>,
+    /// What is being fetched, and whether a reader waits for it.
+    under_way: HashMap<Digest, Pace>,
     /// What readers wait for.
     awaited: HashMap<Digest, Awaited>,
+    /// The most that are fetched at a time without a reader who waits.
+    calm_max: usize,
     stopped: bool,
 }
 
+/// Whether somebody waited for a piece when it began to be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    Urgent,
+    Calm,
+}
+
 /// A piece that readers wait for.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Awaited {
+    /// Those who block their threads.
     readers: usize,
-    /// How it ended; stays until the last of the readers has seen it.
+    /// How it ended; stays until the last of them has seen it.
     outcome: Option<Result<(), String>>,
+    /// Those who do not.
+    then: Vec<Then>,
+}
+
+type Then = Box<dyn FnOnce(Result<(), SupplyError>) + Send>;
+
+impl std::fmt::Debug for Awaited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Awaited")
+            .field("readers", &(self.readers + self.then.len()))
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Arrivals {
@@ -60,13 +88,29 @@ impl Arrivals {
     /// [missing](crate::Store::missing), by [heat](crate::Heat::order).
     #[must_use]
     pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
+        Self::expecting(pieces, [], usize::MAX)
+    }
+
+    /// Has the `hot` pieces fetched in this order and then the `cold` ones, each once, and at most
+    /// `calm_max` of them at the same time. What readers wait for has no bound.
+    #[must_use]
+    pub fn expecting(
+        hot: impl IntoIterator<Item = Piece>,
+        cold: impl IntoIterator<Item = Piece>,
+        calm_max: usize,
+    ) -> Self {
         let mut seen = HashSet::new();
-        let queue = pieces.into_iter().filter(|piece| seen.insert(piece.digest));
+        let mut once = |piece: &Piece| seen.insert(piece.digest);
+        let hot = hot.into_iter().filter(&mut once).collect();
+        let cold = cold.into_iter().filter(&mut once).collect();
         Self {
             state: Mutex::new(State {
-                queue: queue.collect(),
-                under_way: HashSet::new(),
+                urgent: VecDeque::new(),
+                hot,
+                cold,
+                under_way: HashMap::new(),
                 awaited: HashMap::new(),
+                calm_max,
                 stopped: false,
             }),
             changed: Condvar::new(),
@@ -76,10 +120,15 @@ impl Arrivals {
     /// The piece to fetch next. Waits when there is none, since readers may come to want one again
     /// that was damaged; `None` once it is [stopped](Self::stop).
     pub fn next(&self) -> Option<Piece> {
-        let idle = |state: &mut State| state.queue.is_empty() && !state.stopped;
-        let waited = self.changed.wait_while(self.state(), idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.take()
+        let mut state = self.state();
+        loop {
+            let taken = state.take();
+            if taken.is_some() || state.stopped {
+                return taken;
+            }
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// The piece to fetch next, without waiting.
@@ -98,16 +147,69 @@ impl Arrivals {
         self.end(piece, Err(why.into()));
     }
 
+    /// The piece could not be fetched just now: it is again after the others, or at once where a
+    /// reader waits for it.
+    pub fn later(&self, piece: &Piece) {
+        let mut state = self.state();
+        state.under_way.remove(&piece.digest);
+        if state.is_awaited(&piece.digest) {
+            state.urgent.push_back(*piece);
+        } else {
+            state.cold.push_back(*piece);
+        }
+        self.changed.notify_all();
+    }
+
     /// Puts a piece before all others, unless it is being fetched already.
     pub fn hurry(&self, piece: &Piece) {
         self.state().hurry(piece);
         self.changed.notify_all();
     }
 
+    /// Calls `then` when the piece is in the store, or does not come, and has it fetched before all
+    /// that nobody waits for. It is called in the thread in which that becomes known.
+    pub fn bring_then(
+        &self,
+        piece: &Piece,
+        then: impl FnOnce(Result<(), SupplyError>) + Send + 'static,
+    ) {
+        let mut state = self.state();
+        if state.stopped {
+            drop(state);
+            return then(Err(SupplyError::Stopped));
+        }
+        state.hurry(piece);
+        let awaited = state.awaited.entry(piece.digest).or_default();
+        awaited.then.push(Box::new(then));
+        self.changed.notify_all();
+    }
+
+    /// Whether a reader waits for the piece.
+    #[must_use]
+    pub fn is_awaited(&self, piece: &Digest) -> bool {
+        self.state().is_awaited(piece)
+    }
+
+    /// Whether all have arrived that were asked for.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let state = self.state();
+        let queues = [&state.urgent, &state.hot, &state.cold];
+        queues.iter().all(|queue| queue.is_empty()) && state.under_way.is_empty()
+    }
+
     /// Nothing more is fetched. Who waits for a piece is told.
     pub fn stop(&self) {
-        self.state().stopped = true;
+        let mut state = self.state();
+        state.stopped = true;
+        let awaited = state.awaited.values_mut();
+        let then: Vec<Then> = awaited.flat_map(|it| it.then.drain(..)).collect();
+        state.awaited.retain(|_, awaited| awaited.readers > 0);
+        drop(state);
         self.changed.notify_all();
+        for then in then {
+            then(Err(SupplyError::Stopped));
+        }
     }
 
     fn end(&self, piece: &Digest, outcome: Result<(), String>) {
@@ -115,12 +217,21 @@ impl Arrivals {
         state.under_way.remove(piece);
         // It may have come by another way than the queue.
         if outcome.is_ok() {
-            state.queue.retain(|it| it.digest != *piece);
+            state.forget(piece);
         }
+        let mut then = vec![];
         if let Some(awaited) = state.awaited.get_mut(piece) {
-            awaited.outcome = Some(outcome);
+            then.append(&mut awaited.then);
+            awaited.outcome = Some(outcome.clone());
+            if awaited.readers == 0 {
+                state.awaited.remove(piece);
+            }
         }
+        drop(state);
         self.changed.notify_all();
+        for then in then {
+            then(told(*piece, outcome.clone()));
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -134,17 +245,42 @@ impl State {
         if self.stopped {
             return None;
         }
-        let piece = self.queue.pop_front()?;
-        self.under_way.insert(piece.digest);
+        if let Some(piece) = self.urgent.pop_front() {
+            self.under_way.insert(piece.digest, Pace::Urgent);
+            return Some(piece);
+        }
+        let urgent = self
+            .under_way
+            .values()
+            .filter(|pace| **pace == Pace::Urgent);
+        let urgent = urgent.count();
+        if self.under_way.len() - urgent >= self.calm_max {
+            return None;
+        }
+        let piece = self.hot.pop_front();
+        // What nobody expects would take room on the way from what somebody waits for.
+        let piece = piece.or_else(|| (urgent == 0).then(|| self.cold.pop_front())?)?;
+        self.under_way.insert(piece.digest, Pace::Calm);
         Some(piece)
     }
 
     fn hurry(&mut self, piece: &Piece) {
-        if self.under_way.contains(&piece.digest) {
+        if self.under_way.contains_key(&piece.digest) {
             return;
         }
-        self.queue.retain(|it| it.digest != piece.digest);
-        self.queue.push_front(*piece);
+        self.forget(&piece.digest);
+        self.urgent.push_front(*piece);
+    }
+
+    fn forget(&mut self, piece: &Digest) {
+        for queue in [&mut self.urgent, &mut self.hot, &mut self.cold] {
+            queue.retain(|it| it.digest != *piece);
+        }
+    }
+
+    fn is_awaited(&self, piece: &Digest) -> bool {
+        let awaited = self.awaited.get(piece);
+        awaited.is_some_and(|it| it.outcome.is_none() && (it.readers > 0 || !it.then.is_empty()))
     }
 }
 
@@ -169,18 +305,18 @@ impl Supply for Arrivals {
             .expect("it stays until its last reader goes");
         awaited.readers -= 1;
         let outcome = awaited.outcome.clone();
-        if awaited.readers == 0 {
+        if awaited.readers == 0 && awaited.then.is_empty() {
             state.awaited.remove(&piece.digest);
         }
         match outcome {
-            Some(Ok(())) => Ok(()),
-            Some(Err(why)) => Err(SupplyError::Failed {
-                piece: piece.digest,
-                why,
-            }),
+            Some(outcome) => told(piece.digest, outcome),
             None => Err(SupplyError::Stopped),
         }
     }
+}
+
+fn told(piece: Digest, outcome: Result<(), String>) -> Result<(), SupplyError> {
+    outcome.map_err(|why| SupplyError::Failed { piece, why })
 }
 
 /// A piece that does not come.
@@ -223,6 +359,60 @@ mod tests {
         arrivals.arrived(&a.digest);
         arrivals.hurry(&a);
         assert_eq!(arrivals.next(), Some(a));
+    }
+
+    #[test]
+    fn what_nobody_expects_rests_while_a_reader_waits() {
+        let [a, b, c] = pieces();
+        let d = Piece::of(b"d");
+        let arrivals = Arrivals::expecting([a, b], [c, a, d], 1);
+        assert_eq!(arrivals.next(), Some(a));
+        // One at a time, but for readers.
+        assert_eq!(arrivals.try_next(), None);
+        arrivals.bring_then(&d, |_| {});
+        assert!(arrivals.is_awaited(&d.digest) && !arrivals.is_awaited(&b.digest));
+        assert_eq!(arrivals.try_next(), Some(d));
+        arrivals.arrived(&a.digest);
+        // What is expected goes on beside it.
+        assert_eq!(arrivals.try_next(), Some(b));
+        arrivals.later(&b);
+        assert_eq!(arrivals.try_next(), None);
+        arrivals.arrived(&d.digest);
+        assert_eq!(arrivals.try_next(), Some(c));
+        arrivals.arrived(&c.digest);
+        assert_eq!(arrivals.try_next(), Some(b));
+        assert!(!arrivals.is_idle());
+        arrivals.arrived(&b.digest);
+        assert!(arrivals.is_idle());
+    }
+
+    #[test]
+    fn who_does_not_block_is_told_once_how_it_ended() {
+        let [a, b, c] = pieces();
+        let arrivals = Arrivals::new([]);
+        let (tell, told) = std::sync::mpsc::channel();
+        for piece in [a, a, b, c] {
+            let tell = tell.clone();
+            arrivals.bring_then(&piece, move |outcome| tell.send((piece, outcome)).unwrap());
+        }
+        for _ in 0..3 {
+            arrivals.next().unwrap();
+        }
+        arrivals.arrived(&a.digest);
+        arrivals.arrived(&a.digest);
+        arrivals.failed(&b.digest, "no peer has it");
+        arrivals.stop();
+        let mut heard: Vec<_> = told.try_iter().collect();
+        let (piece, why) = (b.digest, "no peer has it".to_owned());
+        assert_eq!(heard.pop(), Some((c, Err(SupplyError::Stopped))));
+        assert_eq!(
+            heard.pop(),
+            Some((b, Err(SupplyError::Failed { piece, why })))
+        );
+        assert_eq!(heard, [(a, Ok(())), (a, Ok(()))]);
+        arrivals.bring_then(&a, move |outcome| tell.send((a, outcome)).unwrap());
+        assert_eq!(told.try_recv(), Ok((a, Err(SupplyError::Stopped))));
+        assert!(arrivals.state().awaited.is_empty());
     }
 
     #[test]

@@ -60,6 +60,13 @@ impl Store {
         })
     }
 
+    /// Whether something lies where the bundle is put together. Whether it is right, its next
+    /// [`assemble`](Self::assemble) sees.
+    #[must_use]
+    pub fn has_assembled(&self, bundle: &Digest) -> bool {
+        self.assembled_path(bundle).is_dir()
+    }
+
     /// Reads all files of an assembled bundle.
     ///
     /// # Errors

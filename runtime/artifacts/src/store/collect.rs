@@ -68,6 +68,7 @@ impl Store {
             freed.piece_bytes += item.bytes;
         }
         freed.bundles = self.forget(&marked, &here)?;
+        self.cool()?;
         Ok(freed)
     }
 

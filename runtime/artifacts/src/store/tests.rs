@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::disk::tests::{KILLED, STEPS};
 use crate::noise::noise;
-use crate::{BundleFile, Listing};
+use crate::{BundleFile, Heat, Listing, Recorder};
 
 const AMPLE: Footprint = Footprint {
     piece_bytes: 1 << 30,
@@ -594,6 +594,33 @@ fn pins_and_live_bundles_stay_and_the_oldest_go_first() {
     let error = store.collect(&[unknown], NOTHING, at(9)).unwrap_err();
     assert!(matches!(error, CollectError::NotKept(it) if it == unknown));
     assert_eq!(here(), [true, false, false, false]);
+}
+
+#[test]
+fn what_is_known_of_a_start_stays_with_its_bundle() {
+    let (_folder, store) = store();
+    let program = Program::of(1, 1_000);
+    let other = Digest::of(b"another bundle");
+    let mut heat = Heat::default();
+    let mut recorder = Recorder::new(program.digest(), Duration::from_secs(1), 8);
+    recorder.note(program.pieces()[0].0.digest, Duration::ZERO);
+    heat.learn([recorder.recording().clone()]);
+    store.keep(&program.bundle).unwrap();
+    for bundle in [program.digest(), other] {
+        assert_eq!(store.heat(&bundle).unwrap(), None);
+        store.set_heat(&bundle, &heat).unwrap();
+        assert_eq!(store.heat(&bundle).unwrap().as_ref(), Some(&heat));
+    }
+    let live = [program.digest()];
+    store.collect(&live, NOTHING, at(0)).unwrap();
+    assert_eq!(store.heat(&program.digest()).unwrap(), Some(heat));
+    assert_eq!(store.heat(&other).unwrap(), None);
+    let path = store
+        .folder()
+        .join("heat")
+        .join(program.digest().to_string());
+    fs::write(path, "of no use").unwrap();
+    assert_eq!(store.heat(&program.digest()).unwrap(), None);
 }
 
 #[test]
