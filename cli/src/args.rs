@@ -343,6 +343,9 @@ pub(crate) struct NodeArgs {
     /// Room on its disk for files of jobs
     #[arg(long, default_value_t = 64, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) artifacts_gib: u64,
+    /// A job that lacks more than this here starts at once and reads its files while they come
+    #[arg(long, default_value_t = 64, value_name = "MIB")]
+    pub(crate) on_demand_above_mib: u64,
 }
 
 #[derive(Debug, clap::Args)]

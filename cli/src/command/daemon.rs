@@ -20,7 +20,7 @@ use odeon_cluster::fact::Fact;
 use odeon_cluster::keeper::Rules;
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::NodeRow;
-use odeon_cluster::{Daemon, DaemonConfig, Entry};
+use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -279,6 +279,10 @@ fn passed_on(args: &NodeArgs, folder: &Path) -> Vec<String> {
         own.extend(["--name".to_owned(), name.clone()]);
     }
     own.extend(["--artifacts-gib".to_owned(), args.artifacts_gib.to_string()]);
+    own.extend([
+        "--on-demand-above-mib".to_owned(),
+        args.on_demand_above_mib.to_string(),
+    ]);
     if let Some(api) = &args.api {
         own.extend(["--api".to_owned(), api.to_string()]);
     }
@@ -464,6 +468,10 @@ fn run(
         artifacts: Footprint {
             piece_bytes: gib / 2,
             folder_bytes: gib / 2,
+        },
+        on_demand: OnDemand {
+            above_bytes: args.on_demand_above_mib.saturating_mul(1 << 20),
+            ..OnDemand::default()
         },
         logs: LogLimits::default(),
     };

@@ -89,6 +89,8 @@ const ORDER_PATIENCE: Duration = Duration::from_secs(4);
 const APART_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a voter may take to fetch a bundle.
 const KEEP_PATIENCE: Duration = Duration::from_secs(300);
+/// How long a node may take to say what is read first: a start goes without rather than wait.
+const HEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often it is asked.
 const CLEAR_PAUSE: Duration = Duration::from_millis(20);
 /// How long the last lines of an ended process are waited for: what it has started may hold its
@@ -205,15 +207,23 @@ impl Agent {
         loop {
             Clock::sleep(SWEEP_PAUSE).await;
             let running = self.inner.book.lock().tries.running();
-            if running.is_empty() {
+            let mut known = self.inner.stage.tries();
+            // A worker that was asked for at the end of its try may have come after that.
+            known.retain(|of| !running.contains(of));
+            let all = [&*running, &*known].concat();
+            if all.is_empty() {
                 continue;
             }
-            if let Some(over) = self.inner.catalog.over(&running).await {
-                let mut book = self.inner.book.lock();
-                for (job, attempt) in book.tries.sweep(&over) {
-                    tracing::warn!(%job, attempt, "a try is ended that the cluster has given up");
-                    book.stop(job, attempt, false);
-                }
+            let Some(over) = self.inner.catalog.over(&all).await else {
+                continue;
+            };
+            for (job, attempt) in known.into_iter().filter(|of| over.contains(of)) {
+                self.inner.stage.clear(job, attempt).await;
+            }
+            let mut book = self.inner.book.lock();
+            for (job, attempt) in book.tries.sweep(&over) {
+                tracing::warn!(%job, attempt, "a try is ended that the cluster has given up");
+                book.stop(job, attempt, false);
             }
         }
     }
@@ -241,8 +251,7 @@ impl Agent {
         let stopped = || Outcome::Stopped {
             by: "its node, before it began".to_owned(),
         };
-        let peers = self.peers();
-        let staging = self.inner.stage.bring(job.spec.bundle, &peers);
+        let staging = self.inner.stage.bring(job.spec.bundle, (job.id, attempt));
         let staged = tokio::select! {
             biased;
             _ = stop.wait_for(Option::is_some) => return stopped(),
@@ -303,7 +312,11 @@ impl Agent {
             end
         };
         let ((), (exit, was_asked)) = tokio::join!(started, exit);
-        outcome_of(&exit, was_asked, self.inner.forward.said((job.id, attempt)))
+        let said = self.inner.forward.said((job.id, attempt));
+        let said = said.map(|said| format!("it said last: {said}"));
+        // What it could not read is the reason for what it says about that.
+        let lacked = self.inner.stage.trouble((job.id, attempt));
+        outcome_of(&exit, was_asked, lacked, said)
     }
 
     /// Has every node end the processes of a job, and waits until they are gone.
@@ -356,10 +369,7 @@ impl Agent {
 
     /// The other nodes that are up.
     fn peers(&self) -> Vec<String> {
-        let nodes = self.inner.catalog.nodes().into_iter();
-        let up = nodes.filter(|row| row.state == NodeState::Up);
-        let names = up.map(|row| row.spec.name);
-        names.filter(|name| *name != self.inner.node).collect()
+        self.inner.stage.peers()
     }
 
     /// Tells the catalog what happened to a job, until it listens.
@@ -386,7 +396,7 @@ impl Agent {
         let (job, attempt) = known;
         let spec = self.spec_of(job).await?;
         let words = |error: StageError| error.to_string();
-        let staged = self.inner.stage.bring(spec.bundle, &self.peers()).await;
+        let staged = self.inner.stage.bring(spec.bundle, known).await;
         let staged = staged.map_err(words)?;
         let folder = self.inner.stage.folder_for(job, attempt, &staged);
         let folder = folder.map_err(words)?;
@@ -521,8 +531,17 @@ fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
 }
 
 /// How a try ended. One that was told to end was stopped, also if it took that well; by whom, the
-/// job's row says. One that fails as it sees fit has said why as a rule.
-fn outcome_of(exit: &ProcessExit, was_asked: bool, said: Option<String>) -> Outcome {
+/// job's row says. One that fails lacked a part of its files, or has said why as a rule.
+fn outcome_of(
+    exit: &ProcessExit,
+    was_asked: bool,
+    lacked: Option<String>,
+    said: Option<String>,
+) -> Outcome {
+    let with = |why: Option<String>| match why {
+        Some(why) => format!("{}; {why}", exit.status),
+        None => exit.status.clone(),
+    };
     match exit.code {
         _ if was_asked => Outcome::Stopped {
             by: "its node".to_owned(),
@@ -530,14 +549,11 @@ fn outcome_of(exit: &ProcessExit, was_asked: bool, said: Option<String>) -> Outc
         Some(0) => Outcome::Succeeded,
         Some(code) => Outcome::Failed {
             code: Some(code),
-            why: match said {
-                Some(said) => format!("{}; it said last: {said}", exit.status),
-                None => exit.status.clone(),
-            },
+            why: with(lacked.or(said)),
         },
         None => Outcome::Failed {
             code: signal_of(&exit.status),
-            why: exit.status.clone(),
+            why: with(lacked),
         },
     }
 }
@@ -641,6 +657,12 @@ impl AgentActor {
         self.agent.inner.stage.give_bundle(digest.0).await
     }
 
+    /// Which pieces of a bundle are read first, if that is known here.
+    #[handler]
+    async fn heat(&mut self, digest: Json<Digest>) -> Option<Blob> {
+        self.agent.inner.stage.give_heat(digest.0).await
+    }
+
     /// The bytes of these pieces, as far as they are here.
     #[handler]
     async fn pieces(&mut self, digests: Json<Vec<Digest>>) -> Vec<Option<Blob>> {
@@ -706,6 +728,18 @@ pub(crate) async fn fetch_bundle(
     let agent = reach(system, node).await?;
     let digest = Json(digest);
     let asked = agent.ask(Bundle { digest }).timeout(CLEAR_PATIENCE);
+    asked.await.map_err(|error| unanswered(node, &error))
+}
+
+/// Asks a node which pieces of a bundle are read first.
+pub(crate) async fn fetch_heat(
+    system: &System,
+    node: &str,
+    digest: Digest,
+) -> Result<Option<Blob>, String> {
+    let agent = reach(system, node).await?;
+    let digest = Json(digest);
+    let asked = agent.ask(Heat { digest }).timeout(HEAT_PATIENCE);
     asked.await.map_err(|error| unanswered(node, &error))
 }
 

@@ -30,7 +30,8 @@ use crate::logs::{LogLimits, Logs};
 use crate::presence::Presence;
 use crate::raft::disk::Disk;
 use crate::raft::recover;
-use crate::stage::Stage;
+use crate::stage::demand::OnDemand;
+use crate::stage::{Places, Stage};
 use crate::tables::NodeState;
 use crate::voting::{LOG_FILE, Voting};
 
@@ -59,6 +60,8 @@ pub struct DaemonConfig {
     pub rules: Rules,
     /// Bytes on its disk for files of jobs.
     pub artifacts: Footprint,
+    /// When files of jobs are read while they come.
+    pub on_demand: OnDemand,
     /// Bounds of the logs that it keeps.
     pub logs: LogLimits,
 }
@@ -285,7 +288,14 @@ impl Daemon {
         let store = tokio::task::spawn_blocking(move || Store::open(artifacts, budget)).await;
         let failed = |error: &dyn std::fmt::Display| DaemonError::Artifacts(error.to_string());
         let store = store.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
-        let stage = Stage::new(system.clone(), Arc::new(store), folder.part("jobs"));
+        let places = Places {
+            store,
+            jobs: folder.part("jobs"),
+            mounts: folder.part("mounts"),
+        };
+        let (engine, memory) = (system.clone(), catalog.clone());
+        let stage = Stage::new(engine, &node.name, memory, places, config.on_demand);
+        let stage = stage.map_err(|e| failed(&e))?;
         let forward = Forward::new(&node.name, system.process());
         let left = Left::open(folder.part("drivers")).map_err(DaemonError::Logs)?;
         let agent = Agent::begin(system, &node.name, &catalog, stage, forward.clone(), left);
@@ -437,6 +447,8 @@ impl Daemon {
         drop(self.programs.agent.lock().take());
         drop(self.gate.catalog.lock().take());
         self.system.clone().shutdown().await;
+        // No process of this node is left that has a file open.
+        self.agent.stage().close().await;
     }
 }
 

@@ -7,6 +7,7 @@
 //! catalog.redb  the catalog, on a voter
 //! artifacts/    files of jobs: pieces, and what is put together from them
 //! jobs/         folders in which jobs work; gone when they are over
+//! mounts/       files of jobs that are read while they come; what is left there is unmounted
 //! drivers/      drivers that run, so that none outlives a daemon that was killed
 //! logs/         what jobs have printed, on a voter
 //! ```

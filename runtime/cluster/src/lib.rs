@@ -48,3 +48,4 @@ pub mod unix;
 mod voting;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, Entry};
+pub use stage::demand::OnDemand;

@@ -1,29 +1,52 @@
 //! Bringing a job's files to a node: pieces from whoever has them, checked and put together, and a
-//! folder for the job to work in.
+//! folder for the job to work in. Where much is missing, they are mounted and read while they come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::StreamExt;
+use futures::future::join_all;
 use odeon::{Blob, System};
 use odeon_artifacts::{
-    AssembleError, Bundle, Digest, DiskError, Executable, GetError, Manifest, ManifestError, Piece,
-    Platform, PutError, Store, VerifyError,
+    Arrivals, AssembleError, Bundle, Digest, DiskError, Executable, GetError, Heat, Manifest,
+    ManifestError, Piece, Platform, PutError, Store, VerifyError,
 };
 use parking_lot::Mutex;
 use thiserror::Error;
 
+mod arriving;
+pub(crate) mod demand;
+mod mount;
+mod mounts;
+mod stale;
+mod tree;
+
+use arriving::{Arriving, Learning, Trouble};
+use demand::{Holding, OnDemand};
+use mount::Mount;
+use mounts::{Live, Mounts, Try};
+
 use crate::agent;
+use crate::catalog::Catalog;
 use crate::job::JobId;
+use crate::tables::NodeState;
 use crate::unix::Unix;
 
 /// See the module. Clones share the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     system: System,
+    catalog: Catalog,
+    node: String,
     store: Arc<Store>,
     jobs: PathBuf,
+    on_demand: OnDemand,
+    mounts: Arc<Mounts>,
+    /// The node that gave a piece last.
+    giver: Arc<Mutex<Option<String>>>,
     /// Bundles that are being brought: one at a time each.
     turns: Arc<Mutex<BTreeMap<Digest, Arc<tokio::sync::Mutex<()>>>>>,
 }
@@ -48,6 +71,9 @@ pub(crate) enum StageError {
     },
     #[error("what its files are is known to no node that is up")]
     Unlisted,
+    /// A piece that is read before the program runs.
+    #[error("{0}")]
+    Lacks(String),
     #[error("its files are not what they were submitted as: {0}")]
     Wrong(String),
     #[error("{0}")]
@@ -74,29 +100,84 @@ const BATCH: usize = 16;
 /// Batches under way at once.
 const BATCHES: usize = 4;
 
+/// What a daemon's folder has for the files of jobs.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// The pieces.
+    pub(crate) store: Store,
+    /// Where jobs work.
+    pub(crate) jobs: PathBuf,
+    /// Where their files are mounted.
+    pub(crate) mounts: PathBuf,
+}
+
+/// Why the files of a bundle are not read while they come.
+#[derive(Debug)]
+enum NotShown {
+    /// Nothing can be mounted here.
+    Mount(std::io::Error),
+    /// Something that stands in the way of the try.
+    Stage(StageError),
+}
+
+impl From<StageError> for NotShown {
+    fn from(error: StageError) -> Self {
+        Self::Stage(error)
+    }
+}
+
 impl Stage {
-    pub(crate) fn new(system: System, store: Arc<Store>, jobs: PathBuf) -> Self {
-        Self {
+    /// What a daemon before this one has left mounted is taken away.
+    pub(crate) fn new(
+        system: System,
+        node: &str,
+        catalog: Catalog,
+        places: Places,
+        on_demand: OnDemand,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
             system,
-            store,
-            jobs,
+            catalog,
+            node: node.to_owned(),
+            store: Arc::new(places.store),
+            jobs: places.jobs,
+            on_demand,
+            mounts: Arc::new(Mounts::open(places.mounts)?),
+            giver: Arc::default(),
             turns: Arc::default(),
-        }
+        })
     }
 
     pub(crate) const fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// Has a bundle here, checked and ready to run; what is missing comes from these nodes.
-    pub(crate) async fn bring(
-        &self,
-        digest: Digest,
-        peers: &[String],
-    ) -> Result<Staged, StageError> {
+    /// The other nodes that are up.
+    pub(crate) fn peers(&self) -> Vec<String> {
+        let nodes = self.catalog.nodes().into_iter();
+        let up = nodes.filter(|row| row.state == NodeState::Up);
+        let names = up.map(|row| row.spec.name);
+        names.filter(|name| *name != self.node).collect()
+    }
+
+    /// The same, first the one that gave a piece last.
+    fn sources(&self) -> Vec<String> {
+        let mut peers = self.peers();
+        let giver = self.giver.lock().clone();
+        peers.sort_by_key(|peer| Some(peer) != giver.as_ref());
+        peers
+    }
+
+    fn prefer(&self, peer: String) {
+        *self.giver.lock() = Some(peer);
+    }
+
+    /// Has a bundle ready to run here for a try: checked and put together, or mounted, so that each
+    /// piece is checked before it is read (SEMANTICS 55).
+    pub(crate) async fn bring(&self, digest: Digest, of: Try) -> Result<Staged, StageError> {
         let turn = Arc::clone(self.turns.lock().entry(digest).or_default());
         let held = turn.lock().await;
-        let outcome = self.bring_alone(digest, peers).await;
+        let outcome = self.bring_alone(digest, of).await;
         drop(held);
         self.turns
             .lock()
@@ -104,8 +185,129 @@ impl Stage {
         outcome
     }
 
-    async fn bring_alone(&self, digest: Digest, peers: &[String]) -> Result<Staged, StageError> {
-        let bundle = self.bundle(digest, peers).await?;
+    async fn bring_alone(&self, digest: Digest, of: Try) -> Result<Staged, StageError> {
+        let peers = self.peers();
+        let bundle = self.bundle(digest, &peers).await?;
+        // A try goes on with what it began with, and a new one with what is whole.
+        let may_be_new = !self.store.has_assembled(&digest);
+        if let Some(place) = self.mounts.join(&digest, of, may_be_new) {
+            return self.mounted(&bundle, place, of).await;
+        }
+        let heat = self.heat(&bundle, &peers).await?;
+        let missing = self.missing(&bundle).await?;
+        let holding = Holding {
+            bytes: bundle.bytes(),
+            missing: missing.iter().map(|it| u64::from(it.bytes)).sum(),
+            is_assembled: self.store.has_assembled(&digest),
+            is_known: heat.is_some(),
+        };
+        let heat = heat.unwrap_or_default();
+        if self.on_demand.is_worth(holding) {
+            if let Some(place) = self.mounts.join(&digest, of, true) {
+                return self.mounted(&bundle, place, of).await;
+            }
+            match self.show(&bundle, &missing, &heat, of).await {
+                Ok(staged) => return Ok(staged),
+                Err(NotShown::Stage(error)) => return Err(error),
+                Err(NotShown::Mount(error)) => tracing::info!(
+                    job = %of.0, bytes = holding.missing, %error,
+                    "nothing can be mounted here, so all files of a job are brought before it starts"
+                ),
+            }
+        }
+        self.bring_whole(&bundle, &heat, &peers).await
+    }
+
+    /// Mounts a bundle, and has what is missing of it brought.
+    async fn show(
+        &self,
+        bundle: &Bundle,
+        missing: &[Piece],
+        heat: &Heat,
+        of: Try,
+    ) -> Result<Staged, NotShown> {
+        let (hot, cold) = heat.split(bundle);
+        let lacks: BTreeSet<Digest> = missing.iter().map(|it| it.digest).collect();
+        let to_come = |pieces: Vec<Piece>| {
+            let pieces = pieces.into_iter();
+            pieces.filter(|it| lacks.contains(&it.digest))
+        };
+        let arrivals = Arrivals::expecting(to_come(hot.clone()), to_come(cold), CALM_MAX);
+        let arrivals = Arc::new(arrivals);
+        let digest = bundle.digest();
+        let trouble = Trouble::default();
+        let mounting = {
+            let (stage, bundle, heat) = (self.clone(), bundle.clone(), heat.clone());
+            let (arrivals, trouble) = (Arc::clone(&arrivals), Arc::clone(&trouble));
+            move || {
+                let (store, window) = (Arc::clone(&stage.store), stage.on_demand.window);
+                let place = stage.mounts.place();
+                let mount = Mount::new(place.clone(), &bundle, store, arrivals, window)?;
+                let learning = Learning {
+                    before: heat,
+                    recorder: mount.recorder(),
+                };
+                let live = Live {
+                    mount,
+                    learning: learning.clone(),
+                    trouble,
+                    users: BTreeSet::from([of]),
+                };
+                stage.mounts.enter(bundle.digest(), live);
+                Ok((place, learning))
+            }
+        };
+        let mounted = tokio::task::spawn_blocking(mounting).await;
+        let mounted = mounted.map_err(|error| StageError::Disk(error.to_string()))?;
+        let (place, learning) = mounted.map_err(NotShown::Mount)?;
+        tracing::info!(
+            job = %of.0, bundle = %digest, hot = hot.len(), missing = missing.len(),
+            "the files of a job are read while they come"
+        );
+        let arriving = Arriving {
+            stage: self.clone(),
+            bundle: bundle.clone(),
+            arrivals,
+            learning,
+            trouble,
+            lacking: Mutex::default(),
+        };
+        tokio::spawn(arriving.run());
+        Ok(self.mounted(bundle, place, of).await?)
+    }
+
+    /// A bundle that is mounted, if its program can run.
+    async fn mounted(
+        &self,
+        bundle: &Bundle,
+        place: PathBuf,
+        of: Try,
+    ) -> Result<Staged, StageError> {
+        let program = place.join(bundle.entry());
+        let (stage, entry, path) = (self.clone(), program.clone(), bundle.entry().to_owned());
+        let digest = bundle.digest();
+        let checked = blocking(move || {
+            stage.mounts.hold_head(&digest, &path)?;
+            can_run(&entry, Some(FRONT_BYTES))
+        });
+        checked.await.map_err(|error| match self.trouble(of) {
+            Some(said) => StageError::Lacks(said),
+            None => error,
+        })?;
+        Ok(Staged {
+            program,
+            folder: place,
+            files: bundle.files().map(|(path, _)| path.to_owned()).collect(),
+        })
+    }
+
+    /// Has all of a bundle here, checked and put together.
+    async fn bring_whole(
+        &self,
+        bundle: &Bundle,
+        heat: &Heat,
+        peers: &[String],
+    ) -> Result<Staged, StageError> {
         for _ in 0..TRIES {
             let (store, known) = (Arc::clone(&self.store), bundle.clone());
             let assembled = blocking(move || {
@@ -128,14 +330,14 @@ impl Stage {
             });
             if let Some(assembled) = assembled.await? {
                 let entry = assembled.entry.clone();
-                blocking(move || can_run(&entry)).await?;
+                blocking(move || can_run(&entry, None)).await?;
                 return Ok(Staged {
                     program: assembled.entry,
                     folder: assembled.folder,
                     files: bundle.files().map(|(path, _)| path.to_owned()).collect(),
                 });
             }
-            self.fetch_missing(&bundle, peers).await?;
+            self.fetch_missing(bundle, heat, peers).await?;
         }
         let why = format!("they were damaged {TRIES} times in a row");
         Err(StageError::Disk(why))
@@ -147,7 +349,72 @@ impl Stage {
         let (store, pinned) = (Arc::clone(&self.store), bundle.clone());
         let until = moment() + crate::submit::UPLOAD_TIME;
         blocking(move || Ok(store.pin(&pinned, until)?)).await?;
-        self.fetch_missing(&bundle, peers).await
+        self.fetch_missing(&bundle, &Heat::default(), peers).await
+    }
+
+    /// Which pieces of a large bundle are read first: as this node knows it, else as another does that
+    /// has seen the most starts.
+    async fn heat(&self, bundle: &Bundle, peers: &[String]) -> Result<Option<Heat>, StageError> {
+        if bundle.bytes() <= self.on_demand.above_bytes {
+            return Ok(None);
+        }
+        let (store, digest) = (Arc::clone(&self.store), bundle.digest());
+        if let Some(known) = blocking(move || Ok(store.heat(&digest)?)).await? {
+            return Ok(Some(known));
+        }
+        let asked = peers.iter().map(|peer| async move {
+            let given = agent::fetch_heat(&self.system, peer, digest).await.ok()??;
+            let view = given.open().await.ok()?;
+            Heat::decode(&view)
+        });
+        let told = join_all(asked).await.into_iter().flatten();
+        let best = told.max_by_key(Heat::starts);
+        if let Some(heat) = best.clone() {
+            let store = Arc::clone(&self.store);
+            blocking(move || Ok(store.set_heat(&digest, &heat)?)).await?;
+        }
+        Ok(best)
+    }
+
+    /// Remembers what was read in a start, with what was known before it.
+    async fn learn(&self, bundle: Digest, learning: Learning) {
+        let store = Arc::clone(&self.store);
+        let learnt = blocking(move || {
+            learning.write(&store, &bundle)?;
+            Ok(())
+        });
+        if let Err(error) = learnt.await {
+            tracing::warn!(%bundle, %error, "what was read first of a job's files is not remembered");
+        }
+    }
+
+    /// What a try has waited for in vain.
+    pub(crate) fn trouble(&self, of: Try) -> Option<String> {
+        self.mounts.trouble(of)
+    }
+
+    /// The tries that have files mounted.
+    pub(crate) fn tries(&self) -> Vec<Try> {
+        self.mounts.tries()
+    }
+
+    /// Takes away all mounts, since no process is left that could use them.
+    pub(crate) async fn close(&self) {
+        self.take_away(self.mounts.close()).await;
+    }
+
+    async fn take_away(&self, mounts: Vec<(Digest, Live)>) {
+        for (bundle, live) in mounts {
+            self.learn(bundle, live.learning.clone()).await;
+            // It is unmounted when it drops.
+            let gone = blocking(move || {
+                drop(live);
+                Ok(())
+            });
+            if let Err(error) = gone.await {
+                tracing::warn!(%bundle, %error, "a mount may stay");
+            }
+        }
     }
 
     async fn bundle(&self, digest: Digest, peers: &[String]) -> Result<Bundle, StageError> {
@@ -180,8 +447,17 @@ impl Stage {
     }
 
     /// Fetches what is missing of a bundle, from one node after the other.
-    async fn fetch_missing(&self, bundle: &Bundle, peers: &[String]) -> Result<(), StageError> {
+    async fn fetch_missing(
+        &self,
+        bundle: &Bundle,
+        heat: &Heat,
+        peers: &[String],
+    ) -> Result<(), StageError> {
+        let (hot, cold) = heat.split(bundle);
+        let order = hot.iter().chain(&cold).map(|it| it.digest);
+        let rank: HashMap<Digest, usize> = order.zip(0..).collect();
         let mut missing = self.missing(bundle).await?;
+        missing.sort_by_key(|it| rank.get(&it.digest).copied());
         for peer in peers {
             if missing.is_empty() {
                 return Ok(());
@@ -210,6 +486,11 @@ impl Stage {
     pub(crate) async fn missing(&self, bundle: &Bundle) -> Result<Vec<Piece>, StageError> {
         let (store, bundle) = (Arc::clone(&self.store), bundle.clone());
         blocking(move || Ok(store.missing(bundle.pieces())?)).await
+    }
+
+    async fn has(&self, piece: &Piece) -> Result<bool, StageError> {
+        let (store, piece) = (Arc::clone(&self.store), *piece);
+        blocking(move || Ok(store.missing([&piece])?.is_empty())).await
     }
 
     /// Fetches pieces from one node: those that it has, and that arrive whole.
@@ -261,6 +542,14 @@ impl Stage {
         self.system.blobs().copy_in(&bytes).ok()
     }
 
+    /// What is known here of how a bundle starts, for another node.
+    pub(crate) async fn give_heat(&self, digest: Digest) -> Option<Blob> {
+        let store = Arc::clone(&self.store);
+        let heat = blocking(move || Ok(store.heat(&digest)?)).await;
+        let bytes = heat.ok().flatten()?.encode();
+        self.system.blobs().copy_in(&bytes).ok()
+    }
+
     /// The folder that a try works in on this node: its own, with links to its files.
     pub(crate) fn folder_for(
         &self,
@@ -294,8 +583,9 @@ impl Stage {
         self.jobs.join(format!("{job}.{attempt}"))
     }
 
-    /// Removes the folder of a try.
+    /// Removes the folder of a try, and what is mounted for it alone.
     pub(crate) async fn clear(&self, job: JobId, attempt: u32) {
+        self.take_away(self.mounts.leave((job, attempt))).await;
         let folder = self.folder_of(job, attempt);
         let removed = blocking(move || Ok(remove_folder(&folder))).await;
         if let Ok(Err(error)) = removed {
@@ -304,13 +594,21 @@ impl Stage {
     }
 }
 
-/// Whether this node can run a program.
-fn can_run(program: &Path) -> Result<(), StageError> {
+/// Whether this node can run a program. What it says of itself is looked for in so many bytes at its
+/// front, or in all of it: of one that has it further back, its processes are refused when they say
+/// which version they speak.
+fn can_run(program: &Path, front: Option<u64>) -> Result<(), StageError> {
     let cannot = |why: String| StageError::Unfit(why);
     let executable = Executable::inspect(program).map_err(|error| cannot(error.to_string()))?;
     let fits = Platform::here().can_run(&executable);
     fits.map_err(|error| cannot(error.to_string()))?;
-    match Manifest::read(program) {
+    let found = match front {
+        None => Manifest::read(program),
+        Some(bytes) => File::open(program)
+            .map_err(ManifestError::from)
+            .and_then(|file| Manifest::find(file.take(bytes))),
+    };
+    match found {
         Ok(manifest) if manifest.wire != odeon::WIRE_VERSION => Err(cannot(format!(
             "it was built with odeon {}, whose processes speak version {} to each other; this node \
              is of odeon {} and speaks {}: build it with the cluster's release",
@@ -336,6 +634,12 @@ fn scrub<T>(store: &Store, bundle: &Bundle) -> Result<Option<T>, StageError> {
 
 /// How often damaged pieces are fetched again.
 const TRIES: usize = 3;
+/// Pieces that are fetched at once while nobody waits for them: few, so that what somebody waits for
+/// has the link for itself a moment later.
+const CALM_MAX: usize = 4;
+/// Where a program that is not all here is looked at for what it says of itself. Linkers put that
+/// before the code.
+const FRONT_BYTES: u64 = 8 << 20;
 
 fn remove_folder(folder: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(folder) {

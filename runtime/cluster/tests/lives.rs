@@ -10,7 +10,7 @@ use odeon_artifacts::Footprint;
 use odeon_cluster::keeper::Rules;
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, NodeState};
-use odeon_cluster::{Daemon, DaemonConfig, DaemonError, Entry};
+use odeon_cluster::{Daemon, DaemonConfig, DaemonError, Entry, OnDemand};
 
 fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
     DaemonConfig {
@@ -27,6 +27,7 @@ fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
             piece_bytes: 1 << 30,
             folder_bytes: 1 << 30,
         },
+        on_demand: OnDemand::default(),
         logs: LogLimits::default(),
     }
 }

@@ -1,8 +1,10 @@
 //! A job's program, for tests of clusters: its first argument says what it does.
 
+use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
 use odeon::{Context, Failure, Job, ProcessId, Ref, System, SystemError};
+use odeon_artifacts::Digest;
 
 /// An actor that knows where it is.
 struct Place;
@@ -99,6 +101,18 @@ fn main() -> ExitCode {
         "places" => return run(async |system| places(system, &args[1..]).await),
         "holds" => return run(async |system| holds(system, &text(1)).await),
         "lingers" => return run(async |system| lingers(system, &args[1..]).await),
+        // Parts of a file in its folder, at these places.
+        "samples" => return samples(&args[1..]),
+        // The same, and then waits for ever.
+        "studies" => {
+            let read = samples(&args[1..]);
+            println!("studying");
+            return if read == ExitCode::SUCCESS {
+                run(async |_| deaf().await)
+            } else {
+                read
+            };
+        }
         "forks" => return forks(),
         // About the detached actor of a name.
         "detaches" | "shares" | "dooms" | "heavy" | "hardens" | "binds" | "where" | "stops" => {
@@ -114,6 +128,32 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Bytes that are read at each place of a sample.
+const SAMPLE_BYTES: usize = 64 << 10;
+
+fn samples(args: &[String]) -> ExitCode {
+    let Some((file, places)) = args.split_first() else {
+        return ExitCode::from(2);
+    };
+    let read = || -> std::io::Result<()> {
+        let file = std::fs::File::open(file)?;
+        for place in places {
+            let mut bytes = vec![0; SAMPLE_BYTES];
+            let at = place.parse().map_err(std::io::Error::other)?;
+            file.read_exact_at(&mut bytes, at)?;
+            println!("{at}: {}", Digest::of(&bytes));
+        }
+        Ok(())
+    };
+    match read() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the file cannot be read: {error}");
+            ExitCode::from(7)
+        }
+    }
 }
 
 fn run(main: impl AsyncFnOnce(&System) -> Result<(), String>) -> ExitCode {

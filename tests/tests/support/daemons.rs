@@ -8,12 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, ClusterIdentity, Limits};
-use odeon_artifacts::{Bundle, Footprint, Listing};
+use odeon_artifacts::{Bundle, BundleFile, Footprint, Listing};
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::keeper::Rules;
 use odeon_cluster::logs::{Cursor, LogLimits};
-use odeon_cluster::{Daemon, DaemonConfig, Entry};
+use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,6 +32,7 @@ pub(crate) fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
             piece_bytes: 8 << 30,
             folder_bytes: 8 << 30,
         },
+        on_demand: OnDemand::default(),
         logs: LogLimits::default(),
     }
 }
@@ -56,14 +57,23 @@ pub(crate) async fn found_again(folder: &Path) -> Daemon {
 }
 
 pub(crate) async fn join(folder: &Path, head: &Daemon, name: &str) -> Daemon {
+    join_with(folder, head, name, |_| {}).await
+}
+
+pub(crate) async fn join_with(
+    folder: &Path,
+    head: &Daemon,
+    name: &str,
+    change: impl FnOnce(&mut DaemonConfig),
+) -> Daemon {
     let cluster = ClusterIdentity::load(head.folder().path()).unwrap();
     let entry = Entry::Join {
         through: head.address().parse().unwrap(),
         identity: Some(cluster.issue(name).unwrap()),
     };
-    Daemon::start(config(folder, name, entry))
-        .await
-        .expect("a node that joins")
+    let mut config = config(folder, name, entry);
+    change(&mut config);
+    Daemon::start(config).await.expect("a node that joins")
 }
 
 /// Uploads the test program and submits a job of it.
@@ -89,14 +99,34 @@ pub(crate) async fn upload(daemon: &Daemon, args: &[&str]) -> JobSpec {
 
 /// Uploads another program.
 pub(crate) async fn upload_of(daemon: &Daemon, program: &Path, args: &[&str]) -> JobSpec {
-    let bundle = Bundle::of_program(program).unwrap();
+    let name = program.file_name().unwrap().to_str().unwrap();
+    upload_files(daemon, &[(name, program)], args).await
+}
+
+/// Uploads a program, the first, and files that it finds in its folder.
+pub(crate) async fn upload_files(
+    daemon: &Daemon,
+    files: &[(&str, &Path)],
+    args: &[&str],
+) -> JobSpec {
+    let (entry, _) = files[0];
+    let listed = files.iter().map(|(name, path)| {
+        let file = BundleFile {
+            executable: *name == entry,
+            listing: Listing::of_file(path).unwrap(),
+        };
+        ((*name).to_owned(), file)
+    });
+    let bundle = Bundle::new(entry, listed).unwrap();
     let missing = daemon.offer(bundle.clone()).await.unwrap();
-    let file = std::fs::File::open(program).unwrap();
-    let listing = &bundle.file(bundle.entry()).unwrap().listing;
-    for (piece, range) in listing.pieces().iter().zip(listing.ranges()) {
-        if missing.contains(piece) {
-            let bytes = Listing::read(&file, range, piece).unwrap();
-            daemon.put(piece.digest, bytes.into()).await.unwrap();
+    for (name, path) in files {
+        let file = std::fs::File::open(path).unwrap();
+        let listing = &bundle.file(name).unwrap().listing;
+        for (piece, range) in listing.pieces().iter().zip(listing.ranges()) {
+            if missing.contains(piece) {
+                let bytes = Listing::read(&file, range, piece).unwrap();
+                daemon.put(piece.digest, bytes.into()).await.unwrap();
+            }
         }
     }
     JobSpec {

@@ -1,0 +1,212 @@
+//! Bringing what a mounted bundle lacks: what is read first, then the rest, until all is here and can
+//! be put together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use odeon::{Clock, Timestamp};
+use odeon_artifacts::{
+    Arrivals, Bundle, BundleFile, Digest, DiskError, Heat, Piece, Recorder, Store,
+};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::{Stage, StageError, blocking, moment};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub(super) stage: Stage,
+    pub(super) bundle: Bundle,
+    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) learning: Learning,
+    pub(super) trouble: Trouble,
+    /// Since when somebody waits for a piece that no node gives.
+    pub(super) lacking: Mutex<HashMap<Digest, Timestamp>>,
+}
+
+/// A piece that somebody waited for in vain, and why it did not come.
+pub(super) type Trouble = Arc<Mutex<Option<(Digest, String)>>>;
+
+/// What is learnt of a start.
+#[derive(Clone, Debug)]
+pub(super) struct Learning {
+    /// What was known before it.
+    pub(super) before: Heat,
+    pub(super) recorder: Arc<Mutex<Recorder>>,
+}
+
+impl Learning {
+    /// Keeps it with the bundle. Blocks its thread.
+    pub(super) fn write(&self, store: &Store, bundle: &Digest) -> Result<(), DiskError> {
+        let recording = self.recorder.lock().recording().clone();
+        if recording.reads.is_empty() {
+            return Ok(());
+        }
+        let mut heat = self.before.clone();
+        heat.learn([recording]);
+        store.set_heat(bundle, &heat)
+    }
+}
+
+/// How long to wait before nodes are asked again for a piece that none of them has.
+const PAUSE: Duration = Duration::from_millis(500);
+
+impl Arriving {
+    /// Goes on until the arrivals are stopped.
+    pub(super) async fn run(self) {
+        let (give, mut next) = mpsc::unbounded_channel();
+        let arrivals = Arc::clone(&self.arrivals);
+        let take = move || {
+            while let Some(piece) = arrivals.next() {
+                // Who takes them goes when the daemon does.
+                if give.send(piece).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("odeon-pieces".to_owned());
+        if let Err(error) = thread.spawn(take) {
+            self.give_up(None, format!("the node can start no thread: {error}"));
+            return self.arrivals.stop();
+        }
+        let mut is_whole = false;
+        let mut under_way = FuturesUnordered::new();
+        let window = Clock::sleep(self.stage.on_demand.window);
+        tokio::pin!(window);
+        let mut is_learnt = false;
+        loop {
+            if !is_whole && self.arrivals.is_idle() {
+                is_whole = self.put_together().await;
+            }
+            tokio::select! {
+                piece = next.recv() => match piece {
+                    Some(piece) => under_way.push(self.bring(piece)),
+                    None => return,
+                },
+                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+                () = &mut window, if !is_learnt => {
+                    is_learnt = true;
+                    self.stage.learn(self.bundle.digest(), self.learning.clone()).await;
+                }
+            }
+        }
+    }
+
+    /// Brings one piece, or says that it does not come.
+    async fn bring(&self, piece: Piece) {
+        match self.fetch(&piece).await {
+            Ok(true) => {
+                self.lacking.lock().remove(&piece.digest);
+                self.trouble.lock().take_if(|it| it.0 == piece.digest);
+                tracing::trace!(
+                    node = self.stage.node, bundle = %self.bundle.digest(), piece = %piece.digest,
+                    "a piece has come"
+                );
+                let arrivals = Arc::clone(&self.arrivals);
+                // Who waits for it reads it from the disk now.
+                let told = blocking(move || {
+                    arrivals.arrived(&piece.digest);
+                    Ok(())
+                });
+                if let Err(error) = told.await {
+                    self.give_up(Some(&piece), error.to_string());
+                }
+            }
+            Ok(false) if self.is_worth_waiting(&piece) => {
+                Clock::sleep(PAUSE).await;
+                self.arrivals.later(&piece);
+            }
+            Ok(false) => {
+                let asked = match self.stage.peers() {
+                    peers if peers.is_empty() => "none, since there is no other".to_owned(),
+                    peers => peers.join(", "),
+                };
+                let why = format!("it is on no node that is up; asked were {asked}");
+                self.give_up(Some(&piece), why);
+            }
+            Err(error) if self.arrivals.is_awaited(&piece.digest) => {
+                self.give_up(Some(&piece), error.to_string());
+            }
+            Err(error) => {
+                tracing::debug!(piece = %piece.digest, %error, "a piece is not kept yet");
+                Clock::sleep(PAUSE).await;
+                self.arrivals.later(&piece);
+            }
+        }
+    }
+
+    /// Whether a piece is here, after all nodes were asked for it that are up.
+    async fn fetch(&self, piece: &Piece) -> Result<bool, StageError> {
+        if self.stage.has(piece).await? {
+            return Ok(true);
+        }
+        for peer in self.stage.sources() {
+            self.stage.fetch(&peer, &[*piece]).await?;
+            if self.stage.has(piece).await? {
+                self.stage.prefer(peer);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether to ask again for a piece that no node gives: as long as nobody needs it, or has needed
+    /// it for long.
+    fn is_worth_waiting(&self, piece: &Piece) -> bool {
+        let mut lacking = self.lacking.lock();
+        if !self.arrivals.is_awaited(&piece.digest) {
+            lacking.remove(&piece.digest);
+            return true;
+        }
+        let now = Clock::now();
+        let since = *lacking.entry(piece.digest).or_insert(now);
+        now.since(since) < self.stage.on_demand.patience
+    }
+
+    /// Says that a piece does not come.
+    fn give_up(&self, piece: Option<&Piece>, why: String) {
+        let Some(piece) = piece else {
+            let said = format!("its files could not be brought: {why}");
+            *self.trouble.lock() = Some((self.bundle.digest(), said));
+            return;
+        };
+        let digest = piece.digest;
+        self.lacking.lock().remove(&digest);
+        let holds = |(path, file): (&str, &BundleFile)| {
+            let mut pieces = file.listing.pieces().iter();
+            pieces
+                .any(|it| it.digest == digest)
+                .then(|| path.to_owned())
+        };
+        let path = self.bundle.files().find_map(holds).unwrap_or_default();
+        let said = format!("piece {digest} of `{path}` could not be brought: {why}");
+        tracing::warn!(bundle = %self.bundle.digest(), "{said}");
+        // Before those who wait hear of it, since they may end by that.
+        *self.trouble.lock() = Some((digest, said));
+        self.arrivals.failed(&digest, why);
+    }
+
+    /// Begins to put the files together, from which later tries start, if all are here. Whether so.
+    async fn put_together(&self) -> bool {
+        let missing = self.stage.missing(&self.bundle).await;
+        if !missing.is_ok_and(|missing| missing.is_empty()) {
+            return false;
+        }
+        let (store, bundle) = (Arc::clone(self.stage.store()), self.bundle.clone());
+        tokio::task::spawn_blocking(move || {
+            let digest = bundle.digest();
+            match store.assemble(&bundle, moment()) {
+                Ok(_) => tracing::info!(bundle = %digest, "all files of a job are here"),
+                Err(error) => tracing::warn!(
+                    bundle = %digest, %error,
+                    "the files of a job are all here and are not put together"
+                ),
+            }
+        });
+        true
+    }
+}
