@@ -1,6 +1,7 @@
 //! A cluster as people use it: the command alone, from `odeon up` to `odeon down`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+#![allow(clippy::print_stderr, reason = "what is skipped says so")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -774,6 +775,35 @@ fn a_killed_head_comes_back_with_all_that_it_knew() {
     fs::remove_file(cluster.dir().join("catalog.redb")).unwrap();
     let why = cluster.fails(&["up", "--api", "127.0.0.1:0"]);
     assert!(why.contains("catalog.redb is missing or empty"), "{why}");
+}
+
+/// SEMANTICS 56.
+#[test]
+fn what_a_killed_daemon_has_left_mounted_is_gone_when_it_is_back() {
+    // So that all that is larger than nothing is worth a mount.
+    let cluster = Cluster::up(&["--on-demand-above-mib=0"]);
+    let mounts = cluster.dir().canonicalize().unwrap().join("mounts");
+    let mounted = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.contains(&*mounts.to_string_lossy())
+    };
+    cluster.ok(&["submit", "/bin/sh", "--", "-c", "echo begun; sleep 1000"]);
+    while !cluster.ok(&["logs", "j1"]).contains("begun") {}
+    if !mounted() {
+        eprintln!("skipped: a killed daemon leaves no mount where nothing can be mounted");
+        return;
+    }
+    let driver = cluster.driver("j1");
+    kill_9(cluster.daemons()[0]);
+    assert!(
+        mounted() && fs::read_dir(mounts.join("0")).is_err(),
+        "nobody answers there"
+    );
+    cluster.ok(&["up", "--api", "127.0.0.1:0"]);
+    assert!(!mounted() && !is_alive(driver));
+    cluster.ok(&["submit", "/bin/sh", "--wait", "--", "-c", "echo again"]);
+    cluster.ok(&["down"]);
+    assert!(!mounted());
 }
 
 #[test]

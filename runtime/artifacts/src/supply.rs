@@ -338,6 +338,8 @@ pub enum SupplyError {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn pieces() -> [Piece; 3] {
@@ -460,5 +462,60 @@ mod tests {
         assert_eq!(arrivals.next(), None);
         assert_eq!(arrivals.bring(&a), Err(SupplyError::Stopped));
         assert!(arrivals.state().awaited.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn who_waits_is_served_first_and_each_piece_comes_once(
+            hot in prop::collection::vec(0_u8..12, 0..8),
+            cold in prop::collection::vec(0_u8..12, 0..12),
+            calm_max in 1_usize..4,
+            // A reader asks for a piece, or who fetches takes one, or one of those arrives.
+            steps in prop::collection::vec((0_u8..3, 0_u8..12), 0..80),
+        ) {
+            let piece = |n: &u8| Piece::of(&[*n]);
+            let all: HashSet<Piece> = hot.iter().chain(&cold).map(piece).collect();
+            let mut left = all.clone();
+            let (hot, cold) = (hot.iter().map(piece), cold.iter().map(piece));
+            let arrivals = Arrivals::expecting(hot, cold, calm_max);
+            let mut waiting: HashSet<Piece> = HashSet::new();
+            let mut under_way: Vec<Piece> = vec![];
+            let take = |waiting: &HashSet<Piece>, under_way: &mut Vec<Piece>| -> Result<_, TestCaseError> {
+                let Some(piece) = arrivals.try_next() else { return Ok(None) };
+                prop_assert!(!under_way.contains(&piece), "it is fetched twice at once");
+                let first = waiting.iter().any(|it| !under_way.contains(it));
+                prop_assert!(!first || waiting.contains(&piece), "somebody waits for another");
+                under_way.push(piece);
+                Ok(Some(piece))
+            };
+            for (step, n) in steps {
+                match step {
+                    0 => {
+                        // One that came before is damaged, or was never expected.
+                        arrivals.bring_then(&piece(&n), |_| {});
+                        waiting.insert(piece(&n));
+                    }
+                    1 => {
+                        take(&waiting, &mut under_way)?;
+                    }
+                    _ if under_way.is_empty() => {}
+                    _ => {
+                        let came = under_way.remove(usize::from(n) % under_way.len());
+                        arrivals.arrived(&came.digest);
+                        waiting.remove(&came);
+                        left.remove(&came);
+                    }
+                }
+            }
+            // All that is expected comes in the end, and nothing more.
+            loop {
+                while take(&waiting, &mut under_way)?.is_some() {}
+                let Some(came) = under_way.pop() else { break };
+                arrivals.arrived(&came.digest);
+                waiting.remove(&came);
+                left.remove(&came);
+            }
+            prop_assert!(arrivals.is_idle() && left.is_empty() && waiting.is_empty());
+        }
     }
 }
