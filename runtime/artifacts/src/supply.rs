@@ -138,13 +138,13 @@ impl Arrivals {
 
     /// The piece is in the store now.
     pub fn arrived(&self, piece: &Digest) {
-        self.end(piece, Ok(()));
+        self.end(piece, &Ok(()));
     }
 
     /// The piece could not be fetched. Who waits for it is told why; it is fetched again when it is
     /// wanted again.
     pub fn failed(&self, piece: &Digest, why: impl Into<String>) {
-        self.end(piece, Err(why.into()));
+        self.end(piece, &Err(why.into()));
     }
 
     /// The piece could not be fetched just now: it is again after the others, or at once where a
@@ -212,7 +212,7 @@ impl Arrivals {
         }
     }
 
-    fn end(&self, piece: &Digest, outcome: Result<(), String>) {
+    fn end(&self, piece: &Digest, outcome: &Result<(), String>) {
         let mut state = self.state();
         state.under_way.remove(piece);
         // It may have come by another way than the queue.

@@ -259,7 +259,8 @@ impl Daemon {
             node.voters = vec![name.clone()];
         }
         folder.set_node(&node)?;
-        let started = Self::begin(&config, &folder, &system, &node, &programs, gate.clone()).await;
+        let begun = Self::begin(&config, &folder, &system, &node, &programs, gate.clone());
+        let started = Box::pin(begun).await;
         if started.is_err() {
             drop(gate.catalog.lock().take());
             drop(programs.agent.lock().take());
