@@ -50,6 +50,7 @@ pub(crate) struct Api {
         cluster::status,
         cluster::nodes,
         cluster::drain,
+        cluster::upgrade,
         cluster::forget,
         cluster::make_token,
         cluster::keys,
@@ -105,6 +106,7 @@ impl Api {
             .route("/nodes", get(cluster::nodes))
             .route("/nodes/{node}", axum::routing::delete(cluster::forget))
             .route("/nodes/{node}/drain", post(cluster::drain))
+            .route("/nodes/{node}/upgrade", post(cluster::upgrade))
             .route("/tokens", post(cluster::make_token))
             .route("/keys", get(cluster::keys).post(cluster::make_key))
             .route("/keys/{name}", axum::routing::delete(cluster::revoke_key))

@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Voters(VotersArgs),
     /// Have a node get no new jobs
     Drain(DrainArgs),
+    /// Have nodes run the release that lies where theirs did, while their jobs run on
+    Upgrade(UpgradeArgs),
     /// Forget a node that is gone for good
     Forget(ForgetArgs),
     /// Make a token with which nodes can join, and print the command for them
@@ -410,6 +412,17 @@ pub(crate) struct StatusArgs {
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct UpgradeArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The nodes, one after the other; the one that answers here, unless told otherwise
+    pub(crate) nodes: Vec<String>,
+    /// All nodes that are up
+    #[arg(long, conflicts_with = "nodes")]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -17,4 +17,5 @@ pub(crate) mod processes;
 pub(crate) mod ps;
 pub(crate) mod run;
 pub(crate) mod signals;
+mod upgrade;
 pub(crate) mod why;

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Status(args) => command::cluster::status(&args),
         Command::Voters(args) => done(command::cluster::voters(&args)),
         Command::Drain(args) => command::cluster::drain(&args),
+        Command::Upgrade(args) => done(command::cluster::upgrade(&args)),
         Command::Forget(args) => done(command::cluster::forget(&args)),
         Command::Namespace(args) => done(command::cluster::namespace(&args)),
         Command::Token(args) => done(command::cluster::token(&args)),

@@ -55,9 +55,10 @@ use crate::shape::{self, Shape};
 
 pub(crate) use handle::{BlobRequest, Handle, arriving};
 use lease::Lease;
-pub(crate) use quota::Share;
+pub(crate) use quota::{AccountEstate, Share};
 use store::Own;
 pub(crate) use store::Store;
+pub(crate) use stream::bring_for;
 
 /// A handle on immutable bytes. Small, cheap to clone, and a field of messages; its bytes live as
 /// `SEMANTICS.md` 27 to 30 say.

@@ -5,9 +5,11 @@ pub(crate) mod offset;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A moment, in nanoseconds since this process first looked at the clock. Not comparable between
 /// processes: deadlines travel as the time that is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
@@ -30,6 +32,21 @@ impl Timestamp {
     }
 }
 
+/// When the clock of this process begins.
+static EPOCH: OnceLock<std::time::Instant> = OnceLock::new();
+
+/// A moment by the clock of a process, and by that of its machine in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClockMark {
+    now: Timestamp,
+    machine: u64,
+}
+
+fn machine_time() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// The clock of the runtime the caller is in: real time, or virtual time inside a simulation.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
@@ -39,11 +56,28 @@ impl Clock {
     /// Now.
     #[must_use]
     pub fn now() -> Timestamp {
-        static EPOCH: OnceLock<std::time::Instant> = OnceLock::new();
         // tokio's clock equals the system's, except inside a simulation, which pauses it.
         let now = tokio::time::Instant::now().into_std();
         let epoch = EPOCH.get_or_init(|| now.checked_sub(Duration::from_secs(1)).unwrap_or(now));
         Timestamp(now.saturating_duration_since(*epoch).as_nanos() as u64)
+    }
+
+    /// A moment, and when it was by the machine's clock.
+    pub(crate) fn mark() -> ClockMark {
+        ClockMark {
+            now: Self::now(),
+            machine: machine_time(),
+        }
+    }
+
+    /// Goes on with the times of the program before this one in this process, unless somebody has
+    /// looked at the clock already.
+    pub(crate) fn go_on(mark: ClockMark) {
+        let passed = Duration::from_nanos(machine_time().saturating_sub(mark.machine));
+        let now = tokio::time::Instant::now().into_std();
+        if let Some(epoch) = now.checked_sub(Duration::from_nanos(mark.now.0) + passed) {
+            EPOCH.get_or_init(|| epoch);
+        }
     }
 
     /// Waits. In a simulation virtual time jumps ahead when nothing else can run.

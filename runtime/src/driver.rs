@@ -45,16 +45,15 @@ impl Driver {
         self.pid
     }
 
-    /// Resolves when the process has ended, and nothing of its group is left, with how it did.
-    pub async fn ended(&mut self) -> ProcessExit {
-        let exit = self.exit().await;
-        if let Some(pid) = self.pid {
-            worker::end_group(pid).await;
-        }
-        exit
+    /// Kills what a driver of this number, which has ended, has left of its group, and waits until
+    /// nothing is.
+    pub async fn end_group(pid: u32) {
+        worker::end_group(pid).await;
     }
 
-    async fn exit(&mut self) -> ProcessExit {
+    /// Resolves when the process has ended, with how it did. What it has started may be left: see
+    /// [`Driver::end_group`].
+    pub async fn ended(&mut self) -> ProcessExit {
         match self.ended.wait_for(Option::is_some).await {
             Ok(exit) => exit.clone().expect("just seen to be there"),
             Err(_) => ProcessExit::new(self.process, "ended unseen: its node was closing"),
@@ -69,7 +68,7 @@ impl Driver {
             // It may have ended by itself.
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
-        let in_time = Clock::timeout(grace, self.exit()).await;
+        let in_time = Clock::timeout(grace, self.ended()).await;
         if let (None, Some(pid)) = (in_time, pid) {
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }

@@ -9,6 +9,7 @@ mod detached;
 mod family;
 mod inbound;
 mod names;
+mod succession;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -46,6 +47,8 @@ use credit::Waited;
 pub(crate) use credit::{Credit, Credits};
 pub(crate) use family::{Life, Members, NewRow, Placing};
 use names::Names;
+use succession::Serving;
+pub(crate) use succession::{Estate, StandStill};
 
 /// A hasher for ids, which are random or counted already.
 #[derive(Default)]
@@ -106,6 +109,10 @@ pub(crate) struct Engine {
     failed: tokio::sync::watch::Sender<Option<Failure>>,
     /// Tasks that others wait for an answer of, and that take a while.
     answering: tokio::sync::watch::Sender<usize>,
+    /// Questions of other engines that take a while.
+    serving: Serving,
+    /// Whether this process is about to become another program.
+    stands: StandStill,
 }
 
 struct Requested {
@@ -212,6 +219,8 @@ impl Engine {
             pulse: Mutex::default(),
             failed: tokio::sync::watch::channel(None).0,
             answering: tokio::sync::watch::channel(0).0,
+            serving: Serving::default(),
+            stands: StandStill::default(),
         });
         engine.blobs.attach(&engine);
         *engine.pulse.lock() = Pulse::start(runtime, every, Arc::downgrade(&engine));

@@ -125,6 +125,11 @@ impl Gangs {
         Ok(name)
     }
 
+    /// For how many gangs that form this node keeps memory.
+    pub(crate) fn forming(&self) -> usize {
+        self.kept.lock().len()
+    }
+
     /// Nobody joins any more. Those who have joined have the memory mapped.
     pub(crate) fn forget(&self, gang: u64) {
         self.kept.lock().remove(&gang);

@@ -39,7 +39,8 @@ use crate::worker::Binding;
 
 pub use devices::{Devices, FakeDevices, GrantedDevice};
 pub(crate) use leases::LeaseId;
-use leases::{Leases, Stage};
+pub(crate) use leases::Leases;
+use leases::Stage;
 use queue::Queue;
 pub use queue::Waiting;
 pub(crate) use standby::PoolId;
@@ -72,6 +73,8 @@ pub(crate) struct Hardware {
     /// Whether a look at them may take long.
     may_block: bool,
     parts: tokio::sync::OnceCell<Parts>,
+    /// The book that the program before this one has kept in this process.
+    inherited: Mutex<Option<Leases>>,
     /// Room came or went, here or elsewhere.
     changed: Notify,
     /// Something happened that only a look at the devices settles.
@@ -147,6 +150,7 @@ impl Hardware {
             may_block: devices.may_block(),
             devices: Arc::new(Mutex::new(devices)),
             parts: tokio::sync::OnceCell::new(),
+            inherited: Mutex::default(),
             changed: Notify::new(),
             stirred: Notify::new(),
             turn: tokio::sync::Mutex::default(),
@@ -243,7 +247,8 @@ impl Engine {
             let limit = u32::try_from(self.limits.workers_max).unwrap_or(u32::MAX);
             let mut node = Node::new(self.node.clone(), resources).worker_limit(limit);
             node.labels.clone_from(&offer.labels);
-            let mut leases = Leases::new(node);
+            let inherited = self.hardware.inherited.lock().take();
+            let mut leases = inherited.unwrap_or_else(|| Leases::new(node));
             leases.see(devices::of_inventory(&self.node, &inventory));
             self.begin_watch();
             Parts {
@@ -253,6 +258,28 @@ impl Engine {
             }
         };
         self.hardware.parts.get_or_init(make).await
+    }
+
+    /// The book of leases, for the next program of this process.
+    pub(crate) fn leases_book(&self) -> Option<Leases> {
+        let parts = self.hardware.parts.get()?;
+        Some(parts.leases.lock().clone())
+    }
+
+    /// Goes on with the book that another program of this process has kept.
+    pub(crate) async fn inherit_book(self: &Arc<Self>, book: Leases) {
+        *self.hardware.inherited.lock() = Some(book);
+        let parts = self.parts().await;
+        if self.hardware.may_block {
+            return;
+        }
+        let running = parts.leases.lock().running();
+        let mut devices = self.hardware.devices.lock();
+        for (pid, grants) in running {
+            if let Err(error) = devices.begin(pid, &grants) {
+                tracing::warn!(pid, %error, "the devices of a process are not what they were");
+            }
+        }
     }
 
     /// This node at the moment.

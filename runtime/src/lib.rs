@@ -57,6 +57,7 @@ mod session;
 pub mod shape;
 pub mod simulation;
 mod spawn;
+pub mod succession;
 pub mod supervise;
 mod system;
 pub mod trace;

@@ -20,9 +20,11 @@ mod greeting;
 mod pipe;
 mod resume;
 pub(crate) mod stream;
+mod succession;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::os::fd::RawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -43,9 +45,10 @@ use crate::limits::Limits;
 use crate::session::Marks;
 use crate::wire::{Beat, Frame, FrameError};
 
-pub(crate) use greeting::{Ended, Greeted, Line, greet, hear};
+pub(crate) use greeting::{Ended, Greeted, Line, greet, greet_back, hear, say_hello};
 use pipe::{BATCH_BYTES, Pipe};
 pub(crate) use resume::{Dial, Session, Way, knock};
+pub(crate) use succession::{LinkEstate, restore};
 
 /// The read half of a byte stream.
 pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
@@ -80,6 +83,14 @@ pub(crate) struct Link {
     bulk: Option<Pipe>,
     /// How it outlives its connections, if it does.
     pub(crate) session: Option<Session>,
+    /// The socket of a process of this node.
+    socket: Option<RawFd>,
+    /// The end of its present connection.
+    carrier: Mutex<Arc<Ending>>,
+    /// It stands still, since its process hands it to another program.
+    frozen: Ending,
+    /// It does.
+    stands: Ending,
     /// Questions and facts sent, and taken in.
     told: AtomicU64,
     heeded: watch::Sender<u64>,
@@ -150,6 +161,32 @@ impl Ending {
 }
 
 impl Link {
+    /// A link over these streams, which nobody serves yet.
+    fn new(peer: ProcessId, node: String, pipes: impl IntoIterator<Item = Pipe>) -> Self {
+        let mut pipes = pipes.into_iter();
+        Self {
+            peer,
+            node,
+            is_worker: false,
+            control: pipes.next().expect("a connection has a first stream"),
+            calls: pipes.next(),
+            bulk: pipes.next(),
+            session: None,
+            socket: None,
+            carrier: Mutex::default(),
+            frozen: Ending::default(),
+            stands: Ending::default(),
+            told: AtomicU64::new(0),
+            heeded: watch::channel(0).0,
+            closed: Ending::default(),
+            given_up: AtomicBool::new(false),
+            writing: watch::channel(0).0,
+            last_heard: AtomicU64::new(Clock::now().0),
+            rhythm: Mutex::default(),
+            serving: AtomicU32::new(0),
+        }
+    }
+
     /// Queues a frame. With `alone` it is written at once if the link is idle. `false` when the
     /// link is closed.
     pub(crate) fn push(&self, frame: &Frame, alone: bool) -> bool {
@@ -517,37 +554,30 @@ fn begin(
     session: Option<Session>,
 ) -> Arc<Link> {
     let (hello, ours) = (greeted.hello.clone(), greeted.ours.clone());
+    let socket = greeted.socket;
     let (streams, writers) = Streams::of(greeted);
     let in_session = session.is_some();
-    let mut pipes = writers
+    let pipes = writers
         .into_iter()
         .map(|writer| Pipe::new(writer, in_session));
     let link = Arc::new(Link {
-        peer: hello.process,
-        node: hello.node.clone(),
         is_worker,
-        control: pipes.next().expect("a connection has a first stream"),
-        calls: pipes.next(),
-        bulk: pipes.next(),
         session,
-        told: AtomicU64::new(0),
-        heeded: watch::channel(0).0,
-        closed: Ending::default(),
-        given_up: AtomicBool::new(false),
-        writing: watch::channel(0).0,
-        last_heard: AtomicU64::new(Clock::now().0),
-        rhythm: Mutex::default(),
-        serving: AtomicU32::new(0),
+        socket,
+        ..Link::new(hello.process, hello.node.clone(), pipes)
     });
-    drop(pipes);
     engine.link_up(&link, &hello, &ours);
-    engine.spawn_task(serve(Arc::clone(engine), Arc::clone(&link), streams));
+    engine.spawn_task(serve(Arc::clone(engine), Arc::clone(&link), Some(streams)));
     link
 }
 
-/// Serves a link over one connection after the other until it ends.
-async fn serve(engine: Arc<Engine>, link: Arc<Link>, first: Streams) {
-    let mut next = Some(first);
+/// Serves a link over one connection after the other until it ends. Without a first one, it has none
+/// yet.
+async fn serve(engine: Arc<Engine>, link: Arc<Link>, first: Option<Streams>) {
+    let mut next = match first {
+        Some(streams) => Some(streams),
+        None => link.next_connection(&engine).await,
+    };
     while let Some(streams) = next {
         carry(&engine, &link, streams).await;
         next = link.next_connection(&engine).await;
@@ -560,9 +590,7 @@ async fn serve(engine: Arc<Engine>, link: Arc<Link>, first: Streams) {
 async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
     let Streams { readers, line } = streams;
     let carrier = Arc::new(Ending::default());
-    if let Some(session) = &link.session {
-        session.carried_by(&carrier);
-    }
+    link.carried_by(&carrier);
     link.writing.send_replace(readers.len());
     let (mut writing, mut reading) = (vec![], vec![]);
     for (n, (reader, buffer)) in readers.into_iter().enumerate() {
@@ -596,7 +624,9 @@ async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
                 };
                 let _ = Clock::timeout(engine.limits.heartbeat_interval, said).await;
             }
-            link.ended(&carrier, ended);
+            if !link.stands_still() {
+                link.ended(&carrier, ended);
+            }
             // Nobody may wait for it any more.
             let _ = done.send(());
         });
@@ -617,6 +647,12 @@ async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
         if over.await.is_err() {
             link.close("what reads it has failed");
         }
+    }
+    if link.stands_still() {
+        if let Some(line) = line {
+            line.close(false, &carrier.why());
+        }
+        return link.stand().await;
     }
     if !link.is_closed() {
         for over in writing {
@@ -662,6 +698,7 @@ async fn read_loop(
     loop {
         loop {
             if carrier.is_over() {
+                pipe.leave_unread(buffer);
                 return Ended::Broken(carrier.why());
             }
             let taken = {
@@ -687,7 +724,10 @@ async fn read_loop(
                 Err(error) => return Ended::Broken(error.to_string()),
             },
             () = link.closed() => return Ended::Over(link.why()),
-            () = carrier.over() => return Ended::Broken(carrier.why()),
+            () = carrier.over() => {
+                pipe.leave_unread(buffer);
+                return Ended::Broken(carrier.why());
+            }
         }
     }
 }

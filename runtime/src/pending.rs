@@ -148,6 +148,8 @@ struct Shard {
 struct Table {
     entries: Vec<Entry>,
     free: Vec<u32>,
+    /// The first generation of an entry, less one.
+    before: u32,
 }
 
 impl Shard {
@@ -174,6 +176,13 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// Has keys begin somewhere else: those of the program before this one are not used again soon.
+    pub(crate) fn begin_elsewhere(&self) {
+        for shard in &self.shards {
+            shard.table.lock().before = (crate::random::number() % 0x0fff_fffe) as u32;
+        }
+    }
+
     /// Adds a request and returns its key, which is never 0.
     pub(crate) fn insert(&self, waiting: Waiting) -> u64 {
         let shard_index = shard_of_thread();
@@ -185,8 +194,9 @@ impl Pending {
                 index
             }
             None => {
+                let generation = table.before + 1;
                 table.entries.push(Entry {
-                    generation: 1,
+                    generation,
                     waiting: Some(waiting),
                 });
                 (table.entries.len() - 1) as u32

@@ -296,13 +296,17 @@ impl Quic {
             ..engine.hello()
         };
         let (connection, greeted) = self.connect(engine, to, hello).await?;
-        let quic = Arc::downgrade(self);
-        let way = Way::Dial(Arc::new(Redial { quic, to }));
-        let session = Session::new(session, way);
+        let session = Session::new(session, Way::Dial(self.redial(to)));
         let outcome = self
             .establish(engine, &connection, greeted, session, rising)
             .await;
         refused(&connection, outcome)
+    }
+
+    /// What connects to the node at an address again and again.
+    pub(crate) fn redial(self: &Arc<Self>, to: SocketAddr) -> Arc<dyn Dial> {
+        let quic = Arc::downgrade(self);
+        Arc::new(Redial { quic, to })
     }
 
     /// Connects to another node and greets it.
@@ -588,6 +592,10 @@ impl Dial for Redial {
             let bulk = open(&connection, true).await?;
             Ok(complete(greeted, connection, calls, bulk))
         })
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.to)
     }
 }
 

@@ -38,6 +38,26 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
+    /// What was kept when this is made from it: all of it may have to be sent again.
+    pub(crate) fn resumed_from(taken: u64, kept: Bytes) -> Self {
+        Self {
+            taken,
+            kept_bytes: kept.len() as u64,
+            kept: VecDeque::from_iter((!kept.is_empty()).then_some(kept)),
+            sent: 0,
+        }
+    }
+
+    /// Bytes that the other side has taken in.
+    pub(crate) const fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// What follows them.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &Bytes> {
+        self.kept.iter()
+    }
+
     /// Bytes that the other side has not said it has taken in.
     pub(crate) const fn unacknowledged(&self) -> u64 {
         self.kept_bytes
@@ -110,6 +130,16 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// So much had been taken in when this is made from it.
+    pub(crate) const fn resumed_from(taken: u64) -> Self {
+        Self { taken, said: taken }
+    }
+
+    /// Bytes taken in.
+    pub(crate) const fn taken(self) -> u64 {
+        self.taken
+    }
+
     /// Whole frames have been taken in. Whether it is time to say so, with `every` so many bytes.
     pub(crate) const fn take(&mut self, bytes: u64, every: u64) -> bool {
         self.taken += bytes;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
@@ -29,6 +30,7 @@ use crate::registry::{ActorTypes, Registered};
 use crate::request::Recipient;
 use crate::security::{ClusterIdentity, NodeIdentity};
 use crate::spawn::Spawn;
+use crate::succession::{Busy, Inheritance, Succession};
 use crate::supervise::Supervision;
 use crate::trace::Span;
 use crate::wire::{Answer, NameRow, Request};
@@ -301,6 +303,14 @@ impl System {
         self.launch(job, &Role::Driver, command)
     }
 
+    /// A driver that runs here already, of which the program before this one has known.
+    #[must_use]
+    pub fn driver(&self, process: ProcessId) -> Option<Driver> {
+        let workers = &self.engine.workers;
+        let ended = workers.exit_seen(process)?;
+        Some(Driver::new(process, workers.pid_of(process), ended))
+    }
+
     /// Starts a process of a job's program that hosts a detached actor in place of running its
     /// `main`; else as [`System::start_driver`]. It ends when the actor does: with success, unless
     /// the actor has failed.
@@ -443,6 +453,15 @@ impl System {
         link::stream::accept(&self.engine, heard).await
     }
 
+    /// Has this node begin nothing new that takes time, so that another program can take its place in
+    /// this process: see [`crate::succession`].
+    ///
+    /// # Errors
+    /// What is under way that cannot be handed on, when it has not ended after `patience`.
+    pub async fn hand_over(&self, patience: Duration) -> Result<Succession, Busy> {
+        Succession::begin(&self.engine, patience).await
+    }
+
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
@@ -469,6 +488,7 @@ pub struct SystemBuilder {
     supervision: Supervision,
     listen: Option<(SocketAddr, NodeIdentity)>,
     hardware: HardwareConfig,
+    inherited: Option<Inheritance>,
 }
 
 impl SystemBuilder {
@@ -551,11 +571,18 @@ impl SystemBuilder {
         self
     }
 
+    /// Goes on where the program before this one in this process has stopped: it is the same node to
+    /// all others, and has the same worker processes.
+    pub fn inherit(mut self, inheritance: Inheritance) -> Self {
+        self.inherited = Some(inheritance);
+        self
+    }
+
     /// Starts the system.
     ///
     /// # Errors
-    /// The path of the executable is not known, the address cannot be listened on, or the identity is
-    /// not one of this node.
+    /// The path of the executable is not known, the address cannot be listened on, the identity is
+    /// not one of this node, or what was inherited was another node's.
     pub async fn start(self) -> Result<System, SystemError> {
         if let Some(birth) = worker::driver_birth() {
             return self.connect(birth?).await;
@@ -583,11 +610,23 @@ impl SystemBuilder {
             None => None,
         };
         let job = self.job.unwrap_or_else(|| "default".to_owned());
+        let estate = self.inherited.map(|inheritance| inheritance.estate);
+        if let Some(estate) = &estate
+            && (&estate.node, &estate.job) != (&node, &job)
+        {
+            let why = format!(
+                "what was inherited is of node `{}` of `{}`, this is `{node}` of `{job}`",
+                estate.node, estate.job
+            );
+            return Err(SystemError::Refused(why));
+        }
         let mut hardware = self.hardware;
         let quota = self.quota.map(|quota| (job.clone(), quota));
         hardware.offer.quotas.extend(quota);
         let engine = Engine::start(EngineConfig {
-            process: ProcessId::random(),
+            process: estate
+                .as_ref()
+                .map_or_else(ProcessId::random, |estate| estate.process),
             job,
             node,
             limits: self.limits,
@@ -596,6 +635,9 @@ impl SystemBuilder {
             blob_share: None,
             hardware,
         });
+        if let Some(estate) = estate {
+            Box::pin(engine.inherit(estate, quic.as_ref())).await?;
+        }
         if let Some(quic) = &quic {
             quic.serve(&engine);
         }

@@ -275,6 +275,24 @@ pub(crate) enum Request {
     Gang(GangNews),
 }
 
+impl Request {
+    /// What people call it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Launch(_) | Self::LaunchLeased(_) => "a worker process that starts",
+            Self::Release { .. } | Self::Retire { .. } => "a worker process that ends",
+            Self::Schedule(_) | Self::Claim { .. } | Self::Unclaim(_) | Self::HandOver { .. } => {
+                "an actor that is being placed"
+            }
+            Self::Picture | Self::Pictures => "a look at what nodes have",
+            Self::Evict { .. } => "an actor that makes room",
+            Self::Detach(_) => "a detached actor that starts",
+            Self::Blob(_) => "a blob that is brought from another node",
+            _ => "a question",
+        }
+    }
+}
+
 /// What a process needs to host an actor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HostOrder {

@@ -2,7 +2,7 @@
 //! unix socket that is its standard input, reaped, and reported when it ends.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use odeon_gpu::fault::GpuFault;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::net::UnixStream;
@@ -32,6 +32,7 @@ use crate::limits::Limits;
 use crate::link::{self, Greeted, Link};
 use crate::program::{Output, WorkerCommand, WorkerMode};
 use crate::registry::ActorTypes;
+use crate::succession::take_open;
 use crate::wire::{Answer, Fact, Frame, Hello, LaunchOrder, Request, codec};
 
 /// The variable that turns a process into a worker; its value is a [`Birth`].
@@ -114,7 +115,42 @@ struct Worker {
     retired: Option<(Option<GpuFault>, String)>,
     /// Why it ends, as it says itself.
     last_words: Option<String>,
+    /// That of a driver which has not said hello.
+    greeting: Option<Greeting>,
 }
+
+/// A socket over which hello was said, and none was heard yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Greeting {
+    socket: RawFd,
+    said: Hello,
+    /// Whether it is being heard at the moment.
+    is_heard: bool,
+}
+
+/// What another program of this process has to know of a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WorkerEstate {
+    process: ProcessId,
+    job: String,
+    leads: bool,
+    pid: u32,
+    /// How it ended, if it has.
+    exit: Option<ProcessExit>,
+    retired: Option<(Option<GpuFault>, String)>,
+    last_words: Option<String>,
+    greeting: Option<Greeting>,
+}
+
+impl WorkerEstate {
+    /// The descriptor that the next program needs, unless it is that of a link.
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        self.greeting.as_ref().map(|greeting| greeting.socket)
+    }
+}
+
+/// A worker process by its job and the name that actors share it by.
+pub(crate) type SharedWorker = (String, String, ProcessId);
 
 impl Workers {
     pub(crate) fn new(mode: WorkerMode) -> Self {
@@ -122,6 +158,44 @@ impl Workers {
             mode,
             table: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Whether the hello of a driver is being heard.
+    pub(crate) fn hears(&self) -> bool {
+        let table = self.table.lock();
+        let mut greetings = table.values().filter_map(|worker| worker.greeting.as_ref());
+        greetings.any(|greeting| greeting.is_heard)
+    }
+
+    /// What another program of this process has to know: of each worker, without those that have left
+    /// their link in order and of which `has_link` holds no more.
+    pub(crate) async fn estate(
+        &self,
+        has_link: impl Fn(ProcessId) -> bool,
+    ) -> (Vec<WorkerEstate>, Vec<SharedWorker>) {
+        let shared = self.shared.lock().await;
+        let shared = shared.iter();
+        let shared = shared.map(|((job, name), process)| (job.clone(), name.clone(), *process));
+        let table = self.table.lock();
+        let workers = table.iter().filter_map(|(process, worker)| {
+            Some(WorkerEstate {
+                process: *process,
+                job: worker.job.clone(),
+                leads: worker.leads,
+                pid: worker.pid?.as_raw_nonzero().get() as u32,
+                exit: worker.exit.borrow().clone(),
+                retired: worker.retired.clone(),
+                last_words: worker.last_words.clone(),
+                greeting: worker.greeting.clone().filter(|_| !has_link(*process)),
+            })
+        });
+        (workers.collect(), shared.collect())
+    }
+
+    fn note_greeting(&self, process: ProcessId, greeting: Option<Greeting>) {
+        if let Some(worker) = self.table.lock().get_mut(&process) {
+            worker.greeting = greeting;
         }
     }
 
@@ -191,6 +265,15 @@ impl Workers {
         table
             .get(&process)
             .is_none_or(|worker| worker.exit.borrow().is_some())
+    }
+
+    /// Sees the end of a process of this node.
+    pub(crate) fn exit_seen(
+        &self,
+        process: ProcessId,
+    ) -> Option<watch::Receiver<Option<ProcessExit>>> {
+        let table = self.table.lock();
+        table.get(&process).map(|worker| worker.exit.clone())
     }
 
     /// A process says why it is about to end.
@@ -346,9 +429,6 @@ pub(crate) async fn end_group(leader: u32) {
 /// How often a group that was killed is looked at.
 const GROUP_PAUSE: Duration = Duration::from_millis(2);
 
-/// How long a driver may take to join its node; until then it runs all the same.
-const DRIVER_PATIENCE: Duration = Duration::from_secs(24 * 3600);
-
 /// A process that has been started, before it joins.
 struct Forked {
     /// How it ended, once it has.
@@ -368,6 +448,41 @@ struct Launch<'a> {
 
 /// How the status of a process begins that a signal has ended.
 const SIGNAL: &str = "signal ";
+
+fn killed_by(signal: i32) -> String {
+    format!("{SIGNAL}{signal}{}", signal_name(signal))
+}
+
+/// Waits until a child of this process ends that another program has started, and says how it did.
+async fn end_of(pid: u32) -> std::io::Result<(String, Option<i32>)> {
+    let pid = Pid::from_raw(pid as i32).ok_or(std::io::ErrorKind::InvalidInput)?;
+    // Before the first look, so that no end is missed.
+    let mut children = tokio::signal::unix::signal(SignalKind::child())?;
+    loop {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        if let Some(status) = rustix::process::waitid(WaitId::Pid(pid), options)? {
+            return Ok(match status.terminating_signal() {
+                Some(signal) => (killed_by(signal), None),
+                // As the standard library says it.
+                None => {
+                    let code = status.exit_status().unwrap_or(0);
+                    (format!("exit status: {code}"), Some(code))
+                }
+            });
+        }
+        // More than one end may be told at once, so this only says when to look again.
+        let _ = children.recv().await;
+    }
+}
+
+/// A greeted connection, if it is to this process.
+fn is_process(greeted: Greeted, process: ProcessId) -> Result<Greeted, SystemError> {
+    if greeted.hello.process == process {
+        Ok(greeted)
+    } else {
+        Err(SystemError::Refused("another process answered".to_owned()))
+    }
+}
 
 async fn has_ended(exit: &mut watch::Receiver<Option<ProcessExit>>) {
     // Whoever reaps it says so before it goes.
@@ -580,30 +695,176 @@ impl Engine {
             self.blobs.unshare(process);
         }
         let Forked { ended, stream } = forked?;
-        // A driver may end, or take its time, before it joins.
-        let limits = Limits {
-            worker_start_timeout: DRIVER_PATIENCE,
-            ..self.limits.clone()
+        let said = Hello {
+            job: job.to_owned(),
+            ..self.hello()
         };
-        let (engine, job, mut over) = (Arc::clone(self), job.to_owned(), ended.clone());
-        self.spawn_task(async move {
-            let greeting = engine.greet_process(&job, process, stream, &limits);
-            tokio::select! {
-                greeted = greeting => match greeted {
-                    Ok(greeted) => drop(link::attach(&engine, greeted, true)),
-                    Err(error) => tracing::info!(%process, %error, "a driver did not join"),
-                },
-                () = has_ended(&mut over) => {}
-            }
-            // One that never joined leaves no link whose end would tell, and the end of a link that was
-            // left in order says nothing of the process. It may come after that of the process.
-            has_ended(&mut over).await;
-            while engine.links.contains_key(&process) {
-                Clock::sleep(engine.limits.sweep_interval).await;
-            }
-            engine.workers.exit_of(process).await;
-        });
+        let engine = Arc::clone(self);
+        self.spawn_task(async move { engine.follow_driver(process, stream, said).await });
         Ok((process, ended))
+    }
+
+    /// Greets a driver, when it joins, and sees its end.
+    async fn follow_driver(self: Arc<Self>, process: ProcessId, stream: UnixStream, said: Hello) {
+        let Some(mut over) = self.workers.exit_seen(process) else {
+            return;
+        };
+        let mut stream = stream;
+        let greeting = async {
+            link::say_hello(&mut stream, &said).await?;
+            self.hear_driver(process, stream, said).await
+        };
+        tokio::select! {
+            greeted = greeting => if let Err(error) = greeted {
+                tracing::info!(%process, %error, "a driver did not join");
+            },
+            () = has_ended(&mut over) => {}
+        }
+        self.see_driver_out(process, over).await;
+    }
+
+    /// Hears the hello of a driver, whenever it says it, and links it.
+    async fn hear_driver(
+        self: &Arc<Self>,
+        process: ProcessId,
+        stream: UnixStream,
+        said: Hello,
+    ) -> Result<(), SystemError> {
+        let socket = stream.as_raw_fd();
+        let greeting = |is_heard| {
+            let said = said.clone();
+            Some(Greeting {
+                socket,
+                said,
+                is_heard,
+            })
+        };
+        self.workers.note_greeting(process, greeting(false));
+        tokio::select! {
+            biased;
+            () = self.stands_still() => return std::future::pending().await,
+            readable = stream.readable() => readable.map_err(io("waiting for a driver"))?,
+        }
+        self.workers.note_greeting(process, greeting(true));
+        let (reader, writer) = stream.into_split();
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        let greeted = link::greet_back(reader, writer, said, &self.limits).await;
+        let linked = greeted.and_then(|greeted| {
+            let greeted = is_process(greeted, process)?.over_socket(socket);
+            link::attach(self, greeted, true);
+            Ok(())
+        });
+        self.workers.note_greeting(process, None);
+        linked
+    }
+
+    /// Takes a driver off the table when it has ended.
+    async fn see_driver_out(
+        self: &Arc<Self>,
+        process: ProcessId,
+        mut over: watch::Receiver<Option<ProcessExit>>,
+    ) {
+        // One that never joined leaves no link whose end would tell, and the end of a link that was
+        // left in order says nothing of the process. It may come after that of the process.
+        has_ended(&mut over).await;
+        while self.links.contains_key(&process) {
+            Clock::sleep(self.limits.sweep_interval).await;
+        }
+        self.workers.exit_of(process).await;
+    }
+
+    /// Goes on with processes that the program before this one has started, whose links are restored.
+    pub(crate) async fn inherit_workers(
+        self: &Arc<Self>,
+        workers: Vec<WorkerEstate>,
+        shared: Vec<SharedWorker>,
+    ) {
+        let rows = shared.into_iter();
+        let rows = rows.map(|(job, name, process)| ((job, name), process));
+        self.workers.shared.lock().await.extend(rows);
+        for estate in workers {
+            self.inherit_worker(estate);
+        }
+    }
+
+    fn inherit_worker(self: &Arc<Self>, estate: WorkerEstate) {
+        let WorkerEstate {
+            process,
+            job,
+            leads,
+            pid,
+            exit,
+            retired,
+            last_words,
+            greeting,
+        } = estate;
+        let is_over = exit.is_some();
+        let (tell, exit) = watch::channel(exit);
+        self.workers.table.lock().insert(
+            process,
+            Worker {
+                job,
+                leads,
+                pid: Pid::from_raw(pid as i32),
+                exit: exit.clone(),
+                inside: None,
+                retired,
+                last_words,
+                greeting: None,
+            },
+        );
+        let engine = Arc::clone(self);
+        if is_over {
+            let over = Arc::clone(self);
+            self.spawn_task(async move { over.end_link_of(process).await });
+        } else {
+            self.spawn_task(async move { engine.reap_inherited(process, pid, tell).await });
+        }
+        if !leads {
+            return;
+        }
+        let engine = Arc::clone(self);
+        self.spawn_task(async move {
+            let mut over = exit;
+            if let Some(greeting) = greeting {
+                tokio::select! {
+                    greeted = engine.go_on_hearing(process, greeting) => if let Err(error) = greeted {
+                        tracing::info!(%process, %error, "a driver did not join");
+                    },
+                    () = has_ended(&mut over) => {}
+                }
+            }
+            engine.see_driver_out(process, over).await;
+        });
+    }
+
+    /// Hears the hello of a driver that the program before this one has waited for.
+    async fn go_on_hearing(
+        self: &Arc<Self>,
+        process: ProcessId,
+        greeting: Greeting,
+    ) -> Result<(), SystemError> {
+        let socket = take_open(greeting.socket).map_err(io("taking over a socket"))?;
+        let socket = std::os::unix::net::UnixStream::from(socket);
+        let stream = socket
+            .set_nonblocking(true)
+            .and_then(|()| UnixStream::from_std(socket));
+        let stream = stream.map_err(io("taking over a socket"))?;
+        self.hear_driver(process, stream, greeting.said).await
+    }
+
+    /// Waits for the end of a process that the program before this one has started.
+    async fn reap_inherited(
+        self: Arc<Self>,
+        process: ProcessId,
+        pid: u32,
+        tell: watch::Sender<Option<ProcessExit>>,
+    ) {
+        let (status, code) = match end_of(pid).await {
+            Ok(end) => end,
+            Err(error) => (format!("its end could not be observed: {error}"), None),
+        };
+        self.reaped(process, pid, status, code, tell).await;
     }
 
     /// Whether this node may start another process.
@@ -667,7 +928,7 @@ impl Engine {
         let Launch { process, job, .. } = launch;
         let Forked { mut ended, stream } = self.begin_process(&launch)?;
         let seen = ended.clone();
-        let greeting = self.greet_process(job, process, stream, &self.limits);
+        let greeting = self.greet_process(job, process, stream);
         let refused = tokio::select! {
             greeting = greeting => match greeting {
                 Ok(greeted) => {
@@ -727,6 +988,7 @@ impl Engine {
                 inside: None,
                 retired: None,
                 last_words: None,
+                greeting: None,
             },
         );
         let engine = Arc::clone(self);
@@ -743,19 +1005,16 @@ impl Engine {
         job: &str,
         process: ProcessId,
         stream: UnixStream,
-        limits: &Limits,
     ) -> Result<Greeted, SystemError> {
+        let socket = stream.as_raw_fd();
         let (reader, writer) = stream.into_split();
         let hello = Hello {
             job: job.to_owned(),
             ..self.hello()
         };
-        let greeted = link::greet(Box::new(reader), Box::new(writer), hello, limits).await?;
-        if greeted.hello.process == process {
-            Ok(greeted)
-        } else {
-            Err(SystemError::Refused("another process answered".to_owned()))
-        }
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        let greeted = link::greet(reader, writer, hello, &self.limits).await?;
+        Ok(is_process(greeted, process)?.over_socket(socket))
     }
 
     /// A new process, with our end of the socket that is its standard input.
@@ -815,20 +1074,44 @@ impl Engine {
         tell: watch::Sender<Option<ProcessExit>>,
     ) {
         let pid = child.id();
-        let (status, code) = match child.wait().await {
+        let ended = tokio::select! {
+            biased;
+            // The next program of this process waits for it.
+            () = self.stands_still() => return std::future::pending().await,
+            ended = child.wait() => ended,
+        };
+        let (status, code) = match ended {
             Ok(status) => match status.signal() {
-                Some(signal) => (format!("{SIGNAL}{signal}{}", signal_name(signal)), None),
+                Some(signal) => (killed_by(signal), None),
                 None => (status.to_string(), status.code()),
             },
             Err(error) => (format!("its end could not be observed: {error}"), None),
         };
+        self.reaped(process, pid.unwrap_or(0), status, code, tell)
+            .await;
+    }
+
+    /// A process of this node has ended.
+    async fn reaped(
+        self: &Arc<Self>,
+        process: ProcessId,
+        pid: u32,
+        status: String,
+        code: Option<i32>,
+        tell: watch::Sender<Option<ProcessExit>>,
+    ) {
         let status = match self.workers.take_last_words(process) {
             Some(words) => format!("{words} ({status})"),
             None => status,
         };
-        self.worker_ended(process, pid);
+        self.worker_ended(process, Some(pid).filter(|pid| *pid > 0));
         let exit = ProcessExit::new(process, status);
         tell.send_replace(Some(ProcessExit { code, ..exit }));
+        self.end_link_of(process).await;
+    }
+
+    /// Ends the link to a process that has ended.
+    async fn end_link_of(&self, process: ProcessId) {
         // The link ends by itself when the process's last words are read; a grandchild that holds the
         // socket must not keep it open.
         if let Some(link) = self.links.get(&process).map(|link| Arc::clone(&link)) {
@@ -859,6 +1142,7 @@ impl Engine {
             inside: Some(Arc::clone(&worker)),
             retired: None,
             last_words: None,
+            greeting: None,
         };
         self.workers.table.lock().insert(process, row);
         worker.uplink.get_or_init(|| self.process);

@@ -30,6 +30,23 @@ async fn many_short_jobs_at_once_all_come_to_their_end() {
     head.shutdown().await;
 }
 
+/// SEMANTICS 66.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_become_another_program_after_all_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = found(folder.path()).await;
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_job"));
+    let before = submit(&head, &["places", "head", "head"]).await;
+    prints(&head, before, "on head").await;
+    assert_eq!(ended(&head, before).await, Outcome::Succeeded);
+    let ready = head.prepare_upgrade(program).await.unwrap();
+    let meanwhile = submit(&head, &["places", "head"]).await;
+    when(&head, meanwhile, "a node", |job| job.attempt().is_some()).await;
+    drop(ready);
+    assert_eq!(ended(&head, meanwhile).await, Outcome::Succeeded);
+    head.shutdown().await;
+}
+
 /// SEMANTICS 57.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_and_what_it_prints_is_kept() {

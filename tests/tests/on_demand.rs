@@ -352,6 +352,17 @@ async fn a_driver_that_is_killed_leaves_no_mount_and_later_tries_start_from_file
     let id = submit(&head, spec.clone()).await;
     prints(&head, id, "studying").await;
     assert_eq!(mounted_below(folder.path()).len(), 1);
+    // Another program could not go on with the mount.
+    let program = Path::new(env!("CARGO_BIN_EXE_job"));
+    let refused = second
+        .prepare_upgrade(program)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("reads its files while they come"),
+        "{refused}"
+    );
     // All comes, and is put together beside the mount.
     let whole = async {
         while !second.artifacts().has_assembled(&bundle) {

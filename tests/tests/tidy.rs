@@ -89,6 +89,7 @@ const PURE: &[&str] = &[
 const UNSAFE: &[&str] = &[
     // Memory shared between processes.
     "runtime/shm/src/arena.rs",
+    "runtime/shm/src/descriptor.rs",
     "runtime/shm/src/gang.rs",
     "runtime/shm/src/mapper.rs",
     "runtime/shm/src/mapping.rs",

@@ -362,6 +362,19 @@ impl Client {
             .await
     }
 
+    /// Has a node become the program that lies where its own did, while what it runs goes on. It is
+    /// another program a moment later: see [`Node::upgrades`](crate::types::Node::upgrades).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn upgrade(&self, node: &str) -> Result<(), ClientError> {
+        self.send(Call::new(
+            Method::POST,
+            Route::to(["nodes", node, "upgrade"])?,
+        ))
+        .await
+    }
+
     /// Forgets a node that is gone.
     ///
     /// # Errors

@@ -72,6 +72,9 @@ pub struct Node {
     pub devices: Vec<String>,
     /// Drivers that it runs.
     pub drivers: u64,
+    /// How often it was upgraded in place since it was started.
+    #[serde(default)]
+    pub upgrades: u32,
 }
 
 /// A job that is submitted. Its files were uploaded before.

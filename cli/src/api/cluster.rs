@@ -116,6 +116,23 @@ pub(super) async fn drain(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Has a node become the program that lies where its own did, while what it runs goes on. The answer
+/// comes when nothing is in the way; the node is another program a moment later.
+#[utoipa::path(post, path = "/api/v1/nodes/{node}/upgrade", responses((status = 204)))]
+pub(super) async fn upgrade(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path(node): Path<String>,
+) -> Done {
+    caller.must(Role::Admin)?;
+    if !api.read(|tables| tables.nodes.contains_key(&node))? {
+        return Err(No::unknown(format!("there is no node `{node}`")));
+    }
+    let upgraded = api.daemon.upgrade_node(&node).await;
+    upgraded.map_err(No::conflict)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// Forgets a node that is gone.
 #[utoipa::path(delete, path = "/api/v1/nodes/{node}", responses((status = 204)))]
 pub(super) async fn forget(

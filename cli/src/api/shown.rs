@@ -38,6 +38,7 @@ fn node(row: &NodeRow, drivers: u64) -> types::Node {
         memory_bytes: row.spec.memory,
         devices: row.spec.devices.clone(),
         drivers,
+        upgrades: row.spec.upgrades,
     }
 }
 

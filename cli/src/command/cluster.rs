@@ -1,17 +1,17 @@
-//! The cluster itself: `odeon status`, `drain`, `forget`, `token`, `key`, `namespace`, `events`.
+//! The cluster itself: `odeon status`, `drain`, `upgrade`, `forget`, `token`, `key`, `namespace`, `events`.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use odeon::Clock;
 use odeon_client::Client;
-use odeon_client::types::{Namespace, Status};
+use odeon_client::types::{Namespace, Node, Status};
 
 use super::job::cluster;
 use crate::args::{
     DrainArgs, EventsArgs, ForgetArgs, KeyArgs, KeyCommand, NamespaceArgs, NamespaceCommand,
-    StatusArgs, TokenArgs, VotersArgs,
+    StatusArgs, TokenArgs, UpgradeArgs, VotersArgs,
 };
 use crate::print;
 
@@ -110,6 +110,68 @@ pub(crate) fn voters(args: &VotersArgs) -> Result<()> {
     });
     Ok(())
 }
+
+pub(crate) fn upgrade(args: &UpgradeArgs) -> Result<()> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    runtime.block_on(async {
+        let status = client.status().await?;
+        let names = match (args.all, args.nodes.is_empty()) {
+            (true, _) => {
+                let up = status.nodes.iter();
+                let up = up.filter(|node| ["up", "drained"].contains(&node.state.as_str()));
+                // The one that answers comes last.
+                let (own, others): (Vec<_>, Vec<_>) = up
+                    .map(|node| node.name.clone())
+                    .partition(|name| *name == status.node);
+                [others, own].concat()
+            }
+            (false, true) => vec![status.node.clone()],
+            (false, false) => args.nodes.clone(),
+        };
+        for name in names {
+            let before = status.nodes.iter().find(|node| node.name == name);
+            let before = before.map_or(0, |node| node.upgrades);
+            let begun = Clock::now();
+            let ordered = client.upgrade(&name).await;
+            ordered.with_context(|| format!("{name} is not upgraded"))?;
+            let node = upgraded(&client, &name, before).await?;
+            print::say(format!(
+                "{name} runs odeon {} now, and its {} on; it took {:.1?}",
+                node.release,
+                match node.drivers {
+                    1 => "job goes".to_owned(),
+                    n => format!("{n} jobs go"),
+                },
+                Clock::now().since(begun)
+            ));
+        }
+        Ok(())
+    })
+}
+
+/// Waits until a node says that it is another program.
+async fn upgraded(client: &Client, name: &str, before: u32) -> Result<Node> {
+    let deadline = Clock::now().after(UPGRADE_PATIENCE);
+    loop {
+        // It may be the one that answers.
+        if let Ok(nodes) = client.nodes().await
+            && let Some(node) = nodes.into_iter().find(|node| node.name == name)
+            && node.upgrades > before
+        {
+            return Ok(node);
+        }
+        if deadline.left(Clock::now()).is_zero() {
+            bail!(
+                "{name} has not come back within {} s: see its daemon.log",
+                UPGRADE_PATIENCE.as_secs()
+            );
+        }
+        Clock::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// How long a node may take to be another program.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn drain(args: &DrainArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;

@@ -24,6 +24,7 @@ use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::upgrade;
 use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key, open_door};
 use crate::args::{DownArgs, JoinArgs, NodeArgs, UpArgs};
 use crate::print;
@@ -454,6 +455,15 @@ fn run(
     voters: Option<u32>,
     alone: bool,
 ) -> Result<ExitCode> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let heritage = upgrade::taken_over()?;
+    let (heritage, api) = heritage.unzip();
+    let goes_on = heritage.is_some();
+    let args = &NodeArgs {
+        // Where the program before this one has listened.
+        api: api.or(args.api),
+        ..args.clone()
+    };
     let gib = args.artifacts_gib << 30;
     let config = DaemonConfig {
         folder: folder.to_owned(),
@@ -461,7 +471,8 @@ fn run(
         listen: args.listen,
         advertise: args.advertise,
         entry,
-        alone,
+        // What the command line asked for is done.
+        alone: alone && heritage.is_none(),
         devices: None,
         limits: Limits::default(),
         rules: Rules::default(),
@@ -474,13 +485,14 @@ fn run(
             ..OnDemand::default()
         },
         logs: LogLimits::default(),
+        heritage,
     };
     runtime()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let daemon = Arc::new(Daemon::start(config).await?);
         let (server, connection) = serve(&daemon, args).await?;
-        if let Some(count) = voters {
+        if let Some(count) = voters.filter(|_| !goes_on) {
             want_voters(&daemon, count).await?;
         }
         let keeping = tokio::spawn(keep_connection(Arc::clone(&daemon), connection));
@@ -488,9 +500,25 @@ fn run(
             .folder()
             .write(PID_FILE, std::process::id().to_string().as_bytes(), 0o600)?;
         tracing::info!(node = daemon.name(), address = daemon.address(), "up");
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        loop {
+            let order = tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                order = daemon.upgrade_ordered() => order,
+            };
+            match daemon.prepare_upgrade(&program).await {
+                Ok(ready) => {
+                    order.answer(Ok(()));
+                    keeping.abort();
+                    let api = server.address();
+                    server.end().await;
+                    return Err(upgrade::become_next(&daemon, ready, &program, api).await);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the node is not upgraded");
+                    order.answer(Err(&error));
+                }
+            }
         }
         keeping.abort();
         // Whoever waits for a job hears of its end while the node ends it.

@@ -13,7 +13,8 @@ use odeon::{
 };
 use odeon_artifacts::Digest;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
 
 use crate::catalog::{Catalog, WriteError};
 use crate::fact::{Fact, RefusalKind, Written};
@@ -26,6 +27,7 @@ use crate::seat::Seat;
 use crate::stage::{Stage, StageError};
 use crate::tables::NodeState;
 use crate::tries::{Step, Tries};
+use crate::upgrade::UpgradeOrder;
 
 /// See the module. Clones are the same agent.
 #[derive(Clone, Debug)]
@@ -44,6 +46,11 @@ struct Inner {
     book: Mutex<Book>,
     /// What jobs with processes here were submitted as.
     specs: Mutex<BTreeMap<JobId, JobSpec>>,
+    /// Who asks this node to become another release.
+    orders: mpsc::Sender<UpgradeOrder>,
+    ordered: tokio::sync::Mutex<mpsc::Receiver<UpgradeOrder>>,
+    /// Whether what has ended is left to the next program of this process.
+    passes: watch::Sender<bool>,
 }
 
 /// The tries of this node, and how each that runs is told to end.
@@ -51,10 +58,51 @@ struct Inner {
 struct Book {
     tries: Tries,
     stops: BTreeMap<(JobId, u32), watch::Sender<Option<bool>>>,
+    /// Tries whose driver runs.
+    driven: BTreeMap<(JobId, u32), TryEstate>,
+}
+
+/// A try as the next program of this process has to know it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TryEstate {
+    job: Job,
+    attempt: u32,
+    driver: ProcessId,
+    pid: u32,
+    /// Whether its driver was asked to end, and then in order or not.
+    end: Option<bool>,
+    /// How the driver ended, and whether it was asked to.
+    exit: Option<(ProcessExit, bool)>,
+}
+
+impl TryEstate {
+    const fn of(&self) -> (JobId, u32) {
+        (self.job.id, self.attempt)
+    }
+
+    /// The operating system's number of its driver.
+    pub(crate) const fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+/// While it lives no try begins.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    agent: Agent,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.agent.inner.book.lock().tries.hold(false);
+    }
 }
 
 impl Book {
-    fn stop(&self, job: JobId, attempt: u32, in_order: bool) {
+    fn stop(&mut self, job: JobId, attempt: u32, in_order: bool) {
+        if let Some(estate) = self.driven.get_mut(&(job, attempt)) {
+            estate.end = Some(in_order);
+        }
         if let Some(stop) = self.stops.get(&(job, attempt)) {
             stop.send_replace(Some(in_order));
         }
@@ -87,6 +135,8 @@ const ORDER_PATIENCE: Duration = Duration::from_secs(4);
 /// How long a node may be out of reach from this one alone: by then it knows that too, and has ended
 /// the workers of drivers that run here ([`odeon::Limits::link_idle_timeout`]).
 const APART_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a node may take to say whether it becomes another release.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a voter may take to fetch a bundle.
 const KEEP_PATIENCE: Duration = Duration::from_secs(300);
 /// How long a node may take to say what is read first: a start goes without rather than wait.
@@ -121,6 +171,7 @@ impl Agent {
         forward: Forward,
         left: Left,
     ) -> Result<Self, Failure> {
+        let (orders, ordered) = mpsc::channel(1);
         let inner = Inner {
             system: system.clone(),
             node: node.to_owned(),
@@ -131,8 +182,12 @@ impl Agent {
             book: Mutex::new(Book {
                 tries: Tries::new(node, system.process().0),
                 stops: BTreeMap::new(),
+                driven: BTreeMap::new(),
             }),
             specs: Mutex::default(),
+            orders,
+            ordered: ordered.into(),
+            passes: watch::channel(false).0,
         };
         let agent = Self {
             inner: Arc::new(inner),
@@ -154,38 +209,132 @@ impl Agent {
         let mut book = self.inner.book.lock();
         let step = book.tries.begin(&job);
         let Step::Begin { attempt } = step else {
-            return self.take(&book, job.id, step);
+            return self.take(&mut book, job.id, step);
         };
         let (stop, stopped) = watch::channel(None);
         book.stops.insert((job.id, attempt), stop);
         drop(book);
         let agent = self.clone();
         tokio::spawn(async move {
-            let (id, tag) = (job.id, tag(&job, attempt));
             let outcome = agent.run(&job, attempt, stopped).await;
-            agent.clear_everywhere(&tag).await;
-            agent.inner.forward.flush((id, attempt)).await;
-            agent.inner.stage.clear(id, attempt).await;
-            let tells = {
-                let mut book = agent.inner.book.lock();
-                book.stops.remove(&(id, attempt));
-                book.tries.ended(id, attempt)
-            };
-            if tells {
-                agent.tell(id, Event::Over { attempt, outcome }).await;
-            }
+            agent.settle(&job, attempt, outcome).await;
         });
+    }
+
+    /// The driver of a try is over: so is the rest of it, and the catalog hears how.
+    async fn settle(&self, job: &Job, attempt: u32, outcome: Outcome) {
+        let (id, tag) = (job.id, tag(job, attempt));
+        self.clear_everywhere(&tag).await;
+        self.inner.forward.flush((id, attempt)).await;
+        self.inner.stage.clear(id, attempt).await;
+        let tells = {
+            let mut book = self.inner.book.lock();
+            book.stops.remove(&(id, attempt));
+            book.tries.ended(id, attempt)
+        };
+        if tells {
+            self.tell(id, Event::Over { attempt, outcome }).await;
+        }
+    }
+
+    /// Goes on with tries of this life of the node, which the program before this one has begun.
+    pub(crate) fn inherit(&self, tries: Vec<TryEstate>) {
+        for estate in tries {
+            let (job, attempt) = estate.of();
+            let mut book = self.inner.book.lock();
+            book.tries.inherit(job, attempt, estate.end);
+            let (stop, stopped) = watch::channel(estate.end);
+            book.stops.insert((job, attempt), stop);
+            drop(book);
+            let mut specs = self.inner.specs.lock();
+            specs.insert(job, estate.job.spec.clone());
+            drop(specs);
+            let agent = self.clone();
+            tokio::spawn(async move {
+                let job = estate.job.clone();
+                let outcome = match (&estate.exit, agent.inner.system.driver(estate.driver)) {
+                    (Some((exit, was_asked)), _) => {
+                        Driver::end_group(estate.pid).await;
+                        agent.inner.left.forget(estate.pid);
+                        agent.outcome(&job, attempt, exit, *was_asked).await
+                    }
+                    (None, Some(driver)) => agent.drive(estate, driver, stopped).await,
+                    (None, None) => Outcome::Failed {
+                        code: None,
+                        why: "its end was not seen while the node was upgraded".to_owned(),
+                    },
+                };
+                agent.settle(&job, attempt, outcome).await;
+            });
+        }
+    }
+
+    /// Begins no try from now on, while what this gives lives, when nothing is in the way of handing
+    /// on those that run.
+    pub(crate) async fn hold(&self, patience: Duration) -> Result<Hold, String> {
+        self.inner.book.lock().tries.hold(true);
+        let hold = Hold {
+            agent: self.clone(),
+        };
+        let deadline = Clock::now().after(patience);
+        loop {
+            let Some(why) = self.unsteady() else {
+                return Ok(hold);
+            };
+            if deadline.left(Clock::now()).is_zero() {
+                return Err(why);
+            }
+            Clock::sleep(CLEAR_PAUSE).await;
+        }
+    }
+
+    /// Why the tries of this node cannot be handed on.
+    fn unsteady(&self) -> Option<String> {
+        if let Some((job, _)) = self.inner.stage.tries().first() {
+            return Some(format!("{job} reads its files while they come"));
+        }
+        let book = self.inner.book.lock();
+        let running = book.tries.running();
+        let other = running.iter().find(|of| !book.driven.contains_key(of));
+        other.map(|(job, _)| format!("{job} begins or ends here"))
+    }
+
+    /// From now on the end of a driver is left to the next program of this process.
+    pub(crate) fn pass_on(&self) {
+        self.inner.passes.send_replace(true);
+    }
+
+    /// The tries that the next program of this process goes on with. The engine knows a driver, or this
+    /// does how it ended.
+    pub(crate) async fn estate(&self) -> Vec<TryEstate> {
+        loop {
+            let tries: Vec<TryEstate> = self.inner.book.lock().driven.values().cloned().collect();
+            let system = &self.inner.system;
+            let is_known = |it: &TryEstate| it.exit.is_some() || system.driver(it.driver).is_some();
+            if tries.iter().all(is_known) {
+                return tries;
+            }
+            Clock::sleep(CLEAR_PAUSE).await;
+        }
+    }
+
+    /// Resolves when somebody asks this node to become another release.
+    pub(crate) async fn upgrade_ordered(&self) -> UpgradeOrder {
+        match self.inner.ordered.lock().await.recv().await {
+            Some(order) => order,
+            None => std::future::pending().await,
+        }
     }
 
     /// Ends a try.
     fn stop(&self, job: JobId, attempt: u32, in_order: bool) {
         let mut book = self.inner.book.lock();
         let step = book.tries.finish(job, attempt, in_order);
-        self.take(&book, job, step);
+        self.take(&mut book, job, step);
     }
 
     /// Has done what is to be done about a try, other than begin it.
-    fn take(&self, book: &Book, job: JobId, step: Step) {
+    fn take(&self, book: &mut Book, job: JobId, step: Step) {
         match step {
             Step::Nothing | Step::Begin { .. } => {}
             Step::End { attempt, in_order } => book.stop(job, attempt, in_order),
@@ -283,15 +432,38 @@ impl Agent {
                 }
             },
         };
-        let mut driver = match driver {
+        let driver = match driver {
             Ok(driver) => driver,
             Err(failure) => {
                 let why = failure.to_string();
                 return Outcome::Failed { code: None, why };
             }
         };
-        let (pid, process) = (driver.pid().unwrap_or(0), driver.process());
+        let pid = driver.pid().unwrap_or(0);
         self.inner.left.note(pid);
+        let estate = TryEstate {
+            job: job.clone(),
+            attempt,
+            driver: driver.process(),
+            pid,
+            end: None,
+            exit: None,
+        };
+        self.drive(estate, driver, stop).await
+    }
+
+    /// Follows the driver of a try to its end.
+    async fn drive(
+        &self,
+        estate: TryEstate,
+        mut driver: Driver,
+        stop: watch::Receiver<Option<bool>>,
+    ) -> Outcome {
+        let (of, pid, process) = (estate.of(), estate.pid, estate.driver);
+        let (job, attempt) = (estate.job.clone(), estate.attempt);
+        let tag = tag(&job, attempt);
+        let system = &self.inner.system;
+        self.inner.book.lock().driven.insert(of, estate);
         let (over, is_over) = tokio::sync::oneshot::channel::<()>();
         let started = async {
             if let Some(hosted) = &job.spec.hosts {
@@ -306,17 +478,40 @@ impl Agent {
         let exit = async {
             let end = follow(&mut driver, stop).await;
             drop(over);
+            {
+                let mut book = self.inner.book.lock();
+                if !*self.inner.passes.borrow() {
+                    book.driven.remove(&of);
+                } else if let Some(estate) = book.driven.get_mut(&of) {
+                    estate.exit = Some(end.clone());
+                }
+            }
+            if *self.inner.passes.borrow() {
+                std::future::pending::<()>().await;
+            }
+            Driver::end_group(pid).await;
             self.inner.left.forget(pid);
-            let of = (job.id, attempt);
-            self.inner.forward.drain(of, OUTPUT_PATIENCE).await;
             end
         };
         let ((), (exit, was_asked)) = tokio::join!(started, exit);
+        self.outcome(&job, attempt, &exit, was_asked).await
+    }
+
+    /// How a try has ended whose driver is gone.
+    async fn outcome(
+        &self,
+        job: &Job,
+        attempt: u32,
+        exit: &ProcessExit,
+        was_asked: bool,
+    ) -> Outcome {
+        let of = (job.id, attempt);
+        self.inner.forward.drain(of, OUTPUT_PATIENCE).await;
         let said = self.inner.forward.said((job.id, attempt));
         let said = said.map(|said| format!("it said last: {said}"));
         // What it could not read is the reason for what it says about that.
         let lacked = self.inner.stage.trouble((job.id, attempt));
-        outcome_of(&exit, was_asked, lacked, said)
+        outcome_of(exit, was_asked, lacked, said)
     }
 
     /// Has every node end the processes of a job, and waits until they are gone.
@@ -641,6 +836,21 @@ impl AgentActor {
         left as u64
     }
 
+    /// Has this node become the program that lies where its own did. The answer comes when nothing is
+    /// in the way any more.
+    #[handler]
+    fn upgrade(&mut self) -> Later<Result<(), String>> {
+        let orders = self.agent.inner.orders.clone();
+        Later::new(async move {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            let busy = || Err("an upgrade is under way".to_owned());
+            match orders.try_send(UpgradeOrder { answer }) {
+                Ok(()) => answered.await.unwrap_or_else(|_| busy()),
+                Err(_) => busy(),
+            }
+        })
+    }
+
     /// Fetches a bundle from a node, and keeps it until the catalog says whether it is needed.
     #[handler]
     fn keep(&mut self, digest: Json<Digest>, from: String) -> Later<Result<(), String>> {
@@ -704,6 +914,16 @@ pub(crate) async fn order_stop(
     };
     let told = agent.ask(finish).timeout(ORDER_PATIENCE);
     told.await.map_err(|error| unanswered(node, &error))
+}
+
+/// Has a node become the program that lies where its own did.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) async fn order_upgrade(system: &System, node: &str) -> Result<(), String> {
+    let agent = reach(system, node).await?;
+    let asked = agent.ask(Upgrade {}).timeout(UPGRADE_PATIENCE);
+    asked.await.map_err(|error| unanswered(node, &error))?
 }
 
 /// Has a node keep a bundle that `from` has.

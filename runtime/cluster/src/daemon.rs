@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use odeon::succession::Inheritance;
 use odeon::{
     Clock, ClusterIdentity, DetachError, DetachedActor, Failure, FakeDevices, Limits, NodeIdentity,
     Output, ProcessId, Programs, System, SystemError, WorkerCommand, WorkerMode,
@@ -18,7 +19,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::admit::Gatekeeper;
-use crate::agent::Agent;
+use crate::agent::{self, Agent, TryEstate};
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
 use crate::fact::Fact;
 use crate::folder::{Folder, FolderError, NodeFile};
@@ -33,6 +34,7 @@ use crate::raft::recover;
 use crate::stage::demand::OnDemand;
 use crate::stage::{Places, Stage};
 use crate::tables::NodeState;
+use crate::upgrade::{self, Heritage, Own, Upgrade, UpgradeError, UpgradeOrder};
 use crate::voting::{LOG_FILE, Voting};
 
 /// What a daemon is started with.
@@ -64,6 +66,8 @@ pub struct DaemonConfig {
     pub on_demand: OnDemand,
     /// Bounds of the logs that it keeps.
     pub logs: LogLimits,
+    /// What the program before this one in this process has left.
+    pub heritage: Option<Heritage>,
 }
 
 /// How a node comes into a cluster.
@@ -115,6 +119,9 @@ pub enum DaemonError {
     /// It cannot go on alone.
     #[error("this node does not vote, so it has nothing to go on with alone: do that at a voter")]
     NothingAlone,
+    /// What it was left by the program before it.
+    #[error("going on where the program before this one has stopped: {0}")]
+    Heritage(std::io::Error),
     /// It is in no cluster.
     #[error("{} holds no node's identity: join with a token (odeon join ADDRESS --token TOKEN)", .0.display())]
     Stranger(PathBuf),
@@ -135,6 +142,9 @@ pub struct Daemon {
     bundle_bytes_max: u64,
     programs: Arc<Late>,
     gate: Gatekeeper,
+    forward: Forward,
+    /// How many programs this life of the node has had before this one.
+    upgrades: u32,
     tasks: tokio::sync::Mutex<tokio::task::JoinSet<()>>,
 }
 
@@ -218,7 +228,9 @@ impl Daemon {
         }
         let programs = Arc::new(Late::default());
         let gate = Gatekeeper::default();
-        let system = start_system(&mut config, identity, listen, &programs).await?;
+        let heritage = config.heritage.take();
+        let (engine, own) = heritage.map(|it| (it.engine, it.own)).unzip();
+        let system = start_system(&mut config, identity, listen, &programs, engine).await?;
         let listen = system.address().unwrap_or(listen);
         let founds = matches!(config.entry, Entry::Found) && known.is_none();
         let mut node = known.unwrap_or_else(|| NodeFile {
@@ -259,7 +271,15 @@ impl Daemon {
             node.voters = vec![name.clone()];
         }
         folder.set_node(&node)?;
-        let begun = Self::begin(&config, &folder, &system, &node, &programs, gate.clone());
+        let begun = Self::begin(
+            &config,
+            &folder,
+            &system,
+            &node,
+            &programs,
+            gate.clone(),
+            own,
+        );
         let started = Box::pin(begun).await;
         if started.is_err() {
             drop(gate.catalog.lock().take());
@@ -279,6 +299,7 @@ impl Daemon {
         node: &NodeFile,
         programs: &Arc<Late>,
         gate: Gatekeeper,
+        heritage: Option<Own>,
     ) -> Result<Self, DaemonError> {
         let picture = Picture::of_voters(node.voters.clone());
         let catalog = Catalog::new(system.clone(), node.name.clone(), picture);
@@ -298,9 +319,19 @@ impl Daemon {
         let stage = Stage::new(engine, &node.name, memory, places, config.on_demand);
         let stage = stage.map_err(|e| failed(&e))?;
         let forward = Forward::new(&node.name, system.process());
-        let left = Left::open(folder.part("drivers")).map_err(DaemonError::Logs)?;
+        let goes_on = heritage.is_some();
+        let (tries, upgrades) = match heritage {
+            None => (vec![], 0),
+            Some(own) => {
+                forward.inherit(own.prints).map_err(DaemonError::Heritage)?;
+                (own.tries, own.upgrades)
+            }
+        };
+        let drivers: Vec<u32> = tries.iter().map(TryEstate::pid).collect();
+        let left = Left::open(folder.part("drivers"), &drivers).map_err(DaemonError::Logs)?;
         let agent = Agent::begin(system, &node.name, &catalog, stage, forward.clone(), left);
         let agent = agent.await?;
+        agent.inherit(tries);
         *programs.agent.lock() = Some(agent.clone());
         catalog.serve().await?;
         let archive = Archive::begin(system, &node.name, &catalog, logs).await?;
@@ -317,7 +348,7 @@ impl Daemon {
         if reached.port() == 0 {
             reached.set_port(node.listen.port());
         }
-        let presence = Presence::of(system, &catalog, node, reached.to_string()).await;
+        let presence = Presence::of(system, &catalog, node, reached.to_string(), upgrades).await;
         let voting = Voting {
             system: system.clone(),
             catalog: catalog.clone(),
@@ -331,7 +362,7 @@ impl Daemon {
         if catalog.is_voter() {
             // It may be the first to come up.
             mesh.dial(&node.peers);
-        } else {
+        } else if !goes_on {
             link(system, &node.peers).await?;
         }
         let mut tasks = tokio::task::JoinSet::new();
@@ -341,7 +372,7 @@ impl Daemon {
         let keeper = Keeper::new(system.clone(), name, memory, Arc::clone(folder), rules);
         tasks.spawn(keeper.run());
         tasks.spawn(voting.tend());
-        tasks.spawn(forward.run(archive.clone()));
+        tasks.spawn(forward.clone().run(archive.clone()));
         tasks.spawn(agent.clone().sweep());
         tasks.spawn(collect(agent.clone(), catalog.clone(), config.artifacts));
         announce(&catalog, &presence).await?;
@@ -359,6 +390,8 @@ impl Daemon {
             bundle_bytes_max: config.artifacts.piece_bytes / 2,
             programs: Arc::clone(programs),
             gate,
+            forward,
+            upgrades,
             tasks: tasks.into(),
         })
     }
@@ -420,6 +453,54 @@ impl Daemon {
     #[must_use]
     pub const fn bundle_bytes_max(&self) -> u64 {
         self.bundle_bytes_max
+    }
+
+    /// Resolves when somebody has asked that it become another release.
+    pub async fn upgrade_ordered(&self) -> UpgradeOrder {
+        self.agent.upgrade_ordered().await
+    }
+
+    /// Has a node of the cluster become the program that lies where its own did, in the same process.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn upgrade_node(&self, node: &str) -> Result<(), String> {
+        agent::order_upgrade(&self.system, node).await
+    }
+
+    /// Gets ready to become another program. Until the end of that, or until what this gives is
+    /// dropped, no try of a job begins here.
+    ///
+    /// # Errors
+    /// That program is of no use, or something is under way that cannot be handed on; then all goes on.
+    pub async fn prepare_upgrade(&self, program: &Path) -> Result<Upgrade, UpgradeError> {
+        let path = program.to_owned();
+        let checked = tokio::task::spawn_blocking(move || upgrade::check(&path)).await;
+        checked.map_err(|error| UpgradeError::Program {
+            program: program.to_owned(),
+            why: error.to_string(),
+        })??;
+        let hold = self.agent.hold(upgrade::PATIENCE).await;
+        let hold = hold.map_err(UpgradeError::Tries)?;
+        let succession = self.system.hand_over(upgrade::PATIENCE).await?;
+        Ok(Upgrade { succession, hold })
+    }
+
+    /// Stands still, and gives what the next program of this process needs. There is no way back.
+    pub async fn finish_upgrade(&self, upgrade: Upgrade) -> Heritage {
+        let Upgrade { succession, hold } = upgrade;
+        self.agent.pass_on();
+        let prints = self.forward.freeze().await;
+        self.tasks.lock().await.shutdown().await;
+        self.catalog.close().await;
+        let engine = succession.finish().await;
+        let own = Own {
+            tries: self.agent.estate().await,
+            prints,
+            upgrades: self.upgrades + 1,
+        };
+        drop(hold);
+        Heritage { engine, own }
     }
 
     /// Ends the jobs that it runs, in order, and begins no more.
@@ -495,6 +576,7 @@ async fn start_system(
     identity: NodeIdentity,
     listen: SocketAddr,
     programs: &Arc<Late>,
+    inherited: Option<Inheritance>,
 ) -> Result<System, SystemError> {
     let types: odeon::ActorTypes = &[];
     let builder = System::builder()
@@ -504,6 +586,10 @@ async fn start_system(
         .listen(listen, identity);
     let builder = match config.devices.take() {
         Some(devices) => builder.devices(devices),
+        None => builder,
+    };
+    let builder = match inherited {
+        Some(inheritance) => builder.inherit(inheritance),
         None => builder,
     };
     builder.start().await

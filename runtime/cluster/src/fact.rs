@@ -42,6 +42,11 @@ impl fmt::Display for Writer {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
 /// What a node says of itself when it comes up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
@@ -70,6 +75,9 @@ pub struct NodeSpec {
     /// by now, what was said comes late, from a life that may be over.
     #[serde(default)]
     pub follows: Option<u64>,
+    /// How often it has become another program in this life.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub upgrades: u32,
 }
 
 /// See the module.

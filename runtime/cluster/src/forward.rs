@@ -2,18 +2,23 @@
 
 mod waiting;
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use odeon::succession::take_open;
 use odeon::{Clock, Output, ProcessId, Timestamp};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::sync::Notify;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::{Notify, watch};
 
-use crate::logs::Stream;
+use crate::job::JobId;
 use crate::logs::archive::Archive;
+use crate::logs::{LogLine, Stream};
 use crate::unix::Unix;
-use waiting::{DRIVER, Printed, Waiting};
+use waiting::{DRIVER, Printed, QueueEstate, Waiting};
 
 pub(crate) use waiting::Try;
 
@@ -25,6 +30,44 @@ pub(crate) struct Forward {
     filled: Arc<Notify>,
     /// Something has left, or a process has closed an output.
     moved: Arc<Notify>,
+    /// Lines that are on their way to the voters.
+    leaving: Arc<Mutex<Vec<(JobId, LogLine)>>>,
+    /// Whether nothing is read any more, so that the next program of this process reads on.
+    frozen: watch::Sender<bool>,
+    outputs: Arc<Mutex<Outputs>>,
+}
+
+/// The outputs of processes, while the next program of this process is about to read on.
+#[derive(Debug, Default)]
+struct Outputs {
+    /// How many are read.
+    read: usize,
+    left: Vec<OutputEstate>,
+}
+
+/// What the next program of this process has to know of what is printed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct PrintsEstate {
+    queues: Vec<QueueEstate>,
+    outputs: Vec<OutputEstate>,
+}
+
+/// An output of a process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct OutputEstate {
+    of: Try,
+    process: String,
+    stream: Stream,
+    fd: RawFd,
+    /// What was read of it and is no line that waits.
+    unread: Vec<u8>,
+}
+
+impl PrintsEstate {
+    /// The descriptors that must stay open.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        self.outputs.iter().map(|output| output.fd).collect()
+    }
 }
 
 /// The longest line; a longer one is cut.
@@ -33,6 +76,8 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// How long fewer than most of the voters may be there until those that are do.
 const SAFE_PATIENCE: Duration = Duration::from_secs(5);
+/// How often is looked whether all outputs are left.
+const STOP_PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait when too few voters keep any.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -43,6 +88,9 @@ impl Forward {
             waiting: Arc::new(Mutex::new(Waiting::new(node, life.0))),
             filled: Arc::default(),
             moved: Arc::default(),
+            leaving: Arc::default(),
+            frozen: watch::channel(false).0,
+            outputs: Arc::default(),
         }
     }
 
@@ -55,37 +103,115 @@ impl Forward {
         };
         self.waiting.lock().open(of, 2, Clock::now());
         let Output { stdout, stderr, .. } = output;
-        let (out, err) = (self.clone(), self.clone());
-        let name = process.clone();
-        tokio::spawn(async move { out.read(of, name, Stream::Out, stdout).await });
-        tokio::spawn(async move { err.read(of, process, Stream::Err, stderr).await });
+        let output = |stream, fd: &dyn AsRawFd| OutputEstate {
+            of,
+            process: process.clone(),
+            stream,
+            fd: fd.as_raw_fd(),
+            unread: vec![],
+        };
+        self.begin(output(Stream::Out, &stdout), stdout);
+        self.begin(output(Stream::Err, &stderr), stderr);
     }
 
-    async fn read(&self, of: Try, process: String, stream: Stream, source: impl AsyncRead + Unpin) {
-        let mut reader = BufReader::with_capacity(READ_BYTES, source);
-        let mut text = vec![];
+    /// Goes on with what the program before this one in this process has left.
+    pub(crate) fn inherit(&self, estate: PrintsEstate) -> std::io::Result<()> {
+        let PrintsEstate { queues, outputs } = estate;
+        self.waiting.lock().inherit(queues, Clock::now());
+        for output in outputs {
+            let source = Receiver::from_owned_fd(take_open(output.fd)?)?;
+            self.waiting.lock().open(output.of, 1, Clock::now());
+            self.begin(output, source);
+        }
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// Reads no more, and says what the next program of this process has to know.
+    pub(crate) async fn freeze(&self) -> PrintsEstate {
+        self.frozen.send_replace(true);
         loop {
-            text.clear();
-            match read_line(&mut reader, &mut text).await {
+            let (moved, settled) = (self.moved.notified(), {
+                let outputs = self.outputs.lock();
+                outputs.read == outputs.left.len()
+            });
+            if settled {
+                break;
+            }
+            // Each says when it has stopped; a look now and then is as good.
+            let _ = Clock::timeout(STOP_PAUSE, moved).await;
+        }
+        let leaving = std::mem::take(&mut *self.leaving.lock());
+        PrintsEstate {
+            queues: self.waiting.lock().estate(&leaving),
+            outputs: std::mem::take(&mut self.outputs.lock().left),
+        }
+    }
+
+    fn begin(&self, output: OutputEstate, source: impl AsyncRead + Unpin + Send + 'static) {
+        self.outputs.lock().read += 1;
+        let forward = self.clone();
+        tokio::spawn(async move {
+            let of = output.of;
+            forward.read(output, source).await;
+            forward.outputs.lock().read -= 1;
+            forward.waiting.lock().closed(of);
+            forward.moved.notify_waiters();
+        });
+    }
+
+    /// Reads an output to its end.
+    async fn read(&self, mut output: OutputEstate, source: impl AsyncRead + Unpin) {
+        let mut frozen = self.frozen.subscribe();
+        let mut reader = BufReader::with_capacity(READ_BYTES, source);
+        let mut text = std::mem::take(&mut output.unread);
+        let of = output.of;
+        loop {
+            let line = tokio::select! {
+                biased;
+                () = stopped(&mut frozen) => {
+                    text.extend_from_slice(reader.buffer());
+                    return self.leave(output, text).await;
+                }
+                line = read_line(&mut reader, &mut text) => line,
+            };
+            match line {
                 Ok(false) => break,
                 Ok(true) => {
                     let printed = Printed {
                         at: Unix::now(),
-                        process: process.clone(),
-                        stream,
+                        process: output.process.clone(),
+                        stream: output.stream,
                         text: String::from_utf8_lossy(&text).into_owned(),
                     };
-                    self.push(of, printed).await;
+                    tokio::select! {
+                        biased;
+                        () = self.push(of, printed) => {}
+                        () = stopped(&mut frozen) => {
+                            text.push(b'\n');
+                            text.extend_from_slice(reader.buffer());
+                            return self.leave(output, text).await;
+                        }
+                    }
+                    text.clear();
                 }
                 Err(error) => {
-                    let job = of.0;
+                    let (job, process) = (of.0, output.process);
                     tracing::warn!(%job, process, %error, "the output of a process cannot be read");
                     break;
                 }
             }
         }
-        self.waiting.lock().closed(of);
+    }
+
+    /// Leaves an output to the next program of this process, and keeps it open until then.
+    async fn leave(&self, output: OutputEstate, unread: Vec<u8>) {
+        self.outputs
+            .lock()
+            .left
+            .push(OutputEstate { unread, ..output });
         self.moved.notify_waiters();
+        std::future::pending::<()>().await;
     }
 
     /// Has a line wait, when there is room. Meanwhile nothing is read, so the process waits too.
@@ -158,10 +284,13 @@ impl Forward {
                 self.filled.notified().await;
                 continue;
             }
-            match serde_json::to_string(&batch) {
+            let lines = serde_json::to_string(&batch);
+            *self.leaving.lock() = batch;
+            match lines {
                 Ok(lines) => keep(&archive, &lines, &mut short_since).await,
                 Err(error) => tracing::error!(%error, "lines of jobs cannot be written"),
             }
+            self.leaving.lock().clear();
             self.waiting.lock().kept(Clock::now());
             self.moved.notify_waiters();
         }
@@ -183,6 +312,12 @@ async fn keep(archive: &Archive, lines: &str, short_since: &mut Option<Timestamp
         }
         Clock::sleep(PAUSE).await;
     }
+}
+
+/// Resolves when nothing is to be read any more.
+async fn stopped(frozen: &mut watch::Receiver<bool>) {
+    // The sender is held by who waits, so the wait cannot fail.
+    let _ = frozen.wait_for(|frozen| *frozen).await;
 }
 
 /// Reads one line without its end, cut when it is too long. Whether there was one.

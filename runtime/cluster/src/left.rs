@@ -14,13 +14,17 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// The notes in a folder. What they name and still runs is killed, with its group.
-    pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
+    /// The notes in a folder. What they name and still runs is killed, with its group; but for those
+    /// that this daemon goes on with.
+    pub(crate) fn open(folder: PathBuf, known: &[u32]) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str());
             let pid: Option<i32> = name.and_then(|name| name.parse().ok());
+            if pid.is_some_and(|pid| known.contains(&(pid as u32))) {
+                continue;
+            }
             let began = fs::read_to_string(&path).unwrap_or_default();
             if let Some(pid) = pid
                 && began_at(pid as u32).is_some_and(|now| now == began)

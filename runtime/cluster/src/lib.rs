@@ -45,6 +45,7 @@ pub mod submit;
 pub mod tables;
 pub mod tries;
 pub mod unix;
+pub mod upgrade;
 mod voting;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, Entry};

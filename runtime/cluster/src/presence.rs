@@ -31,6 +31,7 @@ impl Presence {
         catalog: &Catalog,
         node: &NodeFile,
         address: String,
+        upgrades: u32,
     ) -> Self {
         let views = system.nodes().await.into_iter();
         let own = views.filter(|view| view.process == system.process());
@@ -46,6 +47,7 @@ impl Presence {
             votes: false,
             api: None,
             follows: None,
+            upgrades,
         };
         Self {
             catalog: catalog.clone(),

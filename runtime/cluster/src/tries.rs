@@ -23,6 +23,7 @@ pub struct Tries {
     /// The last try of each job that is over here, or never began.
     settled: BTreeMap<JobId, u32>,
     closing: bool,
+    held: bool,
 }
 
 /// A try that runs.
@@ -71,6 +72,7 @@ impl Tries {
             running: BTreeMap::new(),
             settled: BTreeMap::new(),
             closing: false,
+            held: false,
         }
     }
 
@@ -79,7 +81,8 @@ impl Tries {
         let State::Staging { attempt } = &job.state else {
             return Step::Nothing;
         };
-        if attempt.node != self.node || attempt.boot != self.boot || self.closing {
+        let idle = self.closing || self.held;
+        if attempt.node != self.node || attempt.boot != self.boot || idle {
             return Step::Nothing;
         }
         let number = attempt.number;
@@ -95,6 +98,17 @@ impl Tries {
         }
         self.running.insert(job.id, Running { number, end: None });
         Step::Begin { attempt: number }
+    }
+
+    /// Whether no try begins for a while. The orders come again.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// Goes on with a try that another program of this process has begun, and whether that was told to
+    /// end.
+    pub fn inherit(&mut self, job: JobId, number: u32, end: Option<bool>) {
+        self.running.insert(job, Running { number, end });
     }
 
     /// The node is told to end a try.

@@ -29,6 +29,7 @@ fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
         },
         on_demand: OnDemand::default(),
         logs: LogLimits::default(),
+        heritage: None,
     }
 }
 

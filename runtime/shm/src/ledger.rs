@@ -7,6 +7,7 @@
 
 use std::{
     fmt, io,
+    os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     MapError,
-    mapping::Mapping,
+    mapping::{Access, Mapping},
     slab::{HEADER, Purpose, SharedName, create_shared, open_shared},
 };
 
@@ -64,6 +65,25 @@ impl Ledger {
             fd: name.fd,
         };
         mapping.word(0).store(quota_bytes, Ordering::Release);
+        let page = Page {
+            mapping,
+            name: Some(name),
+            _fd: Some(fd),
+        };
+        Ok(Self {
+            page: Arc::new(page),
+            slot: 0,
+        })
+    }
+
+    /// Goes on with a ledger that another program has made in this process, and whose descriptor this
+    /// one has taken over.
+    ///
+    /// # Errors
+    ///
+    /// The descriptor is none of a ledger.
+    pub fn take_over(name: LedgerName, fd: std::os::fd::OwnedFd) -> io::Result<Self> {
+        let mapping = Mapping::new(fd.as_fd(), LEDGER_BYTES, Access::Write)?;
         let page = Page {
             mapping,
             name: Some(name),

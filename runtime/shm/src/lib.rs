@@ -19,6 +19,7 @@
 //! - A [`Ledger`] is one quota that several processes share.
 //! - A [`Gang`] is memory in which the ranks of a node do collectives: windows and queues, with
 //!   waiting that notices when a process dies.
+//! - [`keep_open`] and [`take_open`]: descriptors that pass to the program which this process becomes.
 //!
 //! What this crate does not know: messages, links, actors, tokio. Everything is synchronous, and
 //! only the first use of memory (its page faults) takes longer than microseconds.
@@ -48,6 +49,7 @@
 //! ```
 
 mod arena;
+mod descriptor;
 mod gang;
 mod leases;
 mod ledger;
@@ -58,6 +60,7 @@ mod slab;
 mod space;
 
 pub use arena::{Align, Arena, ArenaError, ArenaOptions, ArenaStats, BlobWriter, Region};
+pub use descriptor::{keep_open, take_open};
 pub use gang::{Bell, Gang, GangName, GangOptions, JoinError, Member};
 pub use leases::{Leases, NotHeld};
 pub use ledger::{LEDGER_SLOTS, Ledger, LedgerName};

@@ -2,15 +2,19 @@
 //! that they share, so that no one asks anyone for room.
 
 use std::fmt;
+use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use odeon_shm::{LEDGER_SLOTS, Ledger, LedgerName};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::BlobError;
 use crate::id::ProcessId;
+use crate::succession::take_open;
 
 /// The account as one process sees it.
 #[derive(Clone)]
@@ -61,6 +65,20 @@ impl std::str::FromStr for Share {
     }
 }
 
+/// What another program has to know of an account.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AccountEstate {
+    pub(super) job: String,
+    ledger: LedgerName,
+    slots: Vec<Option<ProcessId>>,
+}
+
+impl AccountEstate {
+    pub(crate) const fn descriptor(&self) -> RawFd {
+        self.ledger.fd
+    }
+}
+
 /// A share of the quota; given back on drop.
 #[derive(Debug)]
 pub(super) struct Charge {
@@ -98,6 +116,29 @@ impl Account {
             book: Arc::new(book),
             changed,
         }
+    }
+
+    /// What another program has to know of it.
+    pub(super) fn estate(&self, job: &str) -> Option<AccountEstate> {
+        let Book::Shared(ledger, slots) = &*self.book else {
+            return None;
+        };
+        Some(AccountEstate {
+            job: job.to_owned(),
+            ledger: ledger.name()?,
+            slots: slots.lock().of.clone(),
+        })
+    }
+
+    /// An account that another program of this process has kept before.
+    pub(super) fn of_estate(estate: AccountEstate, changed: Arc<Notify>) -> io::Result<Self> {
+        let fd = take_open(estate.descriptor())?;
+        let ledger = Ledger::take_over(estate.ledger, fd)?;
+        let slots = Slots { of: estate.slots };
+        Ok(Self {
+            book: Arc::new(Book::Shared(ledger, Mutex::new(slots))),
+            changed,
+        })
     }
 
     /// A part of this account for a new worker.

@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use super::book::{Book, Journey};
 use super::handle::{self, BlobRequest, Handle};
 use super::lease::Lease;
-use super::quota::{Account, Charge, Share};
-use super::stream::{self, Streams};
+use super::quota::{Account, AccountEstate, Charge, Share};
+use super::stream::Streams;
 use super::{BlobError, BlobStats, BlobWriter};
 use crate::clock::{Clock, Timestamp};
 use crate::engine::Engine;
@@ -260,6 +260,31 @@ impl Store {
         self.note_change();
     }
 
+    /// What another program has to know of the accounts of jobs.
+    pub(crate) fn estate(&self) -> Vec<AccountEstate> {
+        let jobs = self.jobs.lock();
+        let accounts = jobs.iter();
+        accounts
+            .filter_map(|(job, account)| account.estate(job))
+            .collect()
+    }
+
+    /// Goes on with accounts that another program of this process has kept.
+    pub(crate) fn inherit(&self, accounts: Vec<AccountEstate>) -> std::io::Result<()> {
+        for account in accounts {
+            let job = account.job.clone();
+            let account = Account::of_estate(account, Arc::clone(&self.changed))?;
+            self.jobs.lock().insert(job, account);
+        }
+        Ok(())
+    }
+
+    /// How many blobs of this process others hold, or have on their way.
+    pub(crate) fn lent(&self) -> usize {
+        let (leased, in_transit) = self.book.lock().counts();
+        leased + in_transit
+    }
+
     /// The system is over: nobody will ask again.
     pub(crate) fn close(&self) {
         let book = std::mem::take(&mut *self.book.lock());
@@ -272,13 +297,6 @@ impl Engine {
     /// A question about blobs from another process.
     pub(crate) fn serve_blob(self: &Arc<Self>, request: u64, from: ProcessId, ask: BlobRequest) {
         match ask {
-            BlobRequest::Bring { origin } => {
-                let engine = Arc::clone(self);
-                self.spawn_task(async move {
-                    let outcome = stream::bring_for(&engine, origin).await;
-                    engine.answer(request, from, Answer::Brought(outcome));
-                });
-            }
             BlobRequest::Read { .. } => self.serve_read(request, from, ask),
             BlobRequest::Fetched { transfer } => self.blobs.streams.finish(from, transfer),
             _ => {

@@ -111,7 +111,7 @@ pub(super) async fn bring(engine: &Arc<Engine>, origin: Handle) -> Result<Blob, 
 }
 
 /// The node's side of [`bring`] for one of its workers.
-pub(super) async fn bring_for(engine: &Arc<Engine>, origin: Handle) -> Result<Handle, BlobError> {
+pub(crate) async fn bring_for(engine: &Arc<Engine>, origin: Handle) -> Result<Handle, BlobError> {
     let adrift = Handle {
         ticket: 0,
         pinned_until: 0,

@@ -29,6 +29,18 @@ pub(crate) struct Members {
     restarts: AtomicU64,
 }
 
+impl Members {
+    /// The number of the last actor.
+    pub(super) fn last_serial(&self) -> u64 {
+        self.serial.load(Ordering::Relaxed)
+    }
+
+    /// The next actor comes after this one.
+    pub(super) fn go_on_after(&self, serial: u64) {
+        self.serial.store(serial, Ordering::Relaxed);
+    }
+}
+
 /// Where an actor is, as its home knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {

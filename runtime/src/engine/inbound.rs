@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Engine;
+use crate::blob::{BlobRequest, bring_for};
 use crate::cell::Control;
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind, Reason};
@@ -201,7 +202,7 @@ impl Engine {
     }
 
     /// A question from another engine.
-    fn serve(self: &Arc<Self>, request: u64, from: ProcessId, body: Request) {
+    pub(super) fn serve(self: &Arc<Self>, request: u64, from: ProcessId, body: Request) {
         let engine = Arc::clone(self);
         match body {
             Request::Host(order) => self.serve_host(request, from, &order),
@@ -249,83 +250,6 @@ impl Engine {
                 };
                 engine.answer(request, from, answer);
             }),
-            Request::Launch(order) => self.spawn_task(async move {
-                let answer = match engine.launch_here(order).await {
-                    Ok(launched) if engine.next_link(from).is_none() => {
-                        // Whoever wanted it is gone.
-                        return engine.release_here(launched.process, launched.lease).await;
-                    }
-                    Ok(launched) => Answer::Launched(launched),
-                    Err(failure) => Answer::Failed(failure),
-                };
-                engine.answer(request, from, answer);
-            }),
-            Request::LaunchLeased(lease) => self.spawn_task(async move {
-                let answer = match engine.launch_leased(lease).await {
-                    Ok(Some(_)) if engine.next_link(from).is_none() => {
-                        // Whoever wanted it is gone.
-                        return engine.release_lease(lease).await;
-                    }
-                    Ok(Some(launched)) => Answer::Launched(launched),
-                    Ok(None) => Answer::Outdated,
-                    Err(failure) => Answer::Failed(failure),
-                };
-                engine.answer(request, from, answer);
-            }),
-            Request::Release { process, lease } => self.spawn_task(async move {
-                engine.release_here(process, lease).await;
-                engine.answer(request, from, Answer::Done);
-            }),
-            Request::Retire {
-                process,
-                fault,
-                why,
-            } => self.spawn_task(async move {
-                engine.retire(process, fault, &why).await;
-                engine.answer(request, from, Answer::Done);
-            }),
-            Request::Schedule(ask) => self.spawn_task(async move {
-                let answer = match engine.schedule(&ask).await {
-                    Ok(granted) => Answer::Scheduled(granted),
-                    Err(failure) => Answer::Failed(failure),
-                };
-                engine.answer(request, from, answer);
-            }),
-            Request::Picture => self.spawn_task(async move {
-                let picture = Box::new(engine.picture().await);
-                engine.answer(request, from, Answer::Picture(picture));
-            }),
-            Request::Pictures => self.spawn_task(async move {
-                let pictures = engine.pictures().await;
-                engine.answer(request, from, Answer::Pictures(pictures));
-            }),
-            Request::Claim { version, leases } => self.spawn_task(async move {
-                let claimed = engine.claim_here(version, &leases).await;
-                let answer = claimed.map_or(Answer::Outdated, Answer::Claimed);
-                engine.answer(request, from, answer);
-            }),
-            Request::Unclaim(leases) => self.spawn_task(async move {
-                engine.unclaim_here(&leases).await;
-            }),
-            Request::HandOver {
-                lease,
-                actor,
-                holder,
-                rank,
-                priority,
-            } => self.spawn_task(async move {
-                let handed = engine.hand_over_here(lease, actor, &holder, rank, priority);
-                let lives = handed.await;
-                let answer = if lives {
-                    Answer::Done
-                } else {
-                    Answer::Outdated
-                };
-                engine.answer(request, from, answer);
-            }),
-            Request::Evict { holders, by } => self.spawn_task(async move {
-                engine.evict_here(&holders, &by).await;
-            }),
             Request::Register(row) => {
                 let outcome = self.register_here(row);
                 self.answer(request, from, Answer::Name(outcome));
@@ -338,11 +262,9 @@ impl Engine {
                 self.workers.hear_last_words(from, words);
                 self.answer(request, from, Answer::Done);
             }
-            Request::Detach(order) => self.spawn_task(async move {
-                let outcome = engine.detach(*order).await;
-                engine.answer(request, from, Answer::Detached(outcome));
-            }),
-            Request::Blob(ask) => self.serve_blob(request, from, ask),
+            Request::Blob(ask) if !matches!(ask, BlobRequest::Bring { .. }) => {
+                self.serve_blob(request, from, ask);
+            }
             Request::Domain => self.answer(request, from, Answer::Process(self.domain())),
             Request::KeepGang { gang, ranks } => {
                 let memory = self.gangs.keep(gang, from, ranks as usize);
@@ -357,7 +279,87 @@ impl Engine {
                     Answer::Inspected(crate::inspect::actors(self)),
                 );
             }
+            later => self.serve_later(request, from, later),
         }
+    }
+
+    /// The answer to a question that takes a while; `None` when nobody waits for one.
+    pub(super) async fn answer_to(
+        self: &Arc<Self>,
+        from: ProcessId,
+        body: Request,
+    ) -> Option<Answer> {
+        Some(match body {
+            Request::Launch(order) => match self.launch_here(order).await {
+                Ok(launched) if self.next_link(from).is_none() => {
+                    // Whoever wanted it is gone.
+                    self.release_here(launched.process, launched.lease).await;
+                    return None;
+                }
+                Ok(launched) => Answer::Launched(launched),
+                Err(failure) => Answer::Failed(failure),
+            },
+            Request::LaunchLeased(lease) => match self.launch_leased(lease).await {
+                Ok(Some(_)) if self.next_link(from).is_none() => {
+                    // Whoever wanted it is gone.
+                    self.release_lease(lease).await;
+                    return None;
+                }
+                Ok(Some(launched)) => Answer::Launched(launched),
+                Ok(None) => Answer::Outdated,
+                Err(failure) => Answer::Failed(failure),
+            },
+            Request::Release { process, lease } => {
+                self.release_here(process, lease).await;
+                Answer::Done
+            }
+            Request::Retire {
+                process,
+                fault,
+                why,
+            } => {
+                self.retire(process, fault, &why).await;
+                Answer::Done
+            }
+            Request::Schedule(ask) => match self.schedule(&ask).await {
+                Ok(granted) => Answer::Scheduled(granted),
+                Err(failure) => Answer::Failed(failure),
+            },
+            Request::Picture => Answer::Picture(Box::new(self.picture().await)),
+            Request::Pictures => Answer::Pictures(self.pictures().await),
+            Request::Claim { version, leases } => {
+                let claimed = self.claim_here(version, &leases).await;
+                claimed.map_or(Answer::Outdated, Answer::Claimed)
+            }
+            Request::Unclaim(leases) => {
+                self.unclaim_here(&leases).await;
+                return None;
+            }
+            Request::HandOver {
+                lease,
+                actor,
+                holder,
+                rank,
+                priority,
+            } => {
+                let handed = self.hand_over_here(lease, actor, &holder, rank, priority);
+                if handed.await {
+                    Answer::Done
+                } else {
+                    Answer::Outdated
+                }
+            }
+            Request::Evict { holders, by } => {
+                self.evict_here(&holders, &by).await;
+                return None;
+            }
+            Request::Detach(order) => Answer::Detached(self.detach(*order).await),
+            Request::Blob(BlobRequest::Bring { origin }) => {
+                Answer::Brought(bring_for(self, origin).await)
+            }
+            // The others are answered at once.
+            _ => return None,
+        })
     }
 
     /// Whoever sent this request hears when the actor has started, or that it will not.

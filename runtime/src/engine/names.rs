@@ -42,7 +42,7 @@ impl Names {
     }
 
     /// Somebody is said to have a name. Whether that is news.
-    fn claim(&mut self, row: &NameRow) -> bool {
+    pub(super) fn claim(&mut self, row: &NameRow) -> bool {
         let key = (row.job.clone(), row.name.clone());
         let rows = self.rows.entry(key).or_default();
         if rows.iter().any(|known| known.id == row.id) {
@@ -54,6 +54,11 @@ impl Names {
             self.news.send_replace(());
         }
         has_it
+    }
+
+    /// All rows, those who wait for a name behind who has it.
+    pub(super) fn all(&self) -> Vec<NameRow> {
+        self.rows.values().flatten().cloned().collect()
     }
 
     /// Hears of it when somebody has a name who had none.

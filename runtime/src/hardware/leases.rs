@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use odeon_gpu::inventory::Inventory;
-use odeon_placement::{Device, Health, Isolation, Lease, Node, Process, Worker};
+use odeon_placement::{Device, DeviceGrant, Health, Isolation, Lease, Node, Process, Worker};
+use serde::{Deserialize, Serialize};
 
 use super::devices::facts_of;
 use crate::clock::Timestamp;
@@ -25,8 +26,8 @@ pub(crate) type LeaseId = u64;
 const SLACK_BYTES: u64 = 64 << 20;
 
 /// See the module.
-#[derive(Debug)]
-pub(super) struct Leases {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Leases {
     /// What the node has, without leases and workers.
     node: Node,
     /// Counts changes: a plan made on an older picture is refused.
@@ -39,7 +40,7 @@ pub(super) struct Leases {
 }
 
 /// A lease and how far it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Grant {
     pub(super) lease: Lease,
     pub(super) actor: ActorId,
@@ -52,7 +53,7 @@ pub(super) struct Grant {
 }
 
 /// How far a lease is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Stage {
     /// Nobody uses it yet, and nobody may from then on.
     Claimed { until: Timestamp },
@@ -70,7 +71,7 @@ pub(super) enum Stage {
 }
 
 /// A worker process that leases name.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Seat {
     job: String,
     isolation: Isolation,
@@ -129,6 +130,16 @@ impl Leases {
             self.node.devices = seen;
             self.version += 1;
         }
+    }
+
+    /// Processes of this node that run with leases: what the driver knows each by, and its grants.
+    pub(super) fn running(&self) -> Vec<(u32, Vec<DeviceGrant>)> {
+        let held = self.grants.values().filter(|it| it.stage == Stage::Held);
+        let running = held.filter_map(|grant| {
+            let pid = self.processes.get(&grant.process)?.pid?;
+            Some((pid, grant.lease.devices.clone()))
+        });
+        running.collect()
     }
 
     pub(super) fn devices(&self) -> &[Device] {

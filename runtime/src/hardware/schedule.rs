@@ -72,7 +72,7 @@ impl Engine {
                 Err(Unplaced::Busy(why)) => why,
             };
             let left = deadline.left(Clock::now());
-            if left.is_zero() || self.is_closing() {
+            if left.is_zero() || self.is_closing() || self.is_held() {
                 let waited = Clock::now().since(begun);
                 let why = format!("after {} s: {why}", waited.as_secs_f32().round());
                 return Err(Failure::new(FailureKind::NotPlaced, why));

@@ -1,11 +1,12 @@
 //! How two processes greet each other over a new connection, and what they then know.
 
 use std::fmt;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use futures::future::BoxFuture;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{READ_BYTES, Reader, Writer};
 use crate::clock::Clock;
@@ -55,6 +56,8 @@ pub(crate) struct Greeted {
     pub(super) calls: Option<(Reader, Writer)>,
     pub(super) bulk: Option<(Reader, Writer)>,
     pub(super) line: Option<Arc<dyn Line>>,
+    /// The socket, when the other side is a process of this node.
+    pub(super) socket: Option<RawFd>,
 }
 
 impl fmt::Debug for Greeted {
@@ -94,6 +97,12 @@ impl Greeted {
         }
     }
 
+    /// Says which socket the stream is, to a process of this node.
+    pub(crate) const fn over_socket(mut self, socket: RawFd) -> Self {
+        self.socket = Some(socket);
+        self
+    }
+
     /// Names what the streams belong to.
     pub(crate) fn on(mut self, line: impl Line + 'static) -> Self {
         self.line = Some(Arc::new(line));
@@ -122,6 +131,7 @@ impl Heard {
             calls: None,
             bulk: None,
             line: None,
+            socket: None,
         })
     }
 }
@@ -133,8 +143,25 @@ pub(crate) async fn greet(
     ours: Hello,
     limits: &Limits,
 ) -> Result<Greeted, SystemError> {
-    let hello = Frame::Hello(ours.clone());
-    in_time(limits, say(&mut writer, &hello)).await?;
+    in_time(limits, say_hello(&mut writer, &ours)).await?;
+    greet_back(reader, writer, ours, limits).await
+}
+
+/// Says hello.
+pub(crate) async fn say_hello(
+    writer: &mut (impl AsyncWrite + Unpin),
+    ours: &Hello,
+) -> Result<(), SystemError> {
+    say(writer, &Frame::Hello(ours.clone())).await
+}
+
+/// Hears hello, after it was said.
+pub(crate) async fn greet_back(
+    reader: Reader,
+    writer: Writer,
+    ours: Hello,
+    limits: &Limits,
+) -> Result<Greeted, SystemError> {
     let heard = hear(reader, writer, limits).await?;
     check(&heard.hello, &ours)?;
     Ok(Greeted {
@@ -145,6 +172,7 @@ pub(crate) async fn greet(
         calls: None,
         bulk: None,
         line: None,
+        socket: None,
     })
 }
 
@@ -187,7 +215,7 @@ async fn next_frame(
     }
 }
 
-async fn say(writer: &mut Writer, frame: &Frame) -> Result<(), SystemError> {
+async fn say(writer: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> Result<(), SystemError> {
     let mut bytes = BytesMut::new();
     frame.encode(&mut bytes);
     let doing = "saying hello to a peer";

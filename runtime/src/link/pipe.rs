@@ -12,6 +12,7 @@ use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 
 use super::Writer;
+use super::succession::StreamEstate;
 use crate::session::{BeyondSent, Incoming, Outgoing};
 use crate::wire::Chunk;
 
@@ -29,6 +30,8 @@ pub(super) struct Pipe {
     sink: Mutex<Sink>,
     /// What has come the other way, in a session.
     pub(super) incoming: Mutex<Incoming>,
+    /// What was read of the last connection and not taken in, without a session.
+    unread: Mutex<BytesMut>,
     /// Something waits for the writer task.
     pub(super) wake: Notify,
     queued_bytes: AtomicU64,
@@ -64,6 +67,8 @@ struct Sink {
     written: u64,
     /// What a session keeps.
     outgoing: Option<Outgoing>,
+    /// Whether another program writes on.
+    stands: bool,
 }
 
 impl Queue {
@@ -77,6 +82,18 @@ impl Queue {
     /// What waits, apart from bulk, which its receiver bounds.
     fn len(&self) -> u64 {
         (self.control.len() + self.calls.len()) as u64
+    }
+
+    /// What waits, in the order in which it would leave.
+    fn append_to(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.control);
+        bytes.extend_from_slice(&self.calls);
+        for chunk in &self.bulk {
+            let mut head = BytesMut::new();
+            chunk.encode_head(&mut head);
+            bytes.extend_from_slice(&head);
+            bytes.extend_from_slice(&chunk.bytes);
+        }
     }
 
     /// Hands the next batch to an idle sink: what has to be sent again, then control first. Whether
@@ -179,6 +196,32 @@ fn batch_of(queue: &BytesMut) -> usize {
 impl Pipe {
     /// A stream that keeps what it sends when it is part of a session.
     pub(super) fn new(writer: Writer, in_session: bool) -> Self {
+        let outgoing = in_session.then(Outgoing::default);
+        Self::made(Some(writer), outgoing)
+    }
+
+    /// A stream that another program wrote to before, and did not get so far.
+    pub(super) fn going_on(writer: Writer, unwritten: &[u8]) -> Self {
+        let pipe = Self::made(Some(writer), None);
+        let mut sink = pipe.sink.lock();
+        sink.writing.extend_from_slice(unwritten);
+        sink.busy = !unwritten.is_empty();
+        pipe.queue.lock().tended = sink.busy;
+        drop(sink);
+        pipe
+    }
+
+    /// A stream of a session that has no connection at the moment.
+    pub(super) fn unconnected(outgoing: Outgoing, incoming: Incoming, marked: u64) -> Self {
+        let mut pipe = Self::made(None, Some(outgoing));
+        pipe.incoming = Mutex::new(incoming);
+        pipe.queue.get_mut().marked = marked;
+        let unacknowledged = pipe.sink.get_mut().unacknowledged();
+        pipe.kept_bytes = AtomicU64::new(unacknowledged);
+        pipe
+    }
+
+    fn made(writer: Option<Writer>, outgoing: Option<Outgoing>) -> Self {
         let queue = Queue {
             passing: BytesMut::new(),
             control: BytesMut::new(),
@@ -191,18 +234,58 @@ impl Pipe {
             busy: false,
             writing: BytesMut::new(),
             chunk: Bytes::new(),
-            writer: Some(writer),
+            writer,
             written: 0,
-            outgoing: in_session.then(Outgoing::default),
+            outgoing,
+            stands: false,
         };
         Self {
             queue: Mutex::new(queue),
             sink: Mutex::new(sink),
             incoming: Mutex::default(),
+            unread: Mutex::default(),
             wake: Notify::new(),
             queued_bytes: AtomicU64::new(0),
             kept_bytes: AtomicU64::new(0),
             room: Notify::new(),
+        }
+    }
+
+    /// What was read and not taken in; of a session, the other side sends it again.
+    pub(super) fn leave_unread(&self, buffer: BytesMut) {
+        *self.unread.lock() = buffer;
+    }
+
+    pub(super) fn take_unread(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.unread.lock()).to_vec()
+    }
+
+    /// What the stream has not taken, without what counts for a connection alone. Nothing more is
+    /// written.
+    pub(super) fn unwritten(&self) -> Vec<u8> {
+        let mut sink = self.sink.lock();
+        sink.stands = true;
+        let mut bytes = [&*sink.writing, &sink.chunk].concat();
+        self.queue.lock().append_to(&mut bytes);
+        bytes
+    }
+
+    /// What another program has to know of it, in a session. Nothing more is sent.
+    pub(super) fn estate(&self) -> StreamEstate {
+        let mut sink = self.sink.lock();
+        sink.stands = true;
+        let mut kept = vec![];
+        let outgoing = sink.outgoing.as_ref();
+        for piece in outgoing.into_iter().flat_map(Outgoing::kept) {
+            kept.extend_from_slice(piece);
+        }
+        let queue = self.queue.lock();
+        queue.append_to(&mut kept);
+        StreamEstate {
+            taken: self.incoming.lock().taken(),
+            acknowledged: outgoing.map_or(0, Outgoing::taken),
+            kept,
+            marked: queue.marked,
         }
     }
 
@@ -232,7 +315,8 @@ impl Pipe {
             return false;
         };
         let mut cx = Context::from_waker(Waker::noop());
-        let began = sink.writer.is_some() && !sink.busy && self.load(&mut sink);
+        let may = sink.writer.is_some() && !sink.busy && !sink.stands;
+        let began = may && self.load(&mut sink);
         began && matches!(sink.poll_write(&mut cx), Poll::Ready(Ok(()))) && self.rest(&sink)
     }
 
@@ -264,6 +348,9 @@ impl Pipe {
     /// Writes one batch. Whether more waits.
     pub(super) fn poll_batch(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
         let mut sink = self.sink.lock();
+        if sink.stands {
+            return Poll::Pending;
+        }
         if !sink.busy && !self.load(&mut sink) {
             return Poll::Ready(Ok(false));
         }

@@ -4,6 +4,7 @@
 //! when it is said: all that read from the connection before have ended by then.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::greeting::{Greeted, Heard};
-use super::{Ending, Link, Streams};
+use super::{Link, Streams};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::SystemError;
@@ -34,6 +35,11 @@ pub(crate) trait Dial: Send + Sync {
         engine: &'a Arc<Engine>,
         hello: Hello,
     ) -> BoxFuture<'a, Result<Greeted, SystemError>>;
+
+    /// Where that node is, when that is all that it takes to dial it.
+    fn address(&self) -> Option<SocketAddr> {
+        None
+    }
 }
 
 /// What makes the answer to whoever resumes a session a whole connection.
@@ -57,14 +63,12 @@ pub(crate) enum Way {
 /// That a link outlives its connections.
 pub(crate) struct Session {
     pub(crate) id: u64,
-    way: Way,
+    pub(super) way: Way,
     /// Which connection it is in, or tries.
-    attempt: AtomicU64,
+    pub(super) attempt: AtomicU64,
     resumed: AtomicU32,
     /// Why the last connection ended.
     broken: Mutex<Option<String>>,
-    /// The end of the present connection.
-    carrier: Mutex<Arc<Ending>>,
     /// The newest connection that was offered.
     knock: Mutex<Option<Knock>>,
     knocked: Notify,
@@ -90,7 +94,6 @@ impl Session {
             attempt: AtomicU64::new(0),
             resumed: AtomicU32::new(0),
             broken: Mutex::default(),
-            carrier: Mutex::default(),
             knock: Mutex::default(),
             knocked: Notify::new(),
         }
@@ -106,30 +109,27 @@ impl Session {
         self.broken.lock().clone()
     }
 
-    pub(super) fn carried_by(&self, carrier: &Arc<Ending>) {
-        *self.carrier.lock() = Arc::clone(carrier);
-        // Somebody may have knocked before this one was known.
-        if self.knock.lock().is_some() {
-            carrier.end(ANOTHER);
-        }
+    /// Whether somebody has made another connection for it.
+    pub(super) fn is_knocked(&self) -> bool {
+        self.knock.lock().is_some()
     }
 
     pub(super) fn broke(&self, why: String) {
         *self.broken.lock() = Some(why);
     }
 
-    /// Takes a connection that the other side has made, unless a later one is here. The present one
-    /// ends.
-    fn offer(&self, knock: Knock) {
+    /// Takes a connection that the other side has made, unless a later one is here. Whether it has.
+    fn offer(&self, knock: Knock) -> bool {
         let mut waiting = self.knock.lock();
         let newest = waiting.as_ref().map(|knock| knock.resumption.attempt);
         let newest = newest.max(Some(self.attempt.load(Ordering::Acquire)));
         if newest < Some(knock.resumption.attempt) {
             *waiting = Some(knock);
             drop(waiting);
-            self.carrier.lock().end(ANOTHER);
             self.knocked.notify_one();
+            return true;
         }
+        false
     }
 
     async fn knocked(&self) -> Knock {
@@ -142,7 +142,7 @@ impl Session {
     }
 }
 
-const ANOTHER: &str = "the other side has made another connection";
+pub(super) const ANOTHER: &str = "the other side has made another connection";
 
 const UNKNOWN: &str = "the other side does not know this link: it has ended it, or started again";
 
@@ -171,11 +171,14 @@ where
         return Ok(false);
     };
     if let Some(session) = &link.session {
-        session.offer(Knock {
+        let taken = session.offer(Knock {
             heard,
             resumption,
             complete: Box::new(move |greeted| Box::pin(complete(greeted))),
         });
+        if taken {
+            link.carrier.lock().end(ANOTHER);
+        }
     }
     Ok(true)
 }
@@ -195,6 +198,9 @@ impl Link {
             // Its last words may be on their way.
             return None;
         }
+        if self.stands_still() {
+            self.stand().await;
+        }
         for pipe in self.pipes() {
             pipe.disconnect();
         }
@@ -207,6 +213,10 @@ impl Link {
         let connected = tokio::select! {
             biased;
             () = self.closed() => return None,
+            () = self.frozen.over() => {
+                self.stand().await;
+                return None;
+            }
             connected = connecting => connected,
             () = self.silence(engine.limits.link_idle_timeout) => {
                 self.give_up(format!("silent for {:.1?}", self.silent_for()));

@@ -100,6 +100,7 @@ fn main() -> ExitCode {
         // Actors on these nodes, and where they are.
         "places" => return run(async |system| places(system, &args[1..]).await),
         "holds" => return run(async |system| holds(system, &text(1)).await),
+        "counts" => return run(async |system| counts(system, &text(1), &args[2..]).await),
         "lingers" => return run(async |system| lingers(system, &args[1..]).await),
         // Parts of a file in its folder, at these places.
         "samples" => return samples(&args[1..]),
@@ -253,6 +254,39 @@ async fn holds(system: &System, cpus: &str) -> Result<(), String> {
     place.map_err(|error| error.to_string())?;
     println!("holding");
     std::future::pending().await
+}
+
+/// Counts with a board on each of these nodes until a file is there, and ends with an error when a
+/// count is lost, comes twice, or out of order.
+async fn counts(system: &System, until: &str, nodes: &[String]) -> Result<(), String> {
+    let mut boards = vec![];
+    for node in nodes {
+        let board = system.spawn::<Board>(PLAIN).on_node(node).await;
+        let board = board.map_err(|error| error.to_string())?;
+        let pid = board.ask(Whereabouts).await.map_err(|e| e.to_string())?;
+        println!("on {node}: {pid}");
+        boards.push(board);
+    }
+    println!("counting");
+    let counting = boards.iter().map(|board| count(*board, until));
+    let counted = futures::future::try_join_all(counting).await?;
+    println!("counted {}", counted.iter().sum::<u64>());
+    Ok(())
+}
+
+async fn count(board: Ref<Board>, until: &str) -> Result<u64, String> {
+    let mut n = 0;
+    while !std::path::Path::new(until).exists() {
+        for _ in 0..3 {
+            board.tell(Add { n: 1 }).await.map_err(|e| e.to_string())?;
+        }
+        n += 4;
+        let score = board.ask(Add { n: 1 }).await.map_err(|e| e.to_string())?;
+        if score != n {
+            return Err(format!("the board says {score} after {n}"));
+        }
+    }
+    Ok(n)
 }
 
 async fn lingers(system: &System, nodes: &[String]) -> Result<(), String> {

@@ -34,6 +34,7 @@ pub(crate) fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
         },
         on_demand: OnDemand::default(),
         logs: LogLimits::default(),
+        heritage: None,
     }
 }
 

@@ -110,6 +110,7 @@ mod tests {
             votes: false,
             api: None,
             follows: None,
+            upgrades: 0,
         };
         say(tables, Writer::Node(name.to_owned()), Fact::NodeUp(spec));
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use odeon::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::job::JobId;
 use crate::logs::{LogLine, Stream};
@@ -61,6 +62,16 @@ struct Queue {
     over: bool,
 }
 
+/// What the next program of this process has to know of a queue.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct QueueEstate {
+    of: Try,
+    lines: Vec<LogLine>,
+    next: u64,
+    at: Unix,
+    said: String,
+}
+
 /// What the driver of a job is called among its processes.
 pub(crate) const DRIVER: &str = "driver";
 /// How much of a driver's last words is told with its end.
@@ -91,6 +102,38 @@ impl Waiting {
             queues: BTreeMap::new(),
             turn: None,
             unkept_since: None,
+        }
+    }
+
+    /// What the next program of this process has to know, with the lines that were leaving and may not
+    /// have been kept.
+    pub(super) fn estate(&self, leaving: &[(JobId, LogLine)]) -> Vec<QueueEstate> {
+        let queues = self.queues.iter().map(|(of, queue)| {
+            let own = |it: &&(JobId, LogLine)| (it.0, it.1.attempt) == *of;
+            let before = leaving.iter().filter(own).map(|(_, line)| line.clone());
+            QueueEstate {
+                of: *of,
+                lines: before.chain(queue.lines.iter().cloned()).collect(),
+                next: queue.next,
+                at: queue.at,
+                said: queue.said.clone(),
+            }
+        });
+        queues.collect()
+    }
+
+    /// Goes on with what the program before this one in this process has left.
+    pub(super) fn inherit(&mut self, queues: Vec<QueueEstate>, now: Timestamp) {
+        for estate in queues {
+            let queue = self.queues.entry(estate.of).or_default();
+            queue.bytes = estate.lines.iter().map(cost_of).sum();
+            queue.lines = estate.lines.into();
+            queue.next = estate.next;
+            queue.at = estate.at;
+            queue.said = estate.said;
+            if !queue.lines.is_empty() {
+                self.unkept_since.get_or_insert(now);
+            }
         }
     }
 
@@ -246,10 +289,15 @@ impl Waiting {
     }
 }
 
+/// What a line counts for.
+const fn cost_of(line: &LogLine) -> usize {
+    line.text.len() + LINE_OVERHEAD
+}
+
 impl Queue {
     fn pop(&mut self) -> Option<(LogLine, usize)> {
         let line = self.lines.pop_front()?;
-        let bytes = line.text.len() + LINE_OVERHEAD;
+        let bytes = cost_of(&line);
         self.bytes -= bytes;
         Some((line, bytes))
     }

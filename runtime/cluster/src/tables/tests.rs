@@ -32,6 +32,7 @@ fn node(name: &str, boot: u64) -> NodeSpec {
         votes: false,
         api: None,
         follows: None,
+        upgrades: 0,
     }
 }
 

@@ -844,6 +844,7 @@ impl World {
             votes: false,
             api: None,
             follows: None,
+            upgrades: 0,
         }
     }
 

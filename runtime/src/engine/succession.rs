@@ -1,0 +1,310 @@
+//! How the engine of a node passes from one program to the next in the same process.
+//!
+//! ```text
+//!  serves ── hold ──> holds ── nothing under way ──> freeze ── links stand still ──> estate
+//!    ^                  │
+//!    └── go on ─────────┘  something takes too long
+//! ```
+//!
+//! While it holds, questions that take time are kept instead of begun; frames still pass. What is
+//! handed on is what the processes of this node and other nodes rely on: links to the byte, ways,
+//! names, processes, leases, questions. The node's own actors end before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::Engine;
+use crate::blob::AccountEstate;
+use crate::clock::{Clock, ClockMark};
+use crate::error::SystemError;
+use crate::hardware::Leases;
+use crate::id::{ActorId, ProcessId};
+use crate::link::{self, Link, LinkEstate};
+use crate::quic::Quic;
+use crate::wire::{Answer, NameRow, Request, VERSION};
+use crate::worker::{SharedWorker, WorkerEstate};
+
+/// Questions that take a while.
+#[derive(Debug, Default)]
+pub(super) struct Serving {
+    held: AtomicBool,
+    book: Mutex<Questions>,
+}
+
+#[derive(Debug, Default)]
+struct Questions {
+    next: u64,
+    under_way: BTreeMap<u64, &'static str>,
+    /// Those that were not begun, or begun in vain, since this engine holds.
+    kept: Vec<Question>,
+}
+
+/// A question of another engine.
+type Question = (u64, ProcessId, Request);
+
+/// Whether a process is about to become another program.
+#[derive(Debug)]
+pub(crate) struct StandStill(watch::Sender<bool>);
+
+impl Default for StandStill {
+    fn default() -> Self {
+        Self(watch::channel(false).0)
+    }
+}
+
+/// What the next program has to know of an engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Estate {
+    /// Of the frames and questions in it.
+    pub(crate) version: u32,
+    pub(crate) process: ProcessId,
+    pub(crate) job: String,
+    pub(crate) node: String,
+    pub(crate) clock: ClockMark,
+    last_serial: u64,
+    links: Vec<LinkEstate>,
+    routes: Vec<(ProcessId, ProcessId, u8)>,
+    names: Vec<NameRow>,
+    forwards: Vec<(ProcessId, u64, ProcessId, ActorId)>,
+    workers: Vec<WorkerEstate>,
+    shared: Vec<SharedWorker>,
+    accounts: Vec<AccountEstate>,
+    leases: Option<Leases>,
+    questions: Vec<Question>,
+}
+
+impl Estate {
+    /// The descriptors that must stay open.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let links = self.links.iter().filter_map(LinkEstate::descriptor);
+        let greetings = self.workers.iter().filter_map(WorkerEstate::descriptor);
+        let accounts = self.accounts.iter().map(AccountEstate::descriptor);
+        links.chain(greetings).chain(accounts)
+    }
+}
+
+/// How often an engine that holds looks whether something is under way.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// How long links that end may take to be over.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// Answers a question, as soon as it can.
+    pub(super) fn serve_later(self: &Arc<Self>, request: u64, from: ProcessId, body: Request) {
+        let number = {
+            let mut book = self.serving.book.lock();
+            if self.is_held() {
+                book.kept.push((request, from, body));
+                return;
+            }
+            book.next += 1;
+            let number = book.next;
+            book.under_way.insert(number, body.name());
+            number
+        };
+        let engine = Arc::clone(self);
+        self.spawn_task(async move {
+            let answer = engine.answer_to(from, body.clone()).await;
+            {
+                let mut book = engine.serving.book.lock();
+                book.under_way.remove(&number);
+                // It has changed nothing, and may have failed only because this engine holds.
+                if engine.is_held() && answer.as_ref().is_some_and(is_refusal) {
+                    book.kept.push((request, from, body));
+                    return;
+                }
+            }
+            if let Some(answer) = answer {
+                engine.answer(request, from, answer);
+            }
+        });
+    }
+
+    /// Whether it begins nothing that takes time.
+    pub(crate) fn is_held(&self) -> bool {
+        self.serving.held.load(Ordering::Acquire)
+    }
+
+    /// Begins nothing more that takes time, and waits until nothing of it is under way.
+    ///
+    /// # Errors
+    /// What still is, after so long. Then it goes on.
+    pub(crate) async fn hold(self: &Arc<Self>, patience: Duration) -> Result<(), Vec<String>> {
+        {
+            let _book = self.serving.book.lock();
+            self.serving.held.store(true, Ordering::Release);
+        }
+        // Who waits for room has asked for it in a question, which is kept.
+        self.hardware.stir();
+        let quiet = async {
+            while !self.under_way().is_empty() {
+                Clock::sleep(LOOK_PAUSE).await;
+            }
+        };
+        if Clock::timeout(patience, quiet).await.is_some() {
+            return Ok(());
+        }
+        let busy = self.under_way();
+        self.go_on();
+        Err(busy)
+    }
+
+    /// Begins what was kept, and whatever comes.
+    pub(crate) fn go_on(self: &Arc<Self>) {
+        let kept = {
+            let mut book = self.serving.book.lock();
+            self.serving.held.store(false, Ordering::Release);
+            std::mem::take(&mut book.kept)
+        };
+        for (request, from, body) in kept {
+            self.serve(request, from, body);
+        }
+    }
+
+    /// What is under way that cannot be handed on, in words.
+    fn under_way(&self) -> Vec<String> {
+        let mut all: Vec<String> = {
+            let book = self.serving.book.lock();
+            let names: BTreeSet<&str> = book.under_way.values().copied().collect();
+            names.into_iter().map(str::to_owned).collect()
+        };
+        match self.blobs.lent() {
+            0 => {}
+            n => all.push(format!("{n} blobs of this node that other processes hold")),
+        }
+        match self.gangs.forming() {
+            0 => {}
+            n => all.push(format!("{n} gangs that form")),
+        }
+        if self.links.iter().any(|link| !link.can_pass()) {
+            all.push("a link over a stream that somebody else has made".to_owned());
+        }
+        all
+    }
+
+    /// Resolves when this process is about to become another program.
+    pub(crate) async fn stands_still(&self) {
+        let mut stands = self.stands.0.subscribe();
+        // The sender is ours, so the wait cannot fail.
+        let _ = stands.wait_for(|stands| *stands).await;
+    }
+
+    /// Ends the actors of this process, has everything else stand still, and says what the next program
+    /// has to know. Nothing begins again in this one.
+    pub(crate) async fn freeze(self: &Arc<Self>) -> Estate {
+        self.end_children(ActorId::root(self.process)).await;
+        let mut answering = self.answering.subscribe();
+        let answered = answering.wait_for(|tasks| *tasks == 0);
+        drop(Clock::timeout(END_PATIENCE, answered).await);
+        let settled = async {
+            self.freeze_links().await;
+            while self.workers.hears() {
+                Clock::sleep(LOOK_PAUSE).await;
+            }
+            // Those that are linked meanwhile.
+            self.freeze_links().await;
+        };
+        if Clock::timeout(END_PATIENCE, settled).await.is_none() {
+            tracing::warn!("not all links stand still");
+        }
+        self.stands.0.send_replace(true);
+        let links: Vec<Arc<Link>> = self.links.iter().map(|link| Arc::clone(&link)).collect();
+        let links: Vec<LinkEstate> = links.iter().filter_map(|link| link.estate()).collect();
+        let linked: BTreeSet<ProcessId> = links.iter().map(LinkEstate::peer).collect();
+        let (workers, shared) = self
+            .workers
+            .estate(|process| linked.contains(&process))
+            .await;
+        let routes = self.routes.iter();
+        let routes = routes.map(|route| (*route.key(), route.value().0, route.value().1));
+        let forwards = self.forwards.iter();
+        let forwards = forwards.map(|entry| {
+            let ((from, call), (neighbour, actor)) = (*entry.key(), *entry.value());
+            (from, call, neighbour, actor)
+        });
+        Estate {
+            version: VERSION,
+            process: self.process,
+            job: self.job.clone(),
+            node: self.node.clone(),
+            clock: Clock::mark(),
+            last_serial: self.members.last_serial(),
+            links,
+            routes: routes.collect(),
+            names: self.names.lock().all(),
+            forwards: forwards.collect(),
+            workers,
+            shared,
+            accounts: self.blobs.estate(),
+            leases: self.leases_book(),
+            questions: std::mem::take(&mut self.serving.book.lock().kept),
+        }
+    }
+
+    /// Has all links stand still; those that end are waited for.
+    async fn freeze_links(&self) {
+        let links: Vec<Arc<Link>> = self.links.iter().map(|link| Arc::clone(&link)).collect();
+        futures::future::join_all(links.iter().map(|link| link.freeze())).await;
+        while self.links.iter().any(|link| link.is_closed()) {
+            Clock::sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    /// Goes on where the engine of the program before this one in this process has stopped. Nothing has
+    /// been begun here yet.
+    ///
+    /// # Errors
+    /// What was handed on is not there.
+    pub(crate) async fn inherit(
+        self: &Arc<Self>,
+        estate: Estate,
+        quic: Option<&Arc<Quic>>,
+    ) -> Result<(), SystemError> {
+        let failed = |source| SystemError::Io {
+            doing: "going on where another program has stopped".to_owned(),
+            source,
+        };
+        self.members.go_on_after(estate.last_serial);
+        self.pending.begin_elsewhere();
+        self.blobs.inherit(estate.accounts).map_err(failed)?;
+        for (process, through, hops) in estate.routes {
+            self.routes.insert(process, (through, hops));
+        }
+        for (from, call, neighbour, actor) in estate.forwards {
+            self.forwards.insert((from, call), (neighbour, actor));
+        }
+        {
+            let mut names = self.names.lock();
+            for row in &estate.names {
+                names.claim(row);
+            }
+        }
+        // Before the links, whose ends are those of processes.
+        self.inherit_workers(estate.workers, estate.shared).await;
+        if let Some(book) = estate.leases {
+            self.inherit_book(book).await;
+        }
+        let links = estate.links.into_iter();
+        let links = links.map(|link| link::restore(self, quic, link));
+        let links: Vec<_> = links.collect::<Result<_, _>>().map_err(failed)?;
+        for link in links {
+            link.begin(self);
+        }
+        for (request, from, body) in estate.questions {
+            self.serve(request, from, body);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an answer says that nothing was done.
+const fn is_refusal(answer: &Answer) -> bool {
+    matches!(answer, Answer::Failed(_) | Answer::Detached(Err(_)))
+}
