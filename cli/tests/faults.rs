@@ -457,7 +457,9 @@ fn a_job_that_forks_for_ever_is_ended_whole() {
         let dir = nodes.folder.path().join("n1");
         nodes.add("n1", &dir);
         nodes.ok("n1", &["up", "--name", "n1"]);
-        let script = "echo begun; while :; do sleep 1000 & done";
+        // Some of them leave its session, too.
+        let script = "setsid sh -c 'sleep 1000 & sleep 1000' & setsid sleep 1000 & echo begun; \
+                      while :; do sleep 1000 & done";
         let job = nodes.submit("n1", &["/bin/sh", "--", "-c", script]);
         while !nodes.ok("n1", &["logs", &job]).contains("begun") {}
         let count = || {

@@ -408,3 +408,54 @@ fn a_node_that_does_not_vote_answers_through_one_that_does() {
     let even = cluster.fails("head", &["voters", "2"]);
     assert!(even.contains("an odd number"), "{even}");
 }
+
+/// SEMANTICS 60.
+#[test]
+fn a_node_that_is_silent_holds_up_the_end_of_no_job_but_its_own() {
+    let cluster = Cluster::up();
+    let leader = cluster.leader("head").unwrap();
+    let silent = if leader == "node-3" {
+        "node-2"
+    } else {
+        "node-3"
+    };
+    cluster.signal(silent, Signal::STOP);
+    for _ in 0..3 {
+        let job = cluster.submit(&leader, &["/bin/true", "--node", &leader]);
+        cluster.ok(&leader, &["wait", &job]);
+    }
+    let status = cluster.status(&leader);
+    let nodes = status["nodes"].as_array().unwrap();
+    let row = nodes.iter().find(|node| node["name"] == silent).unwrap();
+    cluster.signal(silent, Signal::CONT);
+    assert_eq!(row["state"], "up", "it was lost before the jobs were over");
+}
+
+/// SEMANTICS 60.
+#[test]
+fn whoever_joins_after_a_change_of_leaders_is_there_at_once_and_stays() {
+    let mut cluster = Cluster::up();
+    let first = cluster.leader("head").unwrap();
+    let others = cluster.others(&first);
+    cluster.kill(&first);
+    while cluster
+        .leader(&others[0])
+        .is_none_or(|leader| leader == first)
+    {}
+    // Its name comes behind all others, so it is the one that is dialled.
+    let dir = cluster.folder.path().join("zz");
+    cluster.nodes.add("zz", &dir);
+    let token = cluster.json(&others[0], &["token", "--json"]);
+    let word = |name: &str| token[name].as_str().unwrap().to_owned();
+    let (address, token) = (word("address"), word("token"));
+    let join = ["join", &address, "--token", &token, "--name", "zz"];
+    let places = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+    cluster.ok("zz", &[&join[..], &places].concat());
+    for _ in 0..3 {
+        let job = cluster.submit(&others[1], &["/bin/true", "--node", "zz"]);
+        cluster.ok("zz", &["wait", &job]);
+    }
+    let events = cluster.ok(&others[0], &["events"]);
+    let lost = |line: &&str| line.contains("zz") && line.contains("lost");
+    assert_eq!(events.lines().find(lost), None);
+}

@@ -1,7 +1,7 @@
 //! A node's agent: it runs the tries of jobs that the node was given, from the first byte that is
 //! missing to the last process that ends, and tells the catalog.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use crate::left::Left;
 use crate::named::{self, Unreached};
 use crate::seat::Seat;
 use crate::stage::{Stage, StageError};
+use crate::strays;
 use crate::tables::NodeState;
 use crate::tries::{Step, Tries};
 use crate::upgrade::UpgradeOrder;
@@ -46,6 +47,8 @@ struct Inner {
     book: Mutex<Book>,
     /// What jobs with processes here were submitted as.
     specs: Mutex<BTreeMap<JobId, JobSpec>>,
+    /// Tries of other nodes that may have processes here, as those know.
+    guests: Mutex<BTreeSet<(JobId, u32)>>,
     /// Who asks this node to become another release.
     orders: mpsc::Sender<UpgradeOrder>,
     ordered: tokio::sync::Mutex<mpsc::Receiver<UpgradeOrder>>,
@@ -60,6 +63,8 @@ struct Book {
     stops: BTreeMap<(JobId, u32), watch::Sender<Option<bool>>>,
     /// Tries whose driver runs.
     driven: BTreeMap<(JobId, u32), TryEstate>,
+    /// The other nodes on which processes of a try may be, until those are ended.
+    places: BTreeMap<(JobId, u32), BTreeSet<String>>,
 }
 
 /// A try as the next program of this process has to know it.
@@ -73,6 +78,8 @@ pub(crate) struct TryEstate {
     end: Option<bool>,
     /// How the driver ended, and whether it was asked to.
     exit: Option<(ProcessExit, bool)>,
+    /// The other nodes on which processes of it may be.
+    places: BTreeSet<String>,
 }
 
 impl TryEstate {
@@ -150,6 +157,8 @@ const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
 const DETACH_PAUSE: Duration = Duration::from_millis(20);
 /// How often the catalog is asked which tries are over.
 const SWEEP_PAUSE: Duration = Duration::from_secs(2);
+/// Every so many times it is asked about those of other nodes, too.
+const GUEST_SWEEPS: u32 = 4;
 /// How long to wait before a fact is written again that could not be.
 const WRITE_PAUSE: Duration = Duration::from_millis(500);
 /// Variables of the daemon that jobs see.
@@ -183,7 +192,9 @@ impl Agent {
                 tries: Tries::new(node, system.process().0),
                 stops: BTreeMap::new(),
                 driven: BTreeMap::new(),
+                places: BTreeMap::new(),
             }),
+            guests: Mutex::default(),
             specs: Mutex::default(),
             orders,
             ordered: ordered.into(),
@@ -213,6 +224,7 @@ impl Agent {
         };
         let (stop, stopped) = watch::channel(None);
         book.stops.insert((job.id, attempt), stop);
+        book.places.insert((job.id, attempt), BTreeSet::new());
         drop(book);
         let agent = self.clone();
         tokio::spawn(async move {
@@ -224,7 +236,10 @@ impl Agent {
     /// The driver of a try is over: so is the rest of it, and the catalog hears how.
     async fn settle(&self, job: &Job, attempt: u32, outcome: Outcome) {
         let (id, tag) = (job.id, tag(job, attempt));
-        self.clear_everywhere(&tag).await;
+        // From here on no other node begins anything of it.
+        let places = self.inner.book.lock().places.remove(&(id, attempt));
+        self.clear_everywhere(&tag, &places.unwrap_or_default())
+            .await;
         self.inner.forward.flush((id, attempt)).await;
         self.inner.stage.clear(id, attempt).await;
         let tells = {
@@ -245,6 +260,7 @@ impl Agent {
             book.tries.inherit(job, attempt, estate.end);
             let (stop, stopped) = watch::channel(estate.end);
             book.stops.insert((job, attempt), stop);
+            book.places.insert((job, attempt), estate.places.clone());
             drop(book);
             let mut specs = self.inner.specs.lock();
             specs.insert(job, estate.job.spec.clone());
@@ -308,7 +324,14 @@ impl Agent {
     /// does how it ended.
     pub(crate) async fn estate(&self) -> Vec<TryEstate> {
         loop {
-            let tries: Vec<TryEstate> = self.inner.book.lock().driven.values().cloned().collect();
+            let tries: Vec<TryEstate> = {
+                let book = self.inner.book.lock();
+                let tries = book.driven.values().map(|estate| TryEstate {
+                    places: book.places.get(&estate.of()).cloned().unwrap_or_default(),
+                    ..estate.clone()
+                });
+                tries.collect()
+            };
             let system = &self.inner.system;
             let is_known = |it: &TryEstate| it.exit.is_some() || system.driver(it.driver).is_some();
             if tries.iter().all(is_known) {
@@ -353,11 +376,14 @@ impl Agent {
     /// Kills tries of which the catalog knows that they are over, now and then: the node may have
     /// been taken for lost.
     pub(crate) async fn sweep(self) {
-        loop {
+        for n in 0u32.. {
             Clock::sleep(SWEEP_PAUSE).await;
             let running = self.inner.book.lock().tries.running();
-            let mut known = self.inner.stage.tries();
-            // A worker that was asked for at the end of its try may have come after that.
+            // What other nodes have begun here they end, unless they are gone.
+            let mut known = match n % GUEST_SWEEPS {
+                0 => self.inner.stage.kept().await,
+                _ => self.inner.stage.tries(),
+            };
             known.retain(|of| !running.contains(of));
             let all = [&*running, &*known].concat();
             if all.is_empty() {
@@ -368,6 +394,7 @@ impl Agent {
             };
             for (job, attempt) in known.into_iter().filter(|of| over.contains(of)) {
                 self.inner.stage.clear(job, attempt).await;
+                self.inner.guests.lock().remove(&(job, attempt));
             }
             let mut book = self.inner.book.lock();
             for (job, attempt) in book.tries.sweep(&over) {
@@ -415,6 +442,7 @@ impl Agent {
             Err(error) => return refused(&error),
         };
         let command = with_env(WorkerCommand::new(&staged.program), &job.spec);
+        let command = command.env(strays::VARIABLE, self.mark(&tag(job, attempt)));
         let mut command = self.with_place(command).folder(folder);
         for arg in &job.spec.args {
             command = command.arg(arg);
@@ -440,7 +468,7 @@ impl Agent {
             }
         };
         let pid = driver.pid().unwrap_or(0);
-        self.inner.left.note(pid);
+        self.inner.left.note(pid, &self.mark(&tag));
         let estate = TryEstate {
             job: job.clone(),
             attempt,
@@ -448,6 +476,7 @@ impl Agent {
             pid,
             end: None,
             exit: None,
+            places: BTreeSet::new(),
         };
         self.drive(estate, driver, stop).await
     }
@@ -514,11 +543,45 @@ impl Agent {
         outcome_of(exit, was_asked, lacked, said)
     }
 
-    /// Has every node end the processes of a job, and waits until they are gone.
-    async fn clear_everywhere(&self, tag: &str) {
+    /// Has this node and these end the processes of a try, and waits until they are gone. Other nodes
+    /// have none, so one that is silent holds up only the ends of what it runs.
+    async fn clear_everywhere(&self, tag: &str, places: &BTreeSet<String>) {
         self.inner.system.end_job(tag).await;
-        let peers = self.peers();
-        join_all(peers.iter().map(|peer| self.clear_at(peer, tag))).await;
+        strays::end(self.mark(tag)).await;
+        join_all(places.iter().map(|node| self.clear_at(node, tag))).await;
+    }
+
+    /// What the processes of a try are known by here, whatever becomes of their parents.
+    fn mark(&self, tag: &str) -> String {
+        format!("{tag}@{}", self.inner.system.process())
+    }
+
+    /// Tells the node that runs the driver of a try that there will be processes of it here.
+    async fn join_try(&self, of: (JobId, u32)) -> Result<(), String> {
+        if self.inner.guests.lock().contains(&of) {
+            return Ok(());
+        }
+        let over = || format!("try {} of {} is over", of.1, of.0);
+        let row = self.inner.catalog.job(of.0).await;
+        let row = row.map_err(|error| error.to_string())?.ok_or_else(over)?;
+        let driver = row.attempt().filter(|attempt| attempt.number == of.1);
+        let driver = &driver.ok_or_else(over)?.node;
+        if *driver == self.inner.node {
+            return Ok(());
+        }
+        let agent = reach(&self.inner.system, driver).await?;
+        let join = JoinTry {
+            job: of.0.0,
+            attempt: of.1,
+            node: self.inner.node.clone(),
+        };
+        let asked = agent.ask(join).timeout(ORDER_PATIENCE).await;
+        let joined = asked.map_err(|error| unanswered(driver, &error))?;
+        if !joined {
+            return Err(over());
+        }
+        self.inner.guests.lock().insert(of);
+        Ok(())
     }
 
     async fn clear_at(&self, node: &str, tag: &str) {
@@ -562,11 +625,6 @@ impl Agent {
         row.is_some_and(|row| row.state == NodeState::Up)
     }
 
-    /// The other nodes that are up.
-    fn peers(&self) -> Vec<String> {
-        self.inner.stage.peers()
-    }
-
     /// Tells the catalog what happened to a job, until it listens.
     async fn tell(&self, job: JobId, event: Event) {
         loop {
@@ -589,6 +647,7 @@ impl Agent {
     async fn worker(&self, tag: &str) -> Result<WorkerCommand, String> {
         let known = try_of(tag).ok_or_else(|| format!("`{tag}` is no try of a job"))?;
         let (job, attempt) = known;
+        self.join_try(known).await?;
         let spec = self.spec_of(job).await?;
         let words = |error: StageError| error.to_string();
         let staged = self.inner.stage.bring(spec.bundle, known).await;
@@ -596,6 +655,7 @@ impl Agent {
         let folder = self.inner.stage.folder_for(job, attempt, &staged);
         let folder = folder.map_err(words)?;
         let command = with_env(WorkerCommand::new(&staged.program), &spec);
+        let command = command.env(strays::VARIABLE, self.mark(tag));
         Ok(self.with_place(command).folder(folder))
     }
 
@@ -817,6 +877,14 @@ impl AgentActor {
         self.agent.stop(JobId(job), attempt, in_order);
     }
 
+    /// Another node is about to have processes of a try whose driver runs here. Whether it may.
+    #[handler]
+    async fn join_try(&mut self, job: u64, attempt: u32, node: String) -> bool {
+        let mut book = self.agent.inner.book.lock();
+        let places = book.places.get_mut(&(JobId(job), attempt));
+        places.map(|places| places.insert(node)).is_some()
+    }
+
     /// Begins to end all processes of a job on this node, and answers how many are left; one, while
     /// what they have printed is on its way.
     #[handler]
@@ -830,6 +898,8 @@ impl AgentActor {
             if self.agent.inner.forward.is_unsettled((job, attempt)) {
                 return 1;
             }
+            strays::end(self.agent.mark(&tag)).await;
+            self.agent.inner.guests.lock().remove(&(job, attempt));
             self.agent.inner.specs.lock().remove(&job);
             self.agent.inner.stage.clear(job, attempt).await;
         }

@@ -15,7 +15,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -97,6 +97,9 @@ impl Folder {
             .mode(0o700)
             .create(&path);
         made.map_err(failed("making", &path))?;
+        // Whoever has made it may have left it open: variables of jobs and keys are in here.
+        let own = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(&path, own).map_err(failed("closing to others", &path))?;
         let lock = path.join("lock");
         let file = OpenOptions::new()
             .create(true)

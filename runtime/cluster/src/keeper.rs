@@ -2,6 +2,7 @@
 //! [`plan`] says; who votes, [`voters`] says. Every node runs one; it acts while the node leads.
 
 pub mod plan;
+pub mod silence;
 pub mod voters;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use crate::unix::Unix;
 use crate::voting;
 
 pub use plan::{Order, Rules};
+use silence::{Known, Silence};
 
 /// How often the tables are looked at when nothing changes.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -37,11 +39,8 @@ pub(crate) struct Keeper {
     catalog: Catalog,
     folder: Arc<Folder>,
     rules: Rules,
-    /// When each node was looked at while it was linked, and how long it was silent then, as long as
-    /// this node leads.
-    seen: BTreeMap<String, (Timestamp, Duration)>,
-    /// Since when this node leads, if it does.
-    leads_since: Option<Timestamp>,
+    /// Of the other nodes, as long as this one leads.
+    silence: Option<Silence>,
     /// Orders that nodes were told, and when.
     told: BTreeMap<Order, Timestamp>,
     /// The change of the voters that is under way, and since when.
@@ -62,8 +61,7 @@ impl Keeper {
             catalog,
             folder,
             rules,
-            seen: BTreeMap::new(),
-            leads_since: None,
+            silence: None,
             told: BTreeMap::new(),
             changing: None,
         }
@@ -88,16 +86,14 @@ impl Keeper {
                 None => Clock::sleep(PAUSE).await,
             }
             if self.catalog.leads() {
-                if self.leads_since.is_none() {
-                    self.leads_since = Some(Clock::now());
+                if self.silence.is_none() {
                     self.call_all();
                 }
                 let looked = self.act().await;
                 // In a large cluster a look takes a while, and each write calls for one.
                 Clock::sleep(looked * RESTS).await;
             } else {
-                self.leads_since = None;
-                self.seen.clear();
+                self.silence = None;
                 self.told.clear();
             }
         }
@@ -106,7 +102,11 @@ impl Keeper {
     /// Looks, and has done what is to be done. How long the look took.
     async fn act(&mut self) -> Duration {
         let now = Clock::now();
-        let silent = self.look(now);
+        let Some(silent) = self.look(now) else {
+            tracing::warn!("this node did not run for a while, and listens anew who is there");
+            self.call_all();
+            return Duration::ZERO;
+        };
         self.change_voters(now, &silent);
         let rules = &self.rules;
         let orders = self
@@ -173,33 +173,27 @@ impl Keeper {
         }
     }
 
-    /// How long each node has been silent. One that was not heard since this node leads is in doubt.
-    fn look(&mut self, now: Timestamp) -> BTreeMap<String, Duration> {
-        let since = self.leads_since.unwrap_or(now);
+    /// How long each node has been silent; `None` when this one did not run for a while, so that it has
+    /// to listen first.
+    fn look(&mut self, now: Timestamp) -> Option<BTreeMap<String, Duration>> {
         let links = self.system.links().into_iter();
         let links = links.filter(|link| !link.is_worker);
-        let heard: BTreeMap<String, Duration> =
+        let mut heard: BTreeMap<String, Duration> =
             links.map(|link| (link.node, link.silent_for)).collect();
+        heard.insert(self.node.clone(), Duration::ZERO);
         let nodes = self.catalog.nodes();
         let up = nodes.iter().filter(|row| row.state == NodeState::Up);
-        let mut silent = BTreeMap::new();
-        for row in up {
-            let name = row.spec.name.clone();
-            if name == self.node {
-                self.seen.insert(name.clone(), (now, Duration::ZERO));
-            } else if let Some(silent_for) = heard.get(&name)
-                && *silent_for < now.since(since)
-            {
-                self.seen.insert(name.clone(), (now, *silent_for));
-            }
-            let silent_for = match self.seen.get(&name) {
-                Some((at, before)) => now.since(*at) + *before,
-                None => now.since(since).max(self.rules.doubted_after + PAUSE),
-            };
-            silent.insert(name, silent_for);
-        }
-        self.seen.retain(|name, _| silent.contains_key(name));
-        silent
+        let up = up.map(|row| Known {
+            name: row.spec.name.clone(),
+            life: (row.spec.boot, row.since),
+            silent_for: heard.get(&row.spec.name).copied(),
+        });
+        let up: Vec<Known> = up.collect();
+        let pause_max = self.rules.lost_after / 2;
+        let silence = self
+            .silence
+            .get_or_insert_with(|| Silence::new(now, pause_max));
+        silence.look(&up, self.rules.doubted_after + PAUSE, now)
     }
 
     /// Facts are written one after the other; orders to nodes do not wait for each other.

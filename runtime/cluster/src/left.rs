@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
 
+use crate::strays;
+
 /// The notes of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Left {
@@ -25,7 +27,8 @@ impl Left {
             if pid.is_some_and(|pid| known.contains(&(pid as u32))) {
                 continue;
             }
-            let began = fs::read_to_string(&path).unwrap_or_default();
+            let note = fs::read_to_string(&path).unwrap_or_default();
+            let (began, mark) = note.split_once(' ').unwrap_or((&note, ""));
             if let Some(pid) = pid
                 && began_at(pid as u32).is_some_and(|now| now == began)
                 && let Some(group) = Pid::from_raw(pid)
@@ -34,17 +37,20 @@ impl Left {
                 // It may end by itself in this moment.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
+            if !mark.is_empty() {
+                tokio::spawn(strays::end(mark.to_owned()));
+            }
             fs::remove_file(path)?;
         }
         Ok(Self { folder })
     }
 
-    /// Notes a driver.
-    pub(crate) fn note(&self, pid: u32) {
+    /// Notes a driver, and what the processes of its try are known by.
+    pub(crate) fn note(&self, pid: u32, mark: &str) {
         let Some(began) = began_at(pid) else {
             return;
         };
-        if let Err(error) = fs::write(self.path(pid), began) {
+        if let Err(error) = fs::write(self.path(pid), format!("{began} {mark}")) {
             tracing::warn!(pid, %error, "a driver is not noted");
         }
     }

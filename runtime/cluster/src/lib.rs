@@ -41,6 +41,7 @@ mod presence;
 mod raft;
 pub mod seat;
 mod stage;
+mod strays;
 pub mod submit;
 pub mod tables;
 pub mod tries;

@@ -407,6 +407,25 @@ impl Stage {
         Ok(folder)
     }
 
+    /// The tries that have something here: a folder, or files that are mounted.
+    pub(crate) async fn kept(&self) -> Vec<Try> {
+        let folder = self.jobs.clone();
+        let listed = blocking(move || {
+            let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            let tries = names.filter_map(|name| {
+                let (job, attempt) = name.split_once('.')?;
+                Some((job.parse().ok()?, attempt.parse().ok()?))
+            });
+            Ok(tries.collect::<Vec<Try>>())
+        });
+        let mut kept = listed.await.unwrap_or_default();
+        kept.extend(self.tries());
+        kept.sort_unstable();
+        kept.dedup();
+        kept
+    }
+
     fn folder_of(&self, job: JobId, attempt: u32) -> PathBuf {
         self.jobs.join(format!("{job}.{attempt}"))
     }

@@ -7,11 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use odeon::Timestamp;
 use odeon_artifacts::Digest;
 use odeon_cluster::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, Writer, Written};
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::keeper::Order;
 use odeon_cluster::keeper::plan::{Rules, plan};
+use odeon_cluster::keeper::silence::{Known, Silence};
 use odeon_cluster::tables::{NodeState, Tables};
 use odeon_cluster::tries::{Step, Tries};
 use odeon_cluster::unix::Unix;
@@ -191,7 +193,7 @@ struct Voter {
     quorum: u64,
     /// When it was last in touch with each node.
     contact: [u64; NODES],
-    seen: BTreeMap<String, u64>,
+    silence: Option<Silence>,
     told: BTreeMap<Order, u64>,
     orders: VecDeque<Order>,
     awaits: Option<u64>,
@@ -699,23 +701,32 @@ impl World {
             return;
         }
         if !voter.leads {
-            voter.seen.clear();
+            voter.silence = None;
             voter.told.clear();
             voter.orders.clear();
             return;
         }
-        let mut silent = BTreeMap::new();
-        for row in voter.tables.living_nodes() {
+        let known = voter.tables.living_nodes().map(|row| {
             let name = &row.spec.name;
-            let seen = voter.seen.entry(name.clone()).or_insert(now);
             let which = self.names.iter().position(|it| it == name);
             let contact = which.map_or(0, |which| voter.contact[which]);
-            if now < contact + LINK_IDLE {
-                *seen = now;
+            let silent_for = now.saturating_sub(contact);
+            Known {
+                name: name.clone(),
+                life: (row.spec.boot, row.since),
+                silent_for: (silent_for < LINK_IDLE).then(|| Duration::from_millis(silent_for)),
             }
-            silent.insert(name.clone(), Duration::from_millis(now - *seen));
-        }
-        voter.seen.retain(|name, _| silent.contains_key(name));
+        });
+        let known: Vec<Known> = known.collect();
+        let looked = Timestamp(now * 1_000_000);
+        let pause_max = self.rules.lost_after / 2;
+        let silence = voter
+            .silence
+            .get_or_insert_with(|| Silence::new(looked, pause_max));
+        let doubt = self.rules.doubted_after + Duration::from_millis(KEEPER_PAUSE);
+        let Some(silent) = silence.look(&known, doubt, looked) else {
+            return;
+        };
         let orders = plan(&voter.tables, &silent, &self.rules, clock);
         voter.told.retain(|order, _| orders.contains(order));
         let fresh = |order: &Order| voter.told.get(order).is_none_or(|at| now >= at + AGAIN);

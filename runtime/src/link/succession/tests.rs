@@ -1,3 +1,5 @@
+//! A stream that stops anywhere, and the one that goes on.
+
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -1,0 +1,102 @@
+//! Processes that have left the group of the process which started them, and its session: they carry a
+//! variable that says which try they are of, and are found by that when the try is over.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use odeon::Clock;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+
+/// The variable; its value is a mark.
+pub(crate) const VARIABLE: &str = "ODEON_TRY";
+
+/// How often those that were killed are looked at.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How often at most: one that hangs in the kernel does not end.
+const LOOKS: usize = 500;
+
+/// Kills all processes with a mark, and waits until none is left. Those that have cleared their
+/// variables, or are another user's, are not found.
+pub(crate) async fn end(mark: String) {
+    let mut killed = BTreeSet::new();
+    for _ in 0..LOOKS {
+        let wanted = mark.clone();
+        let ended = tokio::task::spawn_blocking(move || {
+            let done = kill_all(&wanted, &mut killed);
+            (done, killed)
+        });
+        let Ok((done, left)) = ended.await else {
+            return;
+        };
+        if done {
+            return;
+        }
+        killed = left;
+        Clock::sleep(PAUSE).await;
+    }
+    tracing::warn!(mark, "processes of a job do not end");
+}
+
+/// Kills those that live, and reaps those that have become this process's own. Whether there are none.
+fn kill_all(mark: &str, killed: &mut BTreeSet<i32>) -> bool {
+    let entry = format!("{VARIABLE}={mark}");
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let marked: BTreeSet<i32> = numbers
+        .filter(|pid| is_marked(*pid, entry.as_bytes()))
+        .collect();
+    for pid in marked.iter().copied().filter_map(Pid::from_raw) {
+        tracing::debug!(
+            pid = pid.as_raw_nonzero(),
+            mark,
+            "a process of a job is ended"
+        );
+        // It may end by itself.
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+    killed.extend(&marked);
+    // One that is another's child is that one's to reap.
+    killed.retain(|pid| {
+        let reaped = Pid::from_raw(*pid).map(|it| waitpid(Some(it), WaitOptions::NOHANG));
+        matches!(reaped, Some(Ok(None)))
+    });
+    marked.is_empty() && killed.is_empty()
+}
+
+/// Whether a process was started with this variable. Of one that has ended nothing is to be read.
+fn is_marked(pid: i32, entry: &[u8]) -> bool {
+    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environ.split(|byte| *byte == 0).any(|it| it == entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// SEMANTICS 56.
+    #[tokio::test]
+    async fn whoever_carries_the_mark_is_ended_and_nobody_else() {
+        let mark = format!("test/{:x}", rand::random::<u64>());
+        let sleeps = |mark: &str| {
+            let mut command = Command::new("sleep");
+            command
+                .arg("1000")
+                .env(VARIABLE, mark)
+                .stdout(Stdio::null());
+            command.spawn().unwrap()
+        };
+        let mut ours = [sleeps(&mark), sleeps(&mark)];
+        let mut other = sleeps(&format!("{mark}0"));
+        end(mark).await;
+        for child in &mut ours {
+            // It was reaped already, or can be now.
+            let _ = child.wait();
+        }
+        assert!(other.try_wait().unwrap().is_none());
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+}
