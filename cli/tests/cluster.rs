@@ -587,6 +587,14 @@ fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {
     assert!(!cluster.ok(&["status"]).contains("node-2"));
     let why = cluster.fails(&["forget", "node-2"]);
     assert!(why.contains("node-2"), "{why}");
+    // What its folder holds is of no use any more.
+    let keys = cluster.ok(&["key", "list"]);
+    assert!(!keys.contains("owner@node-2"), "{keys}");
+    let status: serde_json::Value =
+        serde_json::from_str(&cluster.ok(&["status", "--json"])).unwrap();
+    let head = status["nodes"][0]["address"].as_str().unwrap();
+    let why = cluster.fails(&["join", head, "--dir", second.to_str().unwrap()]);
+    assert!(why.contains("revoked when the cluster forgot it"), "{why}");
 }
 
 #[test]

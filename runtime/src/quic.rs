@@ -10,7 +10,7 @@
 //! carries the session from then on; there is nothing to decide. Unreliable datagrams are never
 //! used.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -38,7 +38,7 @@ use crate::id::ProcessId;
 use crate::limits::Limits;
 use crate::link::{self, Dial, Ended, Greeted, Line, Link, Session, Way};
 use crate::random;
-use crate::security::{self, CLUSTER_NAME, JOIN_PROTOCOL, NodeIdentity};
+use crate::security::{self, CLUSTER_NAME, JOIN_PROTOCOL, NodeIdentity, fingerprint_of};
 use crate::wire::{Frame, Hello, Opening, Passage};
 
 /// The largest UDP payload. With segmentation offload ten packets leave in one call, and ten of
@@ -92,6 +92,8 @@ pub(crate) struct Quic {
     rising: Mutex<HashSet<u64>>,
     /// Peers that a connection is being made a link to, by the leading side.
     claims: Mutex<HashSet<ProcessId>>,
+    /// Certificates that are not good any more, by their fingerprints.
+    revoked: RwLock<BTreeSet<String>>,
 }
 
 /// What whoever comes meets.
@@ -149,6 +151,7 @@ impl Quic {
             gate: Mutex::default(),
             rising: Mutex::default(),
             claims: Mutex::default(),
+            revoked: RwLock::default(),
         }))
     }
 
@@ -247,7 +250,7 @@ impl Quic {
         let (reader, writer) = (Box::new(reader), Box::new(ahead(writer)));
         let heard = link::hear(reader, writer, &self.limits).await;
         let heard = known_end(connection, heard)?;
-        check_peer(engine, connection, &heard.hello)?;
+        self.check_peer(engine, connection, &heard.hello)?;
         let peer = heard.hello.process;
         match heard.hello.session {
             Passage::Begins(session) => {
@@ -338,11 +341,39 @@ impl Quic {
         let (reader, writer) = (Box::new(reader), Box::new(ahead(writer)));
         let greeted = link::greet(reader, writer, hello, &self.limits).await;
         let greeted = known_end(&connection, greeted).and_then(|greeted| {
-            check_peer(engine, &connection, &greeted.hello)?;
+            self.check_peer(engine, &connection, &greeted.hello)?;
             Ok(greeted)
         });
         let greeted = refused(&connection, greeted)?;
         Ok((connection, greeted))
+    }
+
+    /// Takes these certificates for no good any more.
+    pub(crate) fn revoke(&self, fingerprints: BTreeSet<String>) {
+        *self.revoked.write() = fingerprints;
+    }
+
+    /// Whether the other side is who it says, and may be here.
+    fn check_peer(
+        &self,
+        engine: &Engine,
+        connection: &Connection,
+        hello: &Hello,
+    ) -> Result<(), SystemError> {
+        if hello.process == engine.process {
+            return Err(SystemError::Refused("it is this system itself".to_owned()));
+        }
+        let certificate = certificate_of(connection)?;
+        security::check_node(&certificate, &hello.node)?;
+        if self.revoked.read().contains(&fingerprint_of(&certificate)) {
+            let why = format!(
+                "the certificate of node `{}` was revoked when the cluster forgot it: join with a new \
+                 token and an empty folder",
+                hello.node
+            );
+            return Err(SystemError::Security(why));
+        }
+        Ok(())
     }
 
     /// Notes that a session may begin.
@@ -632,14 +663,6 @@ fn known_end<T>(
         (Err(_), Some(reason)) => Err(explain(connection.remote_address(), &reason)),
         (outcome, _) => outcome,
     }
-}
-
-/// Checks that the other side is the node that its certificate names.
-fn check_peer(engine: &Engine, connection: &Connection, hello: &Hello) -> Result<(), SystemError> {
-    if hello.process == engine.process {
-        return Err(SystemError::Refused("it is this system itself".to_owned()));
-    }
-    security::check_node(&certificate_of(connection)?, &hello.node)
 }
 
 /// The certificate that the other side has shown.

@@ -29,6 +29,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use sha2::{Digest, Sha256};
 
 pub use crate::admission::join;
 use crate::clock::Clock;
@@ -274,6 +275,12 @@ impl NodeKey {
     }
 }
 
+/// The SHA-256 of a certificate, in hexadecimal digits.
+pub(crate) fn fingerprint_of(certificate: &CertificateDer<'_>) -> String {
+    let digest = Sha256::digest(certificate);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A node's membership in a cluster: its certificate and key, and the authority that it trusts.
 #[derive(Clone)]
 pub struct NodeIdentity {
@@ -297,6 +304,15 @@ impl NodeIdentity {
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node
+    }
+
+    /// The SHA-256 of the node's certificate, in hexadecimal digits: see
+    /// [`System::refuse_certificates`](crate::System::refuse_certificates).
+    ///
+    /// # Errors
+    /// The certificate cannot be read.
+    pub fn fingerprint(&self) -> Result<String, SystemError> {
+        Ok(fingerprint_of(&self.certificate()?))
     }
 
     /// The cluster's certificate, as PEM.

@@ -1,6 +1,6 @@
 //! The way in: a system in this process, and the job that a binary is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -376,6 +376,14 @@ impl System {
     /// This system has no [`NodeIdentity`].
     pub fn admit_nobody(&self) -> Result<(), SystemError> {
         self.network()?.admit(None)
+    }
+
+    /// Links to no node any more that shows one of these certificates, which are named by their
+    /// fingerprints ([`NodeIdentity::fingerprint`]). Links that there are stay.
+    pub fn refuse_certificates(&self, fingerprints: BTreeSet<String>) {
+        if let Some(quic) = &self.quic {
+            quic.revoke(fingerprints);
+        }
     }
 
     /// Links this node to another one, over QUIC with certificates checked on both sides. Both may

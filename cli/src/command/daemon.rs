@@ -19,7 +19,7 @@ use odeon_cluster::catalog::WriteError;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::keeper::Rules;
 use odeon_cluster::logs::LogLimits;
-use odeon_cluster::tables::NodeRow;
+use odeon_cluster::tables::{NodeRow, owner_key};
 use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -113,15 +113,19 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
         let entry = Entry::Join { through, identity };
         return run(&args.node, &folder, entry, None, false);
     }
+    let was_member = is_member(&folder);
     let mut own = vec!["join".to_owned(), args.address.clone()];
     own.push("--foreground".to_owned());
     own.extend(passed_on(&args.node, &folder));
     Starting::begin(&folder, &own, token.as_deref())?.ready()?;
     let connection = Connection::read(&folder.join(CONNECTION_FILE))?;
-    print::say(format!(
-        "joined the cluster of {}, API at {}",
-        args.address, connection.url
-    ));
+    print::say(match was_member {
+        true => format!("back in its cluster, API at {}", connection.url),
+        false => format!(
+            "joined the cluster of {}, API at {}",
+            args.address, connection.url
+        ),
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -642,7 +646,7 @@ async fn first_key(daemon: &Daemon) -> Result<String> {
     let (secret, id) = new_key();
     let name = match daemon.has_founded() {
         true => "owner".to_owned(),
-        false => format!("owner@{}", daemon.name()),
+        false => owner_key(daemon.name()),
     };
     let by = "the daemon".to_owned();
     let revoked = Fact::KeyRevoked {

@@ -289,6 +289,16 @@ impl Catalog {
         read.flatten().unwrap_or_else(known)
     }
 
+    /// Certificates that are not good any more.
+    pub(crate) fn revoked(&self) -> BTreeSet<String> {
+        let read = self.read(|tables| match tables.version {
+            0 => None,
+            _ => Some(tables.revoked.clone()),
+        });
+        let known = || self.inner.picture.borrow().revoked.clone();
+        read.flatten().unwrap_or_else(known)
+    }
+
     /// Hears when a voter's tables change; `None` when this node does not vote.
     pub fn changes(&self) -> Option<watch::Receiver<u64>> {
         Some(self.vote()?.shared.changes())
@@ -646,6 +656,7 @@ impl Catalog {
                 nodes: nodes.cloned().collect(),
                 whole: true,
                 namespaces: picture.namespaces.clone(),
+                revoked: picture.revoked.clone(),
                 anew: false,
             })
         })

@@ -348,7 +348,16 @@ impl Daemon {
         if reached.port() == 0 {
             reached.set_port(node.listen.port());
         }
-        let presence = Presence::of(system, &catalog, node, reached.to_string(), upgrades).await;
+        let certificate = NodeIdentity::load(folder.path())?.fingerprint()?;
+        let presence = Presence::of(
+            system,
+            &catalog,
+            node,
+            reached.to_string(),
+            certificate,
+            upgrades,
+        )
+        .await;
         let voting = Voting {
             system: system.clone(),
             catalog: catalog.clone(),
@@ -688,7 +697,7 @@ impl Mesh {
         }
     }
 
-    /// Tells the engine what namespaces may hold of the cluster.
+    /// Tells the engine what namespaces may hold of the cluster, and who is in it no more.
     fn bound(&self) {
         let namespaces = self.catalog.namespaces().into_iter();
         let quotas = namespaces.filter_map(|(name, bounds)| {
@@ -696,6 +705,7 @@ impl Mesh {
             Some((format!("{name}/"), quota))
         });
         self.system.set_quotas(quotas.collect());
+        self.system.refuse_certificates(self.catalog.revoked());
     }
 
     /// Dials these, those who are dialled already aside. Nobody waits for it: one that is gone takes

@@ -75,6 +75,9 @@ pub struct NodeSpec {
     /// by now, what was said comes late, from a life that may be over.
     #[serde(default)]
     pub follows: Option<u64>,
+    /// The fingerprint of its certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
     /// How often it has become another program in this life.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub upgrades: u32,

@@ -59,6 +59,7 @@ impl Hollow {
             votes: false,
             api: None,
             follows: None,
+            certificate: None,
             upgrades: 0,
         };
         system.scope(catalog.write_own(Fact::NodeUp(spec))).await?;

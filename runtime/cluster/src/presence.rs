@@ -31,6 +31,7 @@ impl Presence {
         catalog: &Catalog,
         node: &NodeFile,
         address: String,
+        certificate: String,
         upgrades: u32,
     ) -> Self {
         let views = system.nodes().await.into_iter();
@@ -47,6 +48,7 @@ impl Presence {
             votes: false,
             api: None,
             follows: None,
+            certificate: Some(certificate),
             upgrades,
         };
         Self {

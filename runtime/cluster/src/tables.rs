@@ -2,7 +2,7 @@
 //! tables and a command. Every voter applies the same commands in the same order and has the same
 //! tables.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use odeon_artifacts::Digest;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,9 @@ pub struct Tables {
     pub keys: BTreeMap<String, KeyRow>,
     /// How many nodes shall vote; none means one.
     pub voters_wanted: u32,
+    /// Certificates of nodes that were forgotten, by their fingerprints.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub revoked: BTreeSet<String>,
     /// Namespaces that have bounds.
     pub namespaces: BTreeMap<String, NamespaceQuota>,
     /// What happened last, for people.
@@ -118,6 +121,12 @@ pub struct News {
     pub about: String,
     /// In words.
     pub what: String,
+}
+
+/// The name of the key of whoever has a node's folder.
+#[must_use]
+pub fn owner_key(node: &str) -> String {
+    format!("owner@{node}")
 }
 
 /// Commands that are remembered, so that one which is sent again is not applied again.
@@ -223,7 +232,16 @@ impl Tables {
                     let why = format!("node `{node}` is up: stop it first");
                     return Err(Refusal::new(RefusalKind::Conflict, why));
                 }
-                self.nodes.remove(&node);
+                if let Some(row) = self.nodes.remove(&node) {
+                    self.revoked.extend(row.spec.certificate);
+                }
+                // The daemon of its folder has made it for the folder's owner.
+                let key = owner_key(&node);
+                self.keys.retain(|_, row| row.name != key);
+                self.note(
+                    node,
+                    "forgotten, its certificate and key revoked".to_owned(),
+                );
                 self.nodes_version += 1;
                 self.forgot_version = self.nodes_version;
             }
@@ -326,6 +344,11 @@ impl Tables {
 
     fn node_up(&mut self, spec: NodeSpec) -> Result<(), Refusal> {
         let (name, boot) = (spec.name.clone(), spec.boot);
+        let certificate = spec.certificate.as_ref();
+        if certificate.is_some_and(|it| self.revoked.contains(it)) {
+            let why = format!("node `{name}` was forgotten: let it join with a new token");
+            return Err(Refusal::new(RefusalKind::Conflict, why));
+        }
         let known = self.nodes.get_mut(&name);
         let present = known.as_ref().map(|row| row.spec.boot);
         let back = present == Some(boot);

@@ -1,7 +1,7 @@
 //! What a node knows that does not vote: the nodes, and who votes. It hears of what has changed since
 //! it looked last, so that a thousand nodes may look each second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ pub(crate) struct Picture {
     pub(crate) seen: Seen,
     pub(crate) nodes: BTreeMap<String, NodeRow>,
     pub(crate) namespaces: BTreeMap<String, NamespaceQuota>,
+    pub(crate) revoked: BTreeSet<String>,
 }
 
 /// Which picture it is: two that say the same here are the same.
@@ -35,6 +36,8 @@ pub(crate) struct Changes {
     pub(super) nodes: Vec<NodeRow>,
     pub(super) whole: bool,
     pub(super) namespaces: BTreeMap<String, NamespaceQuota>,
+    #[serde(default)]
+    pub(super) revoked: BTreeSet<String>,
     /// Whether it holds though more was known: the leader has lost that with the other voters.
     pub(super) anew: bool,
 }
@@ -55,6 +58,7 @@ impl Changes {
             nodes: changed.cloned().collect(),
             whole,
             namespaces: tables.namespaces.clone(),
+            revoked: tables.revoked.clone(),
             anew,
         })
     }
@@ -77,6 +81,7 @@ impl Picture {
             .extend(rows.map(|row| (row.spec.name.clone(), row)));
         self.seen = news.seen;
         self.namespaces = news.namespaces;
+        self.revoked = news.revoked;
     }
 }
 
@@ -110,6 +115,7 @@ mod tests {
             votes: false,
             api: None,
             follows: None,
+            certificate: None,
             upgrades: 0,
         };
         say(tables, Writer::Node(name.to_owned()), Fact::NodeUp(spec));
@@ -130,6 +136,7 @@ mod tests {
         picture.learn(changes);
         assert_eq!(picture.nodes, tables.nodes);
         assert_eq!(picture.namespaces, tables.namespaces);
+        assert_eq!(picture.revoked, tables.revoked);
         Some(rows)
     }
 

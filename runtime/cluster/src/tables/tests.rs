@@ -32,6 +32,7 @@ fn node(name: &str, boot: u64) -> NodeSpec {
         votes: false,
         api: None,
         follows: None,
+        certificate: None,
         upgrades: 0,
     }
 }
@@ -431,6 +432,24 @@ fn the_number_of_a_node_that_was_forgotten_is_not_given_again() {
     assert_eq!(kind(writes.leader(forget("b"))), DONE);
     writes.up("c", 1).unwrap();
     assert_eq!(writes.tables.nodes["c"].number, 3);
+}
+
+#[test]
+fn a_node_that_was_forgotten_comes_back_with_another_certificate_alone() {
+    let mut writes = Writes::default();
+    let up = |boot, certificate: &str| {
+        Fact::NodeUp(NodeSpec {
+            certificate: Some(certificate.to_owned()),
+            ..node("a", boot)
+        })
+    };
+    let own = || Writer::Node("a".to_owned());
+    assert_eq!(kind(writes.by(own(), up(1, "old"))), DONE);
+    writes.left("a", 1).unwrap();
+    let node = "a".to_owned();
+    assert_eq!(kind(writes.leader(Fact::NodeForgotten { node })), DONE);
+    assert_eq!(kind(writes.by(own(), up(2, "old"))), CONFLICT);
+    assert_eq!(kind(writes.by(own(), up(3, "new"))), DONE);
 }
 
 #[test]

@@ -855,6 +855,7 @@ impl World {
             votes: false,
             api: None,
             follows: None,
+            certificate: None,
             upgrades: 0,
         }
     }

@@ -43,6 +43,7 @@ impl Writes {
             votes: false,
             api: None,
             follows: None,
+            certificate: None,
             upgrades: 0,
         };
         self.by(Writer::Node(name.to_owned()), Fact::NodeUp(spec));

@@ -42,6 +42,7 @@ fn row(number: u64, how: How, votes: bool) -> NodeRow {
             votes: votes && how != Forgetful,
             api: None,
             follows: None,
+            certificate: None,
             upgrades: 0,
         },
         state,

@@ -53,6 +53,7 @@ fn entry(term: u64, index: u64) -> Entry {
         votes: false,
         api: None,
         follows: None,
+        certificate: None,
         upgrades: 0,
     };
     let command = Command {
