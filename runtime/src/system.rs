@@ -303,12 +303,12 @@ impl System {
         self.launch(job, &Role::Driver, command)
     }
 
-    /// A driver that runs here already, of which the program before this one has known.
+    /// A driver that the program before this one in this process has started, and that may have ended
+    /// meanwhile; once.
     #[must_use]
-    pub fn driver(&self, process: ProcessId) -> Option<Driver> {
-        let workers = &self.engine.workers;
-        let ended = workers.exit_seen(process)?;
-        Some(Driver::new(process, workers.pid_of(process), ended))
+    pub fn inherited_driver(&self, process: ProcessId) -> Option<Driver> {
+        let (pid, ended) = self.engine.workers.take_inherited(process)?;
+        Some(Driver::new(process, Some(pid), ended))
     }
 
     /// Starts a process of a job's program that hosts a detached actor in place of running its

@@ -101,7 +101,13 @@ pub(crate) struct Workers {
     table: Mutex<HashMap<ProcessId, Worker>>,
     /// By job and name.
     shared: tokio::sync::Mutex<HashMap<(String, String), ProcessId>>,
+    /// Drivers that the program before this one has started, until somebody asks for them: they may
+    /// have ended by then.
+    inherited: Mutex<HashMap<ProcessId, InheritedDriver>>,
 }
+
+/// The operating system's number of a driver, and its end.
+type InheritedDriver = (u32, watch::Receiver<Option<ProcessExit>>);
 
 #[derive(Debug)]
 struct Worker {
@@ -158,6 +164,7 @@ impl Workers {
             mode,
             table: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
+            inherited: Mutex::default(),
         }
     }
 
@@ -267,11 +274,13 @@ impl Workers {
             .is_none_or(|worker| worker.exit.borrow().is_some())
     }
 
+    /// A driver that the program before this one has started; once.
+    pub(crate) fn take_inherited(&self, process: ProcessId) -> Option<InheritedDriver> {
+        self.inherited.lock().remove(&process)
+    }
+
     /// Sees the end of a process of this node.
-    pub(crate) fn exit_seen(
-        &self,
-        process: ProcessId,
-    ) -> Option<watch::Receiver<Option<ProcessExit>>> {
+    fn exit_seen(&self, process: ProcessId) -> Option<watch::Receiver<Option<ProcessExit>>> {
         let table = self.table.lock();
         table.get(&process).map(|worker| worker.exit.clone())
     }
@@ -823,6 +832,8 @@ impl Engine {
         if !leads {
             return;
         }
+        let row = (pid, exit.clone());
+        self.workers.inherited.lock().insert(process, row);
         let engine = Arc::clone(self);
         self.spawn_task(async move {
             let mut over = exit;

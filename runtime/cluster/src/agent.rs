@@ -268,7 +268,10 @@ impl Agent {
             let agent = self.clone();
             tokio::spawn(async move {
                 let job = estate.job.clone();
-                let outcome = match (&estate.exit, agent.inner.system.driver(estate.driver)) {
+                let outcome = match (
+                    &estate.exit,
+                    agent.inner.system.inherited_driver(estate.driver),
+                ) {
                     (Some((exit, was_asked)), _) => {
                         Driver::end_group(estate.pid).await;
                         agent.inner.left.forget(estate.pid);
@@ -332,8 +335,9 @@ impl Agent {
                 });
                 tries.collect()
             };
-            let system = &self.inner.system;
-            let is_known = |it: &TryEstate| it.exit.is_some() || system.driver(it.driver).is_some();
+            let processes = self.inner.system.processes();
+            let runs = |it: &TryEstate| processes.iter().any(|row| row.process == it.driver);
+            let is_known = |it: &TryEstate| it.exit.is_some() || runs(it);
             if tries.iter().all(is_known) {
                 return tries;
             }

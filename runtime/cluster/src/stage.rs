@@ -62,7 +62,9 @@ pub(crate) struct Staged {
 #[derive(Debug, Error)]
 pub(crate) enum StageError {
     /// Nobody has them.
-    #[error("{missing} of {all} pieces of its files are on no node that is up; asked were {asked}")]
+    #[error(
+        "{missing} of {all} pieces of its files are nowhere whole on a node that is up (asked were {asked}): submit it again, and they travel again"
+    )]
     Nowhere {
         missing: usize,
         all: usize,

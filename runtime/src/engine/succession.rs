@@ -215,6 +215,8 @@ impl Engine {
             tracing::warn!("not all links stand still");
         }
         self.stands.0.send_replace(true);
+        // Whoever has just reaped a process notes how it ended.
+        Clock::sleep(LOOK_PAUSE).await;
         let links: Vec<Arc<Link>> = self.links.iter().map(|link| Arc::clone(&link)).collect();
         let links: Vec<LinkEstate> = links.iter().filter_map(|link| link.estate()).collect();
         let linked: BTreeSet<ProcessId> = links.iter().map(LinkEstate::peer).collect();
