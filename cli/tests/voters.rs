@@ -186,6 +186,47 @@ fn who_follows_a_job_while_the_leader_is_killed_sees_each_line_once() {
     }
 }
 
+#[test]
+fn commands_go_to_another_node_while_the_daemon_of_their_machine_hangs() {
+    let cluster = Cluster::up();
+    let file = cluster.dir("head").join("api.json");
+    let others = || {
+        let file = std::fs::read_to_string(&file).unwrap();
+        let file: serde_json::Value = serde_json::from_str(&file).unwrap();
+        file["others"].as_array().map_or(0, Vec::len)
+    };
+    while others() < 2 {}
+    let job = cluster.submit("head", &["/bin/sh", "--node=node-2", "--", "-c", BURSTS]);
+    let mut follow = cluster.command("head", &["logs", "-f", &job]);
+    let mut follow = follow.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+    let mut seen: Vec<String> = lines.by_ref().take(100).map(Result::unwrap).collect();
+
+    cluster.signal("head", Signal::STOP);
+    for args in [
+        &["jobs"][..],
+        &["status"],
+        &["submit", "/bin/true", "--wait", "--node=node-2"],
+        // What may not be sent twice.
+        &["drain", "node-3"],
+        &["drain", "node-3", "--undo"],
+    ] {
+        let begun = Clock::now();
+        cluster.ok("head", args);
+        let took = Clock::now().since(begun);
+        eprintln!("{args:?} took {took:?}");
+        // Two to four seconds when the machine does nothing else; a minute is how long an answer may take.
+        assert!(took < Duration::from_secs(25), "{args:?} took {took:?}");
+    }
+    // Who follows a job goes to another node as well.
+    seen.extend(lines.map(Result::unwrap));
+    assert!(follow.wait().unwrap().success());
+    let expect: Vec<String> = (1..=3000).map(|n| n.to_string()).collect();
+    assert_eq!(seen, expect);
+    cluster.signal("head", Signal::CONT);
+    cluster.ok("head", &["wait", &job]);
+}
+
 /// SEMANTICS 60.
 #[test]
 fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {

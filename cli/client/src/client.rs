@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use odeon_artifacts::{Listing, Piece};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, StatusCode};
@@ -99,9 +101,7 @@ pub enum ClientError {
         why: String,
     },
     /// Nobody answers.
-    #[error(
-        "the cluster at {url} does not answer: {why}; is its daemon up? (odeon status, odeon up)"
-    )]
+    #[error("the cluster at {url} does not answer: {why}; is its daemon up? (odeon up starts it)")]
     Silent {
         /// Where.
         url: String,
@@ -151,6 +151,15 @@ pub enum ClientError {
     },
 }
 
+/// Why a request has no answer.
+#[derive(Debug)]
+enum Unanswered {
+    /// No node has one; they may be asked again.
+    ByAll(ClientError),
+    /// Nobody may be asked again.
+    Final(ClientError),
+}
+
 /// How far an upload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upload {
@@ -162,6 +171,13 @@ pub struct Upload {
     pub put: u64,
 }
 
+/// When it is first looked whether a node lives that has not answered yet, how long that may take, and
+/// the longest pause until the next look.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(4);
+/// How long a node may take to say that it is there, before it is asked what cannot be repeated.
+const THERE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer may take, beyond what it is asked to wait.
@@ -219,7 +235,7 @@ impl Endpoint {
         let silent = |error: reqwest::Error| ClientError::Silent {
             url: self.url.clone(),
             was_sent: !error.is_connect(),
-            why: chain(&error),
+            why: in_short(&error),
         };
         let answer = request.send().await.map_err(silent)?;
         let status = answer.status();
@@ -242,6 +258,25 @@ impl Endpoint {
             why: error.to_string(),
         })
     }
+
+    /// Whether it says anything in time.
+    async fn is_there(&self, patience: Duration) -> bool {
+        let url = format!("{}/api/v1/version", self.url);
+        let asked = self.http.get(url).timeout(patience).send().await;
+        asked.is_ok()
+    }
+
+    /// Resolves when it says nothing at all.
+    async fn hangs(&self) {
+        let mut pause = LOOK_PAUSE;
+        loop {
+            tokio::time::sleep(pause).await;
+            if !self.is_there(LOOK_PATIENCE).await {
+                return;
+            }
+            pause = (2 * pause).min(LOOK_PAUSE_MAX);
+        }
+    }
 }
 
 impl ClientError {
@@ -253,6 +288,11 @@ impl ClientError {
             Self::Refused { problem, .. } => problem.kind == "unavailable",
             _ => false,
         }
+    }
+
+    /// Whether this is to be told, of two failures of different nodes.
+    const fn says_more_than(&self, other: &Self) -> bool {
+        matches!(self, Self::Refused { .. }) || matches!(other, Self::Silent { .. })
     }
 
     /// Whether another node may be asked the same.
@@ -291,37 +331,89 @@ impl Client {
         })
     }
 
-    /// Sends a request to a node that answers: the one that did last, or else another. When one has
-    /// answered before, all of them are given a while to come back.
+    /// Sends a request to a node that answers. When one has answered before, all of them are given a
+    /// while to come back.
     async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
+        if !call.may_repeat && !self.is_known.load(Ordering::Relaxed) {
+            self.look_around().await;
+        }
         let mut rounds = 0;
         loop {
             rounds += 1;
-            let first = self.present.load(Ordering::Relaxed);
-            let mut failure = None;
-            for at in 0..self.endpoints.len() {
-                let at = (first + at) % self.endpoints.len();
-                let error = match self.endpoints[at].send(&self.key, &call).await {
-                    Ok(answer) => {
-                        self.present.store(at, Ordering::Relaxed);
-                        self.is_known.store(true, Ordering::Relaxed);
-                        return Ok(answer);
-                    }
-                    Err(error) => error,
-                };
-                if !error.may_try_another(call.may_repeat) {
-                    return Err(error);
-                }
-                failure.get_or_insert(error);
-            }
-            let Some(error) = failure else {
-                return Err(ClientError::Nowhere);
+            let error = match self.ask(&call).await {
+                Err(Unanswered::ByAll(error)) => error,
+                Err(Unanswered::Final(error)) => return Err(error),
+                Ok(answer) => return Ok(answer),
             };
             let known = self.is_known.load(Ordering::Relaxed);
             if !known || !error.is_away() || rounds > RETURN_ROUNDS {
                 return Err(error);
             }
             tokio::time::sleep(RETURN_PAUSE).await;
+        }
+    }
+
+    /// Takes the first node that is there, before one is asked what cannot be repeated.
+    async fn look_around(&self) {
+        if self.endpoints.len() == 1 {
+            return;
+        }
+        for at in self.order() {
+            if self.endpoints[at].is_there(THERE_PATIENCE).await {
+                self.present.store(at, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// The nodes in the order in which they are asked: first the one that has answered last.
+    fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, count) = (self.present.load(Ordering::Relaxed), self.endpoints.len());
+        (0..count).map(move |at| (first + at) % count)
+    }
+
+    /// Asks one node after the other. The next one's turn comes when one fails, or says nothing at all;
+    /// of those that were asked, the first answer counts.
+    async fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Unanswered> {
+        let mut order = self.order();
+        let mut last = None;
+        let mut failure: Option<ClientError> = None;
+        let mut asked = FuturesUnordered::new();
+        let mut watched = FuturesUnordered::new();
+        let mut is_due = true;
+        loop {
+            if is_due && let Some(at) = order.next() {
+                let endpoint = &self.endpoints[at];
+                asked.push(async move { (at, endpoint.send(&self.key, call).await) });
+                watched.push(async move {
+                    endpoint.hangs().await;
+                    at
+                });
+                last = Some(at);
+            }
+            if asked.is_empty() {
+                let error = failure.unwrap_or(ClientError::Nowhere);
+                return Err(Unanswered::ByAll(error));
+            }
+            let at = tokio::select! {
+                Some((at, outcome)) = asked.next() => match outcome {
+                    Err(error) if error.may_try_another(call.may_repeat) => {
+                        failure = Some(match failure {
+                            Some(first) if first.says_more_than(&error) => first,
+                            _ => error,
+                        });
+                        at
+                    }
+                    Err(error @ ClientError::Silent { .. }) => return Err(Unanswered::Final(error)),
+                    outcome => {
+                        self.present.store(at, Ordering::Relaxed);
+                        self.is_known.store(true, Ordering::Relaxed);
+                        return outcome.map_err(Unanswered::Final);
+                    }
+                },
+                Some(at) = watched.next(), if call.may_repeat => at,
+            };
+            is_due = last == Some(at);
         }
     }
 
@@ -622,13 +714,17 @@ impl Client {
     }
 }
 
-/// An error with what lies below it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(error) = below {
-        text += &format!(": {error}");
-        below = error.source();
+/// What went wrong with a request, without the layers through which it was heard.
+fn in_short(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "time is up".to_owned();
     }
-    text
+    let mut lowest: &dyn std::error::Error = error;
+    while let Some(below) = lowest.source() {
+        lowest = below;
+    }
+    match lowest.downcast_ref::<std::io::Error>() {
+        Some(error) if error.raw_os_error().is_some() => error.kind().to_string(),
+        _ => lowest.to_string(),
+    }
 }
