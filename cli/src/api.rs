@@ -11,6 +11,7 @@ mod door;
 mod extract;
 mod jobs;
 mod limits;
+mod majority;
 mod problem;
 mod serve;
 mod shown;
@@ -39,6 +40,7 @@ pub(crate) struct Api {
     strangers: Limiter,
     /// Names by which people may call this host, beside its addresses.
     hosts: Vec<String>,
+    leaderless: majority::Leaderless,
 }
 
 /// The API, described.
@@ -93,6 +95,7 @@ impl Api {
             limiter,
             strangers: Limiter::of_strangers(),
             hosts,
+            leaderless: majority::Leaderless::default(),
         }
     }
 
@@ -130,6 +133,10 @@ impl Api {
             .fallback(problem::no_such_route)
             .method_not_allowed_fallback(problem::no_such_method)
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .layer(middleware::from_fn_with_state(
+                Arc::clone(&self),
+                majority::tell,
+            ))
             .layer(middleware::from_fn_with_state(
                 Arc::clone(&self),
                 access::admit,

@@ -239,7 +239,9 @@ fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {
     let begun = Clock::now();
     let why = cluster.fails("head", &["drain", "node-2"]);
     assert!(
-        why.contains("the catalog cannot be written") || why.contains("did not answer"),
+        why.contains("the catalog cannot be written")
+            || why.contains("did not answer")
+            || why.contains("no majority"),
         "{why}"
     );
     assert!(!why.contains("registered") && !why.contains('@'), "{why}");
@@ -251,6 +253,27 @@ fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {
     // What it knows it still tells.
     let shown = cluster.ok("head", &["job", "show", &before]);
     assert!(shown.contains("succeeded"), "{shown}");
+    // That it may be old is said beside it.
+    for args in [
+        &["jobs", "--all", "--json"][..],
+        &["job", "show", &before],
+        &["namespace", "ls"],
+        &["key", "list"],
+        &["events"],
+        &["logs", &before],
+    ] {
+        let output = cluster.run("head", args);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+        let expect = "no majority of the voters (head node-2 node-3) works together: what is shown may be old\n";
+        assert_eq!(said, expect, "{args:?}");
+    }
+    // By now it is no election any more, so nobody waits for one.
+    let begun = Clock::now();
+    let why = cluster.fails("head", &["submit", "/bin/true"]);
+    assert!(why.contains("nothing is accepted"), "{why}");
+    let took = Clock::now().since(begun);
+    assert!(took < Duration::from_secs(4), "{took:?}");
     // What it does not know, it says.
     loop {
         let output = cluster.run("head", &["status"]);

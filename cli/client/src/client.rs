@@ -11,13 +11,15 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use odeon_artifacts::{Listing, Piece};
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tokio::sync::watch;
 
 use crate::connection::{Connection, default_folder};
+use crate::majority::{MAJORITY_HEADER, Majority};
 use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
@@ -34,6 +36,8 @@ pub struct Client {
     present: Arc<AtomicUsize>,
     /// Whether one has answered at all.
     is_known: Arc<AtomicBool>,
+    /// What the last answer said of the voters.
+    majority: Arc<watch::Sender<Majority>>,
 }
 
 /// A node's API.
@@ -222,7 +226,12 @@ impl Endpoint {
         Ok(Self { http, url })
     }
 
-    async fn send<T: DeserializeOwned>(&self, key: &str, call: &Call) -> Result<T, ClientError> {
+    async fn send<T: DeserializeOwned>(
+        &self,
+        key: &str,
+        call: &Call,
+        majority: &watch::Sender<Majority>,
+    ) -> Result<T, ClientError> {
         let url = format!("{}/api/v1/{}", self.url, call.path);
         let mut request = self
             .http
@@ -239,6 +248,8 @@ impl Endpoint {
         };
         let answer = request.send().await.map_err(silent)?;
         let status = answer.status();
+        let told = answer.headers().get(MAJORITY_HEADER);
+        majority.send_replace(Majority::of_word(told.map(HeaderValue::as_bytes)));
         let bytes = answer.bytes().await.map_err(silent)?;
         if !status.is_success() {
             let problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| Problem {
@@ -328,7 +339,14 @@ impl Client {
             key: connection.key,
             present: Arc::default(),
             is_known: Arc::default(),
+            majority: Arc::default(),
         })
+    }
+
+    /// What the last answer said of the voters.
+    #[must_use]
+    pub fn majority(&self) -> Majority {
+        *self.majority.borrow()
     }
 
     /// Sends a request to a node that answers. When one has answered before, all of them are given a
@@ -345,7 +363,10 @@ impl Client {
                 Err(Unanswered::Final(error)) => return Err(error),
                 Ok(answer) => return Ok(answer),
             };
-            let known = self.is_known.load(Ordering::Relaxed);
+            // Whoever says that waits for an election itself.
+            let refused = matches!(error, ClientError::Refused { .. })
+                && self.majority() == Majority::Missing;
+            let known = self.is_known.load(Ordering::Relaxed) && !refused;
             if !known || !error.is_away() || rounds > RETURN_ROUNDS {
                 return Err(error);
             }
@@ -384,7 +405,9 @@ impl Client {
         loop {
             if is_due && let Some(at) = order.next() {
                 let endpoint = &self.endpoints[at];
-                asked.push(async move { (at, endpoint.send(&self.key, call).await) });
+                asked.push(
+                    async move { (at, endpoint.send(&self.key, call, &self.majority).await) },
+                );
                 watched.push(async move {
                     endpoint.hangs().await;
                     at

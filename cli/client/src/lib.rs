@@ -17,10 +17,12 @@
 
 mod client;
 mod connection;
+mod majority;
 mod route;
 mod submission;
 pub mod types;
 
 pub use client::{Client, ClientError};
 pub use connection::{CONNECTION_FILE, Connection, default_folder};
+pub use majority::{MAJORITY_HEADER, Majority};
 pub use submission::{Submission, SubmissionError};

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
 use super::BUNDLE_BYTES_MAX;
+use super::majority;
 use super::problem::No;
 
 /// Marks a request that was handed on, so that it is not handed on again.
@@ -29,10 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// Larger bodies travel behind messages.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Headers that mean something to whoever answers, or to whoever has asked.
-const HEADERS: [HeaderName; 3] = [
+const HEADERS: [HeaderName; 4] = [
     header::AUTHORIZATION,
     header::CONTENT_TYPE,
     header::RETRY_AFTER,
+    majority::HEADER,
 ];
 
 /// A body on its way.
@@ -111,8 +113,8 @@ impl Parcel {
                 Payload::Bulk(blob.map_err(|error| error.to_string())?)
             }
         };
-        let known = HEADERS.iter().filter_map(|name| {
-            let value = headers.get(name)?;
+        let known = HEADERS.into_iter().filter_map(|name| {
+            let value = headers.get(&name)?;
             Some((name.to_string(), value.as_bytes().to_vec()))
         });
         let headers = known.collect();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use odeon::Clock;
-use odeon_client::Client;
 use odeon_client::types::{Namespace, Node, Status};
+use odeon_client::{Client, ClientError, Majority};
 
 use super::job::cluster;
 use crate::args::{
@@ -46,8 +46,32 @@ async fn settled(client: &Client) -> Result<Status> {
     let deadline = Clock::now().after(ELECTION_PATIENCE);
     loop {
         let status = client.status().await?;
-        if status.majority || deadline.left(Clock::now()).is_zero() {
+        let is_settled = client.majority() != Majority::Unsettled;
+        if status.majority || is_settled || deadline.left(Clock::now()).is_zero() {
             return Ok(status);
+        }
+        Clock::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// What a cluster shows, after an election if one is under way. It is said when that may be old.
+pub(crate) async fn look<T>(
+    client: &Client,
+    ask: impl AsyncFn() -> Result<T, ClientError>,
+) -> Result<T> {
+    let deadline = Clock::now().after(ELECTION_PATIENCE);
+    loop {
+        let seen = ask().await?;
+        match client.majority() {
+            Majority::Works => return Ok(seen),
+            Majority::Unsettled if !deadline.left(Clock::now()).is_zero() => {}
+            _ => {
+                print::say(format!(
+                    "no majority of the voters ({}) works together: what is shown may be old",
+                    client.status().await?.voters.join(" ")
+                ));
+                return Ok(seen);
+            }
         }
         Clock::sleep(LOOK_PAUSE).await;
     }
@@ -233,7 +257,7 @@ pub(crate) fn key(args: &KeyArgs) -> Result<()> {
         }
         KeyCommand::List => {
             let mut table = print::Table::new(["key", "role", "since"]);
-            for key in runtime.block_on(client.keys())? {
+            for key in runtime.block_on(look(&client, || client.keys()))? {
                 let since = odeon_cluster::unix::Unix(key.since_ms).to_string();
                 table.row([key.name, key.role, since]);
             }
@@ -280,7 +304,7 @@ pub(crate) fn namespace(args: &NamespaceArgs) -> Result<()> {
     match &args.command {
         NamespaceCommand::Ls => {
             let mut table = print::Table::new(["namespace", "running", "waiting", "at most"]);
-            for it in runtime.block_on(client.namespaces())? {
+            for it in runtime.block_on(look(&client, || client.namespaces()))? {
                 table.row([
                     it.name,
                     it.running.to_string(),
@@ -314,7 +338,7 @@ pub(crate) fn namespace(args: &NamespaceArgs) -> Result<()> {
 
 pub(crate) fn events(args: &EventsArgs) -> Result<()> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    for news in runtime.block_on(client.news())? {
+    for news in runtime.block_on(look(&client, || client.news()))? {
         if args.json {
             print::line(serde_json::to_string(&news)?)?;
         } else {

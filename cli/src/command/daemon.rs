@@ -495,11 +495,11 @@ fn run(
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let daemon = Arc::new(Daemon::start(config).await?);
-        let (server, connection) = serve(&daemon, args).await?;
+        let (server, api, connection) = serve(&daemon, args).await?;
         if let Some(count) = voters.filter(|_| !goes_on) {
             want_voters(&daemon, count).await?;
         }
-        let keeping = tokio::spawn(keep_connection(Arc::clone(&daemon), connection));
+        let keeping = tokio::spawn(keep_connection(Arc::clone(&daemon), api, connection));
         daemon
             .folder()
             .write(PID_FILE, std::process::id().to_string().as_bytes(), 0o600)?;
@@ -551,7 +551,7 @@ async fn want_voters(daemon: &Daemon, count: u32) -> Result<()> {
 }
 
 /// Serves the API, and writes down how this machine's user reaches it.
-async fn serve(daemon: &Arc<Daemon>, args: &NodeArgs) -> Result<(Server, Connection)> {
+async fn serve(daemon: &Arc<Daemon>, args: &NodeArgs) -> Result<(Server, Arc<Api>, Connection)> {
     let folder = daemon.folder().path().to_owned();
     let audit = Audit::open(&folder).context("opening the audit log")?;
     let limiter = Limiter::new(args.api_rate);
@@ -562,7 +562,7 @@ async fn serve(daemon: &Arc<Daemon>, args: &NodeArgs) -> Result<(Server, Connect
         args.allow_host.clone(),
     ));
     let identity = NodeIdentity::load(&folder)?;
-    let router = api.router();
+    let router = Arc::clone(&api).router();
     open_door(daemon, router.clone()).await?;
     let server = match args.api {
         Some(listen) => Server::begin(&ApiConfig { listen }, &identity, router).await?,
@@ -599,7 +599,7 @@ async fn serve(daemon: &Arc<Daemon>, args: &NodeArgs) -> Result<(Server, Connect
     };
     note_connection(daemon, &connection)?;
     daemon.set_api(url);
-    Ok((server, connection))
+    Ok((server, api, connection))
 }
 
 fn note_connection(daemon: &Daemon, connection: &Connection) -> Result<()> {
@@ -610,9 +610,11 @@ fn note_connection(daemon: &Daemon, connection: &Connection) -> Result<()> {
 
 /// Keeps what is written down about the API of this machine true: who else answers, when this node
 /// does not.
-async fn keep_connection(daemon: Arc<Daemon>, mut connection: Connection) {
+async fn keep_connection(daemon: Arc<Daemon>, api: Arc<Api>, mut connection: Connection) {
     loop {
         Clock::sleep(CONNECTION_PAUSE).await;
+        // Since when nobody leads is known only to whoever looks.
+        api.majority();
         let others = others(&daemon.catalog().nodes(), daemon.name());
         if others.is_empty() || others == connection.others {
             continue;

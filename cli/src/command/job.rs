@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use odeon_client::types::{Job, Line, Lines};
 use odeon_client::{CONNECTION_FILE, Client, ClientError, Connection, Submission, default_folder};
 
+use super::cluster::look;
 use crate::args::{JobArgs, JobsArgs, LogsArgs, OneJobArgs, RankArgs, StopArgs, SubmitArgs};
 use crate::print;
 
@@ -295,7 +296,7 @@ fn end_of(job: &Job) -> ExitCode {
 
 pub(crate) fn jobs(args: &JobsArgs) -> Result<()> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let jobs = runtime.block_on(client.jobs(args.limit, args.all))?;
+    let jobs = runtime.block_on(look(&client, || client.jobs(args.limit, args.all)))?;
     if args.json {
         for job in &jobs {
             print::line(serde_json::to_string(job)?)?;
@@ -336,7 +337,7 @@ pub(crate) fn jobs(args: &JobsArgs) -> Result<()> {
 pub(crate) fn job(args: &JobArgs) -> Result<()> {
     let crate::args::JobCommand::Show(args) = &args.command;
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let job = runtime.block_on(client.job(&args.job))?;
+    let job = runtime.block_on(look(&client, || client.job(&args.job)))?;
     if args.json {
         print::line(serde_json::to_string_pretty(&job)?)?;
         return Ok(());
@@ -386,6 +387,7 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
 pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     runtime.block_on(async {
+        look(&client, || client.job(&args.job)).await?;
         if args.follow {
             follow(&client, &args.job, String::new()).await?;
             return Ok(ExitCode::SUCCESS);
@@ -448,7 +450,10 @@ pub(crate) fn cancel(args: &OneJobArgs) -> Result<ExitCode> {
 
 pub(crate) fn wait(args: &OneJobArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let job = runtime.block_on(client.wait(&args.job));
+    let job = runtime.block_on(async {
+        look(&client, || client.job(&args.job)).await?;
+        anyhow::Ok(client.wait(&args.job).await)
+    })?;
     let job = job.map_err(|error| unheard(error, &args.job))?;
     Ok(end_of(&job))
 }
