@@ -35,7 +35,11 @@ async fn follow(system: &System, args: &GangArgs) -> Result<ExitCode> {
         .run_id(system.process().to_string())
         .restarts_max(args.each.max_restarts)
         .stop_within(grace);
+    // Whoever waits for the failure tells it: from the beginning, so that nobody else does.
+    let mut failing = std::pin::pin!(system.failed());
     let gang = tokio::select! {
+        biased;
+        failure = &mut failing => return Ok(failed(&failure, &args.each)),
         gang = system.spawn::<Gang>(spec) => match gang {
             Ok(gang) => gang,
             Err(SpawnError::Failed(failure)) => return Ok(failed(&failure, &args.each)),
@@ -45,7 +49,7 @@ async fn follow(system: &System, args: &GangArgs) -> Result<ExitCode> {
     };
     let code = tokio::select! {
         biased;
-        failure = system.failed() => return Ok(failed(&failure, &args.each)),
+        failure = &mut failing => return Ok(failed(&failure, &args.each)),
         () = succeeded(gang) => return Ok(ExitCode::SUCCESS),
         code = signals.asked() => code,
     };

@@ -213,6 +213,7 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
 
 /// Shows what a job prints until it is over; the exit code is the job's.
 async fn follow(client: &Client, id: &str, mut after: String) -> Result<ExitCode> {
+    let from_the_first = after.is_empty();
     loop {
         let lines = client.logs(id, &after, true).await;
         let lines = lines.map_err(|error| unheard(error, id))?;
@@ -223,7 +224,7 @@ async fn follow(client: &Client, id: &str, mut after: String) -> Result<ExitCode
         }
     }
     let job = client.wait(id).await.map_err(|error| unheard(error, id))?;
-    Ok(end_of(&job))
+    Ok(end_of(&job, from_the_first))
 }
 
 /// What is to be said to who watches a job when its cluster was ended, or is out of reach.
@@ -273,9 +274,10 @@ fn missing_before(line: &Line, silent: &[String]) -> Vec<String> {
 
 /// A line of a job goes where the job has written it.
 fn show_line(line: &Line) -> Result<()> {
-    let text = match line.process.as_str() {
-        "driver" => line.text.clone(),
-        process => format!("[{process} on {}] {}", line.node, line.text),
+    let text = match (line.process.as_str(), rank_of(&line.text)) {
+        ("driver", _) => line.text.clone(),
+        (_, Some((rank, text))) => format!("[{rank} on {}] {text}", line.node),
+        (process, None) => format!("[{process} on {}] {}", line.node, line.text),
     };
     if line.stream == "err" {
         let mut err = std::io::stderr().lock();
@@ -286,9 +288,22 @@ fn show_line(line: &Line) -> Result<()> {
     Ok(())
 }
 
-fn end_of(job: &Job) -> ExitCode {
+/// The rank that a line of a gang begins with, and what follows.
+fn rank_of(text: &str) -> Option<(&str, &str)> {
+    let (rank, text) = text.strip_prefix('[')?.split_once("] ")?;
+    let number = rank.strip_prefix("rank ")?;
+    number.parse::<u32>().ok()?;
+    Some((rank, text))
+}
+
+/// Tells how a job has ended, whose last lines were shown or not; the exit code is the job's.
+fn end_of(job: &Job, is_shown: bool) -> ExitCode {
     if job.state != "succeeded" {
-        let why = job.why.clone().unwrap_or_else(|| job.state.clone());
+        let why = job.why.as_ref().unwrap_or(&job.state);
+        let why = match why.split_once("; it said last: ") {
+            Some((how, _)) if is_shown => how,
+            _ => why,
+        };
         print::say(format!("{} {why}", job.id));
     }
     ExitCode::from(u8::try_from(job.exit_code.unwrap_or(0)).unwrap_or(1))
@@ -455,7 +470,7 @@ pub(crate) fn wait(args: &OneJobArgs) -> Result<ExitCode> {
         anyhow::Ok(client.wait(&args.job).await)
     })?;
     let job = job.map_err(|error| unheard(error, &args.job))?;
-    Ok(end_of(&job))
+    Ok(end_of(&job, false))
 }
 
 pub(crate) fn retry(args: &OneJobArgs) -> Result<ExitCode> {
@@ -494,6 +509,20 @@ mod tests {
         let line = "python3 train.py ./src/net.py /etc/passwd ../up --x=data train.py data .";
         let found = named_files(&words(line), is_file);
         assert_eq!(found, ["train.py", "src/net.py", "data"]);
+    }
+
+    #[test]
+    fn a_line_of_a_rank_says_which_and_others_do_not() {
+        assert_eq!(rank_of("[rank 12] step 3"), Some(("rank 12", "step 3")));
+        for text in [
+            "step",
+            "[rank] x",
+            "[rank x] y",
+            "[a] rank 1] x",
+            "[rank 1]",
+        ] {
+            assert_eq!(rank_of(text), None, "{text}");
+        }
     }
 
     #[test]
