@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use odeon_artifacts::Digest;
 use odeon_cluster::access::Role;
 
 use super::Api;
-use super::door::{self, HANDED_ON};
+use super::door::{self, FROM, HANDED_ON};
 use super::problem::No;
 use super::serve::Peer;
 
@@ -25,7 +25,7 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Whether the caller has at least this role.
-    pub(super) fn must(&self, role: Role) -> Result<(), No> {
+    fn must(&self, role: Role) -> Result<(), No> {
         if self.role >= role {
             return Ok(());
         }
@@ -45,6 +45,43 @@ impl<S: Sync> FromRequestParts<S> for Caller {
         caller.ok_or_else(|| No::internal("a route without a caller"))
     }
 }
+
+/// Somebody who may look.
+#[derive(Debug)]
+pub(super) struct Viewer;
+/// A caller who may submit jobs.
+#[derive(Debug)]
+pub(super) struct Submitter(pub(super) Caller);
+/// A caller who may do everything.
+#[derive(Debug)]
+pub(super) struct Admin(pub(super) Caller);
+
+/// The role is looked at before the body is.
+macro_rules! of_role {
+    ($($who:ident: $role:expr),*) => {$(
+        impl<S: Sync> FromRequestParts<S> for $who {
+            type Rejection = No;
+
+            async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, No> {
+                let caller = Caller::from_request_parts(parts, state).await?;
+                caller.must($role)?;
+                Ok(Self(caller))
+            }
+        }
+    )*};
+}
+
+impl<S: Sync> FromRequestParts<S> for Viewer {
+    type Rejection = No;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, No> {
+        let caller = Caller::from_request_parts(parts, state).await?;
+        caller.must(Role::View)?;
+        Ok(Self)
+    }
+}
+
+of_role!(Submitter: Role::Submit, Admin: Role::Admin);
 
 /// A new secret, and what is kept of it.
 pub(crate) fn new_key() -> (String, String) {
@@ -76,6 +113,12 @@ pub(super) async fn admit(
         return match outcome {
             Ok(()) if OPEN.contains(&path) => next.run(request).await,
             Ok(()) => {
+                let headers = request.headers_mut();
+                headers.remove(FROM);
+                let from_text = from.map(|Peer(address)| address.to_string());
+                if let Some(Ok(address)) = from_text.map(HeaderValue::try_from) {
+                    headers.insert(FROM, address);
+                }
                 let response = door::hand_on(&api.daemon, request).await;
                 let is_strange = response.status() == StatusCode::UNAUTHORIZED;
                 let too_many = from
@@ -100,12 +143,16 @@ pub(super) async fn admit(
             if !is_asked_first && let Err(seconds) = api.limiter.check(&caller.name) {
                 return No::too_many("requests with this key", seconds).into_response();
             }
+            // Who comes over the wire has an address of its own, whatever it says.
+            let told = request.headers().get(FROM);
+            let told = told.and_then(|from| from.to_str().ok()?.parse().ok());
+            let from = from.map(|Peer(address)| address).or(told);
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             request.extensions_mut().insert(caller.clone());
             let response = next.run(request).await;
             if method != Method::GET {
-                let status = response.status().as_u16();
-                api.audit.note(&caller.name, method.as_str(), &path, status);
+                let asked = (method.as_str(), path.as_str());
+                api.audit.note(&caller.name, from, asked, &response);
             }
             response
         }

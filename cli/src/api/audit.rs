@@ -2,9 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use axum::response::Response;
 use odeon_cluster::unix::Unix;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -20,10 +22,20 @@ pub(crate) struct Audit {
 struct Entry<'a> {
     at_ms: u64,
     key: &'a str,
+    /// The address that the request came from; without one, another node has handed it on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<IpAddr>,
     method: &'a str,
     path: &'a str,
+    /// What was made, where the path does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made: Option<&'a str>,
     status: u16,
 }
+
+/// What a request has made, for the audit log.
+#[derive(Clone, Debug)]
+pub(super) struct Made(pub(super) String);
 
 /// Bytes of the file; then it becomes the older one, and another begins.
 const BYTES_MAX: u64 = 16 << 20;
@@ -36,12 +48,23 @@ impl Audit {
         Ok(Self { path, file })
     }
 
-    pub(super) fn note(&self, key: &str, method: &str, path: &str, status: u16) {
+    /// Writes down a request, and what became of it.
+    pub(super) fn note(
+        &self,
+        key: &str,
+        from: Option<IpAddr>,
+        (method, path): (&str, &str),
+        response: &Response,
+    ) {
+        let status = response.status().as_u16();
+        let made = response.extensions().get::<Made>();
         let entry = Entry {
             at_ms: Unix::now().0,
             key,
+            from,
             method,
             path,
+            made: made.map(|Made(what)| what.as_str()),
             status,
         };
         if let Err(error) = self.write(&entry) {

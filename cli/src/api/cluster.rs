@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use odeon_client::types::{
     Drain, Key, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Status, Token, Voters,
 };
@@ -15,13 +15,16 @@ use odeon_cluster::admit::TokenError;
 use odeon_cluster::fact::{Fact, NamespaceQuota};
 use odeon_cluster::tables::Tables;
 
-use super::access::Caller;
+use super::access::{Admin, Caller, Viewer};
+use super::audit::Made;
 use super::extract::{Path, Sent};
 use super::problem::No;
 use super::{Api, new_key, shown};
 
 /// What a handler answers.
 pub(super) type Answer<T> = Result<Json<T>, No>;
+/// What a handler answers that has made something, with the name of that.
+pub(super) type Making<T> = Result<(Extension<Made>, Json<T>), No>;
 /// What a handler answers that has nothing to say.
 pub(super) type Done = Result<StatusCode, No>;
 
@@ -69,8 +72,7 @@ pub(super) async fn version() -> Json<String> {
 
 /// The cluster at the moment.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = Status)))]
-pub(super) async fn status(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Status> {
-    caller.must(Role::View)?;
+pub(super) async fn status(State(api): State<Arc<Api>>, _: Viewer) -> Answer<Status> {
     let catalog = api.daemon.catalog();
     let (leader, voters) = (catalog.leader(), catalog.voters());
     let status = api.read(|tables| {
@@ -95,8 +97,7 @@ pub(super) async fn status(State(api): State<Arc<Api>>, caller: Caller) -> Answe
 
 /// The nodes.
 #[utoipa::path(get, path = "/api/v1/nodes", responses((status = 200, body = Vec<Node>)))]
-pub(super) async fn nodes(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Vec<Node>> {
-    caller.must(Role::View)?;
+pub(super) async fn nodes(State(api): State<Arc<Api>>, _: Viewer) -> Answer<Vec<Node>> {
     Ok(Json(api.read(|tables| api.nodes(tables))?))
 }
 
@@ -105,11 +106,10 @@ pub(super) async fn nodes(State(api): State<Arc<Api>>, caller: Caller) -> Answer
     responses((status = 204)))]
 pub(super) async fn drain(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Admin(caller): Admin,
     Path(node): Path<String>,
     Sent(Drain { drained }): Sent<Drain>,
 ) -> Done {
-    caller.must(Role::Admin)?;
     let by = caller.name;
     let fact = Fact::NodeDrained { node, drained, by };
     api.daemon.catalog().write_for(fact).await?;
@@ -121,10 +121,9 @@ pub(super) async fn drain(
 #[utoipa::path(post, path = "/api/v1/nodes/{node}/upgrade", responses((status = 204)))]
 pub(super) async fn upgrade(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Admin(_): Admin,
     Path(node): Path<String>,
 ) -> Done {
-    caller.must(Role::Admin)?;
     if !api.read(|tables| tables.nodes.contains_key(&node))? {
         return Err(No::unknown(format!("there is no node `{node}`")));
     }
@@ -137,10 +136,9 @@ pub(super) async fn upgrade(
 #[utoipa::path(delete, path = "/api/v1/nodes/{node}", responses((status = 204)))]
 pub(super) async fn forget(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Admin(_): Admin,
     Path(node): Path<String>,
 ) -> Done {
-    caller.must(Role::Admin)?;
     let fact = Fact::NodeForgotten { node };
     api.daemon.catalog().write_for(fact).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -151,11 +149,11 @@ pub(super) async fn forget(
     responses((status = 200, body = Token)))]
 pub(super) async fn make_token(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Admin(caller): Admin,
     Sent(wanted): Sent<NewToken>,
-) -> Answer<Token> {
-    caller.must(Role::Admin)?;
+) -> Making<Token> {
     let valid = Duration::from_secs(wanted.valid_s);
+    let what = format!("token for {} nodes, for {} s", wanted.uses, wanted.valid_s);
     if !(1..=TOKEN_USES_MAX).contains(&wanted.uses) {
         let why = format!(
             "a token is for 1 to {TOKEN_USES_MAX} nodes, not {}",
@@ -173,17 +171,17 @@ pub(super) async fn make_token(
         TokenError::Catalog(error) => error.into(),
         error => No::conflict(error),
     })?;
-    Ok(Json(Token {
+    let token = Token {
         token,
         address: api.daemon.address().to_owned(),
         until_ms: until.0,
-    }))
+    };
+    Ok((Extension(Made(what)), Json(token)))
 }
 
 /// The keys, without what is secret.
 #[utoipa::path(get, path = "/api/v1/keys", responses((status = 200, body = Vec<Key>)))]
-pub(super) async fn keys(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Vec<Key>> {
-    caller.must(Role::Admin)?;
+pub(super) async fn keys(State(api): State<Arc<Api>>, Admin(_): Admin) -> Answer<Vec<Key>> {
     let keys = api.read(|tables| {
         let keys = tables.keys.values().map(|row| Key {
             name: row.name.clone(),
@@ -217,10 +215,9 @@ pub(super) async fn own_key(State(api): State<Arc<Api>>, caller: Caller) -> Answ
     responses((status = 200, body = Key)))]
 pub(super) async fn make_key(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Admin(caller): Admin,
     Sent(NewKey { name, role }): Sent<NewKey>,
-) -> Answer<Key> {
-    caller.must(Role::Admin)?;
+) -> Making<Key> {
     let parsed: Role = role.parse().map_err(No::invalid)?;
     check_name("key", &name).map_err(No::invalid)?;
     let (secret, id) = new_key();
@@ -231,22 +228,23 @@ pub(super) async fn make_key(
         by: caller.name,
     };
     api.daemon.catalog().write_for(fact).await?;
-    Ok(Json(Key {
+    let made = Made(format!("key `{name}` ({role})"));
+    let key = Key {
         name,
         role,
         key: Some(secret),
         since_ms: odeon_cluster::unix::Unix::now().0,
-    }))
+    };
+    Ok((Extension(made), Json(key)))
 }
 
 /// Revokes a key.
 #[utoipa::path(delete, path = "/api/v1/keys/{name}", responses((status = 204)))]
 pub(super) async fn revoke_key(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Admin(caller): Admin,
     Path(name): Path<String>,
 ) -> Done {
-    caller.must(Role::Admin)?;
     if name == caller.name {
         let why = "this is the key that asks: revoke it with another, so that one is left";
         return Err(No::conflict(why));
@@ -263,10 +261,9 @@ pub(super) async fn revoke_key(
 #[utoipa::path(put, path = "/api/v1/voters", request_body = Voters, responses((status = 204)))]
 pub(super) async fn set_voters(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Admin(caller): Admin,
     Sent(Voters { count }): Sent<Voters>,
 ) -> Done {
-    caller.must(Role::Admin)?;
     let by = caller.name;
     let fact = Fact::VotersSet { count, by };
     api.daemon.catalog().write_for(fact).await?;
@@ -278,11 +275,10 @@ pub(super) async fn set_voters(
     responses((status = 204)))]
 pub(super) async fn set_namespace(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Admin(caller): Admin,
     Path(name): Path<String>,
     Sent(bounds): Sent<Namespace>,
 ) -> Done {
-    caller.must(Role::Admin)?;
     check_name("namespace", &name).map_err(No::invalid)?;
     let quota = NamespaceQuota {
         running_max: bounds.running_max,
@@ -303,9 +299,8 @@ pub(super) async fn set_namespace(
 #[utoipa::path(get, path = "/api/v1/namespaces", responses((status = 200, body = Vec<NamespaceUse>)))]
 pub(super) async fn namespaces(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    _: Viewer,
 ) -> Answer<Vec<NamespaceUse>> {
-    caller.must(Role::View)?;
     let uses = api.read(|tables| {
         let mut uses: BTreeMap<String, NamespaceUse> = BTreeMap::new();
         let unused = |name: &String| NamespaceUse {
@@ -338,8 +333,7 @@ pub(super) async fn namespaces(
 
 /// What happened last, oldest first.
 #[utoipa::path(get, path = "/api/v1/news", responses((status = 200, body = Vec<News>)))]
-pub(super) async fn news(State(api): State<Arc<Api>>, caller: Caller) -> Answer<Vec<News>> {
-    caller.must(Role::View)?;
+pub(super) async fn news(State(api): State<Arc<Api>>, _: Viewer) -> Answer<Vec<News>> {
     let news = api.read(|tables| {
         let skip = tables.news.len().saturating_sub(NEWS_MAX);
         let last = tables.news.iter().skip(skip).map(|news| News {

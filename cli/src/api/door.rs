@@ -23,6 +23,8 @@ use super::problem::No;
 
 /// Marks a request that was handed on, so that it is not handed on again.
 pub(super) const HANDED_ON: HeaderName = HeaderName::from_static("odeon-handed-on");
+/// The address that a request came from which was handed on.
+pub(super) const FROM: HeaderName = HeaderName::from_static("odeon-from");
 /// What the key of a request is.
 pub(super) const KEY_PATH: &str = "/api/v1/key";
 /// How long a voter may take: longer than the longest wait of a request.
@@ -30,11 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// Larger bodies travel behind messages.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Headers that mean something to whoever answers, or to whoever has asked.
-const HEADERS: [HeaderName; 4] = [
+const HEADERS: [HeaderName; 5] = [
     header::AUTHORIZATION,
     header::CONTENT_TYPE,
     header::RETRY_AFTER,
     majority::HEADER,
+    FROM,
 ];
 
 /// A body on its way.

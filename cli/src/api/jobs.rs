@@ -9,13 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use odeon::Clock;
 use odeon_artifacts::{Bundle, Digest};
 use odeon_client::types::{Job, Lines, NewJob, Offered, StopJob};
-use odeon_cluster::access::Role;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec, State as JobState};
 use odeon_cluster::logs::Cursor;
@@ -23,8 +22,9 @@ use odeon_cluster::logs::archive::Reading;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::access::Caller;
-use super::cluster::{Answer, Done};
+use super::access::{Submitter, Viewer};
+use super::audit::Made;
+use super::cluster::{Answer, Done, Making};
 use super::extract::{Path, Query, Raw, Sent};
 use super::problem::No;
 use super::{Api, shown};
@@ -71,10 +71,9 @@ fn digest_of(text: &str) -> Result<Digest, No> {
     responses((status = 200, body = Offered)))]
 pub(super) async fn offer(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Submitter(_): Submitter,
     Raw(body): Raw,
 ) -> Answer<Offered> {
-    caller.must(Role::Submit)?;
     let bundle = Bundle::decode(&body).map_err(No::invalid)?;
     let digest = bundle.digest();
     let missing = api.daemon.offer(bundle).await?;
@@ -92,11 +91,10 @@ pub(super) async fn offer(
     responses((status = 204)))]
 pub(super) async fn put_piece(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Submitter(_): Submitter,
     Path(digest): Path<String>,
     Raw(body): Raw,
 ) -> Done {
-    caller.must(Role::Submit)?;
     api.daemon.put(digest_of(&digest)?, body).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -106,10 +104,9 @@ pub(super) async fn put_piece(
     responses((status = 200, body = Job)))]
 pub(super) async fn submit(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Submitter(caller): Submitter,
     Sent(new): Sent<NewJob>,
-) -> Answer<Job> {
-    caller.must(Role::Submit)?;
+) -> Making<Job> {
     let spec = JobSpec {
         name: new.name,
         namespace: new
@@ -125,7 +122,8 @@ pub(super) async fn submit(
     };
     let submitted = api.daemon.submit(spec, caller.name, new.word.as_deref());
     let id = submitted.await?;
-    Ok(Json(shown::job(&api.row(id)?, None)))
+    let job = shown::job(&api.row(id)?, None);
+    Ok((Extension(Made(job.id.clone())), Json(job)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -142,10 +140,9 @@ pub(super) struct JobsQuery {
     responses((status = 200, body = Vec<Job>)))]
 pub(super) async fn jobs(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    _: Viewer,
     Query(query): Query<JobsQuery>,
 ) -> Answer<Vec<Job>> {
-    caller.must(Role::View)?;
     let limit = query.limit.unwrap_or(JOBS_MAX).min(JOBS_MAX);
     let all = query.all.unwrap_or(true);
     let hindered = hindered(&api).await?;
@@ -171,11 +168,10 @@ pub(super) struct JobQuery {
     responses((status = 200, body = Job)))]
 pub(super) async fn job(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    _: Viewer,
     Path(job): Path<String>,
     Query(query): Query<JobQuery>,
 ) -> Answer<Job> {
-    caller.must(Role::View)?;
     let id = id_of(&job)?;
     let mut row = api.row(id)?;
     let wait = Duration::from_secs(query.wait_s.unwrap_or(0)).min(WAIT_MAX);
@@ -202,11 +198,10 @@ pub(super) async fn job(
     responses((status = 200, body = Job)))]
 pub(super) async fn stop(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Submitter(caller): Submitter,
     Path(job): Path<String>,
     Sent(StopJob { force }): Sent<StopJob>,
 ) -> Answer<Job> {
-    caller.must(Role::Submit)?;
     let event = Event::Stop {
         by: caller.name,
         in_order: !force,
@@ -218,10 +213,9 @@ pub(super) async fn stop(
 #[utoipa::path(post, path = "/api/v1/jobs/{job}/retry", responses((status = 200, body = Job)))]
 pub(super) async fn retry(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    Submitter(caller): Submitter,
     Path(job): Path<String>,
 ) -> Answer<Job> {
-    caller.must(Role::Submit)?;
     let by = caller.name;
     happened(&api, id_of(&job)?, Event::Retry { by }).await
 }
@@ -249,11 +243,10 @@ pub(super) struct LogsQuery {
     responses((status = 200, body = Lines)))]
 pub(super) async fn logs(
     State(api): State<Arc<Api>>,
-    caller: Caller,
+    _: Viewer,
     Path(job): Path<String>,
     Query(query): Query<LogsQuery>,
 ) -> Answer<Lines> {
-    caller.must(Role::View)?;
     let id = id_of(&job)?;
     let archive = api.daemon.archive();
     let cursor = match query.after.as_deref() {

@@ -22,7 +22,7 @@ impl No {
         Self {
             status,
             kind,
-            why: why.to_string(),
+            why: plain(&why.to_string()),
             again_after_s: None,
         }
     }
@@ -81,6 +81,18 @@ impl No {
     pub(super) fn internal(why: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", why)
     }
+}
+
+/// A text without what a terminal would take for orders: names in it may be anybody's.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => plain.extend(c.escape_debug()),
+            false => plain.push(c),
+        }
+    }
+    plain
 }
 
 impl IntoResponse for No {
