@@ -476,7 +476,11 @@ pub(crate) struct BoundsArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceCommand {
     /// List those that have bounds or jobs
-    Ls,
+    Ls {
+        /// One JSON object for each
+        #[arg(long)]
+        json: bool,
+    },
     /// Bound a namespace
     Set {
         /// Its name
@@ -530,7 +534,11 @@ pub(crate) enum KeyCommand {
         name: String,
     },
     /// List the keys, without what is secret
-    List,
+    List {
+        /// One JSON object for each
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]

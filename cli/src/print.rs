@@ -170,15 +170,91 @@ impl<const N: usize> Table<N> {
                 .map(move |row| row[n].chars().count())
                 .max()
         };
-        let widths: Vec<usize> = (0..N).map(|n| width(n).unwrap_or(0)).collect();
+        let mut widths: Vec<usize> = (0..N).map(|n| width(n).unwrap_or(0)).collect();
+        if let Some(room) = room() {
+            narrow(&mut widths, room);
+        }
         self.rows.iter().try_for_each(|row| {
             let cells = row.iter().zip(&widths);
             let text: String = cells
-                .map(|(cell, width)| format!("{cell:<width$}  "))
+                .map(|(cell, width)| format!("{:<width$}  ", cut(cell, *width)))
                 .collect();
             line(text.trim_end())
         })
     }
+}
+
+/// The columns of the terminal that tables are shown on, as `COLUMNS` or it itself says; none where
+/// they go elsewhere.
+fn room() -> Option<usize> {
+    let terminal = console::Term::stdout();
+    let said = std::env::var("COLUMNS").ok();
+    let said = said.and_then(|columns| columns.parse().ok());
+    let own = || usize::from(terminal.size().1);
+    io::stdout().is_terminal().then(|| said.unwrap_or_else(own))
+}
+
+/// Takes from the widest column until all fit beside each other, or none has anything to give.
+fn narrow(widths: &mut [usize], room: usize) {
+    let gaps = 2 * widths.len().saturating_sub(1);
+    let mut all: usize = widths.iter().sum::<usize>() + gaps;
+    while all > room {
+        let widest = widths.iter_mut().max_by_key(|width| **width);
+        let Some(widest) = widest.filter(|width| **width > NARROWEST) else {
+            return;
+        };
+        *widest -= 1;
+        all -= 1;
+    }
+}
+
+/// A text that is no wider than this, with a mark where it was cut.
+fn cut(text: &str, width: usize) -> String {
+    match text.chars().count() > width {
+        true => text.chars().take(width - 1).chain(['\u{2026}']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// A column is not cut to less.
+const NARROWEST: usize = 8;
+
+/// By what names are sorted whose numbers count: `node-2` comes before `node-10`.
+pub(crate) fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![];
+    let mut rest = name;
+    while !rest.is_empty() {
+        let (text, digits) = rest.split_at(
+            rest.find(|c: char| c.is_ascii_digit())
+                .unwrap_or(rest.len()),
+        );
+        let end = digits.find(|c: char| !c.is_ascii_digit());
+        let (number, behind) = digits.split_at(end.unwrap_or(digits.len()));
+        parts.push((text.to_owned(), number.parse().unwrap_or(0)));
+        rest = behind;
+    }
+    parts
+}
+
+/// A word as a shell would have to be given it.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    if word.contains(char::is_control) {
+        let escaped = word.chars().map(|c| match c {
+            '\'' | '\\' => format!("\\{c}"),
+            '\n' => "\\n".to_owned(),
+            '\t' => "\\t".to_owned(),
+            '\r' => "\\r".to_owned(),
+            c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
+            c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+            c => c.to_string(),
+        });
+        return format!("$'{}'", escaped.collect::<String>());
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// A span of time up to now, from milliseconds.
@@ -218,5 +294,44 @@ impl UploadBar {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_as_a_shell_takes_them() {
+        for (word, expect) in [
+            ("--steps=100", "--steps=100"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("a\nb'", r"$'a\nb\''"),
+            ("\u{1b}[31m", r"$'\x1b[31m'"),
+        ] {
+            assert_eq!(quoted(word), expect);
+        }
+    }
+
+    #[test]
+    fn numbers_in_names_are_sorted_as_numbers() {
+        let mut names = ["node-10", "node-2", "head", "node-2b", "node", "n-1"];
+        names.sort_by_cached_key(|name| natural(name));
+        let expect = ["head", "n-1", "node", "node-2", "node-2b", "node-10"];
+        assert_eq!(names, expect);
+    }
+
+    #[test]
+    fn the_widest_columns_give_way_to_a_small_terminal() {
+        let mut widths = [4, 40, 9, 20];
+        narrow(&mut widths, 60);
+        assert_eq!(widths.iter().sum::<usize>() + 6, 60);
+        assert_eq!((widths[0], widths[2]), (4, 9));
+        narrow(&mut widths, 10);
+        assert_eq!(widths, [4, 8, 8, 8]);
+        assert_eq!(cut("a long name", 8), "a long \u{2026}");
+        assert_eq!(cut("name", 4), "name");
     }
 }

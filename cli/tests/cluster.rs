@@ -444,12 +444,16 @@ fn the_api_lets_in_who_has_a_key_and_no_more_than_that_allows() {
         .0,
         403
     );
+    // The role is looked at before the body.
+    assert_eq!(http(&cluster, &with("POST", "tokens"), "nonsense").0, 403);
     assert_eq!(http(&cluster, &with("GET", "nothing"), "").0, 404);
     let audit = fs::read_to_string(cluster.dir().join("audit.log")).unwrap();
     assert!(
-        audit.contains("\"key\":\"guest\"") && audit.contains("jobs/j1/stop"),
+        audit.contains("\"key\":\"guest\",\"from\":\"127.0.0.1\"")
+            && audit.contains("jobs/j1/stop"),
         "{audit}"
     );
+    assert!(audit.contains("\"made\":\"key `guest` (view)\""), "{audit}");
     cluster.ok(&["key", "revoke", "guest"]);
     assert_eq!(http(&cluster, &with("GET", "jobs"), "").0, 401);
     assert!(
@@ -499,6 +503,48 @@ fn owner(cluster: &Cluster) -> String {
 }
 
 #[test]
+fn what_cannot_be_meant_is_refused_and_lists_are_read_by_programs() {
+    let cluster = Cluster::up(&[]);
+    let why = cluster.fails(&["namespace", "rm", "nosuch"]);
+    assert!(why.contains("there is no namespace `nosuch`"), "{why}");
+    let said = cluster.ok(&["namespace", "set", "lab", "--running-max", "1"]);
+    assert!(said.contains("lab may have 1 job\n"), "{said}");
+    let rows = cluster.ok(&["namespace", "ls", "--json"]);
+    let row: serde_json::Value = serde_json::from_str(&rows).unwrap();
+    assert_eq!(row["name"], "lab");
+    cluster.ok(&["namespace", "rm", "lab"]);
+    let rows = cluster.ok(&["key", "list", "--json"]);
+    let row: serde_json::Value = serde_json::from_str(&rows).unwrap();
+    assert_eq!(
+        (&row["name"], &row["role"]),
+        (&"owner".into(), &"admin".into())
+    );
+
+    let submit = ["submit", "/bin/true", "--file", "a=/bin/sh"];
+    let why = cluster.fails(&[&submit[..], &["--file", "a=/bin/ls"]].concat());
+    assert!(why.contains("two files `a`"), "{why}");
+    for name in ["a b", "a\u{1b}[31m", "..", ""] {
+        let name = format!("--name={name}");
+        for args in [&["up"][..], &["join", "127.0.0.1:1", "--token=x"]] {
+            let why = cluster.fails(&[args, &[&name]].concat());
+            let plain = !why.trim_end().contains(char::is_control);
+            assert!(why.contains("is no name for a node") && plain, "{why}");
+        }
+    }
+
+    let more = ["--env", "A=secret", "--", "-c", "echo \"a\nb\""];
+    let args = [&["submit", "/bin/sh", "--wait"][..], &more].concat();
+    assert!(cluster.ok(&args).contains("a\nb\n"));
+    let shown = cluster.ok(&["job", "show", "j1"]);
+    assert!(shown.contains(r#"arguments  -c $'echo "a\nb"'"#), "{shown}");
+    assert!(
+        shown.contains("variables  A\n") && shown.contains("took "),
+        "{shown}"
+    );
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
+#[test]
 fn whatever_is_wrong_with_a_request_is_said_in_one_form() {
     let cluster = Cluster::up(&[]);
     let key = owner(&cluster);
@@ -510,6 +556,13 @@ fn whatever_is_wrong_with_a_request_is_said_in_one_form() {
         ("POST /api/v1/keys", json, "{\"name\":", 400),
         ("POST /api/v1/keys", json, "{\"name\": 5}", 422),
         ("POST /api/v1/keys", "", "{}", 415),
+        // What a terminal would take for an order is shown, not given.
+        (
+            "POST /api/v1/keys",
+            json,
+            r#"{"name": "a\u001b[31m", "role": "view"}"#,
+            422,
+        ),
         ("GET /api/v1/jobs?limit=many", "", "", 400),
         ("GET /api/v1/jobs?from=5", "", "", 400),
         ("GET /api/v1/jobs/j1/logs?after=nonsense", "", "", 422),
@@ -521,8 +574,9 @@ fn whatever_is_wrong_with_a_request_is_said_in_one_form() {
         assert_eq!(status, expect, "{line}: {answer}");
         let problem: serde_json::Value = serde_json::from_str(&answer).unwrap();
         assert!(problem["kind"].is_string(), "{line}: {answer}");
+        let why = problem["why"].as_str().unwrap();
         assert!(
-            problem["why"].as_str().unwrap().len() > 10,
+            why.len() > 10 && !why.contains(char::is_control),
             "{line}: {answer}"
         );
     }
@@ -557,7 +611,7 @@ fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {
         let words = row.unwrap_or("").split_whitespace().map(str::to_owned);
         words.collect::<Vec<_>>()
     };
-    while row() != ["ann", "1", "1", "1", "jobs"] {}
+    while row() != ["ann", "1", "1", "1", "job"] {}
     cluster.ok(&["namespace", "rm", "ann"]);
     while row() != ["ann", "2", "0", "-"] {}
     let said = cluster.ok(&[

@@ -140,6 +140,9 @@ pub struct Job {
     pub submitted_ms: u64,
     /// When it came into this state.
     pub since_ms: u64,
+    /// When its present or last try was given to a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_ms: Option<u64>,
     /// Tries so far.
     pub tries: u32,
     /// Tries that it may have after the first.
@@ -150,6 +153,9 @@ pub struct Job {
     pub bundle: String,
     /// Arguments of its executable.
     pub args: Vec<String>,
+    /// The names of its variables.
+    #[serde(default)]
+    pub env: Vec<String>,
     /// The type of the detached actor that it hosts under its name; none for a job that runs a
     /// program.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -73,11 +73,13 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
         },
         submitted_ms: job.submitted.0,
         since_ms: since.0,
+        begun_ms: attempt.map(|attempt| attempt.since.0),
         tries: job.tries,
         retries: job.spec.retries,
         priority: job.spec.priority,
         bundle: job.spec.bundle.to_string(),
         args: job.spec.args.clone(),
+        env: job.spec.env.keys().cloned().collect(),
         hosts: job.spec.hosts.as_ref().map(|hosted| hosted.actor.clone()),
         earlier: job
             .earlier

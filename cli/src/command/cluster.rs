@@ -8,6 +8,8 @@ use odeon::Clock;
 use odeon_client::types::{Namespace, Node, Status};
 use odeon_client::{Client, ClientError, Majority};
 
+use serde::Serialize;
+
 use super::job::cluster;
 use crate::args::{
     DrainArgs, EventsArgs, ForgetArgs, KeyArgs, KeyCommand, NamespaceArgs, NamespaceCommand,
@@ -101,7 +103,9 @@ fn show(status: &Status) -> Result<()> {
         "node", "state", "since", "drivers", "cpus", "memory", "devices", "address",
     ];
     let mut table = print::Table::new(head);
-    for node in &status.nodes {
+    let mut nodes: Vec<&Node> = status.nodes.iter().collect();
+    nodes.sort_by_cached_key(|node| print::natural(&node.name));
+    for node in &nodes {
         table.row([
             node.name.clone(),
             node.state.clone(),
@@ -117,7 +121,7 @@ fn show(status: &Status) -> Result<()> {
         ]);
     }
     table.print()?;
-    for node in &status.nodes {
+    for node in nodes {
         if let Some(why) = &node.why {
             print::line(format!("{} {why}", node.name))?;
         }
@@ -255,14 +259,26 @@ pub(crate) fn key(args: &KeyArgs) -> Result<()> {
             runtime.block_on(client.revoke_key(name))?;
             print::say(format!("the key of `{name}` is not good any more"));
         }
-        KeyCommand::List => {
+        KeyCommand::List { json } => {
+            let keys = runtime.block_on(look(&client, || client.keys()))?;
+            if *json {
+                return each_as_json(&keys);
+            }
             let mut table = print::Table::new(["key", "role", "since"]);
-            for key in runtime.block_on(look(&client, || client.keys()))? {
+            for key in keys {
                 let since = odeon_cluster::unix::Unix(key.since_ms).to_string();
                 table.row([key.name, key.role, since]);
             }
             table.print()?;
         }
+    }
+    Ok(())
+}
+
+/// One JSON object for each.
+fn each_as_json(rows: &[impl Serialize]) -> Result<()> {
+    for row in rows {
+        print::line(serde_json::to_string(row)?)?;
     }
     Ok(())
 }
@@ -276,15 +292,17 @@ pub(crate) fn forget(args: &ForgetArgs) -> Result<()> {
 
 /// The bounds of a namespace, in words.
 fn bounds_of(bounds: &Namespace) -> String {
-    let number = |milli: u64| milli as f64 / 1000.0;
+    let counted = |count: String, what: &str| match count.as_str() {
+        "1" => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    };
+    let milli = |milli: u64, what| counted((milli as f64 / 1000.0).to_string(), what);
     let words: Vec<String> = [
-        bounds.running_max.map(|most| format!("{most} jobs")),
         bounds
-            .gpu_milli
-            .map(|most| format!("{} gpus", number(most))),
-        bounds
-            .cpu_milli
-            .map(|most| format!("{} cpus", number(most))),
+            .running_max
+            .map(|most| counted(most.to_string(), "job")),
+        bounds.gpu_milli.map(|most| milli(most, "gpu")),
+        bounds.cpu_milli.map(|most| milli(most, "cpu")),
         bounds
             .memory_bytes
             .map(|most| format!("{} GiB", most >> 30)),
@@ -302,9 +320,13 @@ pub(crate) fn namespace(args: &NamespaceArgs) -> Result<()> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     let set = |name: &str, bounds| runtime.block_on(client.set_namespace(name, bounds));
     match &args.command {
-        NamespaceCommand::Ls => {
+        NamespaceCommand::Ls { json } => {
+            let namespaces = runtime.block_on(look(&client, || client.namespaces()))?;
+            if *json {
+                return each_as_json(&namespaces);
+            }
             let mut table = print::Table::new(["namespace", "running", "waiting", "at most"]);
-            for it in runtime.block_on(look(&client, || client.namespaces()))? {
+            for it in namespaces {
                 table.row([
                     it.name,
                     it.running.to_string(),
@@ -329,6 +351,10 @@ pub(crate) fn namespace(args: &NamespaceArgs) -> Result<()> {
             print::say(format!("{name} may have {}", bounds_of(&bounds)));
         }
         NamespaceCommand::Rm { name } => {
+            let known = runtime.block_on(client.namespaces())?;
+            if !known.iter().any(|it| it.name == *name) {
+                bail!("there is no namespace `{name}` with bounds or jobs: see odeon namespace ls");
+            }
             set(name, Namespace::default())?;
             print::say(format!("{name} has no bounds any more"));
         }

@@ -10,11 +10,11 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Clock, Limits, NodeIdentity};
 use odeon_artifacts::Footprint;
 use odeon_client::{CONNECTION_FILE, Client, Connection, default_folder};
-use odeon_cluster::access::Role;
+use odeon_cluster::access::{Role, check_name};
 use odeon_cluster::catalog::WriteError;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::keeper::Rules;
@@ -55,6 +55,7 @@ const END_PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
+    check_own_name(&args.node)?;
     let folder = folder_of(args.node.dir.as_ref())?;
     if args.foreground {
         return run(&args.node, &folder, Entry::Found, args.voters, args.alone);
@@ -95,6 +96,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
 }
 
 pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
+    check_own_name(&args.node)?;
     let folder = folder_of(args.node.dir.as_ref())?;
     let token = args
         .token
@@ -127,6 +129,18 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
         ),
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a node may have the name that it is given.
+fn check_own_name(args: &NodeArgs) -> Result<()> {
+    let Some(name) = &args.name else {
+        return Ok(());
+    };
+    // It is shown as it would be read.
+    let plain: String = name.chars().flat_map(char::escape_debug).collect();
+    check_name("node", name).map_err(|_| {
+        anyhow!("`{plain}` is no name for a node: it has letters, digits, `-`, `_` and `.`, 100 bytes at most, and not dots alone")
+    })
 }
 
 /// Where a host is, by its name or address.

@@ -1,6 +1,7 @@
 //! Jobs of a cluster: `odeon submit`, `jobs`, `job`, `logs`, `stop`, `cancel`, `wait`, `retry`,
 //! `attach`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
@@ -168,6 +169,7 @@ fn gang_words(ranks: u32, each: &RankArgs, program: &[String]) -> Vec<String> {
 fn submission(args: &SubmitArgs) -> Result<Submission> {
     let what = what(args)?;
     let mut files = what.files;
+    let mut named = BTreeSet::new();
     for file in &args.file {
         let (name, path) = match file.split_once('=') {
             Some((name, path)) => (name.to_owned(), PathBuf::from(path)),
@@ -178,6 +180,9 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
                 (name.to_owned(), path)
             }
         };
+        if !named.insert(name.clone()) {
+            bail!("--file names two files `{name}`: a job finds one under each name");
+        }
         // What is named stands in the place of what was only found.
         files.retain(|(known, _)| *known != name);
         files.push((name, path));
@@ -374,6 +379,13 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
         format!("{} by {}", moment(job.submitted_ms), job.by),
     ));
     rows.push(("since", moment(job.since_ms)));
+    if let Some(begun) = job.begun_ms {
+        let until = match job.over {
+            true => job.since_ms,
+            false => odeon_cluster::unix::Unix::now().0,
+        };
+        rows.push(("took", print::ago(until.saturating_sub(begun))));
+    }
     rows.extend(job.hosts.clone().map(|actor| ("actor", actor)));
     rows.push((
         "tries",
@@ -384,7 +396,11 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
     ));
     rows.push(("priority", job.priority.to_string()));
     if !job.args.is_empty() {
-        rows.push(("arguments", job.args.join(" ")));
+        let words: Vec<String> = job.args.iter().map(|word| print::quoted(word)).collect();
+        rows.push(("arguments", words.join(" ")));
+    }
+    if !job.env.is_empty() {
+        rows.push(("variables", job.env.join(" ")));
     }
     rows.push(("files", job.bundle.clone()));
     for (name, value) in rows {
