@@ -34,10 +34,16 @@ impl Handler<Life> for Cat {
 }
 crate::register!(Cat: Life);
 
+/// Apart from closures: within the crate that makes manifests, the compiler goes round in circles where
+/// it has to know both.
+fn job() -> crate::Job {
+    crate::job![Cat]
+}
+
 fn simulate<F: Future<Output = ()>>(seed: u64, story: impl FnOnce(World) -> F) {
     let second = Duration::from_secs(1);
     let supervision = Supervision::one_for_one().backoff(second, second);
-    let spec = SimulationSpec::new(crate::job![Cat]).supervision(supervision);
+    let spec = SimulationSpec::new(job()).supervision(supervision);
     System::simulated(seed, spec).run(async |world| {
         let home = world.nodes[0].clone();
         home.scope(story(world)).await;
