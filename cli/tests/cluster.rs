@@ -648,7 +648,8 @@ fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {
         serde_json::from_str(&cluster.ok(&["status", "--json"])).unwrap();
     let head = status["nodes"][0]["address"].as_str().unwrap();
     let why = cluster.fails(&["join", head, "--dir", second.to_str().unwrap()]);
-    assert!(why.contains("revoked when the cluster forgot it"), "{why}");
+    // By its link, or by the catalog, whichever hears of it first.
+    assert!(why.contains("join with a new token"), "{why}");
 }
 
 #[test]
