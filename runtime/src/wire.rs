@@ -25,8 +25,9 @@ use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::session::Marks;
 use crate::trace::SpanContext;
 
-/// Raised when a frame's layout or meaning changes. Peers with different versions refuse each
-/// other.
+/// Raised when a frame's layout or meaning changes, or that of what one program of a process leaves to the
+/// next (`Estate`, and what a daemon adds to it). Peers with different versions refuse each other, and a
+/// node does not become a program of another.
 pub(crate) const VERSION: u32 = 5;
 
 /// Room for a frame's own fields beside the message it carries.
