@@ -89,8 +89,12 @@ async fn follow(
     let mut notes = Notes::new(&folder.path, reserves);
     let mut starting = Box::pin(Run::start(system, plan));
     let mut looking = tokio::time::interval(LOOK);
+    let mut failed = std::pin::pin!(system.failed());
     let run = loop {
         tokio::select! {
+            biased;
+            // What is still to start would wait for what has ended.
+            failure = &mut failed => return Err(folder.failed(&anyhow!("{failure}"))),
             run = &mut starting => match run {
                 Ok(run) => break run,
                 Err(error) => return Err(folder.failed(&why_not_started(system, error).await)),
