@@ -1,0 +1,52 @@
+// Runs: what learns, how well, with which weights, on what data.
+// @ts-check
+import { html } from '../vendor/preact.js';
+import { count, percent, plural, value, when } from '../format.js';
+import { patch, route } from '../route.js';
+import { now } from '../store.js';
+import { useView } from '../stream.js';
+import { Board } from '../view/board.js';
+import { Curve } from '../view/chart.js';
+import { Heat, Histogram, Sources, Store } from '../view/figures.js';
+import { Bar as Toolbar } from '../view/filterbox.js';
+import { State } from '../view/glyph.js';
+import { Age, Bar, Section } from '../view/part.js';
+import { Rollouts } from '../view/rollouts.js';
+import { Empty, View } from '../view/states.js';
+
+export function Runs() {
+  const is = useView({ view: 'runs' });
+  const runs = is.data?.runs ?? [];
+  const asked = route.value.params.run;
+  const run = runs.find((r) => r.id === asked) ?? runs.find((r) => r.state === 'running') ?? runs[0];
+  return html`<${Toolbar} title="Runs" note=${is.data ? count(runs.length) : ''}>
+      ${runs.length > 1 ? html`<span class="choice" role="group" aria-label="Run">${runs.map((r) => html`<button class="chip" key=${r.id} aria-pressed=${r === run ? 'true' : 'false'} onClick=${() => patch({ run: r.id }, false)}><${State} of=${r.state} bare=${true} /> ${r.name || 'run'}</button>`)}</span>` : null}<//>
+    <${View} of=${is} isEmpty=${!run} skeleton="blocks" empty=${html`<${Empty} title="No run is known" why="A run is a recipe at work: training, reinforcement learning, or data." command="odeon run recipes/rl-sums.toml" />`}>
+      ${run ? html`<div class="page run" key=${run.id}><${Run} of=${run} /></div>` : null}<//>`;
+}
+
+/** @param {{ of: any }} props */
+function Run({ of: r }) {
+  const newest = Math.max(0, ...r.rollouts.flatMap((x) => [x.version ?? 0, ...x.trajectories.map((t) => t[2])]));
+  return html`<${Head} of=${r} />
+    ${r.curves.length ? html`<${Section} title="Curves" note="drag to zoom, double-click to see all"><div class="curves">${r.curves.map((c) => html`<${Curve} key=${`${r.id} ${c.name}`} of=${c} group=${`run ${r.id}`} />`)}</div><//>` : null}
+    ${r.rollouts.length ? html`<${Section} title="Rollouts" note=${newest ? `last minute; the newest weights in use are version ${newest}` : 'last minute'}><${Rollouts} of=${r.rollouts} at=${now.value} newest=${newest} /><//>` : null}
+    <div class="two">
+      ${r.store ? html`<${Section} title="Trajectories in store"><${Store} of=${r.store} /><//>` : null}
+      ${r.sources.length ? html`<${Section} title="Data sources" note=${plural(r.sources.length, 'source')}><${Sources} of=${r.sources} /><//>` : null}
+    </div>
+    ${r.histograms.length ? html`<${Section} title="Distributions"><div class="curves">${r.histograms.map((h) => html`<${Histogram} key=${h.name} of=${h} />`)}</div><//>` : null}
+    ${r.heat ? html`<${Section} title=${r.heat.title}><${Heat} of=${r.heat} /><//>` : null}
+    ${r.board ? html`<${Board} of=${r.board} />` : null}`;
+}
+
+/** @param {{ of: any }} props */
+function Head({ of: r }) {
+  const p = r.progress;
+  const share = p?.of ? p.done / p.of : 0;
+  const left = r.state === 'running' && share > 0.01 ? ((now.value - r.started) / share) * (1 - share) : null;
+  return html`<div class="run-head"><div><h2>${r.name || 'run without a name'}</h2><p><${State} of=${r.state} /> <span class="dim">${r.ended ? html`ended ${when(r.ended, now.value)}` : html`for <${Age} since=${r.started} />`}</span></p>
+      ${r.recipe || r.folder ? html`<p class="dim"><code>${r.recipe}</code>${r.folder ? html` in <code>${r.folder}</code>` : null}</p>` : null}</div>
+    ${p ? html`<div class="progress"><p><b>${count(p.done)}</b>${p.of ? html` of ${count(p.of)}` : null} ${p.unit} <span class="dim">${p.of ? percent(share) : ''}${left ? `, about ${left < 5_400_000 ? `${Math.ceil(left / 60_000)} min` : `${(left / 3_600_000).toFixed(1)} h`} left` : ''}</span></p>${p.of ? html`<${Bar} share=${share} />` : null}</div>` : null}
+    <dl class="figures">${r.facts.map((f) => html`<div key=${f.name}><dt>${f.name}</dt><dd>${value(f.value, f.unit)}</dd></div>`)}</dl></div>`;
+}

@@ -1,0 +1,147 @@
+// What is known now: the connection, the head of every page, and the data of the view that is open.
+// @ts-check
+import { batch, computed, signal } from './vendor/preact.js';
+import { applyDelta, mergeEvents } from './delta.js';
+/** @typedef {import('./types').Meta} Meta @typedef {import('./types').Head} Head @typedef {import('./types').Failure} Failure */
+
+/** How many events are kept in the page. */
+const eventsMost = 20_000;
+/** How many points of a row's rate are kept for its sparkline. */
+const ratesMost = 60;
+
+/** connecting, live, stale, paused, hidden, locked, failed @type {import('./vendor/preact.js').Signal<any>} */
+export const conn = signal({ phase: 'connecting', since: 0, retry_at: 0 });
+/** @type {import('./vendor/preact.js').Signal<Head | null>} */
+export const head = signal(null);
+/** @type {import('./vendor/preact.js').Signal<(Meta & { received: number }) | null>} */
+export const meta = signal(null);
+/** @type {import('./vendor/preact.js').Signal<any>} */
+export const about = signal(null);
+/** When the daemon was seen to have restarted. @type {import('./vendor/preact.js').Signal<number | null>} */
+export const restarted = signal(null);
+export const paused = signal(false);
+/** Counts up once a second; ages follow it. */
+export const tick = signal(0);
+/** The view that is open. @type {import('./vendor/preact.js').Signal<any>} */
+export const live = signal({ key: '', view: '', status: 'loading', data: null, error: null, meta: null });
+/** Rates of actors over time: [at, rate] @type {Map<string, [number, number][]>} */
+export const rates = new Map();
+
+/** The source's time: it runs on while the stream is live and stands still when it is not. */
+export const now = computed(() => {
+  tick.value;
+  conn.value.phase;
+  return instant();
+});
+
+export const stale = computed(() => ['stale', 'failed', 'locked'].includes(conn.value.phase));
+
+/** The source's time at this very moment; for what is drawn every frame. */
+export function instant() {
+  const m = meta.peek();
+  if (!m) return Date.now();
+  return conn.peek().phase === 'live' ? m.captured_at + (performance.now() - m.received) : m.captured_at;
+}
+
+/** How old what is shown is, in milliseconds. */
+export const ageOf = computed(() => {
+  tick.value;
+  return meta.value ? performance.now() - meta.value.received : null;
+});
+
+/** Takes what every envelope says about itself. @param {any} envelope */
+export function takeMeta(envelope) {
+  const { data: _, head: fresh, ...rest } = envelope;
+  const old = meta.peek();
+  batch(() => {
+    if (old && old.epoch !== rest.epoch) {
+      restarted.value = rest.captured_at;
+      rates.clear();
+    }
+    meta.value = { ...rest, received: performance.now() };
+    if (fresh) head.value = fresh;
+  });
+}
+
+/** Begins a view; what it showed last stays until the first snapshot. @param {string} key @param {string} view */
+export function openView(key, view) {
+  const old = live.peek();
+  if (old.key === key) return;
+  const same = old.view === view && old.status === 'ready';
+  live.value = { key, view, status: same ? 'ready' : 'loading', data: same ? old.data : null, error: null, meta: same ? old.meta : null, version: 0, fresh: false };
+}
+
+/** @param {string} key @param {string} type @param {any} envelope */
+export function take(key, type, envelope) {
+  const old = live.peek();
+  if (old.key !== key) return;
+  batch(() => {
+    const before = meta.peek()?.epoch;
+    takeMeta(envelope);
+    const again = before !== undefined && before !== envelope.epoch;
+    const data = type === 'delta' ? withDelta(old.data, envelope) : type === 'append' ? appended(old.data, envelope) : snapshot(old, envelope, again);
+    live.value = { ...old, status: 'ready', error: null, data, meta: meta.peek(), version: old.version + 1, fresh: true };
+  });
+}
+
+/** @param {any} old @param {any} envelope @param {boolean} again */
+function snapshot(old, envelope, again) {
+  const data = envelope.data;
+  if (old.view === 'actors') {
+    const rows = new Map(data.rows.map((r) => [r.id, r]));
+    for (const row of data.rows) note(row.id, envelope.captured_at, row.rate);
+    for (const id of rates.keys()) if (!rows.has(id)) rates.delete(id);
+    return { ...data, rows, version: 0 };
+  }
+  if (old.view === 'events' && old.fresh && !again) return { events: mergeEvents(old.data.events, data.events, eventsMost) };
+  return data;
+}
+
+/** @param {any} data @param {any} envelope */
+function withDelta(data, envelope) {
+  if (!data?.rows) return data;
+  for (const part of envelope.data.upsert ?? []) {
+    if (part.rate !== undefined) note(part.id, envelope.captured_at, part.rate);
+  }
+  for (const id of envelope.data.remove ?? []) rates.delete(id);
+  return { ...data, rows: applyDelta(data.rows, envelope.data), groups: envelope.data.groups ?? data.groups, version: data.version + 1 };
+}
+
+/** @param {any} data @param {any} envelope */
+const appended = (data, envelope) => ({ events: mergeEvents(data?.events ?? [], envelope.data.events ?? [], eventsMost) });
+
+/** Older events, paged in from before what is known. @param {any[]} events */
+export function prependEvents(events) {
+  const old = live.peek();
+  if (old.view !== 'events' || !old.data) return;
+  live.value = { ...old, data: { events: mergeEvents(old.data.events, events, eventsMost) }, version: old.version + 1 };
+}
+
+/** @param {string} id @param {number} at @param {number} rate */
+function note(id, at, rate) {
+  const known = rates.get(id) ?? [];
+  const last = known[known.length - 1];
+  if (last && at - last[0] < 900) last[1] = rate;
+  else known.push([at, rate]);
+  if (known.length > ratesMost) known.shift();
+  rates.set(id, known);
+}
+
+/** @param {string} key @param {Failure} error */
+export function failView(key, error) {
+  const old = live.peek();
+  if (old.key === key) live.value = { ...old, status: old.data && error.kind === 'unavailable' ? old.status : 'error', error };
+}
+
+/** @param {string} phase @param {any} [more] */
+export function setPhase(phase, more = {}) {
+  const old = conn.peek();
+  conn.value = { phase, since: old.phase === phase ? old.since : performance.now(), retry_at: 0, ...more };
+}
+
+/** Starts the clock of the page. */
+export function startTick() {
+  return setInterval(() => {
+    if (!document.hidden) tick.value += 1;
+  }, 1000);
+}

@@ -1,0 +1,82 @@
+// Windows, lanes, levels of detail, waterfalls.
+import { test } from 'node:test';
+import assert from 'node:assert/strict';
+import { beside, layout, openByItself, spanAt } from '../timeline/lanes.js';
+import { bars, marks } from '../timeline/lod.js';
+import { rows, selfTime } from '../timeline/waterfall.js';
+import { fit, pan, serves, ticks, zoom } from '../timeline/window.js';
+import { layout as tree } from '../view/board.js';
+
+const lane = (over) => ({ id: 'l', parent: null, depth: 0, kind: 'actor', name: 'l', subject: null, open: false, children: 0, spans: null, buckets: null, gaps: [], ...over });
+const chunk = { from: 1000, to: 2000, bucket_ms: 10, names: [], kinds: [], lanes: [] };
+
+test('a zoom holds the time under the pointer, a move holds the length', () => {
+  const w = zoom({ from: 100, to: 200 }, 0.5, 0.25);
+  assert.deepEqual(w, { from: 112.5, to: 162.5 });
+  assert.deepEqual(pan({ from: 100, to: 200 }, -0.2), { from: 80, to: 180 });
+  assert.ok(zoom({ from: 0, to: 0.02 }, 0.1).to >= 0.02 / 2);
+  assert.ok(fit(10, 20).from < 10 && fit(10, 20).to > 20);
+});
+
+test('the ruler has round steps and few lines', () => {
+  for (const size of [0.5, 30, 900, 30_000, 86_400_000]) {
+    const { at, step } = ticks({ from: 1_795_387_565_504, to: 1_795_387_565_504 + size }, 1000);
+    assert.ok(at.length >= 2 && at.length <= 12, `${size}: ${at.length}`);
+    assert.ok(Math.abs(at[0] / step - Math.round(at[0] / step)) < 1e-3);
+  }
+});
+
+test('what was fetched serves while it covers the window as finely', () => {
+  const has = { from: 0, to: 300, px: 3000 };
+  assert.ok(serves(has, { from: 50, to: 150 }, 1000));
+  assert.ok(!serves(has, { from: 250, to: 350 }, 1000));
+  assert.ok(!serves(has, { from: 50, to: 80 }, 1000));
+  assert.ok(!serves(null, { from: 0, to: 1 }, 10));
+});
+
+test('lanes stand one under another and never shrink', () => {
+  const seen = new Map();
+  const spans = [['s', 0, 10, 0, 0, 1, 2]];
+  assert.deepEqual(layout([lane({ spans }), lane({ id: 'm' })], seen).placed.map((p) => [p.top, p.height]), [[0, 56], [56, 24]]);
+  assert.equal(layout([lane({ spans: [] })], seen).height, 56);
+});
+
+test('the span under the pointer is the one of its row, thin ones with slack', () => {
+  const at = { lane: lane({ spans: [['a', 0, 100, 0, 0, 1, 0], ['b', 10, 20, 0, 0, 1, 1], ['c', 150, null, 0, 0, 1, 0]] }), top: 0, height: 40 };
+  assert.equal(spanAt(at, chunk, 1050, 8, 5, 2000)?.[0], 'a');
+  assert.equal(spanAt(at, chunk, 1022, 24, 5, 2000)?.[0], 'b');
+  assert.equal(spanAt(at, chunk, 1900, 8, 5, 2000)?.[0], 'c');
+  assert.equal(spanAt(at, chunk, 1130, 8, 5, 2000), null);
+  assert.equal(beside(at.lane, 'a', 1)?.[0], 'c');
+});
+
+test('there are never more marks than columns of three pixels', () => {
+  const spans = Array.from({ length: 20_000 }, (_, i) => [`s${i}`, i * 0.05, i * 0.05 + 0.04, 0, 0, i === 7 ? 0 : 1, 0]);
+  const { wide, columns } = marks(lane({ spans }), chunk, 1000, 1, 1000, 2000);
+  assert.equal(wide.length, 0);
+  assert.ok(columns.length <= 334, String(columns.length));
+  assert.ok(columns[0].failed && Math.abs(columns[10].share - 0.8) < 0.05);
+});
+
+test('buckets land where their time is', () => {
+  assert.deepEqual(bars(lane({ buckets: [[0, 0.5, 0], [99, 1, 2], [200, 1, 0]] }), chunk, 1000, 1, 1000), [{ x: 0, w: 10, share: 0.5, failed: 0 }, { x: 990, w: 10, share: 1, failed: 2 }]);
+});
+
+test('lanes open by themselves while they are few', () => {
+  const open = openByItself([lane({ id: 'n1', kind: 'node', children: 3 }), lane({ id: 'n2', kind: 'node', children: 90 }), lane({ id: 'a', children: 5 })], new Set(), 20);
+  assert.deepEqual([...open], ['n1']);
+});
+
+const span = (id, parent, start, end) => ({ id, parent, start, end, name: id, kind: 'ask' });
+
+test('a waterfall stands in the order of causes, and self time leaves children out once', () => {
+  const all = rows([span('c', 'a', 5, 9), span('a', null, 0, 10), span('b', 'a', 1, 6), span('lost', 'gone', 3, 4)]);
+  assert.deepEqual(all.map((r) => `${r.depth}${r.span.id}${r.self}`), ['0a2', '1b5', '1c4', '0lost1']);
+  assert.equal(selfTime(span('x', null, 0, 10), [span('y', 'x', 8, 14)]), 8);
+});
+
+test('a broadcast is laid out from its source', () => {
+  const { places, lanes } = tree({ edges: [{ from: -1, to: 0 }, { from: 0, to: 1 }, { from: 0, to: 2 }, { from: 2, to: 0 }], rows: [{}, {}, {}] });
+  assert.equal(lanes, 2);
+  assert.deepEqual([places.get(-1)?.depth, places.get(0)?.depth, places.get(1)?.depth, places.get(2)?.lane], [0, 1, 2, 1]);
+});

@@ -1,0 +1,2 @@
+// What the page uses of the vendored module.
+export const uPlot: any;

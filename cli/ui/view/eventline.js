@@ -1,0 +1,30 @@
+// One event in one line, and how lists of them are filtered.
+// @ts-check
+import { html } from '../vendor/preact.js';
+import { clock } from '../format.js';
+import { State } from './glyph.js';
+import { Link } from './part.js';
+
+/** A failure is red, a restart violet, the rest as severe as it says. @param {any} e */
+export function signOf(e) {
+  if (e.kind === 'failure' || e.severity === 'error') return 'failure';
+  if (e.kind === 'restart') return 'restart';
+  if (e.severity === 'warning') return 'warning';
+  return e.kind;
+}
+
+const words = { failure: 'Failed', restart: 'Restart', started: 'Started', stopped: 'Stopped', node: 'Node', job: 'Job', problem: 'Problem', device: 'Device', log: 'Log' };
+/** @param {any} e */
+export const wordOf = (e) => words[e.kind] ?? e.kind;
+
+/** @param {{ of: any, chain?: boolean }} props */
+export function EventLine({ of: e }) {
+  return html`<li class="event"><time class="num dim">${clock(e.at)}</time> <${State} of=${signOf(e)} word=${wordOf(e)} />
+    <span class="what">${e.subject ? html`<${Link} to=${e.subject} /> ` : null}<span class=${e.severity === 'info' ? '' : ''}>${e.sentence}</span>${e.chain?.length ? html` <span class="dim" title=${e.chain.join(', because ')}>because ${e.chain[e.chain.length - 1]}</span>` : null}</span></li>`;
+}
+
+/** @param {{ of: any[], label: string }} props */
+export function EventLines({ of, label }) {
+  if (!of?.length) return html`<p class="dim">No events.</p>`;
+  return html`<ol class="events" aria-label=${label}>${of.map((e) => html`<${EventLine} key=${e.seq} of=${e} />`)}</ol>`;
+}

@@ -1,0 +1,46 @@
+// The filter of a page: one box, the same text as in the address.
+// @ts-check
+import { html, useEffect, useRef, useState } from '../vendor/preact.js';
+import { keys, parse } from '../filter.js';
+import { patch, route } from '../route.js';
+
+/** @param {{ hint: string, id?: string, words?: string[] }} props */
+export function FilterBox({ hint, words = [] }) {
+  const asked = route.value.params.f ?? '';
+  const [text, setText] = useState(asked);
+  const timer = useRef(0);
+  useEffect(() => {
+    setText((old) => (old.trim() === asked ? old : asked));
+  }, [asked]);
+  const { error } = parse(text);
+  const input = (e) => {
+    const next = e.target.value;
+    setText(next);
+    clearTimeout(timer.current);
+    timer.current = Number(setTimeout(() => {
+      if (!parse(next).error) patch({ f: next.trim() });
+    }, 180));
+  };
+  const list = words.length ? words : [...keys.words.slice(0, 6).map((w) => `${w}:`), ...keys.numbers.slice(0, 5).map((n) => `${n}>`)];
+  const add = (/** @type {string} */ word) => {
+    setText((old) => `${old.trimEnd()} ${word}`.trimStart());
+    /** @type {HTMLElement | null} */ (document.querySelector('main input[type=search]'))?.focus();
+  };
+  return html`<div class="filter ${error ? 'wrong' : ''}">
+    <input type="search" aria-label="Filter" placeholder=${hint} spellcheck="false" autocomplete="off" value=${text} onInput=${input}
+      aria-invalid=${error ? 'true' : 'false'} aria-describedby="filter-help" />
+    <div class="below" id="filter-help">${error ? html`<span class="tone-failed" role="alert">${error}</span>`
+      : html`<span class="words"><span class="dim">narrow by</span> ${list.map((w) => html`<button class="chip" key=${w} tabindex="-1" onMouseDown=${(/** @type {Event} */ e) => { e.preventDefault(); add(w); }}>${w}</button>`)}</span>`}</div>
+  </div>`;
+}
+
+/** The line over a page: its name, what narrows it, what else it offers. @param {{ title: string, note?: any, children?: any }} props */
+export function Bar({ title, note, children }) {
+  return html`<div class="toolbar"><h1>${title}</h1>${note ? html`<span class="note">${note}</span>` : null}${children}</div>`;
+}
+
+/** One of a few. @param {{ label: string, of: [string, string][], at: string, set: (v: string) => void }} props */
+export function Choice({ label, of, at, set }) {
+  return html`<span class="choice" role="group" aria-label=${label}><span class="dim">${label}</span>
+    ${of.map(([v, word]) => html`<button class="chip" key=${v} aria-pressed=${v === at ? 'true' : 'false'} onClick=${() => set(v)}>${word}</button>`)}</span>`;
+}

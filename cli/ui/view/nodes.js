@@ -1,0 +1,58 @@
+// Nodes and their GPUs in little room: fill is utilisation, the bar is memory, hatching is a lease that nobody uses.
+// @ts-check
+import { html } from '../vendor/preact.js';
+import { bytes, digits, measured, percent } from '../format.js';
+import { Shape, State } from './glyph.js';
+import { Bar, Link, Measured, toward } from './part.js';
+
+/** @param {any} m @returns {number | null} */
+const known = (m) => (typeof m === 'number' ? m : null);
+
+/** What a GPU is doing, in words. @param {any} d */
+export function describe(d) {
+  const util = measured(d.utilisation, percent);
+  const used = measured(d.memory.used, bytes);
+  const heat = measured(d.temperature, (t) => `${digits(t)} °C`);
+  const say = (/** @type {string} */ name, m) => `${name} ${m.why ? `- (${m.why})` : m.text}`;
+  return `${d.id} ${d.name}: ${say('utilisation', util)}, ${say('memory', used)} of ${bytes(d.memory.total)}, ${say('temperature', heat)}, actors ${d.actors}${idle(d) ? ', reserved but idle' : ''}`;
+}
+
+/** A lease is held and nothing is used. @param {any} d */
+export const idle = (d) => d.leases.length > 0 && (known(d.utilisation) ?? 1) < 0.01;
+
+/** @param {{ of: any, tiny?: boolean }} props */
+export function DeviceCell({ of: d, tiny }) {
+  const util = known(d.utilisation);
+  const memory = known(d.memory.used);
+  const hot = memory !== null && d.memory.total > 0 && memory / d.memory.total > 0.95;
+  const text = util === null ? '-' : `${Math.round(util * 100)}`;
+  return html`<a class="gpu ${tiny ? 'tiny' : ''} ${idle(d) ? 'hatched' : ''} ${d.state !== 'ok' ? 'bad' : ''}" href=${toward({ kind: 'device', id: d.id, name: d.name })} title=${describe(d)}>
+    <span class="util" style=${{ width: `${(util ?? 0) * 100}%` }} />
+    <span class="text">${d.state === 'ok' ? null : html`<${Shape} of=${d.state === 'faulty' ? 'cross' : 'half'} size=${10} />`}${tiny ? null : html`<b class=${util === null ? 'missing' : ''}>${text}</b>${d.actors ? html`<i>${d.actors}</i>` : null}`}<span class="hidden"> ${describe(d)}</span></span>
+    <span class="mem ${hot ? 'tone-failed' : ''}" style=${{ width: `${memory === null || !d.memory.total ? 0 : (memory / d.memory.total) * 100}%` }} /></a>`;
+}
+
+/** A node in one line, for the Now page. @param {{ of: any }} props */
+export function Strip({ of: n }) {
+  const used = n.devices.map((d) => known(d.utilisation)).filter((u) => u !== null);
+  const mean = used.length ? percent(used.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0) / used.length) : '-';
+  return html`<li class="strip ${n.state === 'down' ? 'is-over' : ''}"><span class="who"><${State} of=${n.state} bare=${n.state === 'up'} /> <${Link} to=${{ kind: 'node', id: n.name, name: n.name }} /></span>
+    <span class="gpus">${n.devices.map((d) => html`<${DeviceCell} key=${d.id} of=${d} tiny=${true} />`)}${n.devices.length ? null : html`<span class="dim">no devices</span>`}</span>
+    <span class="num" title="mean utilisation of its GPUs">${n.devices.length ? html`gpu ${mean}` : null}</span>
+    <span class="num" title="processor">cpu <${Measured} of=${n.cpu} show=${percent} /></span>
+    <span class="memory" title=${`memory of ${bytes(n.memory.total)}`}><${Usage} of=${n.memory} bare=${true} /></span></li>`;
+}
+
+/** @param {{ of: { used: any, total: number }, bare?: boolean }} props */
+export function Usage({ of: m, bare }) {
+  const used = known(m.used);
+  const share = used === null || !m.total ? 0 : used / m.total;
+  return html`<${Bar} share=${share} tone=${share > 0.95 ? 'failed' : 'accent'} /> <span class="num"><${Measured} of=${m.used} show=${bytes} /> ${bare ? null : html`<span class="dim">of ${bytes(m.total)}</span>`}</span>`;
+}
+
+/** What the signs mean, in words. */
+export function Legend() {
+  return html`<p class="legend dim"><span class="gpu sample"><span class="util" style=${{ width: '60%' }} /></span> utilisation
+    <span class="gpu sample hatched" /> leased, not used <span class="gpu sample"><span class="mem" style=${{ width: '70%' }} /></span> memory
+    <span><b>-</b> not measured; point at it for the reason</span></p>`;
+}

@@ -1,0 +1,85 @@
+// Small pieces that every page uses: links to things, measured values, bars, facts.
+// @ts-check
+import { html } from '../vendor/preact.js';
+import { age, measured, percent } from '../format.js';
+import { href, route } from '../route.js';
+import { now } from '../store.js';
+
+/** The address of this page with a thing in the drawer. @param {{ kind: string, id: string, name?: string }} subject */
+export function toward(subject) {
+  const { page, params } = route.value;
+  if (subject.kind === 'run') return href('runs', { run: subject.id });
+  if (subject.kind === 'link') return href('cluster', { links: '1' });
+  return href(page, { ...params, sel: `${subject.kind}:${subject.id}` });
+}
+
+/** @param {{ to: import('../types').Subject | null | undefined, word?: string }} props */
+export function Link({ to, word }) {
+  if (!to) return html`<span class="dim">${word ?? '-'}</span>`;
+  return html`<a class="thing" href=${toward(to)} title=${`${to.kind} ${to.id}`}>${word || to.name || to.id}</a>`;
+}
+
+/** A dash with its reason where nothing was measured. @param {{ of: any, show: (n: number) => string }} props */
+export function Measured({ of, show }) {
+  const { text, why } = measured(of, show);
+  return why ? html`<span class="missing" title=${why}>-<span class="hidden"> (${why})</span></span>` : html`<span>${text}</span>`;
+}
+
+/** A share as a bar; the number stands beside it. @param {{ share: number, tone?: string, label?: string }} props */
+export function Bar({ share, tone = 'accent', label }) {
+  const width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+  return html`<span class="bar" title=${label ?? percent(share)}><span class="fill tone-${tone}" style=${{ width }} /></span>`;
+}
+
+/** Busy, waiting and idle of one actor in one bar. @param {{ busy: number, waiting: number }} props */
+export function Split({ busy, waiting }) {
+  const label = `busy ${percent(busy)}, waiting ${percent(waiting)}, idle ${percent(Math.max(0, 1 - busy - waiting))}`;
+  return html`<span class="bar split" title=${label}>
+    <span class="fill tone-busy" style=${{ width: `${busy * 100}%` }} /><span class="fill tone-waiting" style=${{ width: `${waiting * 100}%` }} />
+    <span class="hidden">${label}</span></span>`;
+}
+
+/** How long something has gone on. @param {{ since: number }} props */
+export function Age({ since }) {
+  return html`<span class="num">${age(Math.max(0, now.value - since))}</span>`;
+}
+
+/** A list of names and values. @param {{ of: [string, any][] }} props */
+export function Facts({ of }) {
+  return html`<dl class="facts">${of.filter(([, v]) => v !== null && v !== undefined && v !== false)
+    .map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`;
+}
+
+/** Causes, outermost first. @param {{ of: string[] }} props */
+export function Chain({ of }) {
+  if (!of?.length) return null;
+  return html`<ol class="chain">${of.map((text, i) => html`<li key=${i}><span class="dim">${i === 0 ? '' : 'because '}</span>${text}</li>`)}</ol>`;
+}
+
+/** A heading with what belongs beside it. @param {{ title: any, children?: any, note?: any }} props */
+export function Section({ title, children, note }) {
+  return html`<section class="section"><header class="rule"><h2>${title}</h2>${note ? html`<span class="note">${note}</span>` : null}</header>${children}</section>`;
+}
+
+/** A plain table for few rows. @param {{ head: any[], rows: any[][], label: string, right?: number[], tone?: (i: number) => string }} props */
+export function Rows({ head, rows, label, right = [], tone }) {
+  const side = (/** @type {number} */ i) => (right.includes(i) ? 'right' : '');
+  return html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="plain" aria-label=${label}>
+    <thead><tr>${head.map((h, i) => html`<th scope="col" class=${side(i)}>${h}</th>`)}</tr></thead>
+    <tbody>${rows.map((row, i) => html`<tr key=${i} class=${tone?.(i) ?? ''}>${row.map((cell, j) => html`<td class=${side(j)}>${cell}</td>`)}</tr>`)}</tbody>
+  </table></div>`;
+}
+
+/** A button that is on or off. @param {{ on: boolean, children?: any, onClick: () => void, title?: string }} props */
+export function Toggle({ on, children, onClick, title }) {
+  return html`<button class="chip" aria-pressed=${on ? 'true' : 'false'} onClick=${onClick} title=${title}>${children}</button>`;
+}
+
+/** @param {{ id: string, name: string | null, type: string }} row */
+export const nameOf = (row) => row.name ?? `${row.type} ${row.id.split('.').pop()}`;
+
+/** The job under whose tag a process runs: `team/j17.2` is `j17`. @param {string} tag */
+export const jobOf = (tag) => ({ kind: 'job', id: tag.slice(tag.lastIndexOf('/') + 1).split('.')[0], name: tag });
+
+/** @param {any} row */
+export const subjectOf = (row) => ({ kind: 'actor', id: row.id, name: nameOf(row) });

@@ -1,0 +1,17 @@
+// Processes of a node, one a row.
+// @ts-check
+import { html } from '../vendor/preact.js';
+import { bytes, count, percent } from '../format.js';
+import { State } from './glyph.js';
+import { Age, Link, Measured, Rows, jobOf } from './part.js';
+
+/** @param {{ of: any[] }} props */
+export function Processes({ of }) {
+  const rows = of.map((p) => [
+    html`<${State} of=${p.state} bare=${true} /> <${Link} to=${{ kind: 'process', id: p.id, name: `${p.kind} ${p.id}` }} />`,
+    p.pid ?? html`<span class="missing" title="no process id is known">-</span>`,
+    p.job ? html`<${Link} to=${jobOf(p.job)} />` : html`<span class="dim">-</span>`,
+    html`<${Measured} of=${p.cpu} show=${percent} />`, html`<${Measured} of=${p.rss} show=${bytes} />`, count(p.actors), html`<${Age} since=${p.started} />`,
+  ]);
+  return html`<${Rows} label="Processes" head=${['process', 'pid', 'job', 'cpu', 'memory', 'actors', 'age']} right=${[1, 3, 4, 5, 6]} rows=${rows} />`;
+}

@@ -1,0 +1,41 @@
+// Lines of a few dozen points, and strips of them.
+// @ts-check
+import { html } from '../vendor/preact.js';
+import { value } from '../format.js';
+
+/**
+ * The path of points [t, v] in a box; time runs to `until`, so that what stood still is drawn flat.
+ * @param {[number, number][]} points @param {number} from @param {number} until @param {number} width @param {number} height @param {number} [top]
+ */
+export function path(points, from, until, width, height, top) {
+  if (!points.length || until <= from) return '';
+  const most = top ?? Math.max(1e-9, ...points.map((p) => p[1]));
+  const x = (/** @type {number} */ t) => (((t - from) / (until - from)) * width).toFixed(1);
+  const y = (/** @type {number} */ v) => (height - 1 - (v / most) * (height - 2)).toFixed(1);
+  let line = '';
+  for (const [t, v] of points) if (t >= from) line += `${line ? 'L' : 'M'}${x(t)} ${y(v)}`;
+  return line;
+}
+
+/** @param {{ points: [number, number][], until: number, window?: number, width?: number, height?: number }} props */
+export function Spark({ points, until, window = 60_000, width = 56, height = 16 }) {
+  const held = points.length ? [...points, /** @type {[number, number]} */ ([until, points[points.length - 1][1]])] : [];
+  return html`<svg class="spark" width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-hidden="true"><path d=${path(held, until - window, until, width, height)} /></svg>`;
+}
+
+/** A series with its title, its last value and its range. @param {{ of: any, width?: number, height?: number }} props */
+export function Series({ of, width = 240, height = 44 }) {
+  const points = of.points ?? [];
+  const last = points[points.length - 1];
+  const values = points.map((p) => p[1]);
+  const most = Math.max(...values, 0);
+  const words = last ? `${of.title}: now ${value(last[1], of.unit)}, most ${value(most, of.unit)}` : `${of.title}: nothing yet`;
+  const line = last ? path(points, points[0][0], last[0], width, height) : '';
+  return html`<figure class="series" aria-label=${words}>
+    <figcaption><span>${of.title}</span><b>${last ? value(last[1], of.unit) : '-'}</b></figcaption>
+    <svg viewBox=${`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true">
+      ${line ? html`<path class="area" d=${`${line}L${width} ${height}L0 ${height}Z`} /><path class="line" d=${line} />` : null}</svg>
+    <p class="dim">${last ? `most ${value(most, of.unit)} in ${ago(last[0] - points[0][0])}` : 'nothing measured yet'}</p></figure>`;
+}
+
+const ago = (/** @type {number} */ ms) => (ms < 90_000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60_000)} min`);
