@@ -24,11 +24,14 @@ use axum::{Json, Router, middleware};
 use odeon_cluster::Daemon;
 use utoipa::OpenApi;
 
-pub(crate) use access::new_key;
+use crate::inspect::{self, Facts, Inspect};
+
+pub(crate) use access::{is_own, new_key};
 pub(crate) use audit::Audit;
 pub(crate) use door::open as open_door;
 pub(crate) use limits::Limiter;
 pub(crate) use serve::{ApiConfig, Server};
+pub(crate) use shown::jobs_seen;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -99,6 +102,12 @@ impl Api {
         }
     }
 
+    fn inspection(&self) -> Inspect {
+        let daemon = Arc::clone(&self.daemon);
+        let (observer, system) = (daemon.observer().clone(), daemon.system().clone());
+        Inspect::new(observer, Facts::Cluster(daemon), system)
+    }
+
     /// All routes.
     pub(crate) fn router(self: Arc<Self>) -> Router {
         let large = |bytes| DefaultBodyLimit::max(bytes);
@@ -128,8 +137,12 @@ impl Api {
             .route("/jobs/{job}/stop", post(jobs::stop))
             .route("/jobs/{job}/retry", post(jobs::retry))
             .route("/jobs/{job}/logs", get(jobs::logs));
+        let inspection = self.inspection().router();
         Router::new()
             .nest("/api/v1", v1)
+            .nest("/api/v1/inspect", inspection)
+            .route(inspect::SESSION, post(access::exchange))
+            .merge(Inspect::pages())
             .fallback(problem::no_such_route)
             .method_not_allowed_fallback(problem::no_such_method)
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

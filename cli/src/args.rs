@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Namespace(NamespaceArgs),
     /// Show what happened in the cluster, oldest first
     Events(EventsArgs),
+    /// Say where the pages of the cluster are, with the key to them
+    Ui(UiArgs),
     /// Run a program on many ranks that find each other as under torchrun
     Gang(GangArgs),
     /// Run a program on the cluster; it goes on when this terminal is closed
@@ -123,6 +125,27 @@ pub(crate) struct RunArgs {
     pub(crate) cluster: bool,
     #[command(flatten)]
     pub(crate) there: RunThereArgs,
+    #[command(flatten)]
+    pub(crate) pages: PagesArgs,
+}
+
+/// The pages on which a run can be looked at.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PagesArgs {
+    /// Serve its pages on this port of this machine; on a free one unless told otherwise
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "PORT",
+        conflicts_with = "cluster"
+    )]
+    pub(crate) ui_port: u16,
+    /// Show its pages in a browser
+    #[arg(long, conflicts_with_all = ["cluster", "no_ui"])]
+    pub(crate) open: bool,
+    /// Serve no pages
+    #[arg(long)]
+    pub(crate) no_ui: bool,
 }
 
 /// How a recipe runs on a cluster.
@@ -539,6 +562,15 @@ pub(crate) enum KeyCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct UiArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// Show them in a browser
+    #[arg(long)]
+    pub(crate) open: bool,
 }
 
 #[derive(Debug, clap::Args)]

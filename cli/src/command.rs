@@ -17,5 +17,6 @@ pub(crate) mod processes;
 pub(crate) mod ps;
 pub(crate) mod run;
 pub(crate) mod signals;
+pub(crate) mod ui;
 mod upgrade;
 pub(crate) mod why;

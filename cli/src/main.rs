@@ -5,6 +5,7 @@
 mod api;
 mod args;
 mod command;
+mod inspect;
 mod print;
 
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Wait(args) => command::job::wait(&args),
         Command::Retry(args) => command::job::retry(&args),
         Command::Attach(args) => command::job::attach(&args),
+        Command::Ui(args) => done(command::ui::run(&args)),
         Command::Bench(args) => done(command::bench::run(&args)),
     };
     match outcome {

@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::failure::Reason;
 use crate::hardware::GrantedDevice;
 use crate::host::{Lodger, Watchdog};
 use crate::id::{ActorId, Incarnation, ProcessId};
+use crate::inspect::stats::Stats;
 use crate::registry::{ActorType, Method};
 use crate::wire::{Frame, Orphans};
 
@@ -67,7 +69,9 @@ pub(crate) struct Cell {
     pub(crate) admission: Admission,
     /// Messages of other processes in the mailbox.
     queued_remote: AtomicU32,
-    handled: AtomicU64,
+    /// Bytes of those.
+    queued_bytes: AtomicU64,
+    pub(crate) stats: Stats,
     /// Asks of remote callers that gave up while the message lay in the mailbox.
     withdrawn: Mutex<HashSet<(ProcessId, u64)>>,
     any_withdrawn: AtomicBool,
@@ -107,6 +111,11 @@ impl Admission {
             waiting: AtomicU32::new(0),
             room: Notify::new(),
         }
+    }
+
+    /// For how many there is room.
+    pub(crate) const fn most(&self) -> u32 {
+        self.most
     }
 
     fn take(&self) -> bool {
@@ -180,7 +189,8 @@ impl Cell {
             phase: AtomicU8::new(Phase::Starting as u8),
             admission: Admission::new(mailbox_messages_max),
             queued_remote: AtomicU32::new(0),
-            handled: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
+            stats: Stats::default(),
             withdrawn: Mutex::default(),
             any_withdrawn: AtomicBool::new(false),
             control: Mutex::default(),
@@ -204,6 +214,12 @@ impl Cell {
         mailbox.downcast_ref()
     }
 
+    /// Which of its type's methods this is.
+    pub(crate) fn method_index(&self, id: u64) -> usize {
+        let mut methods = self.actor.methods.iter();
+        methods.position(|method| method.id == id).unwrap_or(0)
+    }
+
     pub(crate) fn method(&self, id: u64) -> Option<&'static Method> {
         self.actor.methods.iter().find(|method| method.id == id)
     }
@@ -223,6 +239,7 @@ impl Cell {
 
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
+        self.stats.change(Clock::now());
     }
 
     pub(crate) fn begin(&self, incarnation: Incarnation) {
@@ -234,26 +251,31 @@ impl Cell {
         self.admission.taken.load(Ordering::Relaxed) + self.queued_remote.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn handled(&self) -> u64 {
-        self.handled.load(Ordering::Relaxed)
+    /// Bytes of the messages of other processes in the mailbox.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        self.queued_bytes.load(Ordering::Relaxed)
     }
 
     /// A message went into the mailbox. A sender of this process has taken its room before.
     pub(crate) fn message_in(&self, sender: Sender) {
-        if !matches!(sender, Sender::Local) {
+        if let Sender::RemoteAsk { bytes } | Sender::RemoteTell { bytes, .. } = sender {
             self.queued_remote.fetch_add(1, Ordering::Relaxed);
+            self.queued_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
         }
     }
 
     /// A message came out of the mailbox: gives its sender the room back.
     pub(crate) fn message_out(&self, sender: Sender) {
         // The actor's own loop counts; that a message lost elsewhere may be missed harms nobody.
-        self.handled.store(self.handled() + 1, Ordering::Relaxed);
-        if let Sender::Local = sender {
-            return self.admission.give_back();
-        }
+        self.stats.take();
+        let (bytes, process) = match sender {
+            Sender::Local => return self.admission.give_back(),
+            Sender::RemoteAsk { bytes } => (bytes, None),
+            Sender::RemoteTell { process, bytes } => (bytes, Some(process)),
+        };
+        self.queued_bytes.fetch_sub(bytes.into(), Ordering::Relaxed);
         let left = self.queued_remote.fetch_sub(1, Ordering::Relaxed) - 1;
-        if let Sender::RemoteTell(process) = sender {
+        if let Some(process) = process {
             self.owe(process);
         }
         if left == 0 && self.owes.load(Ordering::Relaxed) {
@@ -378,7 +400,14 @@ pub(crate) enum Sender {
     /// A sender of this process.
     Local,
     /// A remote ask gets its credit back with the reply.
-    RemoteAsk,
+    RemoteAsk {
+        /// Of its payload.
+        bytes: u32,
+    },
     /// A remote tell is credited in batches.
-    RemoteTell(ProcessId),
+    RemoteTell {
+        process: ProcessId,
+        /// Of its payload.
+        bytes: u32,
+    },
 }

@@ -48,6 +48,43 @@ pub(crate) fn span() -> SpanContext {
     })
 }
 
+/// Who sends: the actor whose handler runs, if one does, and its span.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Caller {
+    actor: Option<ActorId>,
+    pub(crate) span: SpanContext,
+}
+
+impl Caller {
+    pub(crate) fn now() -> Self {
+        CURRENT.with_borrow(|current| match current {
+            Some(Current::Actor { cell, span }) => Self {
+                actor: Some(cell.id),
+                span: *span,
+            },
+            _ => Self::default(),
+        })
+    }
+
+    /// The actor, if it is one.
+    pub(crate) const fn inside(&self) -> Option<ActorId> {
+        self.actor
+    }
+
+    /// The actor, or the root of the process.
+    pub(crate) fn actor(&self, engine: &Engine) -> ActorId {
+        self.actor.unwrap_or_else(|| ActorId::root(engine.process))
+    }
+}
+
+/// Who says something about its own work.
+pub(crate) fn speaker() -> Option<(Arc<Engine>, ActorId)> {
+    let actor = actor();
+    let engine = engine_for(actor.map_or(ProcessId(0), |actor| actor.home))?;
+    let root = ActorId::root(engine.process);
+    Some((engine, actor.unwrap_or(root)))
+}
+
 /// The actor whose handler runs now.
 pub(crate) fn actor() -> Option<ActorId> {
     CURRENT.with_borrow(|current| match current {

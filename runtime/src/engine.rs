@@ -34,11 +34,15 @@ use crate::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
 use crate::gang::Gangs;
 use crate::hardware::{Hardware, HardwareConfig};
 use crate::id::{ActorId, ProcessId};
+use crate::inspect::recent::Recent;
+use crate::inspect::watch::Onlookers;
+use crate::inspect::{News, NewsKind};
 use crate::limits::Limits;
 use crate::link::Link;
-use crate::pending::{Pending, Waiting};
+use crate::pending::{Crowd, Pending, Waiting};
 use crate::pulse::Pulse;
 use crate::registry::ActorTypes;
+use crate::telemetry::Point;
 use crate::trace::Tracer;
 use crate::wire::{Answer, Call, Fact, Frame, Hello, NameRow, Passage, Request, VERSION};
 use crate::worker::Workers;
@@ -78,8 +82,14 @@ pub(crate) struct Engine {
     pub(crate) limits: Limits,
     pub(crate) types: ActorTypes,
     pub(crate) tracer: Tracer,
+    /// What has happened that people ask about later.
+    pub(crate) journal: Recent<News>,
+    /// What programs say about their work.
+    pub(crate) points: Recent<Point>,
+    pub(crate) onlookers: Onlookers,
     pub(crate) blobs: Arc<Store>,
     pub(crate) pending: Pending,
+    pub(crate) crowd: Crowd,
     pub(crate) workers: Workers,
     pub(crate) hardware: Hardware,
     pub(crate) gangs: Gangs,
@@ -193,11 +203,15 @@ impl Engine {
             job,
             node,
             types,
-            tracer: Tracer::new(limits.trace_spans_max),
+            tracer: Tracer::new(limits.trace_spans_max, limits.trace_sampling),
+            journal: Recent::new(limits.news_max),
+            points: Recent::new(limits.points_max),
+            onlookers: Onlookers::default(),
             blobs: Store::new(process, &limits, blob_share),
             credits: Credits::new(limits.credit_messages),
             limits,
             pending: Pending::default(),
+            crowd: Crowd::default(),
             workers,
             hardware: Hardware::new(hardware),
             gangs: Gangs::default(),
@@ -730,6 +744,10 @@ impl Engine {
         }
         self.routes.remove(&link.peer);
         self.links.insert(link.peer, Arc::clone(link));
+        if !link.is_worker && self.uplink.get() != Some(&link.peer) {
+            let news = News::new(NewsKind::NodeUp, format!("node {} is linked", link.node));
+            self.journal.add(news.within(link.peer));
+        }
         self.tell_neighbours(
             &Fact::ProcessUp {
                 process: link.peer,
@@ -820,10 +838,26 @@ impl Engine {
         if self.links.remove_if(&link.peer, mine).is_none() {
             return;
         }
+        if !self.is_closing() && !left {
+            self.tell_of_loss(link, &exit);
+        }
         self.lose_link(link, &exit);
         if self.uplink.get() == Some(&link.peer) {
             self.close().await;
         }
+    }
+
+    /// Notes that a neighbour is gone.
+    fn tell_of_loss(&self, link: &Link, exit: &ProcessExit) {
+        let news = match link.is_worker {
+            true if exit.code == Some(0) => return,
+            true => News::new(NewsKind::ProcessLost, format!("ended: {}", exit.status)),
+            false => {
+                let sentence = format!("node {} is gone: {}", link.node, exit.status);
+                News::new(NewsKind::NodeDown, sentence)
+            }
+        };
+        self.journal.add(news.within(link.peer));
     }
 
     /// What was under way over a link ends, and so does what lives behind it.

@@ -631,10 +631,9 @@ impl Engine {
             let engine = Arc::clone(self);
             self.spawn_task(async move {
                 let patience = Some(engine.limits.stop_grace);
-                let answer = engine.request(process, Request::Inspect, patience).await;
-                if let Some(Answer::Inspected(views)) = answer
-                    && !views.iter().any(|view| view.id == actor)
-                {
+                let there = Request::Methods(actor);
+                let answer = engine.request(process, there, patience).await;
+                if let Some(Answer::Methods(None)) = answer {
                     tracing::info!(%actor, "its home is out of reach, so its lease is given back");
                     engine.release_lease(lease).await;
                 }

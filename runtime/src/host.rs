@@ -31,6 +31,7 @@ use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
 use crate::hardware::GrantedDevice;
 use crate::id::{ActorId, Incarnation};
+use crate::inspect::stats::Running;
 use crate::pending::Slot;
 use crate::registry::Registered;
 use crate::remote::Back;
@@ -397,35 +398,40 @@ impl<A: Actor> Life<A> {
             };
             return envelope.settle(&self.cell, Err(error), started);
         }
-        let context = envelope.trace.child();
+        let tracer = &self.cell.engine.tracer;
+        let context = tracer.begin(envelope.trace, started);
         surround(&mut self.surroundings, &self.cell, context);
         // What the handler logs says where it comes from.
         let log = tracing::info_span!("handle", actor = %self.cell.id, method = M::NAME, trace = %context.traceparent());
-        if let Some(dog) = &self.cell.watchdog {
-            dog.begin(M::NAME, started);
-        }
+        self.cell.stats.begin(Running {
+            method: self.cell.method_index(M::METHOD),
+            since: started,
+            span: context.span_id,
+        });
         let handler = state.answer(message, &mut self.cx).instrument(log);
         let result = guarded(&self.cell, &mut self.surroundings, M::NAME, handler).await;
         let ended = Clock::now();
-        if let Some(dog) = &self.cell.watchdog {
-            dog.end();
-        }
         self.busy_since = Some(ended);
-        self.cell.engine.tracer.record(Span {
-            context,
-            parent: envelope.trace.span_id,
-            kind: SpanKind::Handle,
-            actor: self.cell.id,
-            message: M::NAME,
-            queued,
-            started,
-            ended,
-            outcome: if result.is_ok() {
-                Outcome::Ok
-            } else {
-                Outcome::Failed
-            },
-        });
+        let methods = self.cell.actor.methods.len();
+        let failed = result.is_err();
+        self.cell.stats.end(methods, queued, ended, failed);
+        let outcome = Outcome::of(!failed);
+        let tracer = &self.cell.engine.tracer;
+        if tracer.keeps(context, outcome, ended.since(started)) {
+            tracer.record(Span {
+                context,
+                parent: envelope.trace.span_id,
+                kind: SpanKind::Handle,
+                by: self.cell.id,
+                actor: self.cell.id,
+                message: M::NAME.into(),
+                queued,
+                started,
+                ended,
+                outcome,
+                labels: vec![],
+            });
+        }
         match result {
             Ok(answer) => {
                 match answer {

@@ -1,14 +1,29 @@
 //! Read-only views. Looking never enters a mailbox and disturbs nobody.
 
+mod journal;
+mod machine;
+pub(crate) mod recent;
+pub(crate) mod sketch;
+pub(crate) mod stats;
+pub(crate) mod watch;
+
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Phase;
+use crate::cell::{Cell, Phase};
+use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::hardware::Waiting;
 use crate::id::{ActorId, Incarnation, ProcessId};
+
+pub use journal::{News, NewsKind, chain_of};
+pub use machine::{MachineView, Usage};
+pub use sketch::Times;
+pub use stats::MethodView;
+pub use watch::{NodeSight, ProcessKind, ProcessSight, Sight, WaitKind, WaitView, Watch};
 
 /// One hosted actor, as counters show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,8 +42,36 @@ pub struct ActorView {
     pub phase: Phase,
     /// Messages in its mailbox.
     pub queued: u32,
+    /// Messages of its own process for which the mailbox has room.
+    pub room: u32,
+    /// Bytes of the messages in its mailbox that came from other processes; those of its own are not
+    /// encoded.
+    pub queued_bytes: u64,
     /// Messages it has taken out of its mailbox so far.
     pub handled: u64,
+    /// Handlers that ended with a failure.
+    pub failed: u64,
+    /// Time in handlers that have ended, in nanoseconds.
+    pub busy: u64,
+    /// Time that the messages it has handled lay in the mailbox, in nanoseconds.
+    pub waited: u64,
+    /// When it last went from one state to another, by its process's clock.
+    pub changed: Timestamp,
+    /// The handler that runs.
+    pub running: Option<RunningView>,
+    /// The devices that it was granted, by their numbers on the node.
+    pub devices: Vec<u32>,
+}
+
+/// A handler that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningView {
+    /// The message that it handles.
+    pub message: String,
+    /// Since when, by its process's clock.
+    pub since: Timestamp,
+    /// Its span.
+    pub span: u64,
 }
 
 /// A link of a process to a neighbour: another node, or a worker process.
@@ -44,7 +87,7 @@ pub struct LinkView {
     /// How long a message there and one back take, at best; `None` before both sides have heard of
     /// each other's clock.
     pub round_trip: Option<Duration>,
-    /// By how many nanoseconds a [`Timestamp`](crate::Timestamp) of the peer is ahead of one that
+    /// By how many nanoseconds a [`Timestamp`] of the peer is ahead of one that
     /// is taken here at the same moment.
     pub clock_offset: Option<i64>,
     /// The true offset is no further away than this: half the round trip, and what the clocks may
@@ -160,22 +203,79 @@ pub(crate) fn links(engine: &Engine) -> Vec<LinkView> {
     views
 }
 
-/// The actors that an engine hosts, by id.
-pub(crate) fn actors(engine: &Engine) -> Vec<ActorView> {
-    let mut views: Vec<_> = engine
-        .cells
-        .iter()
-        .map(|cell| ActorView {
-            id: cell.id,
-            parent: cell.parent,
-            actor: cell.actor.name.to_owned(),
+/// What a node has, who holds it and who waits; `None` for a process below a node.
+pub(crate) async fn hardware(engine: &Arc<Engine>) -> Option<NodeView> {
+    if engine.uplink.get().is_some() {
+        return None;
+    }
+    let picture = engine.picture().await;
+    Some(NodeView {
+        process: engine.process,
+        node: picture.node,
+        actors: picture.actors,
+        waiting: picture.waiting,
+    })
+}
+
+/// Shows each actor that an engine hosts, and each whose row it keeps and that has no place.
+pub(crate) fn each_actor(engine: &Engine, see: &mut impl FnMut(ActorView)) {
+    for cell in &engine.cells {
+        see(view_of(&cell));
+    }
+    for row in engine.members.placeless() {
+        see(ActorView {
+            id: row.id,
+            parent: row.parent,
+            actor: row.actor.to_owned(),
             process: engine.process,
-            incarnation: cell.incarnation(),
-            phase: cell.phase(),
-            queued: cell.queued(),
-            handled: cell.handled(),
+            incarnation: row.incarnation,
+            phase: Phase::Waiting,
+            queued: row.held,
+            room: 0,
+            queued_bytes: 0,
+            handled: 0,
+            failed: 0,
+            busy: 0,
+            waited: 0,
+            changed: Timestamp(0),
+            running: None,
+            devices: vec![],
+        });
+    }
+}
+
+fn view_of(cell: &Cell) -> ActorView {
+    let stats = &cell.stats;
+    let running = stats.running().and_then(|running| {
+        Some(RunningView {
+            message: cell.actor.methods.get(running.method)?.name.to_owned(),
+            since: running.since,
+            span: running.span,
         })
-        .collect();
-    views.sort_unstable_by_key(|view| view.id);
-    views
+    });
+    ActorView {
+        id: cell.id,
+        parent: cell.parent,
+        actor: cell.actor.name.to_owned(),
+        process: cell.engine.process,
+        incarnation: cell.incarnation(),
+        phase: cell.phase(),
+        queued: cell.queued(),
+        room: cell.admission.most(),
+        queued_bytes: cell.queued_bytes(),
+        handled: stats.taken(),
+        failed: stats.failed(),
+        busy: stats.busy(),
+        waited: stats.waited(),
+        changed: stats.changed(),
+        running,
+        devices: cell.devices.iter().map(|device| device.index).collect(),
+    }
+}
+
+/// What an actor has done with each kind of message in this process, if it hosts it.
+pub(crate) fn methods(engine: &Engine, actor: ActorId) -> Option<Vec<MethodView>> {
+    let cell = engine.cells.get(&actor)?;
+    let names = cell.actor.methods.iter().map(|method| method.name);
+    Some(cell.stats.methods(names))
 }

@@ -60,6 +60,7 @@ mod spawn;
 pub mod succession;
 pub mod supervise;
 mod system;
+pub mod telemetry;
 pub mod trace;
 mod wire;
 mod worker;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::trace::Sampling;
+
 /// The bounds an engine lives within. Build one with [`Limits::default`] and change what you need.
 /// The worker processes of a node live within its bounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -68,8 +70,15 @@ pub struct Limits {
     pub workers_max: usize,
     /// Notices of dead actors kept, so that a late ask learns why.
     pub obituaries_max: usize,
-    /// Spans kept in a process.
+    /// Spans kept in a process until somebody has read them; 0 for no tracing. A second's worth of a
+    /// busy process.
     pub trace_spans_max: usize,
+    /// Which spans are kept.
+    pub trace_sampling: Sampling,
+    /// Failures, restarts and losses that a process keeps until somebody has read them.
+    pub news_max: usize,
+    /// Numbers that programs say about their work, kept until somebody has read them.
+    pub points_max: usize,
     /// Bytes of shared memory one job may hold in blobs on a node.
     pub blob_bytes_quota: u64,
     /// How long the owner keeps a blob for a handle that is on its way and does not arrive. Longer
@@ -103,6 +112,9 @@ impl Default for Limits {
             workers_max: 256,
             obituaries_max: 4096,
             trace_spans_max: 16_384,
+            trace_sampling: Sampling::default(),
+            news_max: 4096,
+            points_max: 16_384,
             blob_bytes_quota: 4 << 30,
             blob_transit: Duration::from_secs(30),
         }

@@ -4,6 +4,7 @@
 //! The key of an entry is the call's id on the wire. One sweep looks at all deadlines; a timer for
 //! each ask would cost more than the ask.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -15,6 +16,8 @@ use tokio::sync::Notify;
 
 use crate::actor::Wire;
 use crate::clock::{Clock, Timestamp};
+use crate::current::Caller;
+use crate::engine::Engine;
 use crate::error::AskError;
 use crate::id::{ActorId, ProcessId};
 use crate::wire::codec;
@@ -110,10 +113,58 @@ impl<R: Wire> Waiter for Slot<R> {
     }
 }
 
+/// Who wait for room on the way to an actor, for people to see.
+#[derive(Default)]
+pub(crate) struct Crowd {
+    rows: Mutex<(u64, BTreeMap<u64, InCrowd>)>,
+}
+
+/// One who waits for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InCrowd {
+    pub(crate) caller: Caller,
+    pub(crate) actor: ActorId,
+    pub(crate) message: &'static str,
+    pub(crate) since: Timestamp,
+}
+
+/// A wait for room; over when it is dropped.
+pub(crate) struct Queueing {
+    engine: Arc<Engine>,
+    number: u64,
+}
+
+impl Crowd {
+    pub(crate) fn enter(engine: &Arc<Engine>, row: InCrowd) -> Queueing {
+        let mut rows = engine.crowd.rows.lock();
+        rows.0 += 1;
+        let number = rows.0;
+        rows.1.insert(number, row);
+        Queueing {
+            engine: Arc::clone(engine),
+            number,
+        }
+    }
+
+    /// Looks at all who wait.
+    pub(crate) fn each(&self, look: impl FnMut(&InCrowd)) {
+        self.rows.lock().1.values().for_each(look);
+    }
+}
+
+impl Drop for Queueing {
+    fn drop(&mut self) {
+        self.engine.crowd.rows.lock().1.remove(&self.number);
+    }
+}
+
 /// One request that waits.
 pub(crate) struct Waiting {
     pub(crate) slot: Arc<dyn Waiter>,
     pub(crate) actor: ActorId,
+    pub(crate) message: &'static str,
+    pub(crate) caller: Caller,
+    pub(crate) since: Timestamp,
     pub(crate) deadline: Timestamp,
     pub(crate) patience: Duration,
     /// The neighbour that the call was written to; `None` while it stays in this process.
@@ -272,6 +323,18 @@ impl Pending {
         })
     }
 
+    /// Looks at every request.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Waiting)) {
+        for shard in self.shards.iter().filter(|shard| shard.len() > 0) {
+            let table = shard.table.lock();
+            table
+                .entries
+                .iter()
+                .filter_map(|entry| entry.waiting.as_ref())
+                .for_each(&mut look);
+        }
+    }
+
     /// Takes out every request past its deadline. Whoever sweeps first tells the receivers of those
     /// that left the process to forget them, and then [`Waiting::expire`]s each: what its caller
     /// does next comes after the cancellation.
@@ -327,6 +390,9 @@ mod tests {
         let waiting = Waiting {
             slot: Arc::clone(&slot) as Arc<dyn Waiter>,
             actor,
+            message: "m",
+            caller: Caller::default(),
+            since: Timestamp(0),
             deadline: Timestamp(deadline),
             patience: Duration::from_nanos(deadline),
             via: None,

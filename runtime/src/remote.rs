@@ -114,9 +114,13 @@ pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, inbound: Inbo
         from,
         back,
     } = inbound;
+    let bytes = payload.len() as u32;
     let (reply, sender) = match back {
-        Some(back) => (ReplyTo::Remote(back), Sender::RemoteAsk),
-        None => (ReplyTo::Nobody, Sender::RemoteTell(from)),
+        Some(back) => (ReplyTo::Remote(back), Sender::RemoteAsk { bytes }),
+        None => {
+            let process = from;
+            (ReplyTo::Nobody, Sender::RemoteTell { process, bytes })
+        }
     };
     let (message, error) = match codec::decode::<M>(&payload) {
         Ok(message) => (Some(message), None),

@@ -18,13 +18,13 @@ use crate::actor::{Handler, Message};
 use crate::blob;
 use crate::cell::{Cell, Phase, Sender};
 use crate::clock::{Clock, Timestamp};
-use crate::current;
+use crate::current::{self, Caller};
 use crate::engine::{Credit, Engine, Hop, Whereabouts};
 use crate::error::{AskError, TellError};
 use crate::failure::Down;
 use crate::host::{self, Envelope, ReplyTo};
 use crate::id::{ActorId, Incarnation, ProcessId, Ref};
-use crate::pending::{Slot, Waiter, Waiting};
+use crate::pending::{Crowd, InCrowd, Slot, Waiter, Waiting};
 use crate::shape::{self, Shape};
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
 use crate::wire::{Call, codec};
@@ -217,7 +217,7 @@ impl<M: Message> Request<M> {
     fn record_refusal(&self, kind: SpanKind) {
         if let Some(engine) = current::engine_for(self.to.home) {
             let now = Clock::now();
-            self.record(&engine, kind, SpanContext::current(), now, Outcome::Failed);
+            self.record(&engine, kind, &Caller::now(), now, Outcome::Failed);
         }
     }
 
@@ -226,22 +226,26 @@ impl<M: Message> Request<M> {
         &self,
         engine: &Engine,
         kind: SpanKind,
-        parent: SpanContext,
+        caller: &Caller,
         now: Timestamp,
         outcome: Outcome,
     ) -> SpanContext {
-        let context = parent.child();
-        engine.tracer.record(Span {
-            context,
-            parent: parent.span_id,
-            kind,
-            actor: self.to,
-            message: M::NAME,
-            queued: now,
-            started: now,
-            ended: now,
-            outcome,
-        });
+        let context = engine.tracer.begin(caller.span, now);
+        if engine.tracer.keeps(context, outcome, Duration::ZERO) {
+            engine.tracer.record(Span {
+                context,
+                parent: caller.span.span_id,
+                kind,
+                by: caller.actor(engine),
+                actor: self.to,
+                message: M::NAME.into(),
+                queued: now,
+                started: now,
+                ended: now,
+                outcome,
+                labels: vec![],
+            });
+        }
         context
     }
 
@@ -270,12 +274,23 @@ impl<M: Message> Request<M> {
     /// Waits for room and takes it.
     fn wait(&mut self, full: Full) -> Room {
         let to = self.to;
-        let patience = self.patience(match &full {
+        let engine = match &full {
             Full::Near(cell) => &cell.engine,
             Full::Far(engine) => engine,
-        });
-        self.deadline = Some(Clock::now().after(patience));
+        };
+        let (patience, now) = (self.patience(engine), Clock::now());
+        self.deadline = Some(now.after(patience));
+        let queueing = Crowd::enter(
+            engine,
+            InCrowd {
+                caller: Caller::now(),
+                actor: to,
+                message: M::NAME,
+                since: now,
+            },
+        );
         Box::pin(async move {
+            let _queueing = queueing;
             let room = async {
                 match full {
                     Full::Near(cell) => {
@@ -389,7 +404,7 @@ struct Sent<M: Message> {
     slot: Arc<Slot<M::Reply>>,
     key: u64,
     span: SpanContext,
-    parent: u64,
+    caller: Caller,
     sent: Timestamp,
     answered: bool,
 }
@@ -480,20 +495,24 @@ impl<M: Message> Ask<M> {
         let sent = Clock::now();
         let engine = way.engine();
         let patience = self.request.patience(engine);
+        let caller = Caller::now();
+        let span = engine.tracer.begin(caller.span, sent);
         let key = engine.pending.insert(Waiting {
             slot: Arc::clone(&slot) as Arc<dyn Waiter>,
             actor: self.request.to,
+            message: M::NAME,
+            caller,
+            since: sent,
             deadline: self.request.deadline(engine, sent),
             patience,
             via: way.neighbour(),
         });
-        let parent = SpanContext::current();
         Sent {
             way,
             slot,
             key,
-            span: parent.child(),
-            parent: parent.span_id,
+            span,
+            caller,
             sent,
             answered: false,
         }
@@ -543,17 +562,24 @@ impl<M: Message> Future for Ask<M> {
 
 impl<M: Message> Sent<M> {
     fn record(&self, ok: bool, ended: Timestamp) {
-        self.way.engine().tracer.record(Span {
-            context: self.span,
-            parent: self.parent,
-            kind: SpanKind::Ask,
-            actor: self.slot.actor(),
-            message: M::NAME,
-            queued: self.sent,
-            started: self.sent,
-            ended,
-            outcome: if ok { Outcome::Ok } else { Outcome::Failed },
-        });
+        let engine = self.way.engine();
+        let (outcome, lasted) = (Outcome::of(ok), ended.since(self.sent));
+        engine.tracer.answered(lasted);
+        if engine.tracer.keeps(self.span, outcome, lasted) {
+            engine.tracer.record(Span {
+                context: self.span,
+                parent: self.caller.span.span_id,
+                kind: SpanKind::Ask,
+                by: self.caller.actor(engine),
+                actor: self.slot.actor(),
+                message: M::NAME.into(),
+                queued: self.sent,
+                started: self.sent,
+                ended,
+                outcome,
+                labels: vec![],
+            });
+        }
     }
 }
 
@@ -689,9 +715,8 @@ impl<M: Message> Tell<M> {
 
     /// The span of a tell that is accepted.
     fn trace(&self, engine: &Engine, now: Timestamp) -> SpanContext {
-        let parent = SpanContext::current();
         self.request
-            .record(engine, SpanKind::Tell, parent, now, Outcome::Ok)
+            .record(engine, SpanKind::Tell, &Caller::now(), now, Outcome::Ok)
     }
 }
 

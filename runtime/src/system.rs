@@ -20,7 +20,7 @@ use crate::error::{NameError, NeedsError, SystemError};
 use crate::failure::Failure;
 use crate::hardware::{Devices, HardwareConfig, Standby};
 use crate::id::{ActorId, ProcessId, Ref};
-use crate::inspect::{self, ActorView, LinkView, NodeView, ProcessView, Why};
+use crate::inspect::{self, ActorView, LinkView, MethodView, NodeView, ProcessView, Watch, Why};
 use crate::limits::Limits;
 use crate::link;
 use crate::needs::Needs;
@@ -148,25 +148,40 @@ impl System {
 
     /// The actors hosted in this process and its workers.
     pub async fn actors(&self) -> Vec<ActorView> {
-        let mut views = inspect::actors(&self.engine);
-        let workers: Vec<ProcessId> = self
-            .engine
-            .links
-            .iter()
-            .filter(|link| link.is_worker)
-            .map(|link| link.peer)
-            .collect();
-        for worker in workers {
-            let patience = Some(self.engine.limits.stop_grace);
-            if let Some(Answer::Inspected(more)) = self
-                .engine
-                .request(worker, Request::Inspect, patience)
-                .await
-            {
-                views.extend(more);
+        let mut watch = self.watch();
+        let mut views = vec![];
+        loop {
+            let sight = watch.look(self.engine.limits.stop_grace).await;
+            let more = sight.more();
+            let shown = sight.processes.into_iter().map(|process| process.sight);
+            views.extend(shown.flat_map(|sight| sight.actors));
+            if !more {
+                views.sort_unstable_by_key(|view| view.id);
+                return views;
             }
         }
-        views
+    }
+
+    /// Looks at this node, its workers and the drivers of its jobs, again and again.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch::new(Arc::clone(&self.engine))
+    }
+
+    /// What an actor has done with each kind of message in the process that hosts it now; `None` when
+    /// that is not this node's or does not answer.
+    pub async fn methods_of(&self, actor: ActorId, process: ProcessId) -> Option<Vec<MethodView>> {
+        if process == self.engine.process {
+            return inspect::methods(&self.engine, actor);
+        }
+        let patience = Some(self.engine.limits.stop_grace);
+        let asked = self
+            .engine
+            .request(process, Request::Methods(actor), patience);
+        match asked.await {
+            Some(Answer::Methods(methods)) => methods,
+            _ => None,
+        }
     }
 
     /// The links of this process to other nodes and to its workers: how quick they are, how far the

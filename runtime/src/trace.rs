@@ -1,20 +1,26 @@
-//! Spans: who sent what to whom, when it ran, and how it ended, in a bounded ring per process.
+//! Spans: who sent what to whom, when it ran, and how it ended, in bounded rings.
 //!
 //! Every ask and tell opens a span; the handler's span is its child, also in another process, since
-//! the W3C trace context travels in every call. Recording never waits: a full ring drops its oldest
-//! span and counts it.
+//! the W3C trace context travels in every call. [`Sampling`] says which are kept. Recording never
+//! waits: a full ring drops its oldest span and counts it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod tracer;
+
+use std::borrow::Cow;
 
 use bytes::{Buf, BufMut, Bytes};
-use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::id::ActorId;
 use crate::random;
+use crate::telemetry::Labels;
+
+pub use tracer::{SLOW, Sampling, SpanCounts};
+pub(crate) use tracer::{SpanCursor, Tracer};
 
 /// The W3C trace context of a span.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanContext {
     /// 16 bytes, the same for everything that one root caused.
     pub trace_id: u128,
@@ -99,7 +105,8 @@ impl SpanContext {
 }
 
 /// What a span covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum SpanKind {
     /// From `ask` to its answer, at the caller.
     Ask,
@@ -107,10 +114,15 @@ pub enum SpanKind {
     Tell,
     /// One run of a handler.
     Handle,
+    /// What a program calls a [span](crate::telemetry::span) itself.
+    User,
+    /// A blob of another node that is copied to this one; with the labels `bytes`, `owner` (a
+    /// process) and `blob`, its number there.
+    Copy,
 }
 
 /// How a span ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// As it should.
     Ok,
@@ -118,8 +130,15 @@ pub enum Outcome {
     Failed,
 }
 
-/// One finished span.
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl Outcome {
+    /// Whether it went well.
+    pub(crate) const fn of(ok: bool) -> Self {
+        if ok { Self::Ok } else { Self::Failed }
+    }
+}
+
+/// One span, finished unless it is said to go on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// Its own context.
     pub context: SpanContext,
@@ -127,10 +146,12 @@ pub struct Span {
     pub parent: u64,
     /// What it covers.
     pub kind: SpanKind,
-    /// The actor that it concerns.
+    /// The actor that did it; the root of its process outside of actors.
+    pub by: ActorId,
+    /// The actor that it concerns: whom the message is for.
     pub actor: ActorId,
-    /// The message's name.
-    pub message: &'static str,
+    /// The message's name, or what the program calls it.
+    pub message: Cow<'static, str>,
     /// When the message was sent (ask, tell) or taken into the mailbox (handle).
     pub queued: Timestamp,
     /// When the handler started; equals `queued` for asks and tells.
@@ -139,82 +160,8 @@ pub struct Span {
     pub ended: Timestamp,
     /// How it ended.
     pub outcome: Outcome,
-}
-
-const SHARDS: usize = 8;
-
-/// The ring of finished spans of a process.
-#[derive(Debug)]
-pub struct Tracer {
-    shards: [Mutex<Shard>; SHARDS],
-    per_shard_max: usize,
-}
-
-/// The spans of some threads. A full shard overwrites its oldest.
-#[derive(Debug, Default)]
-struct Shard {
-    spans: Vec<Span>,
-    oldest: usize,
-    recorded: u64,
-}
-
-impl Tracer {
-    /// A ring for about `spans_max` spans; 0 records nothing.
-    #[must_use]
-    pub fn new(spans_max: usize) -> Self {
-        Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-            per_shard_max: spans_max.div_ceil(SHARDS),
-        }
-    }
-
-    pub(crate) fn record(&self, span: Span) {
-        if self.per_shard_max == 0 {
-            return;
-        }
-        let mut shard = self.shards[shard_of_thread()].lock();
-        shard.recorded += 1;
-        if shard.spans.len() < self.per_shard_max {
-            return shard.spans.push(span);
-        }
-        let oldest = shard.oldest;
-        shard.spans[oldest] = span;
-        shard.oldest = if oldest + 1 == self.per_shard_max {
-            0
-        } else {
-            oldest + 1
-        };
-    }
-
-    /// The spans in the ring, oldest first.
-    #[must_use]
-    pub fn spans(&self) -> Vec<Span> {
-        let mut spans: Vec<Span> = self
-            .shards
-            .iter()
-            .flat_map(|shard| shard.lock().spans.clone())
-            .collect();
-        spans.sort_by_key(|span| (span.started, span.ended));
-        spans
-    }
-
-    /// How many spans were recorded, and how many of them have been overwritten.
-    #[must_use]
-    pub fn counts(&self) -> (u64, u64) {
-        self.shards
-            .iter()
-            .fold((0, 0), |(recorded, dropped), shard| {
-                let shard = shard.lock();
-                let gone = shard.recorded - shard.spans.len() as u64;
-                (recorded + shard.recorded, dropped + gone)
-            })
-    }
-}
-
-fn shard_of_thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
-    SHARD.with(|shard| *shard)
+    /// What the program says it is about.
+    pub labels: Labels,
 }
 
 #[cfg(test)]
@@ -235,32 +182,5 @@ mod tests {
         ] {
             assert_eq!(SpanContext::from_traceparent(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn a_full_ring_drops_its_oldest_and_counts_them() {
-        let tracer = Tracer::new(SHARDS * 2);
-        for i in 0..5 {
-            tracer.record(Span {
-                context: SpanContext::root(),
-                parent: 0,
-                kind: SpanKind::Handle,
-                actor: ActorId::root(crate::ProcessId(1)),
-                message: "m",
-                queued: Timestamp(i),
-                started: Timestamp(i),
-                ended: Timestamp(i),
-                outcome: Outcome::Ok,
-            });
-        }
-        assert_eq!(tracer.counts(), (5, 3));
-        assert_eq!(
-            tracer
-                .spans()
-                .iter()
-                .map(|s| s.started.0)
-                .collect::<Vec<_>>(),
-            [3, 4]
-        );
     }
 }

@@ -22,13 +22,15 @@ use crate::failure::{Down, Failure, ProcessExit, Reason};
 use crate::gang::GangNews;
 use crate::hardware::{Ask, Granted, GrantedDevice, Launched, LeaseId, Picture};
 use crate::id::{ActorId, Incarnation, ProcessId};
+use crate::inspect::watch::LookOrder;
+use crate::inspect::{MethodView, Sight};
 use crate::session::Marks;
 use crate::trace::SpanContext;
 
 /// Raised when a frame's layout or meaning changes, or that of what one program of a process leaves to the
 /// next (`Estate`, and what a daemon adds to it). Peers with different versions refuse each other, and a
 /// node does not become a program of another.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -259,8 +261,10 @@ pub(crate) enum Request {
     Detach(Box<DetachOrder>),
     /// To the node: why this process, which leads a job, is about to end without success.
     LastWords(String),
-    /// What is alive where you are.
-    Inspect,
+    /// What have you to show?
+    Look(LookOrder),
+    /// What has this actor of yours done with its messages?
+    Methods(ActorId),
     /// About a blob of yours.
     Blob(BlobRequest),
     /// Which node do you belong to?
@@ -375,7 +379,8 @@ pub(crate) enum Answer {
     Claimed(Vec<LeaseId>),
     Name(Result<NameRow, NameError>),
     Detached(Result<NameRow, DetachError>),
-    Inspected(Vec<crate::inspect::ActorView>),
+    Sight(Box<Sight>),
+    Methods(Option<Vec<MethodView>>),
     Blob(Result<(), BlobError>),
     Brought(Result<Handle, BlobError>),
     Process(ProcessId),

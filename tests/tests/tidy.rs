@@ -20,10 +20,16 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         &["odeon-gpu", "odeon-placement", "odeon-shm", "odeon-macros"],
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
+    ("runtime/observe", "odeon-observe", &["odeon"]),
     (
         "runtime/cluster",
         "odeon-cluster",
-        &["odeon", "odeon-artifacts", "odeon-placement"],
+        &[
+            "odeon",
+            "odeon-artifacts",
+            "odeon-observe",
+            "odeon-placement",
+        ],
     ),
     (
         "actors",
@@ -43,6 +49,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-client",
             "odeon-cluster",
             "odeon-gpu",
+            "odeon-observe",
             "odeon-placement",
         ],
     ),
@@ -67,6 +74,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-artifacts",
             "odeon-cluster",
             "odeon-gpu",
+            "odeon-observe",
             "odeon-placement",
             "odeon-shm",
         ],

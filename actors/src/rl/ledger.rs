@@ -59,7 +59,34 @@ pub struct Ledger {
     stale: u64,
 }
 
+/// How full a ledger is, in samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// Trajectories that have come and are not in a batch yet.
+    pub rows: usize,
+    /// Trajectories for which there is room at a time: those of a batch that is made while others
+    /// are trained on.
+    pub most: usize,
+    /// Those of complete groups, which a batch may take.
+    pub complete: usize,
+    /// Samples that rollouts work on.
+    pub working: usize,
+}
+
 impl Ledger {
+    /// How full it is.
+    #[must_use]
+    pub fn fill(&self) -> Fill {
+        let group = self.config.group_size as usize;
+        let batches = self.config.staleness_max as usize + 1;
+        Fill {
+            rows: self.groups.values().map(Vec::len).sum(),
+            most: group * self.config.groups_per_batch * batches,
+            complete: self.complete.len() * group,
+            working: self.working.len(),
+        }
+    }
+
     /// An empty book.
     #[must_use]
     pub fn new(config: LedgerConfig) -> Self {

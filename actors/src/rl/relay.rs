@@ -2,6 +2,7 @@
 //! once and goes on.
 
 use odeon::serde::{Deserialize, Serialize};
+use odeon::telemetry;
 use odeon::{Blob, Context, Failure, Recipient, Shape, actor, message};
 
 use super::trainer::{Republish, Trainer};
@@ -85,6 +86,7 @@ impl Relay {
                 return;
             }
         }
+        telemetry::gauge("weights.published", weights.version as f64).record();
         let fresh = Fresh(weights.version);
         let mut alive = vec![];
         for subscriber in self.subscribers.drain(..) {

@@ -5,6 +5,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
+use odeon::telemetry;
 use odeon::{Clock, Failure, Timestamp, actor, message};
 use tokio::sync::mpsc;
 
@@ -75,7 +76,32 @@ pub struct StepReport {
     pub seconds: f64,
 }
 
+/// A number of a run at a step, for people who look on.
+pub(super) fn told(name: &'static str, step: u64, value: f64, unit: &'static str) {
+    let number = telemetry::gauge(name, value);
+    number.with("step", step).with("unit", unit).record();
+}
+
 impl StepReport {
+    /// Tells those who look on.
+    pub(super) fn tell(&self, batch: &Batch, steps: u64) {
+        let told = |name, value, unit| told(name, self.version, value, unit);
+        told("rl.reward", self.reward, "");
+        told("rl.accuracy", self.accuracy, "");
+        told("rl.loss", self.stats.loss, "");
+        told("rl.grad_norm", self.stats.grad_norm, "");
+        told("rl.entropy", self.stats.entropy, "nats");
+        told("rl.kl", self.stats.approximate_kl, "nats");
+        told("rl.response", self.response_mean, "tokens");
+        told("rl.step", self.seconds, "s");
+        told("rl.progress.done", self.version as f64, "steps");
+        told("rl.progress.of", steps as f64, "steps");
+        for trajectory in &batch.trajectories {
+            let stale = (self.version - 1).saturating_sub(trajectory.version);
+            told("rl.staleness", stale as f64, "versions");
+        }
+    }
+
     pub(super) fn new(
         version: Version,
         batch: &Batch,

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use odeon::serde::{Deserialize, Serialize};
+use odeon::telemetry::{self, OpenSpan};
 use odeon::{Context, Down, Failure, Ref, actor, message};
 
 use super::relay::{Fresh, Latest, Relay, Subscribe};
@@ -67,6 +68,14 @@ const MESSAGE_TOKENS_MAX: usize = 64 << 10;
 /// Orders in one message. A prompt of a thousand tokens has 4 KiB.
 const ORDERS_MAX: usize = 256;
 
+/// A trajectory that is being made, with the weights of one version.
+struct UnderWay {
+    order: Order,
+    version: Version,
+    /// For people to see.
+    span: OpenSpan,
+}
+
 /// See the module.
 pub struct Rollout {
     engine: Box<dyn RolloutEngine>,
@@ -76,7 +85,7 @@ pub struct Rollout {
     /// The newest weights that the relay has told of.
     announced: Option<Version>,
     waiting: VecDeque<Order>,
-    under_way: HashMap<SampleId, (Order, Version)>,
+    under_way: HashMap<SampleId, UnderWay>,
     finished: Vec<Trajectory>,
     /// Whether a [`Pump`] is in the mailbox.
     pumping: bool,
@@ -184,7 +193,16 @@ impl Rollout {
             && let Some(order) = self.waiting.pop_front()
         {
             self.engine.admit(&order)?;
-            self.under_way.insert(order.id, (order, version));
+            let span = telemetry::span("trajectory")
+                .with("version", version)
+                .with("group", order.id.group)
+                .with("sample", order.id.sample);
+            let begun = UnderWay {
+                order,
+                version,
+                span,
+            };
+            self.under_way.insert(begun.order.id, begun);
         }
         if self.engine.active() > 0 {
             let responses = tokio::task::block_in_place(|| generate(self.engine.as_mut()))?;
@@ -211,6 +229,7 @@ impl Rollout {
         tokio::task::block_in_place(|| self.engine.load(&view))?;
         self.version = Some(weights.version);
         self.announced = self.version;
+        telemetry::gauge("weights.version", weights.version as f64).record();
         Ok(())
     }
 
@@ -260,9 +279,15 @@ impl Rollout {
             log_probs,
         } in responses
         {
-            let Some((order, version)) = self.under_way.remove(&id) else {
+            let Some(UnderWay {
+                order,
+                version,
+                span,
+            }) = self.under_way.remove(&id)
+            else {
                 continue;
             };
+            span.with("tokens", tokens.len()).end();
             self.counts.tokens += tokens.len() as u64;
             self.counts.trajectories += 1;
             self.finished.push(Trajectory {

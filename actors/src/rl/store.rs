@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use odeon::serde::{Deserialize, Serialize};
+use odeon::telemetry;
 use odeon::{ActorId, Context, Down, Failure, Incarnation, Reason, Recipient, actor, message};
 use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
@@ -158,6 +159,7 @@ impl SampleStore {
                 tracing::info!(?id, "a trajectory came twice and is counted once");
             }
         }
+        self.tell_those_who_look_on();
         self.tell_consumer().await;
         if !alive {
             return vec![];
@@ -240,6 +242,15 @@ impl SampleStore {
             tracing::warn!(rollout = %down.id, lost, why = %down.reason, "its trajectories are ordered again");
         }
         self.wake_idle().await;
+    }
+
+    fn tell_those_who_look_on(&self) {
+        let fill = self.ledger.fill();
+        let told = |name, value: usize| telemetry::gauge(name, value as f64).record();
+        told("rl.store.rows", fill.rows);
+        told("rl.store.most", fill.most);
+        told("rl.store.waiting", fill.complete);
+        told("rl.store.in_use", fill.working);
     }
 
     async fn wake_idle(&mut self) {

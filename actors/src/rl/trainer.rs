@@ -16,7 +16,7 @@ use odeon_algorithms::objective::{GroupBaseline, gae, per_token};
 use super::critic::{Critic, Learn, SaveCritic, Values};
 use super::reference::{LogProbs, Reference};
 use super::relay::{Publish, Relay, TRAINER, Weights};
-use super::report::{PATIENCE, Report, StepReport};
+use super::report::{PATIENCE, Report, StepReport, told};
 use super::store::{Durable, Ready, SampleStore, Take, Trained};
 use crate::engine::{EngineSpec, Progress, Signals, TrainEngine};
 use crate::packed::{Packed, PackedBatch};
@@ -233,6 +233,7 @@ impl Trainer {
             self.progress.warmup = step;
         }
         if let Some(stats) = last {
+            told("rl.supervised_loss", until, stats.loss, "nats");
             self.report(Report::Warmup { step: until, stats }).await;
         }
         if until == safe {
@@ -254,14 +255,9 @@ impl Trainer {
             .tell(Trained(version))
             .await
             .map_err(Failure::error)?;
-        self.report(Report::Step(StepReport::new(
-            version,
-            &batch,
-            stats,
-            critic_loss,
-            begun,
-        )))
-        .await;
+        let step = StepReport::new(version, &batch, stats, critic_loss, begun);
+        step.tell(&batch, self.args.plan.steps);
+        self.report(Report::Step(step)).await;
         if version.is_multiple_of(self.args.plan.checkpoint_every)
             || version == self.args.plan.steps
         {
@@ -378,6 +374,7 @@ impl Trainer {
         let problems = self.args.plan.eval_problems;
         let stats = tokio::task::block_in_place(|| self.engine.evaluate(problems))?;
         self.evaluated = Some(version);
+        told("rl.held_out_accuracy", version, stats.accuracy(), "");
         self.report(Report::Evaluated { version, stats }).await;
         Ok(())
     }

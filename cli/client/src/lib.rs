@@ -17,6 +17,7 @@
 
 mod client;
 mod connection;
+pub mod inspect;
 mod majority;
 mod route;
 mod submission;

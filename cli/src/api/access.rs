@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -15,6 +16,7 @@ use super::Api;
 use super::door::{self, FROM, HANDED_ON};
 use super::problem::No;
 use super::serve::Peer;
+use crate::inspect::{Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 
 /// Who asks, and what they may.
 #[derive(Clone, Debug)]
@@ -107,11 +109,25 @@ pub(super) async fn admit(
     let from = request.extensions().get::<ConnectInfo<Peer>>();
     let from = from.map(|ConnectInfo(peer)| *peer);
     let handed_on = request.headers().contains_key(HANDED_ON);
+    if is_page(&request) {
+        // What anybody may have: it shows nothing without a key.
+        return match is_for_us(&api, request.headers()) {
+            Ok(()) => next.run(request).await,
+            Err(no) => no.into_response(),
+        };
+    }
     if !api.daemon.catalog().is_voter() && !handed_on {
         let path = request.uri().path();
         let outcome = is_for_us(&api, request.headers());
         return match outcome {
             Ok(()) if OPEN.contains(&path) => next.run(request).await,
+            // What a node sees it shows itself; whose key it is, a voter knows.
+            Ok(()) if path.starts_with(INSPECT) => {
+                match known_elsewhere(&api, secret_of(&request).map(str::to_owned)).await {
+                    Ok(()) => next.run(request).await,
+                    Err(response) => response,
+                }
+            }
             Ok(()) => {
                 let headers = request.headers_mut();
                 headers.remove(FROM);
@@ -129,7 +145,7 @@ pub(super) async fn admit(
             Err(no) => no.into_response(),
         };
     }
-    match admitted(&api, request.headers(), request.uri().path()) {
+    match admitted(&api, &request) {
         Err(no) => {
             let too_many = from
                 .filter(|_| no.is_unauthorized())
@@ -166,18 +182,74 @@ fn too_many(api: &Api, Peer(from): Peer) -> Option<No> {
     Some(No::too_many("wrong keys from this address", seconds))
 }
 
-fn admitted(api: &Api, headers: &HeaderMap, path: &str) -> Result<Option<Caller>, No> {
-    is_for_us(api, headers)?;
-    if OPEN.contains(&path) {
+/// Whether a request is for a part of a page.
+fn is_page(request: &Request) -> bool {
+    request.method() == Method::GET && !request.uri().path().starts_with("/api/")
+}
+
+/// The key that a request brings.
+fn secret_of(request: &Request) -> Option<&str> {
+    let headers = request.headers();
+    let bearer = headers.get(header::AUTHORIZATION);
+    let bearer = bearer.and_then(|value| value.to_str().ok());
+    let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
+    bearer.or_else(|| cookie_of(request.method(), request.uri().path(), headers))
+}
+
+/// Asks a voter whether the key of a request is good; else what it says.
+async fn known_elsewhere(api: &Arc<Api>, key: Option<String>) -> Result<(), Response> {
+    let key = key.ok_or_else(|| No::unauthorized(NO_KEY).into_response())?;
+    let asked = Request::get(door::KEY_PATH)
+        .header(header::AUTHORIZATION, format!("Bearer {key}"))
+        .body(Body::empty());
+    let asked = asked.map_err(|error| No::unauthorized(error).into_response())?;
+    let response = door::hand_on(&api.daemon, asked).await;
+    match response.status().is_success() {
+        true => Ok(()),
+        false => Err(response),
+    }
+}
+
+/// Bytes of a request for a cookie.
+const EXCHANGE_BYTES_MAX: usize = 4 << 10;
+const NO_KEY: &str = "a key is needed: send it as `Authorization: Bearer KEY`";
+
+/// Gives a page a cookie for its key.
+pub(super) async fn exchange(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let from = request.extensions().get::<ConnectInfo<Peer>>();
+    let from = from.map(|ConnectInfo(peer)| *peer);
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, EXCHANGE_BYTES_MAX).await.unwrap_or_default();
+    let asked = serde_json::from_slice::<Exchange>(&body);
+    let Ok(Exchange { key }) = asked else {
+        return No::invalid("send {\"key\": KEY} as JSON").into_response();
+    };
+    let known = match api.daemon.catalog().is_voter() {
+        true => caller_with(&api, &key)
+            .map(drop)
+            .map_err(IntoResponse::into_response),
+        false => known_elsewhere(&api, Some(key.clone())).await,
+    };
+    match known {
+        Ok(()) => with_cookie(&parts.headers, &key),
+        Err(response) => {
+            let too_many = from.and_then(|from| too_many(&api, from));
+            too_many.map_or(response, IntoResponse::into_response)
+        }
+    }
+}
+
+fn admitted(api: &Api, request: &Request) -> Result<Option<Caller>, No> {
+    is_for_us(api, request.headers())?;
+    if OPEN.contains(&request.uri().path()) {
         return Ok(None);
     }
-    let header = headers.get(header::AUTHORIZATION);
-    let secret = header
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .ok_or_else(|| {
-            No::unauthorized("a key is needed: send it as `Authorization: Bearer KEY`")
-        })?;
+    let secret = secret_of(request).ok_or_else(|| No::unauthorized(NO_KEY))?;
+    caller_with(api, secret).map(Some)
+}
+
+/// Whose key this is.
+fn caller_with(api: &Api, secret: &str) -> Result<Caller, No> {
     let hash = hash_of(secret);
     let found = api
         .daemon
@@ -187,14 +259,14 @@ fn admitted(api: &Api, headers: &HeaderMap, path: &str) -> Result<Option<Caller>
     let key = found.ok_or_else(|| {
         No::unauthorized("this key is not known: it was revoked, or belongs to another cluster")
     })?;
-    Ok(Some(Caller {
+    Ok(Caller {
         name: key.name,
         role: key.role,
-    }))
+    })
 }
 
 /// What anybody may ask for.
-const OPEN: [&str; 2] = ["/api/v1/version", "/api/v1/openapi.json"];
+const OPEN: [&str; 3] = ["/api/v1/version", "/api/v1/openapi.json", SESSION];
 
 /// Whether a request names this host.
 fn is_for_us(api: &Api, headers: &HeaderMap) -> Result<(), No> {
@@ -212,7 +284,7 @@ fn is_for_us(api: &Api, headers: &HeaderMap) -> Result<(), No> {
 
 /// Whether a request that names this host is for this one: by an address, as `localhost`, by the
 /// name in its certificate, or by a name that it was given.
-fn is_own(host: &str, given: &[String]) -> bool {
+pub(crate) fn is_own(host: &str, given: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(""),
         None => host.split(':').next().unwrap_or(""),

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use odeon_client::types;
+use odeon_client::{inspect as seen, types};
+use odeon_cluster::Daemon;
 use odeon_cluster::job::{Job, State};
 use odeon_cluster::logs::{Read, Stream};
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
@@ -90,6 +91,80 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
                 outcome: outcome.to_string(),
             })
             .collect(),
+    }
+}
+
+/// The jobs of a cluster as its inspection shows them, the newest first.
+pub(crate) fn jobs_seen(daemon: &Daemon) -> Vec<seen::Job> {
+    let jobs = daemon.catalog().read(|tables| {
+        let rows = tables.jobs.values().rev();
+        rows.map(|row| job(row, None)).collect::<Vec<_>>()
+    });
+    jobs.unwrap_or_default().into_iter().map(job_seen).collect()
+}
+
+fn job_seen(job: types::Job) -> seen::Job {
+    let state = match job.state.as_str() {
+        "waiting" => "queued",
+        "staging" => "starting",
+        "cancelled" => "stopped",
+        "refused" | "lost" => "failed",
+        other => other,
+    };
+    let mut phases = vec![("queued", Some(job.submitted_ms))];
+    phases.push(("starting", job.begun_ms));
+    let ran = (job.state == "running" || job.over).then_some(job.since_ms);
+    phases.push((
+        state,
+        ran.filter(|_| state != "queued" && state != "starting"),
+    ));
+    let begun: Vec<_> = phases
+        .into_iter()
+        .filter_map(|(name, at)| Some((name, at?)))
+        .collect();
+    let ends = begun.iter().skip(1).map(|(_, at)| Some(*at)).chain([None]);
+    let phases = begun
+        .iter()
+        .zip(ends)
+        .map(|((name, at), end)| seen::JobPhase {
+            name: (*name).to_owned(),
+            at: *at as f64,
+            ms: end.map(|end| end.saturating_sub(*at) as f64),
+        });
+    let why = job.why.clone().unwrap_or_default();
+    let waits = state == "queued" && !why.is_empty();
+    seen::Job {
+        phases: phases.collect(),
+        refusal: waits.then(|| seen::Refusal {
+            sentence: why.clone(),
+            rows: vec![],
+        }),
+        exit: job.over.then(|| seen::Exit {
+            sentence: why,
+            code: job.exit_code,
+            chain: job
+                .earlier
+                .iter()
+                .map(|it| format!("try {}: {}", it.attempt, it.outcome))
+                .collect(),
+        }),
+        state: state.to_owned(),
+        id: job.id,
+        name: job.name,
+        namespace: job.namespace,
+        since: job.since_ms as f64,
+        submitted: job.submitted_ms as f64,
+        by: job.by,
+        priority: job.priority.into(),
+        program: job
+            .hosts
+            .unwrap_or_else(|| format!("bundle {}", &job.bundle[..12.min(job.bundle.len())])),
+        arguments: job.args,
+        attempt: job.tries,
+        attempts: job.retries + 1,
+        node: job.node,
+        actors: 0,
+        needs: String::new(),
     }
 }
 

@@ -71,7 +71,10 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
     }
     let connection = Connection::read(&folder.join(CONNECTION_FILE))?;
     let how = if runs { "runs already" } else { "up" };
-    print::say(format!("node {how}, API at {}", connection.url));
+    print::say(format!(
+        "node {how}, API at {}; `odeon ui` shows it",
+        connection.url
+    ));
     let client = Client::new(connection)?;
     let numbers = 2..=args.nodes;
     let (known, new): (Vec<_>, Vec<_>) =

@@ -25,7 +25,9 @@ use self::progress::Display;
 use self::tries::{Tries, Watch};
 use super::model;
 use super::signals::Signals;
-use crate::args::RunArgs;
+use super::ui;
+use crate::args::{PagesArgs, RunArgs};
+use crate::inspect::Alone;
 use crate::print::{self, Unshown};
 
 pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE};
@@ -73,8 +75,26 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
     job.run_with(
         |builder| builder.supervision(often),
-        async |system| follow(&system, plan, &recipe, folder).await,
+        async |system| {
+            let pages = pages(&system, &recipe, &args.pages).await?;
+            follow(&system, plan, &recipe, folder, pages).await
+        },
     )
+}
+
+/// The mark of processes that a cluster runs; it has pages of its own.
+const IN_CLUSTER: &str = "ODEON_TRY";
+
+/// Serves the pages of a run.
+async fn pages(system: &System, recipe: &Recipe, args: &PagesArgs) -> Result<Option<Alone>> {
+    if args.no_ui || std::env::var_os(IN_CLUSTER).is_some() {
+        return Ok(None);
+    }
+    let pages = Alone::serve(&recipe.run.name, system, args.ui_port).await?;
+    if args.open {
+        ui::open(pages.url());
+    }
+    Ok(Some(pages))
 }
 
 /// Starts a run and follows it to its end, or until somebody asks it to stop.
@@ -83,6 +103,7 @@ async fn follow(
     plan: RunPlan,
     recipe: &Recipe,
     folder: RunFolder,
+    pages: Option<Alone>,
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let reserves = plan.reservations().any(|(_, needs)| !needs.is_empty());
@@ -90,6 +111,8 @@ async fn follow(
     let mut starting = Box::pin(Run::start(system, plan));
     let mut looking = tokio::time::interval(LOOK);
     let mut failed = std::pin::pin!(system.failed());
+    let mut slow = std::pin::pin!(Clock::sleep(START));
+    let mut told = false;
     let run = loop {
         tokio::select! {
             biased;
@@ -101,8 +124,16 @@ async fn follow(
             },
             code = signals.asked() => return Ok(stopped(code, &folder)),
             _ = looking.tick() => notes.write(system, None).await?,
+            // Whoever waits for it to start wants to know why.
+            () = &mut slow, if !told => {
+                tell(pages.as_ref());
+                told = true;
+            }
         }
     };
+    if !told {
+        tell(pages.as_ref());
+    }
     let mut following = Following::new(system, run, recipe, folder, notes)?;
     let mut asked = None;
     let outcome = tokio::select! {
@@ -120,6 +151,13 @@ async fn follow(
         (Err(error), _) => return Err(following.folder.failed(&error)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says where the pages are.
+fn tell(pages: Option<&Alone>) {
+    if let Some(pages) = pages {
+        print::say(format!("look on at {}", pages.url()));
+    }
 }
 
 /// An actor that failed takes those with it that are still to start; its own failure tells more.
@@ -151,6 +189,8 @@ enum End {
     Halted,
 }
 
+/// How long a run usually takes to start at most.
+const START: Duration = Duration::from_secs(2);
 /// How often processes and places are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 

@@ -17,6 +17,7 @@ mod row;
 mod spawn;
 mod subject;
 mod together;
+mod trace;
 mod unix;
 
 pub use row::{Filter, Row, Target, json_lines, table};
@@ -49,6 +50,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("blob", |rounds| Box::pin(bulk::measure(rounds))),
     ("collective", |rounds| Box::pin(together::measure(rounds))),
     ("spawn", |rounds| Box::pin(spawn::measure(rounds))),
+    ("trace", |rounds| Box::pin(trace::measure(rounds))),
 ];
 
 /// The names of the groups that a [`Filter`] chooses from.

@@ -15,6 +15,7 @@ use odeon::{
     Output, ProcessId, Programs, System, SystemError, WorkerCommand, WorkerMode,
 };
 use odeon_artifacts::{Footprint, Store};
+use odeon_observe::Observer;
 use parking_lot::Mutex;
 use thiserror::Error;
 
@@ -28,6 +29,7 @@ use crate::keeper::{Keeper, Rules};
 use crate::left::Left;
 use crate::logs::archive::Archive;
 use crate::logs::{LogLimits, Logs};
+use crate::observer;
 use crate::presence::Presence;
 use crate::raft::disk::Disk;
 use crate::raft::recover;
@@ -145,6 +147,8 @@ pub struct Daemon {
     forward: Forward,
     /// How many programs this life of the node has had before this one.
     upgrades: u32,
+    /// What it sees of the cluster.
+    observer: Observer,
     tasks: tokio::sync::Mutex<tokio::task::JoinSet<()>>,
 }
 
@@ -384,8 +388,13 @@ impl Daemon {
         tasks.spawn(forward.clone().run(archive.clone()));
         tasks.spawn(agent.clone().sweep());
         tasks.spawn(collect(agent.clone(), catalog.clone(), config.artifacts));
+        observer::serve(system, &node.name).await?;
+        let seen = Observer::new("cluster", VIEWERS_MAX);
+        let (memory, name) = (catalog.clone(), node.name.clone());
+        tasks.spawn(observer::follow(seen.clone(), system.clone(), memory, name));
         announce(&catalog, &presence).await?;
         Ok(Self {
+            observer: seen,
             folder: Arc::clone(folder),
             founded: false,
             system: system.clone(),
@@ -409,6 +418,12 @@ impl Daemon {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it sees of the cluster.
+    #[must_use]
+    pub const fn observer(&self) -> &Observer {
+        &self.observer
     }
 
     /// Whether it has begun the cluster in this life.
@@ -543,6 +558,8 @@ impl Daemon {
     }
 }
 
+/// Who may look on at one node at the same time.
+const VIEWERS_MAX: usize = 16;
 /// The number of the node that founds a cluster.
 const FOUNDER: u64 = 1;
 /// How long the cluster may take to hear that a node leaves.

@@ -37,6 +37,7 @@ pub mod keeper;
 mod left;
 pub mod logs;
 pub mod named;
+mod observer;
 mod presence;
 mod raft;
 pub mod seat;

@@ -120,6 +120,11 @@ impl Store {
         })
     }
 
+    /// Bytes of blobs that this process has made and that are still held.
+    pub(crate) fn owned_bytes(&self) -> u64 {
+        self.arena.stats().used_bytes
+    }
+
     pub(super) fn stats(&self) -> BlobStats {
         let arena = self.arena.stats();
         let (leased, in_transit) = self.book.lock().counts();

@@ -22,7 +22,8 @@ use super::store::Own;
 use super::{Blob, BlobError};
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::id::ProcessId;
+use crate::id::{ActorId, ProcessId};
+use crate::trace::{Outcome, Span, SpanContext, SpanKind};
 use crate::wire::{Answer, Chunk, Frame, Request};
 
 /// Bytes under one checksum. Small enough that another frame waits well under a millisecond behind
@@ -186,6 +187,7 @@ struct Fetch<'a> {
     chunk_bytes: usize,
     chunks: mpsc::Receiver<Chunk>,
     plan: Plan,
+    span: Span,
 }
 
 impl<'a> Fetch<'a> {
@@ -207,6 +209,7 @@ impl<'a> Fetch<'a> {
             chunk_bytes,
             chunks,
             plan,
+            span: begin_span(engine, &origin),
         }
     }
 
@@ -277,7 +280,41 @@ impl Drop for Fetch<'_> {
             transfer: self.transfer,
         };
         self.engine.tell_owner(self.origin.domain, done);
+        let tracer = &self.engine.tracer;
+        tracer.close(self.span.context.span_id);
+        self.span.ended = Clock::now();
+        self.span.outcome = Outcome::of(self.plan.is_complete());
+        if tracer.is_on() {
+            tracer.record(self.span.clone());
+        }
     }
+}
+
+/// The span of a copy that begins, shown while it goes on.
+fn begin_span(engine: &Engine, origin: &Handle) -> Span {
+    let (now, parent) = (Clock::now(), SpanContext::current());
+    let root = ActorId::root(engine.process);
+    let span = Span {
+        context: engine.tracer.begin(parent, now),
+        parent: parent.span_id,
+        kind: SpanKind::Copy,
+        by: root,
+        actor: root,
+        message: "copy of a blob".into(),
+        queued: now,
+        started: now,
+        ended: now,
+        outcome: Outcome::Ok,
+        labels: vec![
+            ("bytes".into(), origin.region.len.into()),
+            ("owner".into(), origin.owner.to_string().into()),
+            ("blob".into(), origin.serial().into()),
+        ],
+    };
+    if engine.tracer.is_on() {
+        engine.tracer.open(span.clone());
+    }
+    span
 }
 
 impl Engine {

@@ -16,6 +16,7 @@ use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
 use crate::hardware::{Ask, Granted, Launched};
 use crate::id::{ActorId, Incarnation, ProcessId};
+use crate::inspect::{News, NewsKind};
 use crate::supervise::{Family, Restart, Supervision, Verdict};
 use crate::wire::{Answer, Call, Frame, HostOrder, LaunchOrder, Request};
 
@@ -126,6 +127,17 @@ pub(crate) struct Life {
     pub(crate) process: Option<ProcessId>,
 }
 
+/// An actor that has no place, as its home knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placeless {
+    pub(crate) id: ActorId,
+    pub(crate) parent: ActorId,
+    pub(crate) actor: &'static str,
+    pub(crate) incarnation: Incarnation,
+    /// Messages that wait for it here.
+    pub(crate) held: u32,
+}
+
 /// What a new row needs.
 pub(crate) struct NewRow {
     pub(crate) actor: &'static str,
@@ -231,6 +243,20 @@ impl Members {
             }
             _ => false,
         }
+    }
+
+    /// The actors of this home that have no place at the moment.
+    pub(crate) fn placeless(&self) -> Vec<Placeless> {
+        let rows = self.rows.iter();
+        let rows = rows.filter(|row| matches!(row.place, Place::Lost(_) | Place::Nowhere));
+        let seen = rows.map(|row| Placeless {
+            id: *row.key(),
+            parent: row.parent,
+            actor: row.actor,
+            incarnation: row.incarnation,
+            held: row.backlog.len() as u32,
+        });
+        seen.collect()
     }
 
     /// Every row: id, incarnation and where it is.
@@ -547,6 +573,8 @@ impl Engine {
             row.ended = false;
             let incarnation = row.incarnation;
             tracing::info!(actor = row.actor, %id, incarnation, "restarting");
+            let news = News::new(NewsKind::Restarted, format!("life {incarnation} begins"));
+            self.journal.add(news.of(id, row.actor, incarnation));
             // Ordered while the row is held: an end that is ordered later arrives later.
             let begun = match row.place {
                 Place::Here => {
@@ -688,6 +716,7 @@ impl Engine {
             Clock::now(),
             crate::random::fraction(),
         );
+        self.tell_verdict(actor, &down, &verdict);
         match verdict {
             Verdict::Forget => self.dispose(down.id, down.reason).await,
             Verdict::Restart { halt, start, wait } => {
@@ -719,6 +748,24 @@ impl Engine {
                 self.escalate(parent, &kin, failure).await;
             }
         }
+    }
+
+    /// Notes a failure, and what its supervisor does about it.
+    fn tell_verdict(&self, actor: &str, down: &Down, verdict: &Verdict) {
+        let Reason::Failed(failure) = &down.reason else {
+            return;
+        };
+        let follows = match verdict {
+            Verdict::Forget => "it is not started again".to_owned(),
+            Verdict::Restart { wait, start, .. } if start.len() > 1 => {
+                format!("it and {} others restart in {wait:.0?}", start.len() - 1)
+            }
+            Verdict::Restart { wait, .. } => format!("it restarts in {wait:.0?}"),
+            Verdict::Escalate(_) => "its supervisor gives up".to_owned(),
+        };
+        let news = News::new(NewsKind::Failed, format!("{failure}; {follows}"));
+        let news = news.of(down.id, actor, down.incarnation);
+        self.journal.add(news.because(&down.reason));
     }
 
     /// The children are more than this supervisor can mend: they end, and so does it.

@@ -272,12 +272,13 @@ impl Engine {
             }
             Request::ForgetGang(gang) => self.gangs.forget(gang),
             Request::Gang(news) => self.gangs.hear(self, from, news),
-            Request::Inspect => {
-                self.answer(
-                    request,
-                    from,
-                    Answer::Inspected(crate::inspect::actors(self)),
-                );
+            Request::Look(order) => {
+                let sight = self.onlookers.show(self, order);
+                self.answer(request, from, Answer::Sight(Box::new(sight)));
+            }
+            Request::Methods(actor) => {
+                let methods = crate::inspect::methods(self, actor);
+                self.answer(request, from, Answer::Methods(methods));
             }
             later => self.serve_later(request, from, later),
         }

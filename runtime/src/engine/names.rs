@@ -167,6 +167,15 @@ impl Engine {
         Ok(row)
     }
 
+    /// All actors that have a name, with the name.
+    pub(crate) fn names_of_actors(&self) -> Vec<(ActorId, String)> {
+        let names = self.names.lock();
+        let rows = names.rows.values().filter_map(|rows| rows.first());
+        let mut named: Vec<_> = rows.map(|row| (row.id, row.name.clone())).collect();
+        named.sort_unstable();
+        named
+    }
+
     pub(super) fn lookup_here(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
         let names = self.names.lock();
         let owner = names.owner(job, name).cloned();

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use odeon_gpu::fault::{FaultKind, GpuFault};
-use parking_lot::Mutex;
 
 use crate::cell::Cell;
 use crate::clock::{Clock, Timestamp};
@@ -15,8 +14,6 @@ use crate::engine::Engine;
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     limit: Duration,
-    /// The message that is handled, and since when.
-    handling: Mutex<Option<(&'static str, Timestamp)>>,
     /// It has barked, and its process ends.
     barked: AtomicBool,
 }
@@ -25,25 +22,17 @@ impl Watchdog {
     pub(crate) fn new(limit: Duration) -> Self {
         Self {
             limit,
-            handling: Mutex::default(),
             barked: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn begin(&self, message: &'static str, started: Timestamp) {
-        *self.handling.lock() = Some((message, started));
-    }
-
-    pub(super) fn end(&self) {
-        *self.handling.lock() = None;
-    }
-
-    /// The message that has taken too long, and how long; once.
-    fn overdue(&self, now: Timestamp) -> Option<(&'static str, Duration)> {
-        let (message, started) = (*self.handling.lock())?;
-        let waited = now.since(started);
+    /// The message of a cell that has taken too long, and how long; once.
+    fn overdue(&self, cell: &Cell, now: Timestamp) -> Option<(&'static str, Duration)> {
+        let running = cell.stats.running()?;
+        let waited = now.since(running.since);
         let overdue = waited > self.limit && !self.barked.swap(true, Ordering::Relaxed);
-        overdue.then_some((message, waited))
+        let method = cell.actor.methods.get(running.method)?;
+        overdue.then_some((method.name, waited))
     }
 }
 
@@ -59,7 +48,7 @@ impl Engine {
             .filter_map(|cell| {
                 let cell = cell.upgrade()?;
                 let dog = cell.watchdog.as_ref()?;
-                let (limit, (message, waited)) = (dog.limit, dog.overdue(now)?);
+                let (limit, (message, waited)) = (dog.limit, dog.overdue(&cell, now)?);
                 Some((cell, limit, message, waited))
             })
             .collect();

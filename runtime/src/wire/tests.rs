@@ -7,6 +7,7 @@ use odeon_gpu::fault::FaultKind;
 use odeon_placement::{Demand, DeviceGrant, Node, Resources, View, solve};
 
 use crate::blob::BlobRequest;
+use crate::clock::Timestamp;
 use crate::failure::FailureKind;
 use crate::gang::{GangNews, RankId};
 use crate::hardware::Waiting;
@@ -206,7 +207,7 @@ impl Draw {
                 job: self.text(),
                 name: self.text(),
             },
-            10 => Request::Inspect,
+            10 => Request::Methods(self.actor()),
             11 => Request::Schedule(vec![self.ask()]),
             12 => Request::Claim {
                 version: self.next(),
@@ -291,7 +292,17 @@ impl Draw {
                 window_bytes: self.next(),
                 queue_bytes: self.next(),
             })),
-            _ => Answer::Inspected(vec![crate::inspect::ActorView {
+            _ => Answer::Sight(Box::new(self.sight())),
+        }
+    }
+
+    fn sight(&mut self) -> Sight {
+        Sight {
+            process: self.process(),
+            job: self.text(),
+            at: Timestamp(self.next()),
+            anew: self.flag(),
+            actors: vec![crate::inspect::ActorView {
                 id: self.actor(),
                 parent: self.actor(),
                 actor: self.text(),
@@ -299,8 +310,49 @@ impl Draw {
                 incarnation: self.next() as u32,
                 phase: crate::Phase::Waiting,
                 queued: self.next() as u32,
+                room: self.next() as u32,
+                queued_bytes: self.next(),
                 handled: self.next(),
-            }]),
+                failed: self.next(),
+                busy: self.next(),
+                waited: self.next(),
+                changed: Timestamp(self.next()),
+                running: None,
+                devices: vec![self.next() as u32],
+            }],
+            gone: vec![self.actor()],
+            hosted: self.next() as u32,
+            waits: vec![],
+            waits_left_out: self.next() as u32,
+            spans: vec![self.span()],
+            spans_lost: self.next(),
+            going_on: vec![],
+            span_counts: crate::trace::SpanCounts::default(),
+            ask_times: crate::inspect::Times::default(),
+            news: vec![],
+            news_lost: self.next(),
+            points: vec![],
+            points_lost: self.next(),
+            dead_letters: self.next(),
+            blob_bytes: self.next(),
+            more: self.flag(),
+        }
+    }
+
+    fn span(&mut self) -> crate::trace::Span {
+        let labels = vec![("version".into(), crate::telemetry::Label::Int(3))];
+        crate::trace::Span {
+            context: SpanContext::root(),
+            parent: self.next(),
+            kind: crate::trace::SpanKind::User,
+            by: self.actor(),
+            actor: self.actor(),
+            message: self.text().into(),
+            queued: Timestamp(self.next()),
+            started: Timestamp(self.next()),
+            ended: Timestamp(self.next()),
+            outcome: crate::trace::Outcome::Failed,
+            labels,
         }
     }
 

@@ -1,0 +1,1218 @@
+//! What the routes below `/api/v1/inspect` tell: the same for the pages in a browser, for `odeon top`
+//! and for scripts.
+//!
+//! Times are milliseconds since 1970, shares go from 0 to 1, ids are opaque. What cannot be measured
+//! says why ([`Measured`]); a 0 is a measured 0.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A number, or why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Measured {
+    /// It was measured.
+    Value(f64),
+    /// It was not.
+    Missing {
+        /// Why, in words.
+        missing: String,
+    },
+}
+
+impl Measured {
+    /// A number, if there is one; else why not.
+    #[must_use]
+    pub fn new(value: Option<f64>, missing: &str) -> Self {
+        match value {
+            Some(value) => Self::Value(value),
+            None => Self::Missing {
+                missing: missing.to_owned(),
+            },
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn value(&self) -> Option<f64> {
+        match self {
+            Self::Value(value) => Some(*value),
+            Self::Missing { .. } => None,
+        }
+    }
+}
+
+macro_rules! records {
+    ($($(#[$about:meta])* $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub struct $name {
+            $($(#[$field_about])* pub $field: $kind,)*
+        }
+    )*};
+}
+
+/// Every answer: what it is of, how true it is, and the data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Envelope<T> {
+    /// Another one when the observer began anew.
+    pub epoch: String,
+    /// Counts up with what is seen.
+    pub seq: u64,
+    /// When it was put together.
+    pub captured_at: f64,
+    /// Rows that are in it.
+    pub shown: u64,
+    /// Rows that there are.
+    pub total: u64,
+    /// Spans that were lost before anybody saw them.
+    pub dropped: u64,
+    /// n of "one trace in n is kept".
+    pub sampled: f64,
+    /// How far times of different nodes may be wrong.
+    pub clock_error_us: Option<f64>,
+    /// Nodes that do not answer.
+    pub missing: Vec<MissingNode>,
+    /// The whole in a few numbers.
+    pub head: Head,
+    /// What was asked for.
+    pub data: T,
+}
+
+records! {
+    /// A node that does not answer.
+    MissingNode {
+        /// Its name.
+        node: String,
+        /// When it was last heard.
+        since: f64,
+        /// Why, in words.
+        why: String,
+    }
+
+    /// The whole in a few numbers.
+    Head {
+        /// What is looked at.
+        name: String,
+        /// Its nodes.
+        nodes: NodeCount,
+        /// Devices on all of them.
+        devices: u64,
+        /// Its actors.
+        actors: ActorCount,
+        /// What is wrong.
+        problems: ProblemCount,
+        /// Spans recorded in a second.
+        spans_per_s: f64,
+        /// A recording is shown rather than what is.
+        replay: Option<Replay>,
+    }
+
+    /// How many nodes.
+    NodeCount {
+        /// That are there.
+        up: u64,
+        /// That are known.
+        all: u64,
+    }
+
+    /// How many actors.
+    ActorCount {
+        /// In all, without those of the system itself.
+        all: u64,
+        /// That have failed for good.
+        failed: u64,
+    }
+
+    /// How many problems.
+    ProblemCount {
+        /// Where something does not work.
+        error: u64,
+        /// That are worth a look.
+        warning: u64,
+    }
+
+    /// A recording that is shown.
+    Replay {
+        /// Its name.
+        name: String,
+        /// How many times as fast as it was.
+        speed: f64,
+        /// Whether it stands.
+        paused: bool,
+        /// Where it is.
+        at: f64,
+        /// Where it begins.
+        from: f64,
+        /// Where it ends.
+        to: f64,
+    }
+
+    /// Something that has a place of its own.
+    Subject {
+        /// `actor`, `node`, `device`, `job`, `process`, `span`, `transfer`.
+        kind: String,
+        /// Its id among those.
+        id: String,
+        /// Its name for people.
+        name: String,
+    }
+
+    /// What can be looked at, and within which bounds.
+    About {
+        /// What is looked at.
+        name: String,
+        /// The version of the observer.
+        version: String,
+        /// See [`Envelope::epoch`].
+        epoch: String,
+        /// When it began.
+        started: f64,
+        /// Whether actors may be stopped from here.
+        allow_actions: bool,
+        /// What there is.
+        faces: Faces,
+        /// How much is kept.
+        limits: Vec<Bound>,
+    }
+
+    /// What there is to see.
+    Faces {
+        /// Jobs of a cluster.
+        jobs: bool,
+        /// Runs of workloads.
+        runs: bool,
+    }
+
+    /// How much of something is kept.
+    Bound {
+        /// Of what.
+        name: String,
+        /// How much.
+        value: f64,
+        /// In what.
+        unit: String,
+        /// Why, and what goes first.
+        why: String,
+    }
+
+    /// What is wrong at the moment.
+    Problem {
+        /// By which rule.
+        lint: String,
+        /// `error` or `warning`.
+        severity: String,
+        /// Things that it is about.
+        count: u64,
+        /// What is wrong, with the threshold.
+        sentence: String,
+        /// Since when, as far as is known.
+        since: f64,
+        /// The first of what it is about.
+        subjects: Vec<Subject>,
+    }
+
+    /// A number over time.
+    Series {
+        /// Its name.
+        name: String,
+        /// Its name for people.
+        title: String,
+        /// Its unit.
+        unit: String,
+        /// Times and values.
+        points: Vec<(f64, f64)>,
+    }
+
+    /// A number over time with its spread: time, least, most, mean.
+    Spread {
+        /// Its name.
+        name: String,
+        /// Its unit.
+        unit: String,
+        /// Time, least, most, mean.
+        points: Vec<(f64, f64, f64, f64)>,
+    }
+
+    /// Something that has happened.
+    Event {
+        /// Counts up.
+        seq: u64,
+        /// When.
+        at: f64,
+        /// What kind of thing.
+        kind: String,
+        /// `info`, `warning`, `error`.
+        severity: String,
+        /// What it is about.
+        subject: Option<Subject>,
+        /// What happened, in words.
+        sentence: String,
+        /// Why, outermost first.
+        chain: Vec<String>,
+    }
+
+    /// The page of what matters now.
+    Now {
+        /// What is wrong, the worst first.
+        problems: Vec<Problem>,
+        /// The nodes.
+        nodes: Vec<Node>,
+        /// The whole over time.
+        series: Vec<Series>,
+        /// What has happened last, newest last.
+        events: Vec<Event>,
+    }
+
+    /// The page of nodes.
+    Cluster {
+        /// The nodes, in the order of their names.
+        nodes: Vec<Node>,
+        /// The links between them.
+        links: Vec<Link>,
+    }
+
+    /// A node.
+    Node {
+        /// Its name.
+        name: String,
+        /// `up`, `suspect`, `draining`, `down`.
+        state: String,
+        /// Since when it is there.
+        since: f64,
+        /// Where it listens.
+        address: String,
+        /// It leads the cluster.
+        leads: bool,
+        /// It votes.
+        votes: bool,
+        /// Its release.
+        version: String,
+        /// Processors.
+        cores: u32,
+        /// The part of them in use.
+        cpu: Measured,
+        /// Its memory.
+        memory: Memory,
+        /// Its devices.
+        devices: Vec<Device>,
+        /// Actors on it.
+        actors: u64,
+        /// Its processes.
+        processes: Vec<Process>,
+        /// How far its clock is from the observer's.
+        clock: Option<Clock>,
+        /// There and back, from the observer.
+        rtt_us: Measured,
+        /// What it was started with.
+        labels: BTreeMap<String, String>,
+    }
+
+    /// How far a clock is from the observer's.
+    Clock {
+        /// By how much it is ahead.
+        offset_us: f64,
+        /// How sure that is.
+        error_us: f64,
+    }
+
+    /// Memory of a machine or a device, in bytes.
+    Memory {
+        /// In use.
+        used: Measured,
+        /// In all.
+        total: u64,
+    }
+
+    /// A device.
+    Device {
+        /// Its node and number.
+        id: String,
+        /// Its node.
+        node: String,
+        /// Its number there.
+        index: u32,
+        /// Its model.
+        name: String,
+        /// `cuda` or `fake`.
+        kind: String,
+        /// `ok` or `faulty`.
+        state: String,
+        /// The part of the time that it works.
+        utilisation: Measured,
+        /// Its memory.
+        memory: Memory,
+        /// In degrees Celsius.
+        temperature: Measured,
+        /// Who has it.
+        leases: Vec<Lease>,
+        /// Who uses its memory.
+        owners: Vec<Owner>,
+        /// Actors that were granted it.
+        actors: u64,
+    }
+
+    /// Who has a part of a device.
+    Lease {
+        /// Who.
+        holder: Subject,
+        /// How much of it.
+        share: f64,
+    }
+
+    /// Who uses memory of a device.
+    Owner {
+        /// Who, if it is one of ours.
+        subject: Option<Subject>,
+        /// What it is called.
+        name: String,
+        /// How much.
+        bytes: u64,
+    }
+
+    /// A process.
+    Process {
+        /// Its number in the cluster.
+        id: String,
+        /// Its node.
+        node: String,
+        /// The operating system's number.
+        pid: Option<u32>,
+        /// `node`, `driver`, `worker`.
+        kind: String,
+        /// The job that it works for.
+        job: Option<String>,
+        /// `running` or `gone`.
+        state: String,
+        /// When it was first seen.
+        started: f64,
+        /// Bytes of memory.
+        rss: Measured,
+        /// Processors in use.
+        cpu: Measured,
+        /// Actors in it.
+        actors: u64,
+    }
+
+    /// A link between two nodes.
+    Link {
+        /// From this one.
+        from: String,
+        /// To that one.
+        to: String,
+        /// `network` or `socket`.
+        kind: String,
+        /// There and back.
+        rtt_us: Measured,
+        /// What is sent over it.
+        bytes_per_s: Measured,
+        /// Bytes that wait to be sent.
+        queued_bytes: u64,
+        /// Bytes that were sent and not acknowledged.
+        unacknowledged_bytes: u64,
+        /// How often it went on over another connection.
+        resumed: u32,
+        /// Why the last connection ended.
+        last_break: Option<String>,
+        /// How long nothing has come.
+        silent_ms: f64,
+    }
+
+    /// The page of actors.
+    Actors {
+        /// Those that the filter takes, in the order asked for.
+        rows: Vec<ActorRow>,
+        /// What they add up to, where they are grouped.
+        groups: Option<Vec<ActorGroup>>,
+    }
+
+    /// What has changed on the page of actors.
+    ActorsDelta {
+        /// Rows that are new or have changed, whole.
+        upsert: Vec<ActorRow>,
+        /// Rows that are not there any more.
+        remove: Vec<String>,
+    }
+
+    /// An actor.
+    ActorRow {
+        /// Its id.
+        id: String,
+        /// Its name, if it has one.
+        name: Option<String>,
+        /// Its type.
+        r#type: String,
+        /// The job that it belongs to.
+        job: Option<String>,
+        /// Its node.
+        node: String,
+        /// Its process.
+        process: String,
+        /// The devices that it was granted.
+        devices: Vec<String>,
+        /// Its supervisor, if that is an actor.
+        parent: Option<String>,
+        /// It belongs to the system itself.
+        system: bool,
+        /// What it is at.
+        state: String,
+        /// Since when.
+        since: f64,
+        /// What waits for it.
+        mailbox: Mailbox,
+        /// Messages that came.
+        received: u64,
+        /// Messages that it has taken out of its mailbox.
+        handled: u64,
+        /// Handlers that have failed.
+        failed: u64,
+        /// How often it began anew.
+        restarts: u32,
+        /// Which life it is in.
+        incarnation: u32,
+        /// Messages in a second.
+        rate: f64,
+        /// The part of the time that handlers run.
+        busy: f64,
+        /// The part in which they wait for others.
+        waiting: f64,
+        /// What it handles.
+        current: Option<Current>,
+        /// What it waits for.
+        waits_on: Option<WaitsOn>,
+        /// How it ended.
+        ended: Option<Ended>,
+    }
+
+    /// What lies in a mailbox.
+    Mailbox {
+        /// Messages.
+        len: u32,
+        /// Messages of its own process for which there is room.
+        max: u32,
+        /// Bytes of those that came from other processes.
+        bytes: u64,
+    }
+
+    /// The message that is handled.
+    Current {
+        /// Its name.
+        message: String,
+        /// Since when.
+        since: f64,
+    }
+
+    /// What an actor waits for.
+    WaitsOn {
+        /// The other actor.
+        id: String,
+        /// Its name for people.
+        name: String,
+        /// `ask`: for an answer; `room`: for room in its mailbox; `place`: for room on the nodes.
+        how: String,
+        /// The message.
+        message: String,
+        /// Since when.
+        since: f64,
+    }
+
+    /// How an actor ended.
+    Ended {
+        /// When.
+        at: f64,
+        /// Why, in words.
+        sentence: String,
+    }
+
+    /// Actors taken together.
+    ActorGroup {
+        /// What they have in common.
+        key: String,
+        /// How many.
+        count: u64,
+        /// The worst that one of them is at.
+        worst: String,
+        /// What lies in their mailboxes.
+        mailbox: GroupMailbox,
+        /// Messages in a second.
+        rate: f64,
+        /// The mean part of the time that handlers run.
+        busy: f64,
+        /// Handlers that have failed.
+        failed: u64,
+        /// How often they began anew.
+        restarts: u64,
+    }
+
+    /// What lies in several mailboxes.
+    GroupMailbox {
+        /// In all.
+        sum: u64,
+        /// In the fullest.
+        max: u64,
+    }
+
+    /// All about one actor.
+    ActorDetail {
+        /// Its row.
+        row: ActorRow,
+        /// Its supervisors, the topmost first, then itself.
+        lineage: Vec<Subject>,
+        /// What it supervises.
+        children: Children,
+        /// Whom it waits for, and whom those do, to the end.
+        chain: Vec<ChainLink>,
+        /// The chain comes back to where it has been.
+        circle: bool,
+        /// By kind of message.
+        messages: Vec<MessageStats>,
+        /// All messages together.
+        all_messages: MessageTimes,
+        /// Why it is where it is.
+        placement: Option<Placement>,
+        /// Its lives, the last ones.
+        lives: Vec<Life>,
+        /// Its last spans.
+        spans: Vec<SpanBrief>,
+    }
+
+    /// What an actor supervises.
+    Children {
+        /// How many.
+        count: u64,
+        /// By what they are at.
+        by_state: BTreeMap<String, u64>,
+        /// Some of them.
+        some: Vec<ActorRow>,
+    }
+
+    /// One step of a chain of waits.
+    ChainLink {
+        /// Who is waited for.
+        subject: Subject,
+        /// See [`WaitsOn::how`].
+        how: String,
+        /// The message.
+        message: String,
+        /// Since when.
+        since: f64,
+    }
+
+    /// What an actor has done with a kind of message.
+    MessageStats {
+        /// Its name.
+        name: String,
+        /// How many were handled.
+        count: u64,
+        /// Those that failed.
+        failed: u64,
+        /// How long the handler ran, in microseconds.
+        handling_us: Quantiles,
+        /// How long they lay in the mailbox, in microseconds.
+        waiting_us: Quantiles,
+    }
+
+    /// The times of all messages of an actor.
+    MessageTimes {
+        /// How long handlers ran, in microseconds.
+        handling_us: Quantiles,
+        /// How long messages lay in the mailbox, in microseconds.
+        waiting_us: Quantiles,
+    }
+
+    /// Of some times; nothing where there are none.
+    Quantiles {
+        /// Half of them were shorter.
+        p50: Option<f64>,
+        /// One of a hundred was longer.
+        p99: Option<f64>,
+    }
+
+    /// Why an actor is where it is, or has no place.
+    Placement {
+        /// In words.
+        sentence: String,
+        /// The node.
+        node: Option<String>,
+        /// The devices.
+        devices: Vec<String>,
+    }
+
+    /// One life of an actor.
+    Life {
+        /// Its number.
+        number: u32,
+        /// When it was first seen.
+        from: f64,
+        /// When it ended.
+        to: Option<f64>,
+        /// Why.
+        cause: Option<String>,
+        /// What led to that.
+        chain: Vec<String>,
+    }
+
+    /// A span in short.
+    SpanBrief {
+        /// Its id.
+        id: String,
+        /// Its trace.
+        trace: String,
+        /// The span that caused it.
+        parent: Option<String>,
+        /// `ask`, `tell`, `handle`, `user`, `copy`.
+        kind: String,
+        /// What it is called.
+        name: String,
+        /// Who did it.
+        actor: Subject,
+        /// When it began.
+        start: f64,
+        /// When it was over.
+        end: Option<f64>,
+        /// How long its message lay in the mailbox.
+        queued_ms: f64,
+        /// Whether it went well.
+        ok: bool,
+    }
+
+    /// All about one span.
+    SpanDetail {
+        /// The span.
+        span: SpanFull,
+        /// What caused it.
+        cause: Option<SpanBrief>,
+        /// What it caused.
+        effects: Vec<SpanBrief>,
+    }
+
+    /// A span.
+    SpanFull {
+        /// Its id.
+        id: String,
+        /// Its trace.
+        trace: String,
+        /// The span that caused it.
+        parent: Option<String>,
+        /// See [`SpanBrief::kind`].
+        kind: String,
+        /// What it is called.
+        name: String,
+        /// Who did it.
+        actor: Subject,
+        /// When it began.
+        start: f64,
+        /// When it was over.
+        end: Option<f64>,
+        /// How long its message lay in the mailbox.
+        queued_ms: f64,
+        /// Whether it went well.
+        ok: bool,
+        /// Why not, as far as is known.
+        error: Option<String>,
+        /// Where.
+        node: String,
+        /// In which process.
+        process: String,
+        /// Whom it concerns, where that is another.
+        caller: Option<Subject>,
+        /// What it is about.
+        attributes: BTreeMap<String, String>,
+    }
+
+    /// All that one message caused.
+    Trace {
+        /// Its id.
+        trace: String,
+        /// Its spans, parents before their children.
+        spans: Vec<SpanBrief>,
+        /// Those that decided when it was over.
+        critical: Vec<String>,
+        /// Spans whose parents are missing.
+        lost: u64,
+    }
+
+    /// Spans as a list.
+    Spans {
+        /// Oldest first.
+        spans: Vec<SpanBrief>,
+    }
+
+    /// Spans added up by name.
+    Aggregate {
+        /// The longest first.
+        rows: Vec<Total>,
+    }
+
+    /// Spans of one kind and name.
+    Total {
+        /// What they are called.
+        name: String,
+        /// What they cover.
+        kind: String,
+        /// How many.
+        count: u64,
+        /// Time in all of them.
+        total_ms: f64,
+        /// Time of that which no span below them covers.
+        self_ms: f64,
+        /// Half of them were shorter.
+        p50_ms: f64,
+        /// One in a hundred was longer.
+        p99_ms: f64,
+        /// Those that failed.
+        failed: u64,
+    }
+
+    /// A part of time, in lanes.
+    Timeline {
+        /// From here.
+        from: f64,
+        /// To here.
+        to: f64,
+        /// How long a bucket is.
+        bucket_ms: f64,
+        /// What spans are called, by number.
+        names: Vec<String>,
+        /// What they cover, by number.
+        kinds: Vec<String>,
+        /// The lanes, each before those below it.
+        lanes: Vec<Lane>,
+    }
+
+    /// A line of time.
+    Lane {
+        /// Its id.
+        id: String,
+        /// The lane above.
+        parent: Option<String>,
+        /// How far it is below the top.
+        depth: u32,
+        /// `node`, `process`, `actor`.
+        kind: String,
+        /// Its name for people.
+        name: String,
+        /// What it is of.
+        subject: Option<Subject>,
+        /// Whether the lanes below follow.
+        open: bool,
+        /// How many there are below.
+        children: u64,
+        /// Id, begin and end from the window's begin, kind, name, whether it went well, row.
+        spans: Option<Vec<Mark>>,
+        /// Number, part that is busy, failures.
+        buckets: Option<Vec<(u64, f64, u32)>>,
+        /// Begin, end, how many are missing.
+        gaps: Vec<(f64, f64, u64)>,
+    }
+
+    /// The page of jobs.
+    Jobs {
+        /// Newest first.
+        jobs: Vec<Job>,
+    }
+
+    /// A job.
+    Job {
+        /// Its number.
+        id: String,
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// Where it is in its life.
+        state: String,
+        /// Since when.
+        since: f64,
+        /// When it was submitted.
+        submitted: f64,
+        /// By whom.
+        by: String,
+        /// Higher ones come first.
+        priority: i64,
+        /// What runs.
+        program: String,
+        /// With what.
+        arguments: Vec<String>,
+        /// Which try this is.
+        attempt: u32,
+        /// How many there may be.
+        attempts: u32,
+        /// The node that its driver runs on.
+        node: Option<String>,
+        /// Its actors.
+        actors: u64,
+        /// What it needs.
+        needs: String,
+        /// Where it has been.
+        phases: Vec<JobPhase>,
+        /// Why it has no place.
+        refusal: Option<Refusal>,
+        /// How it ended.
+        exit: Option<Exit>,
+    }
+
+    /// A part of a job's life.
+    JobPhase {
+        /// What it was at.
+        name: String,
+        /// Since when.
+        at: f64,
+        /// How long; nothing while it lasts.
+        ms: Option<f64>,
+    }
+
+    /// Why a job has no place.
+    Refusal {
+        /// In words.
+        sentence: String,
+        /// By node.
+        rows: Vec<NodeRefusal>,
+    }
+
+    /// Why a job has no place on one node.
+    NodeRefusal {
+        /// The node.
+        node: String,
+        /// What was asked.
+        asked: String,
+        /// What was free.
+        free: String,
+        /// What did not fit.
+        why: String,
+        /// Whether it would fit, and another came first.
+        fits: bool,
+    }
+
+    /// How a job ended.
+    Exit {
+        /// In words.
+        sentence: String,
+        /// The exit code of its driver.
+        code: Option<i32>,
+        /// What led to it.
+        chain: Vec<String>,
+    }
+
+    /// All about one job.
+    JobDetail {
+        /// The job.
+        job: Job,
+        /// Its variables.
+        environment: BTreeMap<String, String>,
+        /// Its files.
+        files: Vec<File>,
+        /// Some of its actors.
+        actors: Vec<ActorRow>,
+        /// What has happened to it.
+        events: Vec<Event>,
+    }
+
+    /// A file of a job.
+    File {
+        /// Its name.
+        name: String,
+        /// How long it is.
+        bytes: u64,
+    }
+
+    /// The page of events.
+    Events {
+        /// Newest last.
+        events: Vec<Event>,
+    }
+
+    /// The page of transfers.
+    Transfers {
+        /// Who has which version of what.
+        boards: Vec<Board>,
+        /// What was copied, newest first.
+        copies: Vec<Copy>,
+    }
+
+    /// Who has which version of something.
+    Board {
+        /// Its id.
+        id: String,
+        /// What it is.
+        name: String,
+        /// The versions, oldest first.
+        versions: Vec<i64>,
+        /// Who takes part.
+        rows: Vec<BoardRow>,
+        /// Which way it goes: from, to (places in `rows`, -1 for the source).
+        edges: Vec<Edge>,
+        /// Where it comes from.
+        source: Subject,
+    }
+
+    /// What one has of each version.
+    BoardRow {
+        /// Its name.
+        name: String,
+        /// Who it is.
+        subject: Subject,
+        /// By version.
+        cells: Vec<Cell>,
+    }
+
+    /// What one has of a version.
+    Cell {
+        /// `none`, `receiving`, `whole`, `used`.
+        state: String,
+        /// How much of it is there.
+        share: f64,
+    }
+
+    /// A way that a version goes.
+    Edge {
+        /// From this row; -1 for the source.
+        from: i64,
+        /// To this row.
+        to: i64,
+        /// How fast.
+        gb_per_s: Measured,
+        /// Much slower than the others.
+        straggler: bool,
+    }
+
+    /// Bytes that were copied.
+    Copy {
+        /// Its id.
+        id: String,
+        /// When it began.
+        start: f64,
+        /// When it was over.
+        end: Option<f64>,
+        /// From here.
+        from: Subject,
+        /// To here.
+        to: Subject,
+        /// What.
+        what: String,
+        /// How much.
+        bytes: u64,
+        /// How much of it is there.
+        done: u64,
+        /// `shared memory`, `socket`, `network`, `device`.
+        route: String,
+        /// How fast.
+        gb_per_s: Measured,
+        /// How fast it might be.
+        expected_gb_per_s: Measured,
+        /// Whether it went well.
+        ok: bool,
+        /// Why not.
+        error: Option<String>,
+        /// Its span.
+        span: Option<String>,
+    }
+
+    /// All about a copy, or a board.
+    TransferDetail {
+        /// The copy.
+        copy: Option<Copy>,
+        /// The board.
+        board: Option<Board>,
+    }
+
+    /// All about one node.
+    NodeDetail {
+        /// The node.
+        node: Node,
+        /// Its links.
+        links: Vec<Link>,
+        /// Some of its actors.
+        actors: Vec<ActorRow>,
+        /// What has happened to it.
+        events: Vec<Event>,
+    }
+
+    /// All about one device.
+    DeviceDetail {
+        /// The device.
+        device: Device,
+        /// The actors that were granted it.
+        actors: Vec<ActorRow>,
+    }
+
+    /// All about one process.
+    ProcessDetail {
+        /// The process.
+        process: Process,
+        /// Some of its actors.
+        actors: Vec<ActorRow>,
+        /// What has happened to it.
+        events: Vec<Event>,
+    }
+
+    /// Lines that a job has printed.
+    Logs {
+        /// Oldest first.
+        lines: Vec<LogLine>,
+        /// There are earlier ones.
+        more: bool,
+    }
+
+    /// A line that a job has printed.
+    LogLine {
+        /// When.
+        at: f64,
+        /// Where.
+        node: String,
+        /// By which process.
+        process: String,
+        /// `out` or `err`.
+        stream: String,
+        /// What.
+        text: String,
+    }
+
+    /// The page of workloads.
+    Runs {
+        /// Newest first.
+        runs: Vec<Run>,
+    }
+
+    /// A workload.
+    Run {
+        /// Its id.
+        id: String,
+        /// Its name.
+        name: String,
+        /// `rl`, `train`, `data`, `other`.
+        kind: String,
+        /// What it was started from.
+        recipe: String,
+        /// Where it keeps what it makes.
+        folder: String,
+        /// `running`, `finished`, `failed`, `halted`.
+        state: String,
+        /// When it began.
+        started: f64,
+        /// When it was over.
+        ended: Option<f64>,
+        /// How far it is.
+        progress: Option<Progress>,
+        /// What it is at, in numbers.
+        facts: Vec<Fact>,
+        /// Numbers over steps or time.
+        curves: Vec<Curve>,
+        /// How numbers are spread.
+        histograms: Vec<Histogram>,
+        /// What rollouts are at.
+        rollouts: Vec<Rollout>,
+        /// Its store of samples.
+        store: Option<Store>,
+        /// Who has which weights.
+        board: Option<Board>,
+        /// Numbers by rank and stage.
+        heat: Option<Heat>,
+        /// Where its data comes from.
+        sources: Vec<Source>,
+    }
+
+    /// How far a workload is.
+    Progress {
+        /// Done.
+        done: f64,
+        /// Of so many.
+        of: f64,
+        /// Of these.
+        unit: String,
+    }
+
+    /// A number of a workload.
+    Fact {
+        /// Its name.
+        name: String,
+        /// What it is now.
+        value: f64,
+        /// Its unit.
+        unit: String,
+    }
+
+    /// A number of a workload over steps or time.
+    Curve {
+        /// Its name.
+        name: String,
+        /// Its name for people.
+        title: String,
+        /// Its unit.
+        unit: String,
+        /// `step` or `time`.
+        x: String,
+        /// Places and values.
+        points: Vec<(f64, f64)>,
+    }
+
+    /// How a number is spread.
+    Histogram {
+        /// Its name.
+        name: String,
+        /// Its name for people.
+        title: String,
+        /// Its unit.
+        unit: String,
+        /// From, to, how many.
+        bins: Vec<(f64, f64, u64)>,
+    }
+
+    /// What a rollout is at.
+    Rollout {
+        /// The actor.
+        subject: Subject,
+        /// Its name.
+        name: String,
+        /// The newest version that it uses.
+        version: Option<i64>,
+        /// Begin, end, version, tokens, state, reward.
+        trajectories: Vec<(f64, Option<f64>, i64, u64, String, Option<f64>)>,
+    }
+
+    /// A store of samples.
+    Store {
+        /// Rows in it.
+        rows: u64,
+        /// Rows for which there is room.
+        most: u64,
+        /// Rows that wait to be used.
+        waiting: u64,
+        /// Rows that are used now.
+        in_use: u64,
+    }
+
+    /// Numbers by row and column.
+    Heat {
+        /// What they are.
+        title: String,
+        /// Their unit.
+        unit: String,
+        /// The rows.
+        rows: Vec<String>,
+        /// The columns.
+        columns: Vec<String>,
+        /// Row by row.
+        values: Vec<Vec<f64>>,
+    }
+
+    /// Where data comes from.
+    Source {
+        /// Its name.
+        name: String,
+        /// How fast.
+        rate: f64,
+        /// Of what in a second.
+        unit: String,
+        /// Samples that are ready.
+        buffer: f64,
+        /// Samples for which there is room.
+        buffer_max: f64,
+        /// What its shadow is at.
+        shadow: String,
+    }
+}
+
+/// A span on a lane: id, begin and end from the window's begin, kind, name, whether it went well, row.
+pub type Mark = (String, f64, Option<f64>, u8, u32, u8, u16);

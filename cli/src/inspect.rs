@@ -1,0 +1,543 @@
+//! The inspection face: what is seen of a running system, as pages in a browser and as JSON.
+//!
+//! `/api/v1/inspect/...` answers from an [`Observer`], so a request costs those who are looked at
+//! nothing. The pages are files in the binary; they speak the same API as `odeon top` does.
+
+mod alone;
+mod assets;
+mod export;
+mod facts;
+mod gate;
+mod shown;
+mod stream;
+mod time;
+mod view;
+mod workload;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use odeon::System;
+use odeon_client::inspect as told;
+use odeon_observe::filter::FilterError;
+use odeon_observe::{Observer, bounds, today};
+use serde::Serialize;
+use serde_json::Value;
+
+pub(crate) use alone::Alone;
+pub(crate) use facts::Facts;
+use gate::Gate;
+pub(crate) use gate::{Exchange, INSPECT, SESSION, cookie_of, with_cookie};
+use shown::Shown;
+use view::{Asked, Counted};
+
+/// What the routes share.
+#[derive(Clone, Debug)]
+pub(crate) struct Inspect {
+    pub(super) observer: Observer,
+    facts: Facts,
+    system: System,
+}
+
+/// Why a request is not answered.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// There is none.
+    Unknown(String),
+    /// It cannot be read.
+    Invalid(String),
+    /// Too many look on.
+    TooMany,
+}
+
+impl From<FilterError> for Refused {
+    fn from(error: FilterError) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+impl From<QueryRejection> for Refused {
+    fn from(error: QueryRejection) -> Self {
+        Self::Invalid(error.body_text())
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let (status, kind, why) = match self {
+            Self::Unknown(why) => (StatusCode::NOT_FOUND, "unknown", why),
+            Self::Invalid(why) => (StatusCode::BAD_REQUEST, "invalid", why),
+            Self::TooMany => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many",
+                "too many pages look on at this node: close one, or look from another node"
+                    .to_owned(),
+            ),
+        };
+        let problem = odeon_client::types::Problem {
+            kind: kind.to_owned(),
+            why,
+        };
+        (status, axum::Json(problem)).into_response()
+    }
+}
+
+/// A page, or why not.
+type Told<T> = Result<axum::Json<told::Envelope<T>>, Refused>;
+
+impl Inspect {
+    pub(crate) const fn new(observer: Observer, facts: Facts, system: System) -> Self {
+        Self {
+            observer,
+            facts,
+            system,
+        }
+    }
+
+    /// Looks at what is seen.
+    fn shown<T>(&self, look: impl FnOnce(Shown<'_>) -> T) -> T {
+        let facts = self.facts.nodes();
+        self.observer.read(|seen| {
+            look(Shown {
+                seen,
+                facts: &facts,
+                now: today(),
+            })
+        })
+    }
+
+    /// Says how true data is.
+    pub(super) fn envelope<T>(&self, (data, shown, total): Counted<T>) -> told::Envelope<T> {
+        let observer = &self.observer;
+        self.shown(|it| {
+            let error = it.seen.clock_error();
+            told::Envelope {
+                epoch: format!("{:x}", observer.epoch()),
+                seq: it.seen.seq(),
+                captured_at: it.now.as_ms(),
+                shown: shown as u64,
+                total: total as u64,
+                dropped: it.seen.spans_lost(),
+                sampled: shown::rounded(it.seen.sampled_one_in()),
+                clock_error_us: error.map(|error| error.as_secs_f64() * 1e6),
+                missing: missing(&it),
+                head: head(&it, observer.name()),
+                data,
+            }
+        })
+    }
+
+    /// A page by its name.
+    fn page(&self, asked: &Asked) -> Result<Value, Refused> {
+        fn json<T: Serialize>(envelope: &told::Envelope<T>) -> Result<Value, Refused> {
+            serde_json::to_value(envelope).map_err(|error| Refused::Invalid(error.to_string()))
+        }
+        fn all<T>(data: T, rows: usize) -> Counted<T> {
+            (data, rows, rows)
+        }
+        match asked.view.as_str() {
+            "now" => {
+                let page = self.shown(|it| it.now_page());
+                let rows = page.problems.len();
+                json(&self.envelope(all(page, rows)))
+            }
+            "cluster" => {
+                let page = self.shown(|it| it.cluster_page());
+                let rows = page.nodes.len();
+                json(&self.envelope(all(page, rows)))
+            }
+            "actors" => {
+                let page = self.shown(|it| it.actors_page(asked))?;
+                json(&self.envelope(page))
+            }
+            "jobs" => {
+                let jobs = self.facts.jobs();
+                let rows = jobs.len();
+                json(&self.envelope(all(told::Jobs { jobs }, rows)))
+            }
+            "transfers" => json(&self.envelope(self.shown(|it| it.transfers_page()))),
+            "events" => json(&self.envelope(self.shown(|it| it.events_page(asked)))),
+            "runs" => {
+                let mut page = self.shown(|it| it.runs_page());
+                if let Facts::Alone = self.facts {
+                    // There is one, and it is what is looked at.
+                    let name = self.observer.name();
+                    page.runs
+                        .iter_mut()
+                        .for_each(|run| name.clone_into(&mut run.name));
+                }
+                let rows = page.runs.len();
+                json(&self.envelope(all(page, rows)))
+            }
+            other => Err(Refused::Invalid(format!(
+                "there is no view `{other}`: views are now, cluster, actors, jobs, transfers, events, runs"
+            ))),
+        }
+    }
+
+    /// The routes of inspection, without those who may use them.
+    pub(crate) fn router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
+        Router::new()
+            .route("/about", get(about))
+            .route("/view", get(page))
+            .route("/stream", get(live))
+            .route("/actors/{id}", get(actor))
+            .route("/nodes/{name}", get(node))
+            .route("/devices/{node}/{index}", get(device))
+            .route("/processes/{id}", get(process))
+            .route("/jobs/{id}", get(job))
+            .route("/transfers/{id}", get(transfer))
+            .route("/timeline", get(time::timeline))
+            .route("/spans", get(time::spans))
+            .route("/spans/{id}", get(time::span))
+            .route("/traces/{id}", get(time::trace))
+            .route("/aggregate", get(time::aggregate))
+            .route("/series", get(time::series))
+            .route("/export", get(export::export))
+            .route("/logs", get(logs))
+            .with_state(self)
+    }
+
+    /// The pages.
+    pub(crate) fn pages<S: Clone + Send + Sync + 'static>() -> Router<S> {
+        assets::router()
+    }
+}
+
+fn missing(it: &Shown<'_>) -> Vec<told::MissingNode> {
+    let silent = it
+        .seen
+        .nodes()
+        .filter(|node| node.gone.is_none() && it.now.since(node.seen) >= bounds::SUSPECT);
+    silent
+        .map(|node| told::MissingNode {
+            node: node.name.clone(),
+            since: node.seen.as_ms(),
+            why: "it does not answer".to_owned(),
+        })
+        .collect()
+}
+
+fn head(it: &Shown<'_>, name: &str) -> told::Head {
+    let nodes = || it.seen.nodes();
+    let actors = || {
+        it.seen
+            .actors()
+            .iter()
+            .filter(|actor| !shown::is_system(actor))
+    };
+    let devices = nodes().filter_map(|node| node.hardware.as_ref());
+    let problems = |severity| {
+        let problems = it.seen.problems().iter();
+        problems
+            .filter(|problem| problem.severity == severity)
+            .count() as u64
+    };
+    told::Head {
+        name: name.to_owned(),
+        nodes: told::NodeCount {
+            up: nodes().filter(|node| node.gone.is_none()).count() as u64,
+            all: nodes().count() as u64,
+        },
+        devices: devices.map(|view| view.node.devices.len() as u64).sum(),
+        actors: told::ActorCount {
+            all: actors().count() as u64,
+            failed: actors().filter(|actor| shown::has_failed(actor)).count() as u64,
+        },
+        problems: told::ProblemCount {
+            error: problems(odeon_observe::event::Severity::Error),
+            warning: problems(odeon_observe::event::Severity::Warning),
+        },
+        spans_per_s: shown::rounded(it.seen.spans_per_s()),
+        replay: None,
+    }
+}
+
+async fn about(State(inspect): State<Inspect>) -> axum::Json<told::About> {
+    let limits = bounds::told()
+        .into_iter()
+        .map(|(name, value, unit, why)| told::Bound {
+            name: name.to_owned(),
+            value,
+            unit: unit.to_owned(),
+            why: why.to_owned(),
+        });
+    axum::Json(told::About {
+        name: inspect.observer.name().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        epoch: format!("{:x}", inspect.observer.epoch()),
+        started: inspect.observer.started().as_ms(),
+        allow_actions: false,
+        faces: told::Faces {
+            jobs: inspect.facts.has_jobs(),
+            runs: true,
+        },
+        limits: limits.collect(),
+    })
+}
+
+async fn page(
+    State(inspect): State<Inspect>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<axum::Json<Value>, Refused> {
+    let Query(asked) = asked?;
+    inspect.observer.glance().await;
+    inspect.page(&asked).map(axum::Json)
+}
+
+async fn live(
+    State(inspect): State<Inspect>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<impl IntoResponse, Refused> {
+    let Query(asked) = asked?;
+    stream::open(inspect, asked)
+}
+
+/// Rows of actors that a drawer shows.
+const SOME: usize = 50;
+/// Events that a drawer shows.
+const SOME_EVENTS: usize = 100;
+
+impl Shown<'_> {
+    fn some_actors(
+        &self,
+        takes: impl Fn(&odeon_observe::actor::Actor) -> bool,
+    ) -> Vec<told::ActorRow> {
+        let actors = self.seen.actors().iter().filter(|actor| takes(actor));
+        let mut actors: Vec<_> = actors.collect();
+        shown::by_badness(&mut actors);
+        actors
+            .into_iter()
+            .take(SOME)
+            .map(|actor| self.actor(actor))
+            .collect()
+    }
+
+    fn some_events(&self, kind: &str, id: &str) -> Vec<told::Event> {
+        let events = self
+            .seen
+            .events()
+            .iter()
+            .rev()
+            .map(|event| self.event(event));
+        let about = |event: &told::Event| {
+            let subject = event.subject.as_ref();
+            subject.is_some_and(|it| it.kind == kind && it.id == id)
+        };
+        let mut events: Vec<_> = events.filter(about).take(SOME_EVENTS).collect();
+        events.reverse();
+        events
+    }
+}
+
+async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::ActorDetail> {
+    let unknown = || {
+        Refused::Unknown(format!(
+            "no actor {id} is seen or remembered: it may have ended long ago"
+        ))
+    };
+    let place = inspect.shown(|it| {
+        let mut actors = it.seen.actors().iter();
+        let actor = actors.find(|actor| actor.view.id.to_string() == id)?;
+        let living = actor.ended.is_none();
+        let own = it.seen.process(actor.view.process);
+        let here = own.is_some_and(|process| {
+            let nodes = it.seen.nodes().find(|node| node.name == process.node);
+            nodes.is_some_and(|node| node.clock.is_none())
+        });
+        Some((actor.id(), actor.view.process, living && here))
+    });
+    let (actor, process, reachable) = place.ok_or_else(unknown)?;
+    let methods = match reachable {
+        true => inspect
+            .system
+            .methods_of(actor, process)
+            .await
+            .unwrap_or_default(),
+        false => vec![],
+    };
+    let detail = inspect.shown(|it| {
+        let row = it.seen.actors().get(actor)?;
+        let children = || it.seen.actors().children(actor);
+        let (chain, circle) = it.chain(actor);
+        let sum = |of: fn(&odeon::inspect::MethodView) -> &odeon::inspect::Times| {
+            let times = methods.iter().map(of);
+            times.fold(odeon::inspect::Times::default(), |all, it| all.merge(it))
+        };
+        let lives = row.lives.iter().map(|life| told::Life {
+            number: life.number,
+            from: life.from.as_ms(),
+            to: life.to.map(odeon_observe::Date::as_ms),
+            cause: life.cause.clone(),
+            chain: life.chain.clone(),
+        });
+        let spans = it.seen.spans();
+        let own = spans.going_on().chain(spans.ended().rev());
+        let own = own.filter(|span| span.by == actor).take(SOME);
+        Some(told::ActorDetail {
+            row: it.actor(row),
+            lineage: it
+                .seen
+                .lineage(actor)
+                .iter()
+                .map(|id| it.actor_subject(*id))
+                .collect(),
+            children: told::Children {
+                count: children().count() as u64,
+                by_state: shown::states(children()),
+                some: it.some_actors(|row| row.view.parent == actor),
+            },
+            chain,
+            circle,
+            messages: methods
+                .iter()
+                .map(|method| told::MessageStats {
+                    name: method.name.clone(),
+                    count: method.handled,
+                    failed: method.failed,
+                    handling_us: shown::quantiles(&method.handling),
+                    waiting_us: shown::quantiles(&method.waiting),
+                })
+                .collect(),
+            all_messages: told::MessageTimes {
+                handling_us: shown::quantiles(&sum(|it| &it.handling)),
+                waiting_us: shown::quantiles(&sum(|it| &it.waiting)),
+            },
+            placement: it.placement(row),
+            lives: lives.collect(),
+            spans: own.map(|span| it.brief(span)).collect(),
+        })
+    });
+    let detail = detail.ok_or_else(unknown)?;
+    Ok(axum::Json(inspect.envelope((detail, 1, 1))))
+}
+
+async fn node(State(inspect): State<Inspect>, Path(name): Path<String>) -> Told<told::NodeDetail> {
+    let detail = inspect.shown(|it| {
+        let node = it.seen.node(&name)?;
+        Some(told::NodeDetail {
+            links: node.links.iter().map(|link| it.link(node, link)).collect(),
+            actors: it.some_actors(|row| row.node == name),
+            events: it.some_events("node", &name),
+            node: it.node(node),
+        })
+    });
+    let detail = detail.ok_or_else(|| Refused::Unknown(format!("no node `{name}` is seen")))?;
+    Ok(axum::Json(inspect.envelope((detail, 1, 1))))
+}
+
+async fn device(
+    State(inspect): State<Inspect>,
+    Path((node, index)): Path<(String, u32)>,
+) -> Told<told::DeviceDetail> {
+    let detail = inspect.shown(|it| {
+        let devices = it.devices(it.seen.node(&node)?);
+        let device = devices.into_iter().find(|device| device.index == index)?;
+        let has = |row: &odeon_observe::actor::Actor| {
+            row.node == node && row.view.devices.contains(&index)
+        };
+        Some(told::DeviceDetail {
+            actors: it.some_actors(has),
+            device,
+        })
+    });
+    let unknown = || Refused::Unknown(format!("no device {index} of a node `{node}` is seen"));
+    Ok(axum::Json(inspect.envelope((
+        detail.ok_or_else(unknown)?,
+        1,
+        1,
+    ))))
+}
+
+async fn process(
+    State(inspect): State<Inspect>,
+    Path(id): Path<String>,
+) -> Told<told::ProcessDetail> {
+    let detail = inspect.shown(|it| {
+        let process = it
+            .seen
+            .processes()
+            .find(|process| process.id.to_string() == id)?;
+        Some(told::ProcessDetail {
+            actors: it.some_actors(|row| row.view.process == process.id),
+            events: it.some_events("process", &id),
+            process: it.process(process),
+        })
+    });
+    let unknown = || Refused::Unknown(format!("no process {id} is seen or remembered"));
+    Ok(axum::Json(inspect.envelope((
+        detail.ok_or_else(unknown)?,
+        1,
+        1,
+    ))))
+}
+
+async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::JobDetail> {
+    let job = inspect.facts.jobs().into_iter().find(|job| job.id == id);
+    let job = job.ok_or_else(|| Refused::Unknown(format!("there is no job {id}")))?;
+    let detail = inspect.shown(|it| told::JobDetail {
+        environment: std::collections::BTreeMap::new(),
+        files: vec![],
+        actors: it.some_actors(|row| job_number(&row.job) == id),
+        events: it.some_events("job", &id),
+        job,
+    });
+    Ok(axum::Json(inspect.envelope((detail, 1, 1))))
+}
+
+/// The number of a job in the name under which its processes run: `team/j17.2` is `j17`.
+fn job_number(tag: &str) -> &str {
+    let own = tag.rsplit('/').next().unwrap_or(tag);
+    own.split('.').next().unwrap_or(own)
+}
+
+/// Which lines are asked for.
+#[derive(Debug, serde::Deserialize)]
+struct LinesOf {
+    #[serde(default)]
+    job: String,
+    #[serde(default)]
+    before: Option<f64>,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+/// Lines of one answer.
+const LINES_MAX: usize = 2_000;
+
+async fn logs(
+    State(inspect): State<Inspect>,
+    asked: Result<Query<LinesOf>, QueryRejection>,
+) -> Told<told::Logs> {
+    let Query(asked) = asked?;
+    let before = asked.before.unwrap_or(f64::INFINITY);
+    let limit = asked.limit.unwrap_or(200).clamp(1, LINES_MAX);
+    let logs = inspect.facts.logs(&asked.job, before, limit).await;
+    let logs = logs.ok_or_else(|| {
+        Refused::Unknown("no lines are kept of this: those of a job are, on a cluster".to_owned())
+    })?;
+    let lines = logs.lines.len();
+    Ok(axum::Json(inspect.envelope((logs, lines, lines))))
+}
+
+async fn transfer(
+    State(inspect): State<Inspect>,
+    Path(id): Path<String>,
+) -> Told<told::TransferDetail> {
+    let detail = inspect.shown(|it| {
+        let number = u64::from_str_radix(&id, 16).ok();
+        let copy = number.and_then(|number| it.seen.spans().get(number));
+        let board = it.boards().into_iter().find(|board| board.id == id);
+        told::TransferDetail {
+            copy: copy.map(|span| it.copy(span)),
+            board,
+        }
+    });
+    if detail.copy.is_none() && detail.board.is_none() {
+        return Err(Refused::Unknown(format!("no transfer {id} is remembered")));
+    }
+    Ok(axum::Json(inspect.envelope((detail, 1, 1))))
+}

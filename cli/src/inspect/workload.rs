@@ -1,0 +1,379 @@
+//! The pages of workloads, from the numbers and spans that their actors record.
+//!
+//! A workload is known by the names of what it records: `rl.` for reinforcement, `train.` for
+//! training, `data.` for sources. Each job that records any is a run.
+
+use std::collections::BTreeMap;
+
+use odeon::telemetry::Label;
+use odeon_client::inspect as told;
+use odeon_observe::Observatory;
+use odeon_observe::observatory::Recorded;
+use odeon_observe::spans::Span;
+
+use super::shown::{Shown, rounded};
+
+/// Names that are facts with a limit rather than curves.
+const PLAIN: [&str; 8] = [
+    "rl.store.rows",
+    "rl.store.most",
+    "rl.store.waiting",
+    "rl.store.in_use",
+    "rl.progress.done",
+    "rl.progress.of",
+    "weights.version",
+    "rl.staleness",
+];
+/// Trajectories that are shown of one rollout.
+const TRAJECTORIES_MAX: usize = 200;
+/// Versions that a board shows.
+const VERSIONS_MAX: usize = 12;
+/// Points of a curve.
+const POINTS_MAX: usize = 600;
+/// What the span of a trajectory is called.
+const TRAJECTORY: &str = "trajectory";
+
+fn kind_of(name: &str) -> Option<&'static str> {
+    match name.split_once('.')?.0 {
+        "rl" => Some("rl"),
+        "train" => Some("train"),
+        "data" => Some("data"),
+        _ => None,
+    }
+}
+
+fn label(recorded: &Recorded, name: &str) -> Option<Label> {
+    let labels = recorded.labels.iter();
+    let mut found = labels.filter(|(it, _)| it == name);
+    found.next().map(|(_, label)| label.clone())
+}
+
+fn last(recorded: &Recorded) -> f64 {
+    recorded.points.back().map_or(0.0, |(.., value)| *value)
+}
+
+fn job_of(seen: &Observatory, recorded: &Recorded) -> String {
+    let actor = seen.actors().get(recorded.actor).map(|it| it.job.clone());
+    let process = || seen.process(recorded.actor.home).map(|it| it.job.clone());
+    actor.or_else(process).unwrap_or_default()
+}
+
+impl Shown<'_> {
+    pub(super) fn runs_page(&self) -> told::Runs {
+        let mut jobs: BTreeMap<String, Vec<&Recorded>> = BTreeMap::new();
+        for recorded in self.seen.recorded() {
+            if kind_of(&recorded.name).is_some() || recorded.name.starts_with("weights.") {
+                jobs.entry(job_of(self.seen, recorded))
+                    .or_default()
+                    .push(recorded);
+            }
+        }
+        // Weights alone make no run.
+        jobs.retain(|_, recorded| recorded.iter().any(|it| kind_of(&it.name).is_some()));
+        let runs = jobs
+            .into_iter()
+            .map(|(job, recorded)| self.run(&job, &recorded));
+        told::Runs {
+            runs: runs.collect(),
+        }
+    }
+
+    fn run(&self, job: &str, recorded: &[&Recorded]) -> told::Run {
+        let started = recorded
+            .iter()
+            .filter_map(|it| it.points.front())
+            .map(|it| it.0)
+            .min();
+        let own = || self.seen.processes().filter(|it| it.job == job);
+        let ended = own().map(|it| it.ended).max().flatten();
+        let ended = ended.filter(|_| own().all(|it| it.ended.is_some()));
+        let number = |name: &str| {
+            recorded
+                .iter()
+                .find(|it| it.name == name)
+                .map(|it| last(it))
+        };
+        let kind = recorded
+            .iter()
+            .find_map(|it| kind_of(&it.name))
+            .unwrap_or("other");
+        let store = number("rl.store.rows").map(|rows| told::Store {
+            rows: rows as u64,
+            most: number("rl.store.most").unwrap_or(0.0) as u64,
+            waiting: number("rl.store.waiting").unwrap_or(0.0) as u64,
+            in_use: number("rl.store.in_use").unwrap_or(0.0) as u64,
+        });
+        let progress = number("rl.progress.of").map(|of| told::Progress {
+            done: number("rl.progress.done").unwrap_or(0.0),
+            of,
+            unit: "steps".to_owned(),
+        });
+        told::Run {
+            id: job.to_owned(),
+            name: job.to_owned(),
+            kind: kind.to_owned(),
+            recipe: String::new(),
+            folder: String::new(),
+            state: if ended.is_some() {
+                "finished"
+            } else {
+                "running"
+            }
+            .to_owned(),
+            started: started.unwrap_or(self.now).as_ms(),
+            ended: ended.map(odeon_observe::Date::as_ms),
+            progress,
+            facts: facts(recorded),
+            curves: curves(recorded),
+            histograms: histograms(recorded),
+            rollouts: self.rollouts(job, recorded),
+            store,
+            board: self.board_of(job, recorded),
+            heat: heat(recorded),
+            sources: sources(recorded),
+        }
+    }
+
+    fn rollouts(&self, job: &str, recorded: &[&Recorded]) -> Vec<told::Rollout> {
+        let mut by: BTreeMap<_, Vec<&Span>> = BTreeMap::new();
+        let spans = self.seen.spans();
+        let ended = spans.ended().rev();
+        for span in spans
+            .going_on()
+            .chain(ended)
+            .filter(|it| &*it.name == TRAJECTORY)
+        {
+            let of_job = |it: &odeon_observe::actor::Actor| it.job == job;
+            if self.seen.actors().get(span.by).is_none_or(|it| !of_job(it)) {
+                continue;
+            }
+            let rows = by.entry(span.by).or_default();
+            if rows.len() < TRAJECTORIES_MAX {
+                rows.push(span);
+            }
+        }
+        let version = |id| {
+            let mut versions = recorded.iter().filter(|it| it.name == "weights.version");
+            versions.find(|it| it.actor == id).map(|it| last(it) as i64)
+        };
+        by.into_iter()
+            .map(|(id, spans)| told::Rollout {
+                subject: self.actor_subject(id),
+                name: self.seen.title_of(id),
+                version: version(id),
+                trajectories: spans.into_iter().rev().map(trajectory).collect(),
+            })
+            .collect()
+    }
+
+    /// Who has which weights, of all jobs that say so.
+    pub(super) fn boards(&self) -> Vec<told::Board> {
+        let mut jobs: BTreeMap<String, Vec<&Recorded>> = BTreeMap::new();
+        for recorded in self
+            .seen
+            .recorded()
+            .filter(|it| it.name.starts_with("weights."))
+        {
+            jobs.entry(job_of(self.seen, recorded))
+                .or_default()
+                .push(recorded);
+        }
+        jobs.into_iter()
+            .filter_map(|(job, recorded)| self.board_of(&job, &recorded))
+            .collect()
+    }
+
+    fn board_of(&self, job: &str, recorded: &[&Recorded]) -> Option<told::Board> {
+        let published = recorded.iter().find(|it| it.name == "weights.published")?;
+        let mut versions: Vec<i64> = published.points.iter().map(|it| it.2 as i64).collect();
+        versions.dedup();
+        let skip = versions.len().saturating_sub(VERSIONS_MAX);
+        let versions = versions.split_off(skip);
+        let holders = recorded.iter().filter(|it| it.name == "weights.version");
+        let rows = holders.map(|holder| {
+            let had: Vec<i64> = holder.points.iter().map(|it| it.2 as i64).collect();
+            let at = had.last().copied();
+            let cell = |version: &i64| {
+                let state = match at {
+                    Some(at) if at == *version => "used",
+                    _ if had.contains(version) => "whole",
+                    _ => "none",
+                };
+                told::Cell {
+                    state: state.to_owned(),
+                    share: if state == "none" { 0.0 } else { 1.0 },
+                }
+            };
+            told::BoardRow {
+                name: self.seen.title_of(holder.actor),
+                subject: self.actor_subject(holder.actor),
+                cells: versions.iter().map(cell).collect(),
+            }
+        });
+        let rows: Vec<_> = rows.collect();
+        let unmeasured = "every holder maps the same memory";
+        let edges = (0..rows.len()).map(|to| told::Edge {
+            from: -1,
+            to: to as i64,
+            gb_per_s: told::Measured::new(None, unmeasured),
+            straggler: false,
+        });
+        Some(told::Board {
+            id: format!("weights:{job}"),
+            name: "weights".to_owned(),
+            edges: edges.collect(),
+            rows,
+            versions,
+            source: self.actor_subject(published.actor),
+        })
+    }
+}
+
+fn trajectory(span: &Span) -> (f64, Option<f64>, i64, u64, String, Option<f64>) {
+    let number = |name: &str| span.label(name).and_then(|it| it.parse::<f64>().ok());
+    let state = match (span.end, span.ok) {
+        (None, _) => "going",
+        (Some(_), true) => "done",
+        (Some(_), false) => "dropped",
+    };
+    (
+        span.start.as_ms(),
+        span.end.map(odeon_observe::Date::as_ms),
+        number("version").unwrap_or(0.0) as i64,
+        number("tokens").unwrap_or(0.0) as u64,
+        state.to_owned(),
+        number("reward"),
+    )
+}
+
+/// The name without its beginning, for people.
+fn title(name: &str) -> String {
+    let rest = name.split_once('.').map_or(name, |(_, rest)| rest);
+    rest.replace(['.', '_'], " ")
+}
+
+fn unit_of(recorded: &Recorded) -> String {
+    label(recorded, "unit").map_or(String::new(), |label| label.to_string())
+}
+
+fn is_curve(recorded: &Recorded) -> bool {
+    let plain = PLAIN.contains(&recorded.name.as_str());
+    let of_part = ["rank", "stage", "source"];
+    !plain && !of_part.iter().any(|name| label(recorded, name).is_some())
+}
+
+fn facts(recorded: &[&Recorded]) -> Vec<told::Fact> {
+    let curves = recorded
+        .iter()
+        .filter(|it| is_curve(it) && kind_of(&it.name).is_some());
+    let fact = |it: &&&Recorded| told::Fact {
+        name: title(&it.name),
+        value: rounded(last(it)),
+        unit: unit_of(it),
+    };
+    curves.map(|it| fact(&it)).collect()
+}
+
+fn curves(recorded: &[&Recorded]) -> Vec<told::Curve> {
+    let curves = recorded
+        .iter()
+        .filter(|it| is_curve(it) && kind_of(&it.name).is_some());
+    let curve = |it: &&Recorded| {
+        let by_step = it.points.iter().any(|(_, step, _)| step.is_some());
+        let every = it.points.len().div_ceil(POINTS_MAX).max(1);
+        let points = it.points.iter().rev().step_by(every);
+        let point = |(at, step, value): &(odeon_observe::Date, Option<f64>, f64)| {
+            let x = if by_step {
+                step.unwrap_or(0.0)
+            } else {
+                at.as_ms()
+            };
+            (x, *value)
+        };
+        let mut points: Vec<_> = points.map(point).collect();
+        points.reverse();
+        told::Curve {
+            name: it.name.clone(),
+            title: title(&it.name),
+            unit: unit_of(it),
+            x: if by_step { "step" } else { "time" }.to_owned(),
+            points,
+        }
+    };
+    curves.map(curve).collect()
+}
+
+/// How stale what was trained on was: one bin for each number of steps.
+fn histograms(recorded: &[&Recorded]) -> Vec<told::Histogram> {
+    let stale = recorded.iter().find(|it| it.name == "rl.staleness");
+    let histogram = stale.map(|stale| {
+        let mut bins: BTreeMap<i64, u64> = BTreeMap::new();
+        for (.., value) in &stale.points {
+            *bins.entry(value.round() as i64).or_default() += 1;
+        }
+        let bin = |(steps, count): (i64, u64)| (steps as f64, steps as f64 + 1.0, count);
+        told::Histogram {
+            name: "rl.staleness".to_owned(),
+            title: "staleness of trained trajectories".to_owned(),
+            unit: "versions".to_owned(),
+            bins: bins.into_iter().map(bin).collect(),
+        }
+    });
+    histogram.into_iter().collect()
+}
+
+/// Times by rank and stage.
+fn heat(recorded: &[&Recorded]) -> Option<told::Heat> {
+    let mut cells: BTreeMap<(i64, String), f64> = BTreeMap::new();
+    for it in recorded.iter().filter(|it| it.name == "train.stage_s") {
+        let (Some(Label::Int(rank)), Some(stage)) = (label(it, "rank"), label(it, "stage")) else {
+            continue;
+        };
+        cells.insert((rank, stage.to_string()), last(it));
+    }
+    let mut ranks: Vec<i64> = cells.keys().map(|(rank, _)| *rank).collect();
+    ranks.dedup();
+    let mut stages: Vec<String> = cells.keys().map(|(_, stage)| stage.clone()).collect();
+    stages.sort();
+    stages.dedup();
+    (!cells.is_empty()).then(|| {
+        let cell = |rank: i64, stage: &String| cells.get(&(rank, stage.clone())).copied();
+        let row = |rank: &i64| {
+            stages
+                .iter()
+                .map(|it| cell(*rank, it).unwrap_or(0.0))
+                .collect()
+        };
+        told::Heat {
+            title: "time of a step by rank and stage".to_owned(),
+            unit: "s".to_owned(),
+            values: ranks.iter().map(row).collect(),
+            rows: ranks.iter().map(|rank| format!("rank {rank}")).collect(),
+            columns: stages,
+        }
+    })
+}
+
+fn sources(recorded: &[&Recorded]) -> Vec<told::Source> {
+    let rates = recorded.iter().filter(|it| it.name == "data.rate");
+    let source = |it: &&Recorded| {
+        let name = label(it, "source")?;
+        let of = |what: &str| {
+            let same =
+                |it: &&&Recorded| it.name == what && label(it, "source").as_ref() == Some(&name);
+            recorded.iter().find(same).map(|it| last(it))
+        };
+        Some(told::Source {
+            name: name.to_string(),
+            rate: rounded(last(it)),
+            unit: "samples/s".to_owned(),
+            buffer: of("data.buffer").unwrap_or(0.0),
+            buffer_max: of("data.buffer_max").unwrap_or(0.0),
+            shadow: match of("data.shadow_behind") {
+                Some(behind) => format!("{behind} samples behind"),
+                None => "none".to_owned(),
+            },
+        })
+    };
+    rates.filter_map(source).collect()
+}

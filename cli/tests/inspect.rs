@@ -1,0 +1,263 @@
+//! Looking at a cluster over HTTP, as a page in a browser does.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
+#[path = "support/nodes.rs"]
+mod nodes;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use nodes::Nodes;
+use odeon::Clock;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The nodes `head`, `node-2` and so on, on this machine.
+fn up(nodes: u32) -> Nodes {
+    let mut cluster = Nodes::new(|_| vec![]);
+    let dir = cluster.folder.path().join("head");
+    cluster.add("head", &dir);
+    for number in 2..=nodes {
+        let name = format!("node-{number}");
+        cluster.add(&name, &dir.join("nodes").join(&name));
+    }
+    let count = nodes.to_string();
+    let args = [
+        "up",
+        "--api",
+        "127.0.0.1:0",
+        "--name",
+        "head",
+        "--nodes",
+        &count,
+    ];
+    cluster.ok("head", &args);
+    cluster
+}
+
+/// Who asks, and where.
+struct Face {
+    address: String,
+    key: String,
+}
+
+impl Face {
+    fn of(cluster: &Nodes, node: &str) -> Self {
+        let address = cluster.ok(node, &["ui"]);
+        let address = address.trim().strip_prefix("http://").unwrap();
+        let (address, key) = address.split_once("/#k=").unwrap();
+        let (address, key) = (address.to_owned(), key.to_owned());
+        Self { address, key }
+    }
+
+    fn open(&self, request: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    /// The head and the body of an answer.
+    fn ask(&self, line: &str, headers: &str, body: &str) -> (String, String) {
+        let length = body.len();
+        let request = format!(
+            "{line} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        );
+        let mut answer = String::new();
+        self.open(&request).read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    fn host(&self) -> String {
+        format!("Host: {}\r\n", self.address)
+    }
+
+    fn with_key(&self) -> String {
+        format!("{}Authorization: Bearer {}\r\n", self.host(), self.key)
+    }
+
+    fn view(&self, view: &str) -> Value {
+        let line = format!("GET /api/v1/inspect/view?view={view}");
+        let (head, body) = self.ask(&line, &self.with_key(), "");
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}\n{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Looks until something is true of a page.
+    async fn until<T>(&self, view: &str, fact: impl Fn(&Value) -> Option<T>) -> T {
+        let mut last = Value::Null;
+        let looking = async {
+            loop {
+                last = self.view(view);
+                if let Some(found) = fact(&last) {
+                    return found;
+                }
+                Clock::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        match Clock::timeout(PATIENCE, looking).await {
+            Some(found) => found,
+            None => panic!("{view}: {last:#}"),
+        }
+    }
+}
+
+fn status(head: &str) -> &str {
+    head.split(' ').nth(1).unwrap()
+}
+
+/// SEMANTICS 70.
+#[tokio::test]
+async fn who_has_no_key_or_comes_from_elsewhere_sees_nothing() {
+    let cluster = up(1);
+    let face = Face::of(&cluster, "head");
+    let view = "GET /api/v1/inspect/view?view=now";
+    let (head, page) = face.ask("GET /", &face.host(), "");
+    assert_eq!(status(&head), "200");
+    assert!(
+        head.contains("default-src 'none'") && page.contains("app.js"),
+        "{head}"
+    );
+    assert_eq!(status(&face.ask(view, &face.host(), "").0), "401");
+    assert_eq!(
+        status(&face.ask(view, "Host: evil.example\r\n", "").0),
+        "403"
+    );
+    assert_eq!(
+        status(&face.ask("GET /", "Host: evil.example\r\n", "").0),
+        "403"
+    );
+
+    let json = "Content-Type: application/json\r\n";
+    let session = format!("{}{json}", face.host());
+    let (head, _) = face.ask("POST /api/v1/session", &session, "{\"key\":\"odeon-no\"}");
+    assert_eq!(status(&head), "401");
+    let body = format!("{{\"key\":\"{}\"}}", face.key);
+    let (head, _) = face.ask("POST /api/v1/session", &session, &body);
+    assert_eq!(status(&head), "204");
+    let cookie = head
+        .lines()
+        .find_map(|line| line.strip_prefix("set-cookie: "))
+        .unwrap();
+    for word in ["HttpOnly", "SameSite=Strict", "Path=/api/v1/inspect"] {
+        assert!(cookie.contains(word), "{cookie}");
+    }
+    let cookie = format!(
+        "{}Cookie: {}\r\n",
+        face.host(),
+        cookie.split(';').next().unwrap()
+    );
+    assert_eq!(status(&face.ask(view, &cookie, "").0), "200");
+    // It is good for looking: jobs need the key itself.
+    assert_eq!(status(&face.ask("GET /api/v1/jobs", &cookie, "").0), "401");
+    let submit = format!("{cookie}{json}Sec-Fetch-Site: same-origin\r\n");
+    assert_eq!(
+        status(&face.ask("POST /api/v1/jobs", &submit, "{}").0),
+        "401"
+    );
+    for (wrong, word) in [
+        ("view?view=nothing", "there is no view"),
+        ("view?view=actors&filter=speed%3E3", "keys are"),
+        ("timeline?from=5&to=1", "`from` must lie before `to`"),
+    ] {
+        let line = format!("GET /api/v1/inspect/{wrong}");
+        let (head, body) = face.ask(&line, &cookie, "");
+        assert_eq!(status(&head), "400", "{body}");
+        assert!(body.contains(word), "{body}");
+    }
+    assert_eq!(
+        status(&face.ask("GET /api/v1/inspect/actors/no.1", &cookie, "").0),
+        "404"
+    );
+    cluster.ok("head", &["down"]);
+}
+
+/// SEMANTICS 68, 70.
+#[tokio::test]
+async fn a_cluster_is_seen_from_any_node_and_a_lost_one_stays() {
+    let cluster = up(3);
+    let face = Face::of(&cluster, "head");
+    let names = |page: &Value| -> Vec<String> {
+        let nodes = page["data"]["nodes"].as_array().unwrap().iter();
+        let up = nodes.filter(|node| node["state"] == "up");
+        up.map(|node| node["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let all = ["head", "node-2", "node-3"];
+    face.until("cluster", |page| (names(page) == all).then_some(()))
+        .await;
+    // The clocks of the others are known, and the links are there.
+    face.until("cluster", |page| {
+        let nodes = page["data"]["nodes"].as_array().unwrap();
+        let known = nodes
+            .iter()
+            .filter(|node| node["clock"]["error_us"].is_number())
+            .count();
+        let links = page["data"]["links"].as_array().unwrap().len();
+        (known == 2 && links >= 4).then_some(())
+    })
+    .await;
+    // A node that does not vote sees the same, with the key that a voter knows.
+    let other = Face::of(&cluster, "node-2");
+    other
+        .until("cluster", |page| (names(page) == all).then_some(()))
+        .await;
+    let strange = format!("{}Authorization: Bearer odeon-no\r\n", other.host());
+    let (head, _) = other.ask("GET /api/v1/inspect/view?view=now", &strange, "");
+    assert_eq!(status(&head), "401");
+
+    cluster.kill("node-3");
+    let down = |page: &Value| {
+        let problems = page["data"]["problems"].as_array().unwrap().iter();
+        let mut down = problems.filter(|it| it["lint"] == "node_down");
+        down.find(|it| it["sentence"].as_str().unwrap().contains("node-3"))
+            .map(|_| ())
+    };
+    face.until("now", down).await;
+    let page = face.view("cluster");
+    let nodes = page["data"]["nodes"].as_array().unwrap();
+    let gone = nodes.iter().find(|node| node["name"] == "node-3").unwrap();
+    assert_eq!(gone["state"], "down", "it stays to be seen");
+    cluster.ok("head", &["down"]);
+}
+
+/// SEMANTICS 67.
+#[tokio::test]
+async fn a_live_page_is_sent_and_then_what_changes() {
+    let cluster = up(1);
+    let face = Face::of(&cluster, "head");
+    let request = format!(
+        "GET /api/v1/inspect/stream?view=actors&filter=system:any HTTP/1.1\r\n{}\r\n",
+        face.with_key()
+    );
+    let mut lines = BufReader::new(face.open(&request)).lines();
+    let mut next = |name: &str| loop {
+        let line = lines.next().unwrap().unwrap();
+        if line != format!("event: {name}") {
+            continue;
+        }
+        let data = loop {
+            let line = lines.next().unwrap().unwrap();
+            if let Some(data) = line.strip_prefix("data: ") {
+                break data.to_owned();
+            }
+        };
+        return serde_json::from_str::<Value>(&data).unwrap();
+    };
+    let page = next("snapshot");
+    let rows = page["data"]["rows"].as_array().unwrap();
+    assert!(
+        rows.iter().any(|row| row["type"] == "odeon.cluster.Agent"),
+        "{page:#}"
+    );
+    let change = next("delta");
+    assert_eq!(change["epoch"], page["epoch"]);
+    assert!(change["seq"].as_u64() > page["seq"].as_u64());
+    assert!(change["data"]["upsert"].is_array() && change["data"]["remove"].is_array());
+    drop(lines);
+    cluster.ok("head", &["down"]);
+}

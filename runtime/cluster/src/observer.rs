@@ -1,0 +1,231 @@
+//! What a daemon sees of its cluster: its own node, and what the others show when they are asked.
+//!
+//! A voter looks all the time, so that there is a history when somebody asks for it. Another node does
+//! while somebody looks on there. Each node keeps what an onlooker has seen of it; an answer that got
+//! lost has it begin anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use odeon::inspect::{NodeSight, Watch};
+use odeon::{Clock, Failure, Later, Ref, System, Timestamp, codec};
+use odeon_observe::{Observer, here, today};
+use parking_lot::Mutex;
+
+use crate::catalog::Catalog;
+use crate::named;
+use crate::seat::Seat;
+use crate::tables::NodeState;
+
+/// How long processes of a node may take to show themselves.
+const PROCESS_PATIENCE: Duration = Duration::from_millis(700);
+/// How long a node may take.
+const NODE_PATIENCE: Duration = Duration::from_secs(2);
+/// Onlookers that a node keeps apart.
+const ONLOOKERS_MAX: usize = 8;
+/// How long it remembers one that stays away.
+const ABSENCE_MAX: Duration = Duration::from_secs(60);
+/// Looks without a pause, when there is more to see.
+const ROUNDS_MAX: usize = 16;
+/// How often a node that is not a voter's asks whether somebody looks on.
+const REST: Duration = Duration::from_millis(250);
+/// Bytes of one answer; a message has room for a little more.
+const SIGHT_BYTES_MAX: usize = 3 << 20;
+
+fn name_of(node: &str) -> String {
+    format!("view@{node}")
+}
+
+/// The actor of a node that shows it to others.
+#[derive(Debug)]
+pub(crate) struct View {
+    system: System,
+    onlookers: Arc<Mutex<BTreeMap<u64, Onlooker>>>,
+}
+
+/// Somebody at another node.
+#[derive(Debug)]
+struct Onlooker {
+    watch: Arc<tokio::sync::Mutex<Watch>>,
+    answers: u64,
+    last: Timestamp,
+}
+
+#[odeon::actor(name = "odeon.cluster.View")]
+impl View {
+    async fn start(system: Seat<System>) -> Result<Self, Failure> {
+        let system = system.take()?;
+        Ok(Self {
+            system,
+            onlookers: Arc::default(),
+        })
+    }
+
+    /// What this onlooker has not seen yet, who has had so many answers.
+    #[handler]
+    fn look(&mut self, onlooker: u64, seen: u64) -> Later<Result<Vec<u8>, String>> {
+        let watch = self.watch_of(onlooker, seen);
+        Later::new(async move {
+            let sight = watch.lock().await.look(PROCESS_PATIENCE).await;
+            encoded(sight)
+        })
+    }
+}
+
+impl View {
+    fn watch_of(&self, onlooker: u64, seen: u64) -> Arc<tokio::sync::Mutex<Watch>> {
+        let now = Clock::now();
+        let mut onlookers = self.onlookers.lock();
+        onlookers.retain(|_, it| now.since(it.last) < ABSENCE_MAX);
+        let known = onlookers.remove(&onlooker).filter(|it| it.answers == seen);
+        while onlookers.len() >= ONLOOKERS_MAX {
+            let longest = onlookers.iter().min_by_key(|(_, it)| it.last);
+            let Some(longest) = longest.map(|(number, _)| *number) else {
+                break;
+            };
+            onlookers.remove(&longest);
+        }
+        let watch = match known {
+            Some(known) => known.watch,
+            None => Arc::new(self.system.watch().into()),
+        };
+        let next = Onlooker {
+            watch: Arc::clone(&watch),
+            answers: seen + 1,
+            last: now,
+        };
+        onlookers.insert(onlooker, next);
+        watch
+    }
+}
+
+/// A look as it travels. What does not fit into a message is left out: spans first, which are counted
+/// as lost.
+fn encoded(mut sight: NodeSight) -> Result<Vec<u8>, String> {
+    let encode = |sight: &NodeSight| codec::encode(sight).map_err(|error| error.to_string());
+    let bytes = encode(&sight)?;
+    if bytes.len() <= SIGHT_BYTES_MAX {
+        return Ok(bytes);
+    }
+    for process in &mut sight.processes {
+        let shown = &mut process.sight;
+        shown.spans_lost += shown.spans.len() as u64;
+        shown.spans.clear();
+        shown.points_lost += shown.points.len() as u64;
+        shown.points.clear();
+    }
+    encode(&sight)
+}
+
+/// Shows this node to others.
+pub(crate) async fn serve(system: &System, node: &str) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::error(error);
+    let view = system.spawn::<View>(Seat::new(system.clone())).await;
+    let view: Ref<View> = view.map_err(|error| failed(&error))?;
+    let named = named::register(system, &name_of(node), view).await;
+    named.map_err(|error| failed(&error)).map(drop)
+}
+
+/// Looks at the cluster, until the future is dropped.
+pub(crate) async fn follow(observer: Observer, system: System, catalog: Catalog, node: String) {
+    let mut own = system.watch();
+    let mut others = Others {
+        onlooker: rand::random(),
+        seen: BTreeMap::new(),
+    };
+    loop {
+        if !catalog.is_voter() && !observer.is_watched() {
+            Clock::sleep(REST).await;
+            continue;
+        }
+        for _ in 0..ROUNDS_MAX {
+            let (here_seen, there_seen) = tokio::join!(
+                own.look(PROCESS_PATIENCE),
+                others.look(&system, &catalog, &node)
+            );
+            let mut more = here_seen.more();
+            let dates = here();
+            observer.write(|seen| seen.look(here_seen, dates, None));
+            let clocks = clocks(&system);
+            for sight in there_seen {
+                more |= sight.more();
+                let clock = clocks.get(&sight.process).copied();
+                observer.write(|seen| seen.look(sight, dates, clock));
+            }
+            if !more {
+                break;
+            }
+        }
+        let known = catalog.nodes();
+        observer.write(|seen| {
+            let now = today();
+            let names: BTreeSet<_> = known.iter().map(|row| row.spec.name.as_str()).collect();
+            let gone = known
+                .iter()
+                .filter(|row| !matches!(row.state, NodeState::Up));
+            gone.for_each(|row| seen.node_gone(&row.spec.name, now));
+            let strange = seen.nodes().map(|it| it.name.clone());
+            let strange: Vec<_> = strange.filter(|it| !names.contains(it.as_str())).collect();
+            strange.iter().for_each(|name| seen.forget_node(name));
+            seen.tick(now);
+        });
+        Clock::sleep(observer.pause()).await;
+    }
+}
+
+/// By how much clocks of neighbours are ahead, and how sure that is.
+fn clocks(system: &System) -> BTreeMap<odeon::ProcessId, (i64, Duration)> {
+    let links = system.links().into_iter();
+    let known = links.filter_map(|link| {
+        let error = link.offset_error?;
+        Some((link.peer, (link.clock_offset?, error)))
+    });
+    known.collect()
+}
+
+/// The other nodes, as far as they were seen.
+struct Others {
+    onlooker: u64,
+    /// How many answers have come from each.
+    seen: BTreeMap<String, u64>,
+}
+
+impl Others {
+    async fn look(&mut self, system: &System, catalog: &Catalog, own: &str) -> Vec<NodeSight> {
+        let nodes = catalog.nodes().into_iter();
+        let up = nodes.filter(|row| matches!(row.state, NodeState::Up));
+        let names: Vec<_> = up.map(|row| row.spec.name).filter(|it| it != own).collect();
+        self.seen.retain(|name, _| names.contains(name));
+        let onlooker = self.onlooker;
+        let looks = names.into_iter().map(|name| {
+            let seen = self.seen.get(&name).copied().unwrap_or(0);
+            async move {
+                let sight = ask(system, &name, onlooker, seen).await;
+                (name, sight)
+            }
+        });
+        let mut sights = vec![];
+        for (name, sight) in join_all(looks).await {
+            match sight {
+                Ok(sight) => {
+                    *self.seen.entry(name).or_default() += 1;
+                    sights.push(sight);
+                }
+                // People see that nothing comes from it.
+                Err(why) => tracing::debug!(node = name, why, "a node did not show itself"),
+            }
+        }
+        sights
+    }
+}
+
+async fn ask(system: &System, node: &str, onlooker: u64, seen: u64) -> Result<NodeSight, String> {
+    let view: Ref<View> = named::reach(system, node, &name_of(node))
+        .await
+        .map_err(|unreached| unreached.to_string())?;
+    let asked = view.ask(Look { onlooker, seen }).timeout(NODE_PATIENCE);
+    let bytes = asked.await.map_err(|error| error.to_string())??;
+    codec::decode(&bytes).map_err(|error| error.to_string())
+}

@@ -1,0 +1,510 @@
+//! Actors as they are seen: those that live, and those that have ended and stay for a while.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use odeon::inspect::{ActorView, RunningView};
+use odeon::{ActorId, Incarnation, Phase, ProcessId};
+
+use crate::bounds::{FAILED_MAX, STOPPED_FOR, STOPPED_MAX};
+use crate::date::{Date, Shift};
+
+/// What an actor is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// It was stopped in order.
+    Stopped,
+    /// It waits for mail.
+    Idle,
+    /// A handler runs.
+    Busy,
+    /// It begins its first life.
+    Starting,
+    /// It waits for another: its handler has asked and has not been answered.
+    Waiting,
+    /// A life has ended and the next has not begun.
+    Restarting,
+    /// It has failed and is not started again.
+    Failed,
+}
+
+impl State {
+    /// The word that people read.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Starting => "starting",
+            Self::Waiting => "waiting",
+            Self::Restarting => "restarting",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One actor as it is seen.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    /// What its process shows of it.
+    pub view: ActorView,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// The job that it belongs to.
+    pub job: String,
+    /// The node that it is on.
+    pub node: String,
+    /// What it is at.
+    pub state: State,
+    /// Since when.
+    pub since: Date,
+    /// When the handler that runs began.
+    pub running_since: Option<Date>,
+    /// Messages in a second, of late.
+    pub rate: f64,
+    /// The part of the time that handlers ran, of late.
+    pub busy: f64,
+    /// The part of that in which they waited for others, as far as looks have met it.
+    pub waiting: f64,
+    /// Messages handled in all its lives and processes.
+    pub handled: u64,
+    /// How it ended.
+    pub ended: Option<Ended>,
+    /// Its lives, the last ones.
+    pub lives: VecDeque<LifeRow>,
+    /// The number of the change that it was last part of.
+    pub changed: u64,
+    /// When its mailbox was first seen nearly full, if it still is.
+    pub full_since: Option<Date>,
+    sample: Sample,
+}
+
+/// What rates are worked out from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    at: Date,
+    handled: u64,
+    busy: u64,
+    /// Looks since then, and those that met it waiting.
+    looks: u32,
+    waits: u32,
+}
+
+/// How an actor ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// When.
+    pub at: Date,
+    /// Why, in words.
+    pub sentence: String,
+    /// It failed.
+    pub failed: bool,
+}
+
+/// One life of an actor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LifeRow {
+    /// Its number.
+    pub number: Incarnation,
+    /// When it was first seen.
+    pub from: Date,
+    /// When it ended.
+    pub to: Option<Date>,
+    /// Why, in words.
+    pub cause: Option<String>,
+    /// What led to that.
+    pub chain: Vec<String>,
+}
+
+/// Lives that are kept of one actor.
+const LIVES_MAX: usize = 32;
+/// How long rates are worked out over.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+impl Actor {
+    fn new(view: ActorView, job: &str, node: &str, now: Date) -> Self {
+        let first = LifeRow {
+            number: view.incarnation,
+            from: now,
+            to: None,
+            cause: None,
+            chain: vec![],
+        };
+        Self {
+            name: None,
+            job: job.to_owned(),
+            node: node.to_owned(),
+            state: State::Starting,
+            since: now,
+            running_since: None,
+            rate: 0.0,
+            busy: 0.0,
+            waiting: 0.0,
+            handled: view.handled,
+            ended: None,
+            lives: VecDeque::from([first]),
+            changed: 0,
+            full_since: None,
+            sample: Sample {
+                at: now,
+                handled: view.handled,
+                busy: view.busy,
+                ..Sample::default()
+            },
+            view,
+        }
+    }
+
+    /// The actor's identity.
+    #[must_use]
+    pub const fn id(&self) -> ActorId {
+        self.view.id
+    }
+
+    /// What people call it: its name, or its type and number.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match &self.name {
+            Some(name) => name.clone(),
+            None => format!("{} {}", self.view.actor, self.view.id.serial),
+        }
+    }
+
+    /// How often it has begun anew.
+    #[must_use]
+    pub const fn restarts(&self) -> u32 {
+        self.view.incarnation.saturating_sub(1)
+    }
+
+    /// The handler that runs.
+    #[must_use]
+    pub const fn running(&self) -> Option<&RunningView> {
+        self.view.running.as_ref()
+    }
+
+    /// Part of the room in its mailbox that is taken; `None` where it has none of its own.
+    #[must_use]
+    pub fn fill(&self) -> Option<f64> {
+        let room = self.view.room;
+        (room > 0).then(|| f64::from(self.view.queued) / f64::from(room))
+    }
+
+    fn state_now(&self, waits: bool) -> State {
+        match (&self.ended, self.view.phase) {
+            (Some(ended), _) if ended.failed => State::Failed,
+            (Some(_), _) => State::Stopped,
+            (None, Phase::Starting) if self.view.incarnation <= 1 => State::Starting,
+            (None, Phase::Starting | Phase::Waiting) => State::Restarting,
+            (None, Phase::Over) => State::Stopped,
+            (None, Phase::Running) if waits => State::Waiting,
+            (None, Phase::Running) if self.view.running.is_some() => State::Busy,
+            (None, Phase::Running) => State::Idle,
+        }
+    }
+
+    /// Works out state and rates. Whether anything people see has changed.
+    fn settle(&mut self, now: Date, waits: bool) -> bool {
+        let before = (self.state, self.rate, self.busy);
+        let state = self.state_now(waits);
+        if state != self.state {
+            self.state = state;
+            self.since = now;
+        }
+        self.sample.looks += 1;
+        self.sample.waits += u32::from(waits);
+        let passed = now.since(self.sample.at);
+        if passed >= SAMPLE {
+            // The handler that runs counts as far as it has come.
+            let running = self
+                .running_since
+                .map_or(0, |since| now.since(since).as_nanos() as u64);
+            let busy = self.view.busy + running;
+            let handled = self.handled.saturating_sub(self.sample.handled);
+            self.rate = handled as f64 / passed.as_secs_f64();
+            let ran = busy.saturating_sub(self.sample.busy) as f64;
+            self.busy = (ran / passed.as_nanos() as f64).min(1.0);
+            self.waiting = f64::from(self.sample.waits) / f64::from(self.sample.looks);
+            self.sample = Sample {
+                at: now,
+                handled: self.handled,
+                busy,
+                looks: 0,
+                waits: 0,
+            };
+        }
+        before != (self.state, self.rate, self.busy)
+    }
+}
+
+/// All actors that are seen or remembered.
+#[derive(Clone, Debug, Default)]
+pub struct Actors {
+    rows: HashMap<ActorId, Actor>,
+    /// Those that have ended, in that order.
+    failed: VecDeque<ActorId>,
+    stopped: VecDeque<ActorId>,
+    /// Those that are not shown any more, with the number of the change.
+    removed: VecDeque<(u64, ActorId)>,
+    /// Counts changes up.
+    change: u64,
+}
+
+/// Removals that are remembered for those who look seldom.
+const REMOVED_MAX: usize = 10_000;
+
+impl Actors {
+    /// One actor.
+    #[must_use]
+    pub fn get(&self, id: ActorId) -> Option<&Actor> {
+        self.rows.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ActorId) -> Option<&mut Actor> {
+        self.rows.get_mut(&id)
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Actor> {
+        self.rows.values()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The number of the last change.
+    #[must_use]
+    pub const fn change(&self) -> u64 {
+        self.change
+    }
+
+    /// Those that are not shown any more since the change of this number; `None` when that is too
+    /// long ago to know.
+    pub fn removed_since(&self, change: u64) -> Option<impl Iterator<Item = ActorId>> {
+        let oldest = self.removed.front().map_or(0, |(at, _)| *at);
+        let knows = self.removed.len() < REMOVED_MAX || oldest <= change;
+        knows.then(|| {
+            let later = self.removed.iter().filter(move |(at, _)| *at > change);
+            later.map(|(_, id)| *id)
+        })
+    }
+
+    /// The children of an actor, in no order.
+    pub fn children(&self, parent: ActorId) -> impl Iterator<Item = &Actor> {
+        let own = move |row: &&Actor| row.view.parent == parent && row.id() != parent;
+        self.rows.values().filter(own)
+    }
+
+    /// Begins a change.
+    pub(crate) fn begin(&mut self) {
+        self.change += 1;
+    }
+
+    /// A process shows an actor.
+    pub(crate) fn show(&mut self, view: ActorView, job: &str, node: &str, shift: Shift, now: Date) {
+        let change = self.change;
+        let running = view.running.as_ref().map(|it| shift.date(it.since));
+        let row = self
+            .rows
+            .entry(view.id)
+            .or_insert_with(|| Actor::new(view.clone(), job, node, now));
+        // A place that was left may be shown once more after the next one.
+        if view.incarnation < row.view.incarnation {
+            return;
+        }
+        if row.ended.take().is_some() {
+            let id = view.id;
+            self.failed.retain(|it| *it != id);
+            self.stopped.retain(|it| *it != id);
+        }
+        if view.incarnation > row.view.incarnation {
+            row.begin_life(view.incarnation, now);
+        }
+        let moved = view.process != row.view.process;
+        let before = if moved { 0 } else { row.view.handled };
+        row.handled += view.handled.saturating_sub(before);
+        if moved {
+            row.sample.busy = view.busy;
+        }
+        node.clone_into(&mut row.node);
+        row.running_since = running;
+        row.view = view;
+        row.changed = change;
+    }
+
+    /// A process shows an actor no more.
+    pub(crate) fn gone(&mut self, id: ActorId, process: ProcessId, now: Date, why: &str) {
+        let Some(row) = self.rows.get_mut(&id) else {
+            return;
+        };
+        if row.view.process != process || row.ended.is_some() {
+            return;
+        }
+        let failure = row.lives.back().and_then(|life| life.cause.clone());
+        let failed = failure.is_some();
+        row.ended = Some(Ended {
+            at: now,
+            sentence: failure.unwrap_or_else(|| why.to_owned()),
+            failed,
+        });
+        if let Some(life) = row.lives.back_mut() {
+            life.to.get_or_insert(now);
+        }
+        row.running_since = None;
+        row.view.running = None;
+        row.view.queued = 0;
+        row.changed = self.change;
+        match failed {
+            true => self.failed.push_back(id),
+            false => self.stopped.push_back(id),
+        }
+    }
+
+    /// A life of an actor has failed.
+    pub(crate) fn failed(&mut self, id: ActorId, life: Incarnation, at: Date, chain: &[String]) {
+        let change = self.change;
+        let Some(row) = self.rows.get_mut(&id) else {
+            return;
+        };
+        row.note_life(life, at);
+        if let Some(row) = row.lives.iter_mut().find(|row| row.number == life) {
+            row.to = Some(at);
+            row.cause = chain.first().cloned();
+            row.chain = chain.to_vec();
+        }
+        row.changed = change;
+        // Its cell may have gone a moment before it was known why.
+        let is_last = row.lives.back().is_some_and(|last| last.number == life);
+        if let Some(ended) = row.ended.as_mut().filter(|ended| is_last && !ended.failed) {
+            ended.failed = true;
+            ended.sentence = chain.first().cloned().unwrap_or_default();
+            self.stopped.retain(|it| *it != id);
+            self.failed.push_back(id);
+        }
+    }
+
+    /// A life of an actor has begun.
+    pub(crate) fn begun(&mut self, id: ActorId, life: Incarnation, at: Date) {
+        if let Some(row) = self.rows.get_mut(&id) {
+            row.note_life(life, at);
+            let noted = row.lives.iter_mut().find(|row| row.number == life);
+            // It was first seen later than it began.
+            if let Some(noted) = noted.filter(|noted| noted.from > at) {
+                noted.from = at;
+            }
+            row.changed = self.change;
+        }
+    }
+
+    /// Those that a process shows.
+    pub(crate) fn of_process(&self, process: ProcessId) -> Vec<ActorId> {
+        let shown = |row: &&Actor| row.view.process == process && row.ended.is_none();
+        self.rows.values().filter(shown).map(Actor::id).collect()
+    }
+
+    /// Names are known anew.
+    pub(crate) fn name(&mut self, names: &HashMap<ActorId, String>) {
+        let change = self.change;
+        for row in self.rows.values_mut() {
+            let name = names.get(&row.view.id);
+            // A name is remembered when its owner has gone.
+            if name.is_some() && name != row.name.as_ref() {
+                row.name = name.cloned();
+                row.changed = change;
+            }
+        }
+    }
+
+    /// Works out states and rates, and forgets those that have been gone for long.
+    pub(crate) fn settle(&mut self, now: Date, waits: impl Fn(ActorId) -> bool) {
+        let change = self.change;
+        for row in self.rows.values_mut() {
+            if row.settle(now, waits(row.view.id)) {
+                row.changed = change;
+            }
+        }
+        let long_ago = |rows: &HashMap<_, Actor>, id: &ActorId| {
+            let ended = rows.get(id).and_then(|row| row.ended.as_ref());
+            ended.is_none_or(|ended| now.since(ended.at) > STOPPED_FOR)
+        };
+        while self.failed.len() > FAILED_MAX {
+            let first = self.failed.pop_front();
+            first.into_iter().for_each(|id| self.forget(id));
+        }
+        while let Some(first) = self.stopped.front().copied() {
+            if self.stopped.len() <= STOPPED_MAX && !long_ago(&self.rows, &first) {
+                break;
+            }
+            self.stopped.pop_front();
+            self.forget(first);
+        }
+    }
+
+    fn forget(&mut self, id: ActorId) {
+        self.rows.remove(&id);
+        self.removed.push_back((self.change, id));
+        if self.removed.len() > REMOVED_MAX {
+            self.removed.pop_front();
+        }
+    }
+}
+
+impl Actor {
+    /// Notes that it is in this life, if it is a later one.
+    fn begin_life(&mut self, number: Incarnation, now: Date) {
+        if self.lives.back().is_some_and(|life| life.number >= number) {
+            return;
+        }
+        if let Some(last) = self.lives.back_mut() {
+            last.to.get_or_insert(now);
+        }
+        self.lives.push_back(LifeRow {
+            number,
+            from: now,
+            to: None,
+            cause: None,
+            chain: vec![],
+        });
+        if self.lives.len() > LIVES_MAX {
+            self.lives.pop_front();
+        }
+    }
+
+    /// Notes a life that may have been over before it was seen.
+    fn note_life(&mut self, number: Incarnation, at: Date) {
+        let last = self.lives.back().map_or(0, |life| life.number);
+        if number > last {
+            return self.begin_life(number, at);
+        }
+        let known = self.lives.iter().any(|life| life.number == number);
+        if known || self.lives.len() >= LIVES_MAX {
+            return;
+        }
+        self.lives.push_front(LifeRow {
+            number,
+            from: at,
+            to: Some(at),
+            cause: None,
+            chain: vec![],
+        });
+        self.lives
+            .make_contiguous()
+            .sort_unstable_by_key(|life| life.number);
+    }
+
+    /// How often a life of it has begun since a moment, but the first.
+    #[must_use]
+    pub fn restarts_since(&self, moment: Date) -> usize {
+        let again = self.lives.iter().filter(|life| life.number > 1);
+        again.filter(|life| life.from >= moment).count()
+    }
+}

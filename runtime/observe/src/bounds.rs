@@ -1,0 +1,86 @@
+//! How much is kept, and from when on something is a problem. Each bound with its reason; people see
+//! them beside what they bound.
+
+use std::time::Duration;
+
+/// Actors that have failed for good, which stay to be seen. Enough for a bad night.
+pub const FAILED_MAX: usize = 2_000;
+/// Actors that were stopped in order, which stay to be seen.
+pub const STOPPED_MAX: usize = 500;
+/// How long one that was stopped stays at most.
+pub const STOPPED_FOR: Duration = Duration::from_secs(600);
+/// Things that have happened.
+pub const EVENTS_MAX: usize = 100_000;
+/// Spans, about 200 bytes each.
+pub const SPANS_MAX: usize = 200_000;
+/// Points of a series, a second apart.
+pub const FINE_POINTS: usize = 900;
+/// Points of a series, ten seconds apart.
+pub const COARSE_POINTS: usize = 2_160;
+/// Series of numbers that programs record, by name, labels and actor.
+pub const SERIES_MAX: usize = 2_000;
+/// Points that are kept of each of those.
+pub const SERIES_POINTS_MAX: usize = 4_096;
+
+/// From here on a handler counts as stuck.
+pub const STUCK: Duration = Duration::from_secs(10);
+/// How long a circle of waits stands before it counts as one.
+pub const CIRCLE_STANDS: Duration = Duration::from_secs(1);
+/// From this part of its room on a mailbox counts as nearly full.
+pub const MAILBOX_FULL: f64 = 0.8;
+/// How long it has to be.
+pub const MAILBOX_FULL_FOR: Duration = Duration::from_secs(5);
+/// So many restarts...
+pub const RESTARTS: usize = 3;
+/// ... within so much time are a loop.
+pub const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
+/// How long a demand waits for room before it is a problem.
+pub const PENDING: Duration = Duration::from_secs(5);
+/// From this part on a device's memory counts as nearly full.
+pub const DEVICE_MEMORY: f64 = 0.95;
+/// A rank that takes so many times the median of its group is a straggler.
+pub const STRAGGLER: f64 = 2.0;
+/// From this uncertainty on clocks are not good enough to order what nodes did.
+pub const CLOCK_ERROR: Duration = Duration::from_millis(1);
+/// A node that nothing has come from for so long is suspect.
+pub const SUSPECT: Duration = Duration::from_secs(3);
+/// A link whose round trip takes longer than this is slow.
+pub const SLOW_LINK: Duration = Duration::from_millis(100);
+
+/// The bounds that people are told, with their units and reasons.
+#[must_use]
+pub fn told() -> Vec<(&'static str, f64, &'static str, &'static str)> {
+    vec![
+        (
+            "failed actors kept",
+            FAILED_MAX as f64,
+            "actors",
+            "the oldest go first",
+        ),
+        (
+            "stopped actors kept",
+            STOPPED_MAX as f64,
+            "actors",
+            "for ten minutes at most",
+        ),
+        (
+            "events kept",
+            EVENTS_MAX as f64,
+            "events",
+            "the oldest go first",
+        ),
+        (
+            "spans kept",
+            SPANS_MAX as f64,
+            "spans",
+            "the oldest go first",
+        ),
+        ("fine history", FINE_POINTS as f64, "s", "a point a second"),
+        (
+            "coarse history",
+            10.0 * COARSE_POINTS as f64,
+            "s",
+            "a point in ten seconds",
+        ),
+    ]
+}

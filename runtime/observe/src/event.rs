@@ -1,0 +1,145 @@
+//! What has happened, in one stream.
+
+use std::collections::VecDeque;
+
+use odeon::{ActorId, ProcessId};
+
+use crate::bounds::EVENTS_MAX;
+use crate::date::Date;
+
+/// What something is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Subject {
+    /// An actor.
+    Actor(ActorId),
+    /// A node, by name.
+    Node(String),
+    /// A device: its node and its number there.
+    Device(String, u32),
+    /// A job.
+    Job(String),
+    /// A process.
+    Process(ProcessId),
+}
+
+/// What kind of thing has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// Something has failed.
+    Failure,
+    /// An actor has begun another life.
+    Restart,
+    /// A process was first seen.
+    Started,
+    /// A process or an actor has ended in order.
+    Stopped,
+    /// A node came or went.
+    Node,
+    /// A device went out of service, or came back.
+    Device,
+    /// A problem was found, or is over.
+    Problem,
+    /// Of a job, as its cluster tells it.
+    Job,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Worth a look.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+/// One thing that has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Counts up.
+    pub seq: u64,
+    /// When.
+    pub at: Date,
+    /// What kind of thing.
+    pub kind: EventKind,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about.
+    pub subject: Option<Subject>,
+    /// What happened, in words.
+    pub sentence: String,
+    /// Why, outermost first.
+    pub chain: Vec<String>,
+}
+
+/// The last events, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Events {
+    kept: VecDeque<Event>,
+    told: u64,
+}
+
+impl Events {
+    /// Adds one; its number is given here.
+    pub fn tell(&mut self, mut event: Event) {
+        self.told += 1;
+        event.seq = self.told;
+        if self.kept.len() == EVENTS_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(event);
+    }
+
+    /// How many there have been, forgotten ones too.
+    #[must_use]
+    pub const fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// All that are kept, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Event> {
+        self.kept.iter()
+    }
+
+    /// Those after the one of this number.
+    pub fn after(&self, seq: u64) -> impl Iterator<Item = &Event> {
+        let forgotten = self.told - self.kept.len() as u64;
+        let skip = seq.saturating_sub(forgotten) as usize;
+        self.kept.iter().skip(skip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_first_and_numbers_stay() {
+        let mut events = Events::default();
+        for n in 0..EVENTS_MAX + 10 {
+            events.tell(Event {
+                seq: 0,
+                at: Date(n as u64),
+                kind: EventKind::Node,
+                severity: Severity::Info,
+                subject: None,
+                sentence: String::new(),
+                chain: vec![],
+            });
+        }
+        assert_eq!(events.iter().next().unwrap().seq, 11);
+        let told = events.told();
+        assert_eq!(
+            events.after(told - 2).map(|it| it.seq).collect::<Vec<_>>(),
+            [told - 1, told]
+        );
+        assert_eq!(
+            events.after(3).next().unwrap().seq,
+            11,
+            "what is forgotten is left out"
+        );
+    }
+}

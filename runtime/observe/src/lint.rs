@@ -1,0 +1,353 @@
+//! What is wrong, or looks like it: rules over what is seen, each with its threshold in the sentence.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use odeon::ActorId;
+
+use crate::actor::{Actor, State};
+use crate::bounds::{
+    CIRCLE_STANDS, CLOCK_ERROR, MAILBOX_FULL, MAILBOX_FULL_FOR, PENDING, RESTARTS, RESTARTS_WITHIN,
+    SLOW_LINK, STUCK, SUSPECT,
+};
+use crate::date::Date;
+use crate::event::{Severity, Subject};
+use crate::observatory::Observatory;
+
+/// Which rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Lint {
+    /// Actors wait for each other and nobody can wake them.
+    Deadlock,
+    /// Actors have failed for good.
+    ActorFailed,
+    /// A node is gone.
+    NodeDown,
+    /// An actor is started again and again.
+    RestartLoop,
+    /// A handler runs for very long.
+    StuckHandler,
+    /// Somebody waits for room on the nodes.
+    Pending,
+    /// Actors wait for each other, though one of them may go on.
+    WaitsInCircle,
+    /// A mailbox is nearly full.
+    MailboxFull,
+    /// Nothing has come from a node for a while.
+    NodeSuspect,
+    /// The memory of a device is nearly full.
+    DeviceMemory,
+    /// A rank is much slower than the others of its group.
+    Straggler,
+    /// A link between nodes is slow, or was broken.
+    SlowLink,
+    /// Spans were overwritten before anybody saw them.
+    EventsDropped,
+    /// Clocks are not known well enough.
+    ClockError,
+}
+
+impl Lint {
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deadlock => "deadlock",
+            Self::ActorFailed => "actor_failed",
+            Self::NodeDown => "node_down",
+            Self::RestartLoop => "restart_loop",
+            Self::StuckHandler => "stuck_handler",
+            Self::Pending => "pending",
+            Self::WaitsInCircle => "waits_in_circle",
+            Self::MailboxFull => "mailbox_full",
+            Self::NodeSuspect => "node_suspect",
+            Self::DeviceMemory => "device_memory",
+            Self::Straggler => "straggler",
+            Self::SlowLink => "slow_link",
+            Self::EventsDropped => "events_dropped",
+            Self::ClockError => "clock_error",
+        }
+    }
+
+    const fn severity(self) -> Severity {
+        match self {
+            Self::Deadlock | Self::ActorFailed | Self::NodeDown | Self::RestartLoop => {
+                Severity::Error
+            }
+            _ => Severity::Warning,
+        }
+    }
+}
+
+/// Something that is wrong at the moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// By which rule.
+    pub lint: Lint,
+    /// How bad it is.
+    pub severity: Severity,
+    /// How many things it is about.
+    pub count: usize,
+    /// What is wrong, with the threshold.
+    pub sentence: String,
+    /// Since when, as far as is known.
+    pub since: Date,
+    /// What it is about, the first few.
+    pub subjects: Vec<Subject>,
+}
+
+/// Things that a problem names.
+const SUBJECTS_MAX: usize = 8;
+
+fn problem(lint: Lint, since: Date, sentence: String, subjects: Vec<Subject>) -> Problem {
+    Problem {
+        lint,
+        severity: lint.severity(),
+        count: subjects.len().max(1),
+        sentence,
+        since,
+        subjects: subjects.into_iter().take(SUBJECTS_MAX).collect(),
+    }
+}
+
+/// A time as people say it: `41 s`, `3 min`.
+#[must_use]
+pub fn spoken(time: Duration) -> String {
+    match time.as_secs_f64() {
+        s if s < 0.001 => format!("{:.0} us", s * 1e6),
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.0} h", s / 3_600.0),
+    }
+}
+
+/// All that is wrong, the worst first.
+#[must_use]
+pub fn problems(seen: &Observatory, now: Date) -> Vec<Problem> {
+    let mut found = vec![];
+    found.extend(circles(seen, now));
+    found.extend(failed(seen));
+    found.extend(restart_loops(seen, now));
+    found.extend(stuck(seen, now));
+    found.extend(pending(seen));
+    found.extend(full_mailboxes(seen, now));
+    found.extend(nodes(seen, now));
+    found.extend(links(seen, now));
+    found.extend(dropped(seen, now));
+    found.sort_by_key(|problem| (std::cmp::Reverse(problem.severity), problem.lint));
+    found
+}
+
+fn title(seen: &Observatory, id: ActorId) -> String {
+    seen.title_of(id)
+}
+
+fn circles(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+    let circles = seen.waits().circles().into_iter();
+    circles
+        .filter(move |it| now.since(it.since) >= CIRCLE_STANDS)
+        .map(move |circle| {
+            let mut names: Vec<_> = circle.actors.iter().map(|id| title(seen, *id)).collect();
+            names.extend(names.first().cloned());
+            let (lint, what) = match circle.is_deadlock {
+                true => (
+                    Lint::Deadlock,
+                    "deadlock: each waits for the next and nobody can wake them",
+                ),
+                false => (
+                    Lint::WaitsInCircle,
+                    "these wait for each other, though one may go on",
+                ),
+            };
+            let stands = spoken(now.since(circle.since));
+            let sentence = format!("{} — {what}, for {stands} (limit 1 s)", names.join(" > "));
+            let subjects = circle.actors.iter().map(|id| Subject::Actor(*id)).collect();
+            problem(lint, circle.since, sentence, subjects)
+        })
+}
+
+/// The failed, put together by type and what they say.
+fn failed(seen: &Observatory) -> impl Iterator<Item = Problem> {
+    let mut groups: BTreeMap<(String, String), Vec<&Actor>> = BTreeMap::new();
+    for row in seen
+        .actors()
+        .iter()
+        .filter(|row| row.state == State::Failed)
+    {
+        let why = row.ended.as_ref().map_or("", |ended| &ended.sentence);
+        let key = (row.view.actor.clone(), why.to_owned());
+        groups.entry(key).or_default().push(row);
+    }
+    groups.into_iter().map(|((kind, why), mut rows)| {
+        rows.sort_by_key(|row| row.since);
+        let who = match rows.as_slice() {
+            [one] => one.title(),
+            many => format!("{} actors of type {kind}", many.len()),
+        };
+        let since = rows[0].since;
+        let subjects = rows.iter().map(|row| Subject::Actor(row.id())).collect();
+        problem(
+            Lint::ActorFailed,
+            since,
+            format!("{who} failed for good: {why}"),
+            subjects,
+        )
+    })
+}
+
+fn restart_loops(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+    let lately = now.before(RESTARTS_WITHIN);
+    let rows = seen.actors().iter();
+    rows.filter_map(move |row| {
+        let often = row.restarts_since(lately);
+        let loops = often >= RESTARTS && row.ended.is_none();
+        loops.then(|| {
+            let why = row.lives.iter().rev().find_map(|life| life.cause.as_deref());
+            let why = why.unwrap_or("no reason was told");
+            let sentence = format!(
+                "{} began anew {often} times within 60 s (limit {RESTARTS}), the last time because {why}",
+                row.title()
+            );
+            problem(Lint::RestartLoop, row.since, sentence, vec![Subject::Actor(row.id())])
+        })
+    })
+}
+
+fn stuck(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+    let rows = seen.actors().iter();
+    rows.filter_map(move |row| {
+        let (running, since) = (row.running()?, row.running_since?);
+        let lasts = now.since(since);
+        if lasts < STUCK {
+            return None;
+        }
+        let (chain, _) = seen.waits().chain(row.id());
+        let on = match chain.first() {
+            Some(wait) => format!(
+                ", for {} of that waiting for {} (ask {})",
+                spoken(now.since(wait.since)),
+                title(seen, wait.on),
+                wait.message
+            ),
+            None => String::new(),
+        };
+        let sentence = format!(
+            "{} has handled one {} for {}{on} (limit 10 s)",
+            row.title(),
+            running.message,
+            spoken(lasts)
+        );
+        Some(problem(
+            Lint::StuckHandler,
+            since,
+            sentence,
+            vec![Subject::Actor(row.id())],
+        ))
+    })
+}
+
+fn pending(seen: &Observatory) -> impl Iterator<Item = Problem> {
+    let waiting = seen
+        .nodes()
+        .filter_map(|node| Some((node, node.hardware.as_ref()?)));
+    waiting.flat_map(|(node, hardware)| {
+        let late = hardware.waiting.iter().filter(|it| it.waited >= PENDING);
+        late.map(move |waiting| {
+            let sentence = format!("{} has no place yet: {waiting} (limit 5 s)", waiting.holder);
+            let subjects = waiting
+                .actors
+                .iter()
+                .map(|id| Subject::Actor(*id))
+                .collect();
+            problem(
+                Lint::Pending,
+                node.seen.before(waiting.waited),
+                sentence,
+                subjects,
+            )
+        })
+    })
+}
+
+fn full_mailboxes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+    let rows = seen.actors().iter();
+    rows.filter_map(move |row| {
+        let (fill, since) = (row.fill()?, row.full_since?);
+        if fill < MAILBOX_FULL || now.since(since) < MAILBOX_FULL_FOR {
+            return None;
+        }
+        let sentence = format!(
+            "the mailbox of {} has held {} of {} messages or nearly so for {} (limit 80 % for 5 s)",
+            row.title(),
+            row.view.queued,
+            row.view.room,
+            spoken(now.since(since))
+        );
+        Some(problem(
+            Lint::MailboxFull,
+            since,
+            sentence,
+            vec![Subject::Actor(row.id())],
+        ))
+    })
+}
+
+fn nodes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+    seen.nodes().filter_map(move |node| {
+        let subject = vec![Subject::Node(node.name.clone())];
+        if let Some(gone) = node.gone {
+            let sentence = format!("node {} is gone", node.name);
+            return Some(problem(Lint::NodeDown, gone, sentence, subject));
+        }
+        let silent = now.since(node.seen);
+        (silent >= SUSPECT).then(|| {
+            let told = spoken(silent);
+            let sentence = format!(
+                "nothing has come from node {} for {told} (limit 3 s)",
+                node.name
+            );
+            problem(Lint::NodeSuspect, node.seen, sentence, subject)
+        })
+    })
+}
+
+fn links(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+    let mut found = vec![];
+    for node in seen.nodes().filter(|node| node.gone.is_none()) {
+        let subject = || vec![Subject::Node(node.name.clone())];
+        for link in &node.links {
+            if link.round_trip.is_some_and(|trip| trip > SLOW_LINK) {
+                let trip = spoken(link.round_trip.unwrap_or_default());
+                let sentence = format!(
+                    "the link from {} to {} takes {trip} there and back (limit 100 ms)",
+                    node.name, link.node
+                );
+                found.push(problem(Lint::SlowLink, now, sentence, subject()));
+            }
+        }
+        if let Some((_, error)) = node.clock.filter(|(_, error)| *error > CLOCK_ERROR) {
+            let sentence = format!(
+                "the clock of {} is known to {} only (limit 1 ms), so what nodes did may be shown in \
+                 another order",
+                node.name,
+                spoken(error)
+            );
+            found.push(problem(Lint::ClockError, now, sentence, subject()));
+        }
+    }
+    found.into_iter()
+}
+
+fn dropped(seen: &Observatory, now: Date) -> Option<Problem> {
+    let (lost, processes) = seen.lost_lately(now);
+    (lost > 0).then(|| {
+        let sentence = format!(
+            "{lost} spans of the last minute were overwritten before they were read: the timeline has \
+             gaps, states and counters do not"
+        );
+        let subjects = processes.into_iter().map(Subject::Process).collect();
+        problem(Lint::EventsDropped, now, sentence, subjects)
+    })
+}

@@ -1,0 +1,715 @@
+//! The picture of a whole system, put together from looks at its nodes.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use odeon::inspect::{News, NewsKind, NodeSight, ProcessKind, ProcessSight, Times, WaitView};
+use odeon::telemetry::{Label, Labels};
+use odeon::trace::SpanKind;
+use odeon::{ActorId, ProcessId, Timestamp};
+
+use crate::actor::Actors;
+use crate::bounds::{MAILBOX_FULL, SERIES_MAX, SERIES_POINTS_MAX};
+use crate::date::{Date, Shift};
+use crate::event::{Event, EventKind, Events, Severity, Subject};
+use crate::lint::{self, Lint, Problem};
+use crate::node::{Node, Process};
+use crate::series::Series;
+use crate::spans::{Gap, Spans};
+use crate::waits::{Wait, Waits};
+
+/// Everything that is seen, and remembered, of a system.
+#[derive(Debug, Default)]
+pub struct Observatory {
+    seq: u64,
+    ticked: Date,
+    nodes: BTreeMap<String, Node>,
+    processes: BTreeMap<ProcessId, Process>,
+    actors: Actors,
+    names: BTreeMap<String, Vec<(ActorId, String)>>,
+    waits: HashMap<ProcessId, Vec<Wait>>,
+    all_waits: Waits,
+    waits_left_out: BTreeMap<ProcessId, u32>,
+    spans: Spans,
+    events: Events,
+    problems: Vec<Problem>,
+    totals: Totals,
+    recorded: BTreeMap<RecordedKey, Recorded>,
+    /// Spans lost of late, by process.
+    lost: VecDeque<(Date, ProcessId, u64)>,
+    last_look: HashMap<ProcessId, Date>,
+}
+
+/// Numbers of the whole over time.
+#[derive(Debug, Default)]
+struct Totals {
+    messages: Series,
+    bytes: Series,
+    p99_ask_ms: Series,
+    deepest_mailbox: Series,
+    spans: Series,
+    last: Option<Sample>,
+    bytes_copied: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Date,
+    handled: u64,
+    bytes: u64,
+    spans: u64,
+}
+
+/// What a recorded number is, by whom, and of what.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RecordedKey {
+    name: String,
+    actor: ActorId,
+    labels: String,
+}
+
+/// A number that a program records, over time.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// What it is called.
+    pub name: String,
+    /// Who records it.
+    pub actor: ActorId,
+    /// What it is of; `step` is left out, it is the place on the axis.
+    pub labels: Labels,
+    /// When, at which step if it says so, and how much.
+    pub points: VecDeque<(Date, Option<f64>, f64)>,
+}
+
+/// A number of the whole over time.
+#[derive(Clone, Copy, Debug)]
+pub struct Total<'a> {
+    /// Its name in the API.
+    pub name: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The number over time.
+    pub series: &'a Series,
+}
+
+/// What a process shows that counts when all processes of its node have been seen.
+struct Rest {
+    process: ProcessId,
+    news: Vec<News>,
+    gone: Vec<ActorId>,
+    shift: Shift,
+}
+
+/// How long losses count as of late.
+const LATELY: Duration = Duration::from_secs(60);
+
+impl Observatory {
+    /// Counts up with each look that was taken in.
+    #[must_use]
+    pub const fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// When it was last worked out what follows from what is seen.
+    #[must_use]
+    pub const fn ticked(&self) -> Date {
+        self.ticked
+    }
+
+    /// The nodes, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// One node.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// The processes, those that have ended too.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values()
+    }
+
+    /// One process.
+    #[must_use]
+    pub fn process(&self, id: ProcessId) -> Option<&Process> {
+        self.processes.get(&id)
+    }
+
+    /// The actors, those that have ended too.
+    #[must_use]
+    pub const fn actors(&self) -> &Actors {
+        &self.actors
+    }
+
+    /// Who waits for whom.
+    #[must_use]
+    pub const fn waits(&self) -> &Waits {
+        &self.all_waits
+    }
+
+    /// What was done.
+    #[must_use]
+    pub const fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
+    /// What has happened.
+    #[must_use]
+    pub const fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// What is wrong, as of the last tick.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// What programs record about their work.
+    pub fn recorded(&self) -> impl Iterator<Item = &Recorded> {
+        self.recorded.values()
+    }
+
+    /// Numbers of the whole over time.
+    #[must_use]
+    pub fn totals(&self) -> [Total<'_>; 4] {
+        let total = |name, title, unit, series| Total {
+            name,
+            title,
+            unit,
+            series,
+        };
+        let totals = &self.totals;
+        [
+            total("messages", "messages handled", "/s", &totals.messages),
+            total("bytes", "bytes copied between nodes", "B/s", &totals.bytes),
+            total(
+                "ask_p99",
+                "99th percentile of asks",
+                "ms",
+                &totals.p99_ask_ms,
+            ),
+            total(
+                "mailbox",
+                "deepest mailbox",
+                "messages",
+                &totals.deepest_mailbox,
+            ),
+        ]
+    }
+
+    /// Spans recorded in a second, of late.
+    #[must_use]
+    pub fn spans_per_s(&self) -> f64 {
+        self.totals.spans.last().unwrap_or(0.0)
+    }
+
+    /// n of "one trace in n is kept", over all processes.
+    #[must_use]
+    pub fn sampled_one_in(&self) -> f64 {
+        let counts = self.processes.values().map(|process| process.spans);
+        let (all, kept) = counts.fold((0, 0), |(all, kept), it| {
+            (all + it.traces, kept + it.traces_kept)
+        });
+        if kept == 0 {
+            1.0
+        } else {
+            all as f64 / kept as f64
+        }
+    }
+
+    /// Spans that were lost before anybody saw them, over all.
+    #[must_use]
+    pub fn spans_lost(&self) -> u64 {
+        self.processes
+            .values()
+            .map(|process| process.spans_lost)
+            .sum()
+    }
+
+    /// How far dates may be wrong.
+    #[must_use]
+    pub fn clock_error(&self) -> Option<Duration> {
+        let errors = self.nodes.values().filter_map(|node| Some(node.clock?.1));
+        errors.max()
+    }
+
+    /// Spans lost of late, and by whom.
+    #[must_use]
+    pub fn lost_lately(&self, now: Date) -> (u64, Vec<ProcessId>) {
+        let late = self.lost.iter().filter(|(at, ..)| now.since(*at) < LATELY);
+        let late: Vec<_> = late.collect();
+        let mut processes: Vec<_> = late.iter().map(|(_, process, _)| *process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        (late.iter().map(|(.., lost)| lost).sum(), processes)
+    }
+
+    /// What people call an actor.
+    #[must_use]
+    pub fn title_of(&self, id: ActorId) -> String {
+        match self.actors.get(id) {
+            Some(actor) => actor.title(),
+            None if id.is_root() => self.process_title(id.home),
+            None => format!("actor {id}"),
+        }
+    }
+
+    /// What people call a process.
+    #[must_use]
+    pub fn process_title(&self, id: ProcessId) -> String {
+        let Some(process) = self.processes.get(&id) else {
+            return format!("process {id}");
+        };
+        let pid = process
+            .pid
+            .map_or(String::new(), |pid| format!(" (pid {pid})"));
+        match process.kind {
+            ProcessKind::Node => format!("node {}{pid}", process.node),
+            ProcessKind::Driver => format!("driver of {}{pid}", process.job),
+            ProcessKind::Worker => format!("worker of {}{pid}", process.job),
+        }
+    }
+
+    /// The supervisors of an actor, the topmost first, then itself.
+    #[must_use]
+    pub fn lineage(&self, id: ActorId) -> Vec<ActorId> {
+        let mut line = vec![id];
+        let mut at = id;
+        while let Some(actor) = self.actors.get(at) {
+            at = actor.view.parent;
+            if line.contains(&at) {
+                break;
+            }
+            line.push(at);
+        }
+        line.reverse();
+        line
+    }
+
+    // ---- taking in ----
+
+    /// Takes in what a node shows. `clock` says by how many nanoseconds the node's clock is ahead of
+    /// the observer's, which shows `own.0` at the date `own.1`; without it the node's own date counts.
+    pub fn look(
+        &mut self,
+        sight: NodeSight,
+        own: (Timestamp, Date),
+        clock: Option<(i64, Duration)>,
+    ) {
+        self.seq += 1;
+        self.actors.begin();
+        let shift = match clock {
+            Some((ahead, _)) => Shift::new(own.0, own.1).of_ahead(ahead),
+            None => Shift::new(sight.at, Date(sight.unix_nanos)),
+        };
+        let now = shift.date(sight.at);
+        let node = sight.node.clone();
+        self.note_node(&sight, now, clock);
+        let mut present: Vec<_> = sight.silent.clone();
+        let mut after = vec![];
+        for process in sight.processes {
+            present.push(process.sight.process);
+            after.push(self.note_process(process, &node, shift, now));
+        }
+        // All actors are there by now, wherever they are, and none has gone: what is told of them by
+        // the processes that supervise them meets them.
+        for Rest { news, shift, .. } in &mut after {
+            for news in std::mem::take(news) {
+                self.news(news, &node, *shift);
+            }
+        }
+        for Rest { process, gone, .. } in after {
+            for actor in gone {
+                self.actors.gone(actor, process, now, "it was stopped");
+            }
+        }
+        let known = self.processes.values();
+        let left = known.filter(|it| it.node == node && it.ended.is_none());
+        let left: Vec<_> = left
+            .map(|it| it.id)
+            .filter(|id| !present.contains(id))
+            .collect();
+        for process in left {
+            self.process_gone(process, now);
+        }
+        if let Some(names) = sight.names {
+            self.names.insert(node, names);
+            let all = self.names.values().flatten().cloned().collect();
+            self.actors.name(&all);
+        }
+    }
+
+    fn note_node(&mut self, sight: &NodeSight, now: Date, clock: Option<(i64, Duration)>) {
+        let fresh = self
+            .nodes
+            .get(&sight.node)
+            .is_none_or(|node| node.gone.is_some() || node.process != sight.process);
+        if fresh {
+            self.tell(
+                EventKind::Node,
+                Severity::Info,
+                now,
+                Some(Subject::Node(sight.node.clone())),
+                format!("node {} is seen", sight.node),
+            );
+        }
+        let before = self.nodes.remove(&sight.node).filter(|_| !fresh);
+        let node = Node {
+            name: sight.node.clone(),
+            process: sight.process,
+            since: before.as_ref().map_or(now, |node| node.since),
+            seen: now,
+            gone: None,
+            links: sight.links.clone(),
+            hardware: sight.hardware.as_deref().cloned(),
+            clock,
+            machine: sight.machine.clone(),
+        };
+        self.nodes.insert(node.name.clone(), node);
+    }
+
+    fn note_process(
+        &mut self,
+        process: ProcessSight,
+        node: &str,
+        node_shift: Shift,
+        now: Date,
+    ) -> Rest {
+        let shift = node_shift.of_ahead(process.ahead);
+        let sight = process.sight;
+        let id = sight.process;
+        let before = self.processes.get(&id);
+        let row = Process {
+            id,
+            node: node.to_owned(),
+            pid: process.pid,
+            kind: process.kind,
+            job: sight.job.clone(),
+            started: before.map_or(now, |before| before.started),
+            ended: None,
+            spans: sight.span_counts,
+            spans_lost: before.map_or(0, |before| before.spans_lost) + sight.spans_lost,
+            ask_times: sight.ask_times,
+            dead_letters: sight.dead_letters,
+            blob_bytes: sight.blob_bytes,
+            hosted: sight.hosted,
+            clock_error: process.ahead_error,
+            usage: process.usage,
+        };
+        self.processes.insert(id, row);
+        if sight.anew {
+            let shown: Vec<_> = sight.actors.iter().map(|view| view.id).collect();
+            // What is left over is not there any more; what has not come yet comes with the next look.
+            if !sight.more {
+                for actor in self.actors.of_process(id) {
+                    if !shown.contains(&actor) {
+                        self.actors.gone(actor, id, now, "it is not there any more");
+                    }
+                }
+            }
+        }
+        for view in sight.actors {
+            self.actors.show(view, &sight.job, node, shift, now);
+        }
+        let waits = sight.waits.into_iter().map(|wait| dated(wait, shift));
+        self.waits.insert(id, waits.collect());
+        self.waits_left_out.insert(id, sight.waits_left_out);
+        let from = self.last_look.insert(id, now).unwrap_or(now);
+        if sight.spans_lost > 0 {
+            self.spans.miss(Gap {
+                process: id,
+                from,
+                to: now,
+                lost: sight.spans_lost,
+            });
+            self.lost.push_back((now, id, sight.spans_lost));
+        }
+        for span in sight.spans {
+            if span.kind == SpanKind::Copy {
+                self.totals.bytes_copied += bytes_of(&span.labels);
+            }
+            self.spans.add(span, id, shift);
+        }
+        self.spans.go_on(sight.going_on, id, shift);
+        for point in sight.points {
+            self.record(
+                point.name.into_owned(),
+                point.actor,
+                point.labels,
+                shift.date(point.at),
+                point.value,
+            );
+        }
+        Rest {
+            process: id,
+            news: sight.news,
+            gone: sight.gone,
+            shift,
+        }
+    }
+
+    fn record(&mut self, name: String, actor: ActorId, labels: Labels, at: Date, value: f64) {
+        let step = labels.iter().find(|(name, _)| name == "step");
+        let step = step.and_then(|(_, label)| match label {
+            Label::Int(value) => Some(*value as f64),
+            Label::Number(value) => Some(*value),
+            Label::Text(_) => None,
+        });
+        let labels: Labels = labels
+            .into_iter()
+            .filter(|(name, _)| name != "step")
+            .collect();
+        let text: Vec<_> = labels
+            .iter()
+            .map(|(name, label)| format!("{name}={label}"))
+            .collect();
+        let key = RecordedKey {
+            name: name.clone(),
+            actor,
+            labels: text.join(","),
+        };
+        if self.recorded.len() >= SERIES_MAX && !self.recorded.contains_key(&key) {
+            return;
+        }
+        let row = self.recorded.entry(key).or_insert_with(|| Recorded {
+            name,
+            actor,
+            labels,
+            points: VecDeque::new(),
+        });
+        if row.points.len() == SERIES_POINTS_MAX {
+            row.points.pop_front();
+        }
+        row.points.push_back((at, step, value));
+    }
+
+    fn news(&mut self, news: News, node: &str, shift: Shift) {
+        let at = shift.date(news.at);
+        let title = match news.actor {
+            Some(id) if self.actors.get(id).is_some() => self.title_of(id),
+            Some(id) => format!("{} {}", news.actor_type, id.serial),
+            None => news
+                .process
+                .map_or(String::new(), |it| self.process_title(it)),
+        };
+        let subject = match (news.actor, news.process) {
+            (Some(actor), _) => Some(Subject::Actor(actor)),
+            (None, Some(process)) => Some(Subject::Process(process)),
+            (None, None) => Some(Subject::Node(node.to_owned())),
+        };
+        let (kind, severity) = match news.kind {
+            NewsKind::Failed => (EventKind::Failure, Severity::Error),
+            NewsKind::Restarted => (EventKind::Restart, Severity::Warning),
+            NewsKind::ProcessLost => (EventKind::Failure, Severity::Error),
+            NewsKind::NodeDown => (EventKind::Node, Severity::Error),
+            NewsKind::Device => (EventKind::Device, Severity::Warning),
+            _ => (EventKind::Node, Severity::Info),
+        };
+        match (news.kind, news.actor) {
+            (NewsKind::Failed, Some(id)) => {
+                self.actors.failed(id, news.incarnation, at, &news.chain);
+            }
+            (NewsKind::Restarted, Some(id)) => self.actors.begun(id, news.incarnation, at),
+            _ => {}
+        }
+        let sentence = match kind {
+            EventKind::Node => news.sentence,
+            _ => format!("{title}: {}", news.sentence),
+        };
+        self.events.tell(Event {
+            seq: 0,
+            at,
+            kind,
+            severity,
+            subject,
+            sentence,
+            chain: news.chain,
+        });
+    }
+
+    fn tell(
+        &mut self,
+        kind: EventKind,
+        severity: Severity,
+        at: Date,
+        subject: Option<Subject>,
+        sentence: String,
+    ) {
+        self.events.tell(Event {
+            seq: 0,
+            at,
+            kind,
+            severity,
+            subject,
+            sentence,
+            chain: vec![],
+        });
+    }
+
+    /// Adds something that the observer knows from elsewhere.
+    pub fn add_event(&mut self, event: Event) {
+        self.seq += 1;
+        self.events.tell(event);
+    }
+
+    /// A node is known to be gone.
+    pub fn node_gone(&mut self, name: &str, now: Date) {
+        let Some(node) = self.nodes.get_mut(name).filter(|node| node.gone.is_none()) else {
+            return;
+        };
+        node.gone = Some(now);
+        self.seq += 1;
+        self.actors.begin();
+        self.tell(
+            EventKind::Node,
+            Severity::Error,
+            now,
+            Some(Subject::Node(name.to_owned())),
+            format!("node {name} is gone"),
+        );
+        let own = self
+            .processes
+            .values()
+            .filter(|it| it.node == name && it.ended.is_none());
+        for process in own.map(|it| it.id).collect::<Vec<_>>() {
+            self.process_gone(process, now);
+        }
+    }
+
+    /// A node is not part of the system any more.
+    pub fn forget_node(&mut self, name: &str) {
+        self.nodes.remove(name);
+        self.names.remove(name);
+    }
+
+    fn process_gone(&mut self, id: ProcessId, now: Date) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.ended = Some(now);
+        }
+        self.waits.remove(&id);
+        self.spans.go_on(vec![], id, Shift::default());
+        for actor in self.actors.of_process(id) {
+            self.actors.gone(actor, id, now, "its process has ended");
+        }
+    }
+
+    /// Works out what follows from all that was taken in: states, rates, problems.
+    pub fn tick(&mut self, now: Date) {
+        self.seq += 1;
+        self.ticked = now;
+        self.actors.begin();
+        self.all_waits = Waits::new(self.waits.values().flatten().cloned());
+        let waits = &self.all_waits;
+        self.actors.settle(now, |id| !waits.of(id).is_empty());
+        self.note_mailboxes(now);
+        self.sample(now);
+        while self
+            .lost
+            .front()
+            .is_some_and(|(at, ..)| now.since(*at) >= LATELY)
+        {
+            self.lost.pop_front();
+        }
+        let mut found = lint::problems(self, now);
+        for problem in &mut found {
+            let same = |it: &&Problem| it.lint == problem.lint && it.subjects == problem.subjects;
+            match self.problems.iter().find(same) {
+                // One that is measured only now began when it was first found.
+                Some(before) => problem.since = before.since.min(problem.since),
+                None => {
+                    let kind = EventKind::Problem;
+                    let told = !matches!(problem.lint, Lint::ActorFailed | Lint::NodeDown);
+                    if told {
+                        self.events.tell(Event {
+                            seq: 0,
+                            at: now,
+                            kind,
+                            severity: problem.severity,
+                            subject: problem.subjects.first().cloned(),
+                            sentence: problem.sentence.clone(),
+                            chain: vec![],
+                        });
+                    }
+                }
+            }
+        }
+        self.problems = found;
+    }
+
+    fn note_mailboxes(&mut self, now: Date) {
+        let full = |fill: Option<f64>| fill.is_some_and(|fill| fill >= MAILBOX_FULL);
+        let changed: Vec<_> = self
+            .actors
+            .iter()
+            .filter(|row| full(row.fill()) != row.full_since.is_some())
+            .map(crate::actor::Actor::id)
+            .collect();
+        for id in changed {
+            if let Some(row) = self.actors.get_mut(id) {
+                row.full_since = match row.full_since {
+                    None => Some(now),
+                    Some(_) => None,
+                };
+            }
+        }
+    }
+
+    fn sample(&mut self, now: Date) {
+        let handled = self.actors.iter().map(|row| row.handled).sum();
+        let spans = self.processes.values().map(|it| it.spans.recorded).sum();
+        let sample = Sample {
+            at: now,
+            handled,
+            bytes: self.totals.bytes_copied,
+            spans,
+        };
+        let deepest = self.actors.iter().map(|row| row.view.queued).max();
+        let living = self.processes.values().filter(|it| it.ended.is_none());
+        let asks = living.fold(Times::default(), |all, it| all.merge(&it.ask_times));
+        let totals = &mut self.totals;
+        let Some(last) = totals.last else {
+            totals.last = Some(sample);
+            return;
+        };
+        let passed = now.since(last.at).as_secs_f64();
+        if passed < 0.9 {
+            return;
+        }
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / passed;
+        totals.messages.add(now, rate(handled, last.handled));
+        totals.bytes.add(now, rate(sample.bytes, last.bytes));
+        totals.spans.add(now, rate(spans, last.spans));
+        totals
+            .deepest_mailbox
+            .add(now, f64::from(deepest.unwrap_or(0)));
+        if let Some(p99) = asks.quantile(0.99) {
+            totals.p99_ask_ms.add(now, p99.as_secs_f64() * 1e3);
+        }
+        totals.last = Some(sample);
+    }
+}
+
+fn dated(wait: WaitView, shift: Shift) -> Wait {
+    Wait {
+        who: wait.who,
+        on: wait.on,
+        how: wait.how,
+        message: wait.message,
+        since: shift.date(wait.since),
+        in_handler: wait.in_handler,
+    }
+}
+
+fn bytes_of(labels: &Labels) -> u64 {
+    let bytes = labels.iter().find(|(name, _)| name == "bytes");
+    match bytes {
+        Some((_, Label::Int(bytes))) => u64::try_from(*bytes).unwrap_or(0),
+        _ => 0,
+    }
+}

@@ -1,0 +1,475 @@
+//! Watching: what a process has to show since somebody last looked.
+//!
+//! A look reads counters and rings, and enters no mailbox. What each onlooker has seen is kept where
+//! it was seen, so that a process with many actors sends those that have changed. An answer that got
+//! lost, or an onlooker that stayed away, makes it begin anew.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::machine::Meter;
+use super::{ActorView, LinkView, MachineView, News, NodeView, ProcessView, Times, Usage};
+use crate::clock::{Clock, Timestamp};
+use crate::current::Caller;
+use crate::engine::{Engine, IdHasher};
+use crate::hardware::Waiting;
+use crate::id::{ActorId, ProcessId};
+use crate::telemetry::Point;
+use crate::trace::{Span, SpanCounts, SpanCursor};
+use crate::wire::{Answer, Request};
+
+/// What one process shows at one look.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sight {
+    /// Which process.
+    pub process: ProcessId,
+    /// The job that it works for.
+    pub job: String,
+    /// When, by its clock.
+    pub at: Timestamp,
+    /// This look begins anew: what was seen of the process before does not hold any more.
+    pub anew: bool,
+    /// The actors that have changed.
+    pub actors: Vec<ActorView>,
+    /// Those that are not there any more.
+    pub gone: Vec<ActorId>,
+    /// How many there are.
+    pub hosted: u32,
+    /// All that its actors wait for.
+    pub waits: Vec<WaitView>,
+    /// How many more, for which there was no room.
+    pub waits_left_out: u32,
+    /// Spans that have ended.
+    pub spans: Vec<Span>,
+    /// Spans that were overwritten before this look.
+    pub spans_lost: u64,
+    /// Spans of programs that go on; their ends are their starts.
+    pub going_on: Vec<Span>,
+    /// How many spans there have been.
+    pub span_counts: SpanCounts,
+    /// How long asks took until their answers came, of late.
+    pub ask_times: Times,
+    /// What has happened.
+    pub news: Vec<News>,
+    /// News that were overwritten before this look.
+    pub news_lost: u64,
+    /// What programs say about their work.
+    pub points: Vec<Point>,
+    /// Numbers that were overwritten before this look.
+    pub points_lost: u64,
+    /// Messages without an answer that nobody handled, so far.
+    pub dead_letters: u64,
+    /// Bytes in blobs that this process owns.
+    pub blob_bytes: u64,
+    /// There is more to see at once.
+    pub more: bool,
+}
+
+/// An actor that waits for another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitView {
+    /// Who waits.
+    pub who: ActorId,
+    /// For whom.
+    pub on: ActorId,
+    /// What for.
+    pub how: WaitKind,
+    /// The message that is asked or told.
+    pub message: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// The handler that asked cannot go on without it, as far as is known: it has not ended.
+    pub in_handler: bool,
+}
+
+/// What an actor waits for at another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum WaitKind {
+    /// An answer.
+    Answer,
+    /// Room in its mailbox, or on the way there.
+    Room,
+}
+
+/// What a look asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LookOrder {
+    onlooker: u64,
+    /// How many answers have come.
+    seen: u64,
+}
+
+/// Whoever looks at a process now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Onlookers(Mutex<BTreeMap<u64, Onlooker>>);
+
+/// What one has seen.
+#[derive(Debug)]
+struct Onlooker {
+    last: Timestamp,
+    answers: u64,
+    rows: HashMap<ActorId, u64>,
+    spans: SpanCursor,
+    news: u64,
+    points: u64,
+}
+
+/// Onlookers that a process remembers.
+const ONLOOKERS_MAX: usize = 8;
+/// How long it remembers one that stays away.
+const ABSENCE_MAX: Duration = Duration::from_secs(60);
+/// Bounds of one answer; there is more at the next.
+const ROWS_MAX: usize = 4096;
+const SPANS_MAX: usize = 4096;
+const WAITS_MAX: usize = 4096;
+const NEWS_MAX: usize = 512;
+const POINTS_MAX: usize = 4096;
+
+impl Onlookers {
+    /// The rows, rings and counters of an engine, as far as this onlooker has not seen them.
+    pub(crate) fn show(&self, engine: &Engine, order: LookOrder) -> Sight {
+        let now = Clock::now();
+        let mut onlookers = self.0.lock();
+        onlookers.retain(|_, onlooker| now.since(onlooker.last) < ABSENCE_MAX);
+        let known = onlookers.remove(&order.onlooker);
+        let known = known.filter(|onlooker| onlooker.answers == order.seen);
+        let anew = known.is_none();
+        let mut onlooker = known.unwrap_or_else(|| Onlooker {
+            last: now,
+            answers: order.seen,
+            rows: HashMap::new(),
+            spans: SpanCursor::default(),
+            news: 0,
+            points: 0,
+        });
+        let sight = onlooker.look(engine, now, anew);
+        onlooker.last = now;
+        onlooker.answers += 1;
+        while onlookers.len() >= ONLOOKERS_MAX {
+            let longest = onlookers.iter().min_by_key(|(_, it)| it.last);
+            let Some(longest) = longest.map(|(number, _)| *number) else {
+                break;
+            };
+            onlookers.remove(&longest);
+        }
+        onlookers.insert(order.onlooker, onlooker);
+        sight
+    }
+}
+
+impl Onlooker {
+    fn look(&mut self, engine: &Engine, now: Timestamp, anew: bool) -> Sight {
+        let (actors, gone, hosted, more_actors) = self.actors(engine);
+        let (spans, spans_lost) = engine.tracer.since(&mut self.spans, SPANS_MAX);
+        let (news, news_lost) = engine.journal.after(&mut self.news, NEWS_MAX);
+        let (points, points_lost) = engine.points.after(&mut self.points, POINTS_MAX);
+        let (waits, waits_left_out) = waits(engine);
+        let more = more_actors
+            || spans.len() == SPANS_MAX
+            || news.len() == NEWS_MAX
+            || points.len() == POINTS_MAX;
+        Sight {
+            process: engine.process,
+            job: engine.job.clone(),
+            at: now,
+            anew,
+            actors,
+            gone,
+            hosted,
+            waits,
+            waits_left_out,
+            spans,
+            spans_lost,
+            going_on: engine.tracer.going_on(),
+            span_counts: engine.tracer.counts(),
+            ask_times: engine.tracer.ask_times(),
+            news,
+            news_lost,
+            points,
+            points_lost,
+            dead_letters: engine
+                .dead_letters
+                .load(std::sync::atomic::Ordering::Relaxed),
+            blob_bytes: engine.blobs.owned_bytes(),
+            more,
+        }
+    }
+
+    /// Those that have changed, those that are gone, how many there are, and whether more have
+    /// changed.
+    fn actors(&mut self, engine: &Engine) -> (Vec<ActorView>, Vec<ActorId>, u32, bool) {
+        let (mut changed, mut present) = (vec![], HashSet::new());
+        let mut more = false;
+        let mut see = |view: ActorView| {
+            let id = view.id;
+            present.insert(id);
+            let digest = digest_of(&view);
+            if self.rows.get(&id) == Some(&digest) {
+                return;
+            }
+            more |= changed.len() == ROWS_MAX;
+            if changed.len() < ROWS_MAX {
+                self.rows.insert(id, digest);
+                changed.push(view);
+            }
+        };
+        super::each_actor(engine, &mut see);
+        let mut gone: Vec<_> = self.rows.keys().copied().collect();
+        gone.retain(|id| !present.contains(id));
+        self.rows.retain(|id, _| present.contains(id));
+        (changed, gone, present.len() as u32, more)
+    }
+}
+
+/// A number that is another one when anything of the row is.
+fn digest_of(view: &ActorView) -> u64 {
+    let mut digest = IdHasher::default();
+    digest.write_u64(u64::from(view.incarnation) << 8 | view.phase as u64);
+    digest.write_u64(view.process.0);
+    digest.write_u64(u64::from(view.queued) << 32 | u64::from(view.failed as u32));
+    digest.write_u64(view.handled);
+    digest.write_u64(view.changed.0);
+    digest.write_u64(view.running.as_ref().map_or(0, |running| running.since.0));
+    digest.finish()
+}
+
+/// What the actors of a process wait for.
+fn waits(engine: &Engine) -> (Vec<WaitView>, u32) {
+    let (mut waits, mut left_out) = (vec![], 0);
+    let mut see = |caller: &Caller, on, how, message: &str, since| {
+        let Some(who) = caller.inside() else { return };
+        if waits.len() == WAITS_MAX {
+            left_out += 1;
+            return;
+        }
+        let running = engine.cells.get(&who).and_then(|cell| cell.stats.running());
+        let asked_by = caller.span.span_id;
+        waits.push(WaitView {
+            who,
+            on,
+            how,
+            message: message.to_owned(),
+            since,
+            in_handler: running.is_some_and(|it| it.span == asked_by && asked_by != 0),
+        });
+    };
+    engine.pending.each(|it| {
+        see(&it.caller, it.actor, WaitKind::Answer, it.message, it.since);
+    });
+    let room = WaitKind::Room;
+    engine
+        .crowd
+        .each(|it| see(&it.caller, it.actor, room, it.message, it.since));
+    (waits, left_out)
+}
+
+/// Looks at a node, its workers and the drivers of its jobs, again and again.
+#[derive(Debug)]
+pub struct Watch {
+    engine: Arc<Engine>,
+    onlooker: u64,
+    /// How many answers have come from each process.
+    seen: BTreeMap<ProcessId, u64>,
+    names: Vec<(ActorId, String)>,
+    meter: Meter,
+}
+
+/// What a node shows at one look.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeSight {
+    /// The node's name.
+    pub node: String,
+    /// The process that is the node.
+    pub process: ProcessId,
+    /// When, by the node's clock.
+    pub at: Timestamp,
+    /// When, by the date of its machine: nanoseconds since 1970.
+    pub unix_nanos: u64,
+    /// Its processes, itself first.
+    pub processes: Vec<ProcessSight>,
+    /// Processes that have not answered in time.
+    pub silent: Vec<ProcessId>,
+    /// Its links to other nodes.
+    pub links: Vec<LinkView>,
+    /// What it has, who holds it, and who waits; left out by processes that are below a node.
+    pub hardware: Option<Box<NodeView>>,
+    /// Its machine.
+    pub machine: MachineView,
+    /// The names of actors that it knows, when they have changed.
+    pub names: Option<Vec<(ActorId, String)>>,
+}
+
+/// A process of a node at one look.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessSight {
+    /// What it shows.
+    pub sight: Sight,
+    /// The operating system's number.
+    pub pid: Option<u32>,
+    /// What it uses of its machine, where the system tells.
+    pub usage: Option<Usage>,
+    /// Whether it is the node, runs a job's `main`, or hosts actors.
+    pub kind: ProcessKind,
+    /// By how many nanoseconds its clock is ahead of the node's.
+    pub ahead: i64,
+    /// The true offset is no further away than this.
+    pub ahead_error: Duration,
+}
+
+/// What a process is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessKind {
+    /// The node itself.
+    Node,
+    /// It runs the `main` of a job.
+    Driver,
+    /// It hosts actors.
+    Worker,
+}
+
+impl Watch {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            onlooker: crate::random::number(),
+            seen: BTreeMap::new(),
+            names: vec![],
+            meter: Meter::default(),
+        }
+    }
+
+    /// What there is to see that was not seen by this watch before. A process that does not answer
+    /// within `patience` is named as silent, and seen anew when it does.
+    pub async fn look(&mut self, patience: Duration) -> NodeSight {
+        let engine = Arc::clone(&self.engine);
+        let below: Vec<LinkView> = super::links(&engine);
+        let (children, links): (Vec<_>, Vec<_>) = below.into_iter().partition(|it| it.is_worker);
+        self.seen.retain(|process, _| {
+            *process == engine.process || children.iter().any(|child| child.peer == *process)
+        });
+        let looks = children.iter().map(|child| {
+            let order = self.order(child.peer);
+            let engine = &engine;
+            async move {
+                let asked = Clock::now();
+                let request = Request::Look(order);
+                let answer = engine.request(child.peer, request, Some(patience)).await;
+                let Some(Answer::Sight(sight)) = answer else {
+                    return Err(child.peer);
+                };
+                let ahead = ahead(child, sight.at, asked, Clock::now());
+                Ok((child.peer, *sight, ahead))
+            }
+        });
+        let looks: Vec<_> = looks.collect();
+        let own = engine.onlookers.show(&engine, self.order(engine.process));
+        let mut sights = vec![self.took(own, ProcessKind::Node, (0, Duration::ZERO))];
+        let started = engine.workers.list();
+        let mut silent = vec![];
+        for look in futures::future::join_all(looks).await {
+            match look {
+                Ok((child, sight, ahead)) => {
+                    sights.push(self.took(sight, kind_of(&started, child), ahead));
+                }
+                Err(process) => silent.push(process),
+            }
+        }
+        for sight in &mut sights {
+            let view = started.iter().find(|it| it.process == sight.sight.process);
+            sight.pid = match sight.kind {
+                ProcessKind::Node => Some(std::process::id()),
+                _ => view.and_then(|view| view.pid),
+            };
+            sight.usage = sight.pid.and_then(|pid| self.meter.process(pid));
+        }
+        let pids: Vec<_> = sights.iter().filter_map(|sight| sight.pid).collect();
+        self.meter.keep(&pids);
+        let (at, unix) = (Clock::now(), Clock::unix_time());
+        NodeSight {
+            node: engine.node.clone(),
+            process: engine.process,
+            at,
+            unix_nanos: unix.as_nanos() as u64,
+            processes: sights,
+            silent,
+            links,
+            hardware: super::hardware(&engine).await.map(Box::new),
+            machine: self.meter.machine(),
+            names: self.news_of_names(),
+        }
+    }
+
+    fn order(&self, process: ProcessId) -> LookOrder {
+        LookOrder {
+            onlooker: self.onlooker,
+            seen: self.seen.get(&process).copied().unwrap_or(0),
+        }
+    }
+
+    fn took(&mut self, sight: Sight, kind: ProcessKind, ahead: (i64, Duration)) -> ProcessSight {
+        *self.seen.entry(sight.process).or_default() += 1;
+        ProcessSight {
+            sight,
+            pid: None,
+            usage: None,
+            kind,
+            ahead: ahead.0,
+            ahead_error: ahead.1,
+        }
+    }
+
+    fn news_of_names(&mut self) -> Option<Vec<(ActorId, String)>> {
+        let names = self.engine.names_of_actors();
+        (names != self.names).then(|| {
+            self.names.clone_from(&names);
+            names
+        })
+    }
+}
+
+/// By how much the clock of a child is ahead and how sure that is: as its link has measured it, or as
+/// this look does, between its question and its answer.
+fn ahead(
+    child: &LinkView,
+    shown: Timestamp,
+    asked: Timestamp,
+    answered: Timestamp,
+) -> (i64, Duration) {
+    let half = answered.since(asked) / 2;
+    let measured = child.clock_offset.zip(child.offset_error);
+    match measured.filter(|(_, error)| *error <= half) {
+        Some(measured) => measured,
+        None => {
+            let ahead = i128::from(shown.0) - i128::from(asked.after(half).0);
+            (i64::try_from(ahead).unwrap_or(0), half)
+        }
+    }
+}
+
+fn kind_of(started: &[ProcessView], process: ProcessId) -> ProcessKind {
+    let view = started.iter().find(|view| view.process == process);
+    match view {
+        Some(view) if view.is_driver => ProcessKind::Driver,
+        _ => ProcessKind::Worker,
+    }
+}
+
+impl NodeSight {
+    /// Who waits for room on this node.
+    #[must_use]
+    pub fn waiting(&self) -> &[Waiting] {
+        self.hardware.as_ref().map_or(&[], |view| &view.waiting)
+    }
+
+    /// Whether some process has more to show at once.
+    #[must_use]
+    pub fn more(&self) -> bool {
+        self.processes.iter().any(|process| process.sight.more)
+    }
+}

@@ -1,0 +1,221 @@
+//! What programs say about their own work: numbers over time, and spans of their own.
+//!
+//! ```
+//! # fn step() -> f64 { 0.5 }
+//! use odeon::telemetry;
+//!
+//! let span = telemetry::span("train step").with("version", 7);
+//! telemetry::gauge("rl.reward", step()).with("step", 7).record();
+//! span.end();
+//! ```
+//!
+//! Inside an actor they belong to it. Outside of a system nothing is kept. Names are lower case with
+//! dots, units are part of the documentation of a name. Both are bounded: what nobody has read in
+//! time is overwritten and counted.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Clock, Timestamp};
+use crate::current;
+use crate::engine::Engine;
+use crate::id::ActorId;
+use crate::trace::{Outcome, Span, SpanContext, SpanKind};
+
+/// A number at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// When, by the clock of the process.
+    pub at: Timestamp,
+    /// The actor that says so; the root of the process outside of actors.
+    pub actor: ActorId,
+    /// What it is.
+    pub name: Cow<'static, str>,
+    /// How much.
+    pub value: f64,
+    /// Of what.
+    pub labels: Labels,
+}
+
+/// What numbers and spans are about, by name.
+pub type Labels = Vec<(Cow<'static, str>, Label)>;
+
+/// One thing that a number or a span is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Label {
+    /// A count, an index, a version.
+    Int(i64),
+    /// A quantity.
+    Number(f64),
+    /// Words.
+    Text(String),
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(value) => value.fmt(f),
+            Self::Number(value) => value.fmt(f),
+            Self::Text(value) => value.fmt(f),
+        }
+    }
+}
+
+macro_rules! labels_of_numbers {
+    ($($integer:ty),*) => {$(
+        impl From<$integer> for Label {
+            fn from(value: $integer) -> Self {
+                Self::Int(i64::try_from(value).unwrap_or(i64::MAX))
+            }
+        }
+    )*};
+}
+
+labels_of_numbers!(u8, u16, u32, u64, usize, i32, i64);
+
+impl From<f32> for Label {
+    fn from(value: f32) -> Self {
+        Self::Number(value.into())
+    }
+}
+
+impl From<f64> for Label {
+    fn from(value: f64) -> Self {
+        Self::Number(value)
+    }
+}
+
+impl From<&str> for Label {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
+    }
+}
+
+impl From<String> for Label {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
+/// A number to be [recorded](Gauge::record).
+#[derive(Debug)]
+#[must_use = "it is kept when it is recorded"]
+pub struct Gauge {
+    name: &'static str,
+    value: f64,
+    labels: Labels,
+}
+
+/// A number as it is now.
+pub const fn gauge(name: &'static str, value: f64) -> Gauge {
+    Gauge {
+        name,
+        value,
+        labels: vec![],
+    }
+}
+
+impl Gauge {
+    /// Says what it is of.
+    pub fn with(mut self, name: &'static str, label: impl Into<Label>) -> Self {
+        self.labels.push((name.into(), label.into()));
+        self
+    }
+
+    /// Keeps it, with the time.
+    pub fn record(self) {
+        let Some((engine, actor)) = current::speaker() else {
+            return;
+        };
+        engine.points.add(Point {
+            at: Clock::now(),
+            actor,
+            name: self.name.into(),
+            value: self.value,
+            labels: self.labels,
+        });
+    }
+}
+
+/// A piece of a program's work that goes on; over when it is ended or dropped.
+#[derive(Debug)]
+#[must_use = "a span that is dropped at once covers nothing"]
+pub struct OpenSpan {
+    /// Where it is kept until then, if anywhere.
+    kept: Option<(Arc<Engine>, Span)>,
+    failed: bool,
+}
+
+/// Begins a span of the program, below the one of the handler that runs.
+pub fn span(name: &'static str) -> OpenSpan {
+    let speaker = current::speaker().filter(|(engine, _)| engine.tracer.is_on());
+    let kept = speaker.map(|(engine, actor)| {
+        let parent = SpanContext::current();
+        let now = Clock::now();
+        let span = Span {
+            context: engine.tracer.begin(parent, now),
+            parent: parent.span_id,
+            kind: SpanKind::User,
+            by: actor,
+            actor,
+            message: name.into(),
+            queued: now,
+            started: now,
+            ended: now,
+            outcome: Outcome::Ok,
+            labels: vec![],
+        };
+        engine.tracer.open(span.clone());
+        (engine, span)
+    });
+    OpenSpan {
+        kept,
+        failed: false,
+    }
+}
+
+impl OpenSpan {
+    /// Says what it is about.
+    pub fn with(mut self, name: &'static str, label: impl Into<Label>) -> Self {
+        self.set(name, label);
+        self
+    }
+
+    /// Says what it is about, also while it goes on.
+    pub fn set(&mut self, name: &'static str, label: impl Into<Label>) {
+        if let Some((engine, span)) = &mut self.kept {
+            span.labels.push((name.into(), label.into()));
+            engine.tracer.open(span.clone());
+        }
+    }
+
+    /// Ends it without success.
+    pub fn fail(mut self) {
+        self.failed = true;
+    }
+
+    /// Ends it.
+    pub fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for OpenSpan {
+    fn drop(&mut self) {
+        let Some((engine, mut span)) = self.kept.take() else {
+            return;
+        };
+        engine.tracer.close(span.context.span_id);
+        span.ended = Clock::now();
+        if self.failed {
+            span.outcome = Outcome::Failed;
+        }
+        let lasted = span.ended.since(span.started);
+        if engine.tracer.keeps(span.context, span.outcome, lasted) {
+            engine.tracer.record(span);
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Looking on: what is seen of actors over processes, and that looking disturbs nobody.
+
+use std::time::Duration;
+
+use odeon::inspect::{Sight, Watch};
+use odeon::trace::Sampling;
+use odeon::{
+    ActorId, AskError, Clock, Limits, Phase, Ref, Supervision, System, WorkerCommand, WorkerMode,
+    telemetry,
+};
+use odeon_observe::actor::State;
+use odeon_observe::event::{EventKind, Subject};
+use odeon_observe::lint::{self, Lint};
+use odeon_observe::{Date, Observatory, Observer, here, today};
+use tokio::sync::Semaphore;
+
+/// Opens nothing: whoever waits here waits until it is dropped.
+static SHUT: Semaphore = Semaphore::const_new(0);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Party;
+
+#[odeon::message]
+struct Boom;
+
+#[odeon::actor(name = "inspect.Party")]
+impl Party {
+    fn start(_args: ()) -> Self {
+        Self
+    }
+
+    #[handler]
+    fn touch(&mut self) {}
+
+    #[handler]
+    async fn wait(&mut self) {
+        let _never = SHUT.acquire().await;
+    }
+
+    /// Asks a second, which is to ask a third in turn.
+    #[handler]
+    async fn call(&mut self, first: Ref<Party>, then: Ref<Party>) -> Result<(), AskError> {
+        first.ask(Back { then }).timeout(PATIENCE).await?
+    }
+
+    #[handler]
+    async fn back(&mut self, then: Ref<Party>) -> Result<(), AskError> {
+        then.ask(Touch).timeout(PATIENCE).await
+    }
+
+    #[handler]
+    fn tell_numbers(&mut self) {
+        telemetry::gauge("rl.reward", 0.5).with("step", 3).record();
+        telemetry::span("trajectory").with("version", 7).end();
+    }
+
+    #[handler(message = Boom)]
+    fn boom(&mut self, _: Boom) {
+        panic!("boom")
+    }
+}
+
+fn job() -> odeon::Job {
+    odeon::job![Party]
+}
+
+#[test]
+fn worker_entry() {
+    job().serve_if_worker();
+}
+
+async fn with_workers(limits: Limits) -> System {
+    let worker = WorkerCommand::current_exe().unwrap();
+    let worker = worker.arg("worker_entry").arg("--exact");
+    System::builder()
+        .job(job())
+        .limits(limits)
+        .supervision(Supervision::one_for_one().budget(50, Duration::from_secs(600)))
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap()
+}
+
+/// Looks until something is true of what is seen.
+async fn seen<T>(system: &System, fact: impl Fn(&Observatory) -> Option<T>) -> T {
+    let observer = Observer::new("test", 1);
+    let looking = async {
+        loop {
+            if let Some(found) = observer.read(&fact) {
+                return found;
+            }
+            Clock::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let _viewer = observer.viewer();
+    tokio::select! {
+        found = Clock::timeout(PATIENCE, looking) => match found {
+            Some(found) => found,
+            None => observer.read(|seen| {
+                let events: Vec<_> = seen.events().iter().collect();
+                panic!("not seen in time: {:?}, {events:#?}", seen.problems())
+            }),
+        },
+        () = observer.follow(system) => unreachable!("it looks until it is dropped"),
+    }
+}
+
+fn state_of(seen: &Observatory, id: ActorId) -> Option<State> {
+    Some(seen.actors().get(id)?.state)
+}
+
+/// SEMANTICS 67, 68.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_over_two_processes_is_found_and_named() {
+    let system = with_workers(Limits::default()).await;
+    let near = system.spawn::<Party>(()).await.unwrap();
+    let far = system.spawn::<Party>(()).isolated().await.unwrap();
+    let asking = near
+        .ask(Call {
+            first: far,
+            then: near,
+        })
+        .timeout(PATIENCE);
+    let asking = tokio::spawn(asking.into_future());
+    let (problem, chain) = seen(&system, |seen| {
+        let found = seen
+            .problems()
+            .iter()
+            .find(|it| it.lint == Lint::Deadlock)?;
+        let (chain, circle) = seen.waits().chain(near.id());
+        let on: Vec<_> = chain
+            .iter()
+            .map(|wait| (wait.on, wait.message.clone()))
+            .collect();
+        Some((found.clone(), (on, circle, state_of(seen, far.id()))))
+    })
+    .await;
+    let mut about: Vec<_> = problem.subjects;
+    about.sort();
+    let mut parties = [Subject::Actor(near.id()), Subject::Actor(far.id())];
+    parties.sort();
+    assert_eq!(about, parties);
+    assert!(
+        problem.sentence.contains("limit 1 s"),
+        "{}",
+        problem.sentence
+    );
+    let expected = vec![
+        (far.id(), "Back".to_owned()),
+        (near.id(), "Touch".to_owned()),
+    ];
+    assert_eq!(chain, (expected, true, Some(State::Waiting)));
+    asking.abort();
+    system.shutdown().await;
+}
+
+/// SEMANTICS 67.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looking_waits_for_no_handler_and_sees_what_runs() {
+    let system = System::local().await.unwrap();
+    let actor = system.spawn::<Party>(()).await.unwrap();
+    let asking = tokio::spawn(actor.ask(Wait).timeout(PATIENCE).into_future());
+    let since = seen(&system, |seen| {
+        let row = seen.actors().get(actor.id())?;
+        let running = row.running()?;
+        (running.message == "Wait").then_some(row.running_since?)
+    })
+    .await;
+    for _ in 0..3 {
+        actor.tell(Touch).await.unwrap();
+    }
+    // It lies in the mailbox and is not handled; later, the same handler counts as stuck.
+    let sentence = seen(&system, |seen| {
+        let row = seen.actors().get(actor.id())?;
+        let later = Date(since.0).after(Duration::from_secs(41));
+        let found = lint::problems(seen, later);
+        let stuck = found.into_iter().find(|it| it.lint == Lint::StuckHandler);
+        (row.view.queued == 3 && row.view.handled == 1).then(|| stuck.unwrap().sentence)
+    })
+    .await;
+    assert!(
+        sentence.contains("has handled one Wait for 41 s"),
+        "{sentence}"
+    );
+    assert!(sentence.contains("limit 10 s"), "{sentence}");
+    asking.abort();
+    system.shutdown().await;
+}
+
+/// SEMANTICS 68.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_failed_says_why_and_how_often_it_began_anew() {
+    let system = with_workers(Limits::default()).await;
+    let actor = system.spawn::<Party>(()).isolated().await.unwrap();
+    for life in 1..=3 {
+        let error = actor.ask(Boom).await.unwrap_err();
+        assert!(matches!(error, AskError::Died(_)), "{error}");
+        seen(&system, |seen| {
+            let row = seen.actors().get(actor.id())?;
+            (row.view.incarnation == life + 1 && row.view.phase == Phase::Running).then_some(())
+        })
+        .await;
+    }
+    let (lives, problem, events) = seen(&system, |seen| {
+        let row = seen.actors().get(actor.id())?;
+        let problem = seen
+            .problems()
+            .iter()
+            .find(|it| it.lint == Lint::RestartLoop)?;
+        let failures = seen
+            .events()
+            .iter()
+            .filter(|it| it.kind == EventKind::Failure);
+        Some((row.lives.clone(), problem.clone(), failures.count()))
+    })
+    .await;
+    assert_eq!(events, 3);
+    let caused = lives
+        .iter()
+        .filter(|life| life.cause.as_ref().is_some_and(|it| it.contains("boom")));
+    assert_eq!(caused.count(), 3, "{lives:?}");
+    assert!(problem.sentence.contains("boom"), "{}", problem.sentence);
+    system.shutdown().await;
+}
+
+/// SEMANTICS 68.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_of_a_process_that_was_killed_are_remembered() {
+    let system = with_workers(Limits::default()).await;
+    let observer = Observer::new("test", 1);
+    let _viewer = observer.viewer();
+    let until = async |fact: &dyn Fn(&Observatory) -> bool| {
+        let seen = async {
+            while !observer.read(fact) {
+                Clock::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        Clock::timeout(PATIENCE, seen).await.expect("seen in time");
+    };
+    let steps = async {
+        let temporary = odeon::Restart::Temporary;
+        let actor = system
+            .spawn::<Party>(())
+            .restart(temporary)
+            .isolated()
+            .await
+            .unwrap();
+        let id = actor.id();
+        until(&|seen| state_of(seen, id) == Some(State::Idle)).await;
+        let process = system.process_of(actor).unwrap();
+        assert!(system.kill_worker(process));
+        until(&|seen| state_of(seen, id) == Some(State::Failed)).await;
+        observer.read(|seen| {
+            let row = seen.actors().get(id).unwrap();
+            let ended = row.ended.clone().unwrap();
+            assert!(ended.sentence.contains("signal 9"), "{ended:?}");
+            assert!(seen.process(process).unwrap().ended.is_some());
+            let told = seen
+                .problems()
+                .iter()
+                .any(|it| it.lint == Lint::ActorFailed);
+            assert!(told || seen.problems().is_empty(), "{:?}", seen.problems());
+        });
+    };
+    tokio::select! {
+        () = steps => {}
+        () = observer.follow(&system) => unreachable!("it looks until it is dropped"),
+    }
+    system.shutdown().await;
+}
+
+/// One look at a system without workers.
+async fn look(watch: &mut Watch) -> Sight {
+    let mut node = watch.look(PATIENCE).await;
+    assert!(node.silent.is_empty());
+    node.processes.remove(0).sight
+}
+
+/// SEMANTICS 67.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_shows_what_has_changed_and_everything_to_who_comes_anew() {
+    let system = System::local().await.unwrap();
+    let mut actors = vec![];
+    for _ in 0..100 {
+        actors.push(system.spawn::<Party>(()).await.unwrap());
+    }
+    let mut watch = system.watch();
+    let first = look(&mut watch).await;
+    assert!(first.anew);
+    assert_eq!((first.actors.len(), first.hosted), (100, 100));
+    actors[7].ask(Touch).await.unwrap();
+    actors[8].stop().await.unwrap();
+    let changed = async |watch: &mut Watch| {
+        let (mut shown, mut gone) = (vec![], vec![]);
+        // The handler of the last message may still be on its way out.
+        for _ in 0..3 {
+            let sight = look(watch).await;
+            assert!(!sight.anew);
+            shown.extend(sight.actors.iter().map(|view| view.id));
+            gone.extend(sight.gone);
+        }
+        shown.dedup();
+        (shown, gone)
+    };
+    let (shown, gone) = changed(&mut watch).await;
+    assert!(
+        shown
+            .iter()
+            .all(|id| [actors[7].id(), actors[8].id()].contains(id)),
+        "{shown:?}"
+    );
+    assert!(shown.contains(&actors[7].id()));
+    assert_eq!(gone, [actors[8].id()]);
+    let mut other = system.watch();
+    assert_eq!(look(&mut other).await.actors.len(), 99);
+    system.shutdown().await;
+}
+
+/// SEMANTICS 67.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_that_were_lost_are_counted_and_states_stay_true() {
+    let mut limits = Limits::default();
+    limits.trace_spans_max = 64;
+    limits.trace_sampling = Sampling::All;
+    let builder = System::builder().limits(limits);
+    let system = builder.start().await.unwrap();
+    let actor = system.spawn::<Party>(()).await.unwrap();
+    let mut seen = Observatory::default();
+    let mut watch = system.watch();
+    seen.look(watch.look(PATIENCE).await, here(), None);
+    for _ in 0..1_000 {
+        actor.ask(Touch).await.unwrap();
+    }
+    seen.look(watch.look(PATIENCE).await, here(), None);
+    seen.tick(today());
+    let kept = seen.spans().ended().count() as u64;
+    assert!(kept <= 64);
+    assert_eq!(
+        seen.spans_lost() + kept,
+        2_000,
+        "each ask and each handler is one"
+    );
+    assert_eq!(
+        seen.spans().gaps().map(|gap| gap.lost).sum::<u64>(),
+        seen.spans_lost()
+    );
+    let dropped = seen
+        .problems()
+        .iter()
+        .find(|it| it.lint == Lint::EventsDropped)
+        .unwrap();
+    assert!(
+        dropped.sentence.contains(&seen.spans_lost().to_string()),
+        "{}",
+        dropped.sentence
+    );
+    let row = seen.actors().get(actor.id()).unwrap();
+    assert_eq!((row.handled, row.state), (1_000, State::Idle));
+    let methods = system
+        .methods_of(actor.id(), system.process())
+        .await
+        .unwrap();
+    let touch = methods
+        .iter()
+        .find(|method| method.name == "Touch")
+        .unwrap();
+    assert_eq!((touch.handled, touch.handling.count()), (1_000, 1_000));
+    system.shutdown().await;
+}
+
+/// SEMANTICS 69.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_programs_tell_of_their_work_arrives_with_whose_it_is() {
+    let system = with_workers(Limits::default()).await;
+    let far = system.spawn::<Party>(()).isolated().await.unwrap();
+    far.ask(TellNumbers).await.unwrap();
+    let (point, version) = seen(&system, |seen| {
+        let number = seen.recorded().find(|it| it.name == "rl.reward")?;
+        let spans = seen.spans();
+        let span = spans.ended().find(|span| &*span.name == "trajectory")?;
+        assert_eq!((number.actor, span.by), (far.id(), far.id()));
+        let (_, step, value) = number.points[0];
+        Some(((step, value), span.label("version")))
+    })
+    .await;
+    assert_eq!(point, (Some(3.0), 0.5));
+    assert_eq!(version.as_deref(), Some("7"));
+    system.shutdown().await;
+}
