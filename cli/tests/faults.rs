@@ -463,8 +463,9 @@ fn a_job_that_forks_for_ever_is_ended_whole() {
         let job = nodes.submit("n1", &["/bin/sh", "--", "-c", script]);
         while !nodes.ok("n1", &["logs", &job]).contains("begun") {}
         let count = || {
+            // Those that have ended and wait to be reaped do nothing any more.
             let listed = Command::new("pgrep")
-                .args(["-c", "-x", "sleep"])
+                .args(["-c", "-x", "-r", "R,S,D,T", "sleep"])
                 .output()
                 .unwrap();
             text(&listed.stdout).trim().parse::<u32>().unwrap()

@@ -15,12 +15,15 @@ pub(crate) const VARIABLE: &str = "ODEON_TRY";
 const PAUSE: Duration = Duration::from_millis(2);
 /// How often at most: one that hangs in the kernel does not end.
 const LOOKS: usize = 500;
+/// How often at least, while some process is about to become another program: it shows no variables
+/// for a moment. One that has none shows none for good.
+const LOOKS_AT_UNCLEAR: usize = 20;
 
 /// Kills all processes with a mark, and waits until none is left. Those that have cleared their
 /// variables, or are another user's, are not found.
 pub(crate) async fn end(mark: String) {
     let mut killed = BTreeSet::new();
-    for _ in 0..LOOKS {
+    for look in 0..LOOKS {
         let wanted = mark.clone();
         let ended = tokio::task::spawn_blocking(move || {
             let done = kill_all(&wanted, &mut killed);
@@ -29,8 +32,10 @@ pub(crate) async fn end(mark: String) {
         let Ok((done, left)) = ended.await else {
             return;
         };
-        if done {
-            return;
+        match done {
+            Left::None => return,
+            Left::Unclear if look >= LOOKS_AT_UNCLEAR => return,
+            Left::Unclear | Left::Some => {}
         }
         killed = left;
         Clock::sleep(PAUSE).await;
@@ -38,14 +43,27 @@ pub(crate) async fn end(mark: String) {
     tracing::warn!(mark, "processes of a job do not end");
 }
 
-/// Kills those that live, and reaps those that have become this process's own. Whether there are none.
-fn kill_all(mark: &str, killed: &mut BTreeSet<i32>) -> bool {
+/// What was found.
+enum Left {
+    None,
+    /// Nothing, but for processes that show no variables.
+    Unclear,
+    Some,
+}
+
+/// Kills those that live, and reaps those that have become this process's own. What there was.
+fn kill_all(mark: &str, killed: &mut BTreeSet<i32>) -> Left {
     let entry = format!("{VARIABLE}={mark}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    let marked: BTreeSet<i32> = numbers
-        .filter(|pid| is_marked(*pid, entry.as_bytes()))
-        .collect();
+    let (mut marked, mut unclear) = (BTreeSet::new(), false);
+    for pid in numbers {
+        match is_marked(pid, entry.as_bytes()) {
+            Some(true) => drop(marked.insert(pid)),
+            Some(false) => {}
+            None => unclear = true,
+        }
+    }
     for pid in marked.iter().copied().filter_map(Pid::from_raw) {
         tracing::debug!(
             pid = pid.as_raw_nonzero(),
@@ -61,13 +79,25 @@ fn kill_all(mark: &str, killed: &mut BTreeSet<i32>) -> bool {
         let reaped = Pid::from_raw(*pid).map(|it| waitpid(Some(it), WaitOptions::NOHANG));
         matches!(reaped, Some(Ok(None)))
     });
-    marked.is_empty() && killed.is_empty()
+    match (marked.is_empty() && killed.is_empty(), unclear) {
+        (false, _) => Left::Some,
+        (true, true) => Left::Unclear,
+        (true, false) => Left::None,
+    }
 }
 
-/// Whether a process was started with this variable. Of one that has ended nothing is to be read.
-fn is_marked(pid: i32, entry: &[u8]) -> bool {
-    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environ.split(|byte| *byte == 0).any(|it| it == entry)
+/// Whether a process was started with this variable; `None` for one that shows no variables at the
+/// moment, though it has memory. Of one that has ended nothing is to be read.
+fn is_marked(pid: i32, entry: &[u8]) -> Option<bool> {
+    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else {
+        return Some(false);
+    };
+    if environ.is_empty() {
+        let memory = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+        let has_memory = !memory.is_empty() && !memory.starts_with("0 ");
+        return (!has_memory).then_some(false);
+    }
+    Some(environ.split(|byte| *byte == 0).any(|it| it == entry))
 }
 
 #[cfg(test)]
