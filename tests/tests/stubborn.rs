@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use odeon::inspect::ActorView;
 use odeon::{
     AskError, Clock, Context, Failure, FailureKind, Incarnation, Limits, Reason, Ref, Restart,
     Supervision, System, WorkerCommand, WorkerMode,
@@ -232,6 +233,12 @@ async fn a_process_whose_only_actor_blocks_is_ended_with_its_family() {
     let (blocker, sibling) = (blocker.isolated().await.unwrap(), fragile(&system).await);
     let (_, first) = blocker.ask(Life).await.unwrap();
     blocker.tell(Block).await.unwrap();
+    // A message that still waits would be kept for the next life, and block that.
+    let blocks = |view: &ActorView| {
+        let running = view.running.as_ref();
+        view.id == blocker.id() && running.is_some_and(|it| it.message == "Block")
+    };
+    while !system.actors().await.iter().any(blocks) {}
     sibling.ask(Boom).await.unwrap_err();
     assert_eq!(sibling.ask(Life).await.unwrap().0, 2);
     let (life, second) = blocker.ask(Life).await.unwrap();
