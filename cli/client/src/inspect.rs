@@ -335,7 +335,7 @@ records! {
         index: u32,
         /// Its model.
         name: String,
-        /// `cuda` or `fake`.
+        /// `gpu`: accelerators are the devices that there are.
         kind: String,
         /// `ok` or `faulty`.
         state: String,
@@ -689,26 +689,9 @@ records! {
 
     /// A span.
     SpanFull {
-        /// Its id.
-        id: String,
-        /// Its trace.
-        trace: String,
-        /// The span that caused it.
-        parent: Option<String>,
-        /// See [`SpanBrief::kind`].
-        kind: String,
-        /// What it is called.
-        name: String,
-        /// Who did it.
-        actor: Subject,
-        /// When it began.
-        start: f64,
-        /// When it was over.
-        end: Option<f64>,
-        /// How long its message lay in the mailbox.
-        queued_ms: f64,
-        /// Whether it went well.
-        ok: bool,
+        /// The span in short.
+        #[serde(flatten)]
+        brief: SpanBrief,
         /// Why not, as far as is known.
         error: Option<String>,
         /// Where.

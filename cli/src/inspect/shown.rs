@@ -265,20 +265,10 @@ impl Shown<'_> {
     }
 
     pub(super) fn span(&self, span: &Span) -> told::SpanFull {
-        let brief = self.brief(span);
         let process = self.seen.process(span.process);
         let labels = span.labels.iter();
         told::SpanFull {
-            id: brief.id,
-            trace: brief.trace,
-            parent: brief.parent,
-            kind: brief.kind,
-            name: brief.name,
-            actor: brief.actor,
-            start: brief.start,
-            end: brief.end,
-            queued_ms: brief.queued_ms,
-            ok: brief.ok,
+            brief: self.brief(span),
             error: (!span.ok).then(|| "it failed; the events of its actor say why".to_owned()),
             node: process.map_or(String::new(), |it| it.node.clone()),
             process: span.process.to_string(),
@@ -421,17 +411,12 @@ impl Shown<'_> {
             })
         });
         let leases: Vec<_> = leases.collect();
-        let unmeasured = "the driver is not asked for this yet";
+        let unmeasured = "this is not measured";
         told::Device {
             node: node.name.clone(),
             index: device.index,
             name: device.model.clone(),
-            kind: if device.model.to_lowercase().contains("fake") {
-                "fake"
-            } else {
-                "cuda"
-            }
-            .to_owned(),
+            kind: "gpu".to_owned(),
             state: match device.health {
                 odeon_placement::Health::Good => "ok",
                 _ => "faulty",

@@ -133,23 +133,18 @@ impl Live {
             return self.actors();
         }
         let mut sent = self.sent.take()?;
-        let filter = &self.filter;
+        let (filter, most) = (&self.filter, self.asked.rows());
         let (change, delta) = self.inspect.shown(|shown| {
-            let change = shown.seen.actors().change();
-            (
-                change,
-                shown.actors_delta(filter, &mut sent.actors, sent.change),
-            )
+            let delta = shown.actors_delta(filter, most, &mut sent.actors, sent.change);
+            (shown.seen.actors().change(), delta)
         });
         let Some(delta) = delta else {
             // Too long away: all anew.
             return self.actors();
         };
         sent.change = change;
-        let shown = sent.actors.len();
         self.sent = Some(sent);
-        let total = self.inspect.shown(|shown| shown.seen.actors().len());
-        let envelope = self.inspect.envelope((delta, shown, total.max(shown)));
+        let envelope = self.inspect.envelope(delta);
         self.json("delta", &envelope)
     }
 

@@ -46,6 +46,13 @@ const COPIES_MAX: usize = 500;
 /// Data, how many rows it has and how many there are.
 pub(super) type Counted<T> = (T, usize, usize);
 
+impl Asked {
+    /// Rows of one answer.
+    pub(super) fn rows(&self) -> usize {
+        self.limit.unwrap_or(ROWS_MAX).min(ROWS_MAX)
+    }
+}
+
 impl Shown<'_> {
     pub(super) fn now_page(&self) -> told::Now {
         let series = self.seen.totals().into_iter().map(|total| told::Series {
@@ -82,7 +89,6 @@ impl Shown<'_> {
 
     pub(super) fn actors_page(&self, asked: &Asked) -> Result<Counted<told::Actors>, FilterError> {
         let filter = Filter::parse(&asked.filter)?;
-        let all = self.seen.actors().len();
         let takes = |actor: &&Actor| filter.takes(actor, is_system(actor), self.now);
         let mut taken: Vec<&Actor> = self.seen.actors().iter().filter(takes).collect();
         if !asked.group.is_empty() {
@@ -92,35 +98,32 @@ impl Shown<'_> {
                 rows: vec![],
                 groups: Some(groups),
             };
-            return Ok((page, shown, all));
+            return Ok((page, shown, shown));
         }
         sort(&mut taken, &asked.sort);
         let matching = taken.len();
-        taken.truncate(asked.limit.unwrap_or(ROWS_MAX).min(ROWS_MAX));
+        taken.truncate(asked.rows());
         let rows: Vec<_> = taken.iter().map(|actor| self.actor(actor)).collect();
         let shown = rows.len();
-        let total = if asked.filter.trim().is_empty() {
-            matching
-        } else {
-            matching.max(shown)
-        };
-        Ok((told::Actors { rows, groups: None }, shown, total))
+        Ok((told::Actors { rows, groups: None }, shown, matching))
     }
 
-    /// What has changed among the chosen actors since a change; `None` when that is too long ago.
+    /// What has changed among the chosen actors since a change, with how many are shown and chosen;
+    /// `None` when that is too long ago.
     pub(super) fn actors_delta(
         &self,
         filter: &Filter,
+        most: usize,
         sent: &mut HashSet<ActorId>,
         since: u64,
-    ) -> Option<told::ActorsDelta> {
+    ) -> Option<Counted<told::ActorsDelta>> {
         let actors = self.seen.actors();
         let mut remove: Vec<_> = actors
             .removed_since(since)?
             .filter(|id| sent.remove(id))
             .map(|id| id.to_string())
             .collect();
-        let mut upsert = vec![];
+        let (mut upsert, mut matching) = (vec![], 0);
         for actor in actors.iter() {
             let id = actor.id();
             let takes = filter.takes(actor, is_system(actor), self.now);
@@ -130,14 +133,15 @@ impl Shown<'_> {
                 }
                 continue;
             }
+            matching += 1;
             let has = sent.contains(&id);
             let is_news = actor.changed > since || !has;
-            if is_news && (has || sent.len() < ROWS_MAX) {
+            if is_news && (has || sent.len() < most) {
                 sent.insert(id);
                 upsert.push(self.actor(actor));
             }
         }
-        Some(told::ActorsDelta { upsert, remove })
+        Some((told::ActorsDelta { upsert, remove }, sent.len(), matching))
     }
 
     pub(super) fn events_page(&self, asked: &Asked) -> Counted<told::Events> {

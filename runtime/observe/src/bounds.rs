@@ -36,10 +36,6 @@ pub const RESTARTS: usize = 3;
 pub const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 /// How long a demand waits for room before it is a problem.
 pub const PENDING: Duration = Duration::from_secs(5);
-/// From this part on a device's memory counts as nearly full.
-pub const DEVICE_MEMORY: f64 = 0.95;
-/// A rank that takes so many times the median of its group is a straggler.
-pub const STRAGGLER: f64 = 2.0;
 /// From this uncertainty on clocks are not good enough to order what nodes did.
 pub const CLOCK_ERROR: Duration = Duration::from_millis(1);
 /// A node that nothing has come from for so long is suspect.

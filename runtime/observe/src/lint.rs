@@ -36,10 +36,6 @@ pub enum Lint {
     MailboxFull,
     /// Nothing has come from a node for a while.
     NodeSuspect,
-    /// The memory of a device is nearly full.
-    DeviceMemory,
-    /// A rank is much slower than the others of its group.
-    Straggler,
     /// A link between nodes is slow, or was broken.
     SlowLink,
     /// Spans were overwritten before anybody saw them.
@@ -62,8 +58,6 @@ impl Lint {
             Self::WaitsInCircle => "waits_in_circle",
             Self::MailboxFull => "mailbox_full",
             Self::NodeSuspect => "node_suspect",
-            Self::DeviceMemory => "device_memory",
-            Self::Straggler => "straggler",
             Self::SlowLink => "slow_link",
             Self::EventsDropped => "events_dropped",
             Self::ClockError => "clock_error",

@@ -29,7 +29,6 @@ pub struct Observatory {
     names: BTreeMap<String, Vec<(ActorId, String)>>,
     waits: HashMap<ProcessId, Vec<Wait>>,
     all_waits: Waits,
-    waits_left_out: BTreeMap<ProcessId, u32>,
     spans: Spans,
     events: Events,
     problems: Vec<Problem>,
@@ -419,7 +418,6 @@ impl Observatory {
         }
         let waits = sight.waits.into_iter().map(|wait| dated(wait, shift));
         self.waits.insert(id, waits.collect());
-        self.waits_left_out.insert(id, sight.waits_left_out);
         let from = self.last_look.insert(id, now).unwrap_or(now);
         if sight.spans_lost > 0 {
             self.spans.miss(Gap {
@@ -550,12 +548,6 @@ impl Observatory {
             sentence,
             chain: vec![],
         });
-    }
-
-    /// Adds something that the observer knows from elsewhere.
-    pub fn add_event(&mut self, event: Event) {
-        self.seq += 1;
-        self.events.tell(event);
     }
 
     /// A node is known to be gone.

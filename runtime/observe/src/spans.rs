@@ -87,8 +87,6 @@ pub struct Spans {
     going_on: HashMap<ProcessId, Vec<Span>>,
     gaps: VecDeque<Gap>,
     names: HashMap<Arc<str>, ()>,
-    /// How many were forgotten for want of room.
-    forgotten: u64,
 }
 
 /// Gaps that are remembered.
@@ -118,12 +116,6 @@ impl Spans {
         self.gaps.iter()
     }
 
-    /// How many were forgotten for want of room.
-    #[must_use]
-    pub const fn forgotten(&self) -> u64 {
-        self.forgotten
-    }
-
     /// One span.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Span> {
@@ -131,17 +123,10 @@ impl Spans {
         all.into_iter().find(|span| span.id() == id)
     }
 
-    /// When the oldest began that is kept.
-    #[must_use]
-    pub fn oldest(&self) -> Option<Date> {
-        self.ended.front().map(|span| span.start)
-    }
-
     pub(crate) fn add(&mut self, span: odeon::trace::Span, process: ProcessId, shift: Shift) {
         let span = self.dated(span, process, shift, true);
         if self.ended.len() == SPANS_MAX {
             self.ended.pop_front();
-            self.forgotten += 1;
         }
         self.ended.push_back(span);
     }
