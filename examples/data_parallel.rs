@@ -1,11 +1,12 @@
 //! Data-parallel training between processes: each worker computes the gradient of its rows, and an
 //! all-reduce in shared memory makes it the gradient of all. No number goes through the driver, and
-//! the line that comes out is the one that a single process finds.
+//! the line that comes out is the one that a single process finds. Each rank tells what its stages
+//! take, so that who looks on sees the rank that holds up the others.
 
 use anyhow::ensure;
 use odeon::collective::{Collective, Reduce};
 use odeon::group::{Communicator, Seat};
-use odeon::{Context, Rank, System, mesh};
+use odeon::{Clock, Context, Rank, System, mesh, telemetry};
 
 const WORKERS: usize = 3;
 const ROWS: usize = 600;
@@ -65,7 +66,8 @@ fn fit(
     let rows: Vec<_> = rows.map(row).collect();
     let mut weights = [0.0f32; FEATURES];
     let mut losses = vec![];
-    for _ in 0..STEPS {
+    for step in 0..STEPS {
+        let begun = Clock::now();
         // The gradient, and the loss behind it.
         let mut sums = [0.0f32; FEATURES + 1];
         for (features, target) in &rows {
@@ -76,8 +78,20 @@ fn fit(
             }
             sums[FEATURES] += error * error / rows.len() as f32;
         }
+        let computed = Clock::now();
         if let Some(comm) = &mut comm {
             comm.all_reduce(&mut sums, Reduce::Mean)?;
+            let rank = comm.membership().rank;
+            let told = |stage, seconds| {
+                let took = telemetry::gauge("train.stage_s", seconds).with("rank", rank);
+                took.with("stage", stage).with("step", step).record();
+            };
+            told("gradient", computed.since(begun).as_secs_f64());
+            told("all-reduce", Clock::now().since(computed).as_secs_f64());
+            if rank == 0 {
+                let loss = telemetry::gauge("train.loss", f64::from(sums[FEATURES]));
+                loss.with("step", step).record();
+            }
         }
         for (weight, gradient) in weights.iter_mut().zip(&sums) {
             *weight -= RATE * gradient;

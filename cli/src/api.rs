@@ -43,6 +43,8 @@ pub(crate) struct Api {
     strangers: Limiter,
     /// Names by which people may call this host, beside its addresses.
     hosts: Vec<String>,
+    /// Whether actors may be stopped by those who look on.
+    allow_actions: bool,
     leaderless: majority::Leaderless,
 }
 
@@ -91,6 +93,7 @@ impl Api {
         audit: Audit,
         limiter: Limiter,
         hosts: Vec<String>,
+        allow_actions: bool,
     ) -> Self {
         Self {
             daemon,
@@ -98,6 +101,7 @@ impl Api {
             limiter,
             strangers: Limiter::of_strangers(),
             hosts,
+            allow_actions,
             leaderless: majority::Leaderless::default(),
         }
     }
@@ -105,7 +109,7 @@ impl Api {
     fn inspection(&self) -> Inspect {
         let daemon = Arc::clone(&self.daemon);
         let (observer, system) = (daemon.observer().clone(), daemon.system().clone());
-        Inspect::new(observer, Facts::Cluster(daemon), system)
+        Inspect::new(observer, Facts::Cluster(daemon), system).allow_actions(self.allow_actions)
     }
 
     /// All routes.

@@ -146,6 +146,9 @@ pub(crate) struct PagesArgs {
     /// Serve no pages
     #[arg(long)]
     pub(crate) no_ui: bool,
+    /// Let who looks on stop actors and have them begin anew
+    #[arg(long, conflicts_with_all = ["cluster", "no_ui"])]
+    pub(crate) allow_actions: bool,
 }
 
 /// How a recipe runs on a cluster.
@@ -362,6 +365,9 @@ pub(crate) struct NodeArgs {
     /// A name by which people may call this host in requests to the API
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
+    /// Let keys that may submit stop actors and have them begin anew
+    #[arg(long)]
+    pub(crate) allow_actions: bool,
     /// Requests that one key may send in a second
     #[arg(long, default_value = "200", value_name = "N")]
     pub(crate) api_rate: NonZeroU32,

@@ -3,11 +3,13 @@
 //! `/api/v1/inspect/...` answers from an [`Observer`], so a request costs those who are looked at
 //! nothing. The pages are files in the binary; they speak the same API as `odeon top` does.
 
+mod actions;
 mod alone;
 mod assets;
 mod export;
 mod facts;
 mod gate;
+mod jobs;
 mod shown;
 mod stream;
 mod time;
@@ -19,7 +21,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use odeon::System;
 use odeon_client::inspect as told;
 use odeon_observe::filter::FilterError;
@@ -30,7 +32,8 @@ use serde_json::Value;
 pub(crate) use alone::Alone;
 pub(crate) use facts::Facts;
 use gate::Gate;
-pub(crate) use gate::{Exchange, INSPECT, SESSION, cookie_of, with_cookie};
+pub(crate) use gate::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
+use jobs::job_number;
 use shown::Shown;
 use view::{Asked, Counted};
 
@@ -40,6 +43,7 @@ pub(crate) struct Inspect {
     pub(super) observer: Observer,
     facts: Facts,
     system: System,
+    allow_actions: bool,
 }
 
 /// Why a request is not answered.
@@ -49,6 +53,10 @@ pub(super) enum Refused {
     Unknown(String),
     /// It cannot be read.
     Invalid(String),
+    /// It may not be done from here.
+    Forbidden(String),
+    /// It was not done, or is not known to be.
+    Undone(String),
     /// Too many look on.
     TooMany,
 }
@@ -70,6 +78,8 @@ impl IntoResponse for Refused {
         let (status, kind, why) = match self {
             Self::Unknown(why) => (StatusCode::NOT_FOUND, "unknown", why),
             Self::Invalid(why) => (StatusCode::BAD_REQUEST, "invalid", why),
+            Self::Forbidden(why) => (StatusCode::FORBIDDEN, "forbidden", why),
+            Self::Undone(why) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", why),
             Self::TooMany => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many",
@@ -94,7 +104,14 @@ impl Inspect {
             observer,
             facts,
             system,
+            allow_actions: false,
         }
+    }
+
+    /// Whether actors may be stopped and restarted from here.
+    pub(crate) const fn allow_actions(mut self, allow: bool) -> Self {
+        self.allow_actions = allow;
+        self
     }
 
     /// Looks at what is seen.
@@ -130,6 +147,13 @@ impl Inspect {
         })
     }
 
+    /// Jobs, the newest first, with what is seen of their actors.
+    fn jobs(&self) -> Vec<told::Job> {
+        let mut jobs = self.facts.jobs();
+        self.shown(|it| it.fill_in(&mut jobs));
+        jobs
+    }
+
     /// A page by its name.
     fn page(&self, asked: &Asked) -> Result<Value, Refused> {
         fn json<T: Serialize>(envelope: &told::Envelope<T>) -> Result<Value, Refused> {
@@ -154,7 +178,7 @@ impl Inspect {
                 json(&self.envelope(page))
             }
             "jobs" => {
-                let jobs = self.facts.jobs();
+                let jobs = self.jobs();
                 let rows = jobs.len();
                 json(&self.envelope(all(told::Jobs { jobs }, rows)))
             }
@@ -198,6 +222,7 @@ impl Inspect {
             .route("/series", get(time::series))
             .route("/export", get(export::export))
             .route("/logs", get(logs))
+            .route("/actions/{what}", post(actions::act))
             .with_state(self)
     }
 
@@ -270,7 +295,7 @@ async fn about(State(inspect): State<Inspect>) -> axum::Json<told::About> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         epoch: format!("{:x}", inspect.observer.epoch()),
         started: inspect.observer.started().as_ms(),
-        allow_actions: false,
+        allow_actions: inspect.allow_actions,
         faces: told::Faces {
             jobs: inspect.facts.has_jobs(),
             runs: true,
@@ -419,6 +444,7 @@ async fn node(State(inspect): State<Inspect>, Path(name): Path<String>) -> Told<
     let detail = inspect.shown(|it| {
         let node = it.seen.node(&name)?;
         Some(told::NodeDetail {
+            series: it.history_of(node),
             links: node.links.iter().map(|link| it.link(node, link)).collect(),
             actors: it.some_actors(|row| row.node == name),
             events: it.some_events("node", &name),
@@ -434,12 +460,14 @@ async fn device(
     Path((node, index)): Path<(String, u32)>,
 ) -> Told<told::DeviceDetail> {
     let detail = inspect.shown(|it| {
-        let devices = it.devices(it.seen.node(&node)?);
+        let row = it.seen.node(&node)?;
+        let devices = it.devices(row);
         let device = devices.into_iter().find(|device| device.index == index)?;
         let has = |row: &odeon_observe::actor::Actor| {
             row.node == node && row.view.devices.contains(&index)
         };
         Some(told::DeviceDetail {
+            series: it.history_of_device(row, index),
             actors: it.some_actors(has),
             device,
         })
@@ -476,7 +504,7 @@ async fn process(
 }
 
 async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::JobDetail> {
-    let job = inspect.facts.jobs().into_iter().find(|job| job.id == id);
+    let job = inspect.jobs().into_iter().find(|job| job.id == id);
     let job = job.ok_or_else(|| Refused::Unknown(format!("there is no job {id}")))?;
     let detail = inspect.shown(|it| told::JobDetail {
         environment: std::collections::BTreeMap::new(),
@@ -486,12 +514,6 @@ async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<tol
         job,
     });
     Ok(axum::Json(inspect.envelope((detail, 1, 1))))
-}
-
-/// The number of a job in the name under which its processes run: `team/j17.2` is `j17`.
-fn job_number(tag: &str) -> &str {
-    let own = tag.rsplit('/').next().unwrap_or(tag);
-    own.split('.').next().unwrap_or(own)
 }
 
 /// Which lines are asked for.

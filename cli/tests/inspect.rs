@@ -17,6 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The nodes `head`, `node-2` and so on, on this machine.
 fn up(nodes: u32) -> Nodes {
+    up_with(nodes, &[])
+}
+
+/// The same, with more arguments.
+fn up_with(nodes: u32, more: &[&str]) -> Nodes {
     let mut cluster = Nodes::new(|_| vec![]);
     let dir = cluster.folder.path().join("head");
     cluster.add("head", &dir);
@@ -34,7 +39,7 @@ fn up(nodes: u32) -> Nodes {
         "--nodes",
         &count,
     ];
-    cluster.ok("head", &args);
+    cluster.ok("head", &[&args, more].concat());
     cluster
 }
 
@@ -259,5 +264,149 @@ async fn a_live_page_is_sent_and_then_what_changes() {
     assert!(change["seq"].as_u64() > page["seq"].as_u64());
     assert!(change["data"]["upsert"].is_array() && change["data"]["remove"].is_array());
     drop(lines);
+    cluster.ok("head", &["down"]);
+}
+
+/// The actors of a job that a page shows.
+fn rows_of<'a>(page: &'a Value, job: &str) -> Vec<&'a Value> {
+    let rows = page["data"]["rows"].as_array().unwrap().iter();
+    rows.filter(|row| row["job"].as_str().is_some_and(|it| it.contains(job)))
+        .collect()
+}
+
+/// SEMANTICS 71.
+#[tokio::test]
+async fn actors_are_stopped_from_the_pages_only_where_and_by_whom_that_is_allowed() {
+    let post = |face: &Face, who: &str, what: &str, actor: &str| {
+        let json = "Content-Type: application/json\r\n";
+        let line = format!("POST /api/v1/inspect/actions/{what}");
+        let body = format!("{{\"actor\":\"{actor}\"}}");
+        let (head, body) = face.ask(&line, &format!("{}{who}{json}", face.host()), &body);
+        (status(&head).to_owned(), body)
+    };
+    let bearer = |key: &str| format!("Authorization: Bearer {key}\r\n");
+    let cluster = up(1);
+    let face = Face::of(&cluster, "head");
+    let (code, why) = post(&face, &bearer(&face.key), "stop", "1.1");
+    assert!(code == "403" && why.contains("--allow-actions"), "{why}");
+    cluster.ok("head", &["down"]);
+
+    let cluster = up_with(1, &["--allow-actions"]);
+    let face = Face::of(&cluster, "head");
+    let owner = bearer(&face.key);
+    let job = cluster.submit("head", &["--gang", "1", "--", "sleep", "600"]);
+    let view = format!("actors&filter=job:{job}");
+    let rank = |page: &Value| {
+        let rows = rows_of(page, &job).into_iter();
+        let mut ranks = rows.filter(|row| row["type"].as_str().unwrap().ends_with("Exec"));
+        let up = |row: &&Value| ["idle", "busy"].contains(&row["state"].as_str().unwrap());
+        let row = ranks.find(up)?;
+        Some((row["id"].as_str()?.to_owned(), row["restarts"].as_u64()?))
+    };
+    let (id, restarts) = face.until(&view, rank).await;
+    assert_eq!(restarts, 0);
+
+    let said = cluster.ok("head", &["key", "make", "guest", "--role", "view"]);
+    let guest = said.lines().find(|it| it.starts_with("odeon-")).unwrap();
+    let (code, why) = post(&face, &bearer(guest), "stop", &id);
+    assert!(code == "403" && why.contains("`submit`"), "{why}");
+    // A cookie does it from a page of this host alone.
+    let port = face.address.rsplit_once(':').unwrap().1;
+    let cookie = format!("Cookie: odeon-{port}={}\r\n", face.key);
+    for elsewhere in [
+        "",
+        "Sec-Fetch-Site: cross-site\r\n",
+        "Origin: http://evil.example\r\n",
+    ] {
+        let (code, why) = post(&face, &format!("{cookie}{elsewhere}"), "stop", &id);
+        assert_eq!(code, "401", "{why}");
+    }
+    for (what, actor, code, word) in [
+        ("stop", "7.7", "404", "no actor 7.7"),
+        ("explode", id.as_str(), "404", "stop and restart"),
+    ] {
+        let (seen, why) = post(&face, &owner, what, actor);
+        assert!(seen == code && why.contains(word), "{seen} {why}");
+    }
+    let system = |page: &Value| {
+        let rows = page["data"]["rows"].as_array().unwrap().iter();
+        let mut agents = rows.filter(|row| row["type"] == "odeon.cluster.Agent");
+        Some(agents.next()?["id"].as_str()?.to_owned())
+    };
+    let agent = face.until("actors&filter=system:any", system).await;
+    let (code, why) = post(&face, &owner, "stop", &agent);
+    assert!(code == "403" && why.contains("the system itself"), "{why}");
+
+    let own = format!("{cookie}Sec-Fetch-Site: same-origin\r\n");
+    let (code, said) = post(&face, &own, "restart", &id);
+    assert!(code == "200" && said.contains("next one"), "{code} {said}");
+    face.until(&view, |page| {
+        let rows = rows_of(page, &job).into_iter();
+        let again = |row: &&Value| row["restarts"].as_u64() > Some(0);
+        rows.filter(again).map(|_| ()).next()
+    })
+    .await;
+    cluster.ok("head", &["stop", &job]);
+    cluster.ok("head", &["down"]);
+}
+
+/// SEMANTICS 72.
+#[tokio::test]
+async fn what_happened_is_there_again_when_the_head_is() {
+    let cluster = up(1);
+    let face = Face::of(&cluster, "head");
+    let program = [
+        "--gang",
+        "1",
+        "--max-restarts",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        "exit 3",
+    ];
+    let job = cluster.submit("head", &program);
+    let failed = |page: &Value| {
+        let rows = rows_of(page, &job).into_iter();
+        let mut rows = rows.filter(|row| row["state"] == "failed");
+        Some(rows.next()?["id"].as_str()?.to_owned())
+    };
+    let all = "actors&filter=state:failed";
+    let id = face.until(all, failed).await;
+    let told = |page: &Value| {
+        let events = page["data"]["events"].as_array().unwrap().iter();
+        let mut of_it = events.filter(|it| it["kind"] == "failure" && it["subject"]["id"] == *id);
+        let event = of_it.next()?;
+        Some((
+            event["seq"].as_u64()?,
+            event["sentence"].as_str()?.to_owned(),
+        ))
+    };
+    let before = face.until("events", told).await;
+    // It is on the disk a moment later, and a crash loses what is not.
+    let file = cluster.dir("head").join("history.redb");
+    let kept = async {
+        loop {
+            let bytes = std::fs::read(&file).unwrap_or_default();
+            let word = before.1.as_bytes();
+            if bytes.windows(word.len()).any(|it| it == word) {
+                return;
+            }
+            Clock::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    Clock::timeout(PATIENCE, kept).await.expect("it is kept");
+    cluster.kill("head");
+    cluster.ok("head", &["up", "--api", "127.0.0.1:0"]);
+    let face = Face::of(&cluster, "head");
+    assert_eq!(face.until("events", told).await, before);
+    assert_eq!(face.until(all, failed).await, id);
+    // What the catalog says of the job is among it, once.
+    let page = face.view("events");
+    let events = page["data"]["events"].as_array().unwrap().iter();
+    let of_job = events.filter(|it| it["kind"] == "job" && it["subject"]["id"] == *job);
+    let said: Vec<_> = of_job.map(|it| it["sentence"].as_str().unwrap()).collect();
+    let submitted = said.iter().filter(|it| it.contains("submitted by")).count();
+    assert_eq!(submitted, 1, "{said:?}");
     cluster.ok("head", &["down"]);
 }

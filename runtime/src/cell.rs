@@ -16,7 +16,7 @@ use crate::failure::Reason;
 use crate::hardware::GrantedDevice;
 use crate::host::{Lodger, Watchdog};
 use crate::id::{ActorId, Incarnation, ProcessId};
-use crate::inspect::stats::Stats;
+use crate::inspect::stats::{Running, Stats};
 use crate::registry::{ActorType, Method};
 use crate::wire::{Frame, Orphans};
 
@@ -214,10 +214,25 @@ impl Cell {
         mailbox.downcast_ref()
     }
 
-    /// Which of its type's methods this is.
-    pub(crate) fn method_index(&self, id: u64) -> usize {
-        let mut methods = self.actor.methods.iter();
-        methods.position(|method| method.id == id).unwrap_or(0)
+    /// Which of its type's methods this is; their number for a message that is none of them, since it
+    /// never leaves its process.
+    pub(crate) fn method_index(&self, id: u64, name: &'static str) -> usize {
+        let methods = self.actor.methods;
+        let known = methods.iter().position(|method| method.id == id);
+        known.unwrap_or_else(|| {
+            self.stats.note_local(name);
+            methods.len()
+        })
+    }
+
+    /// The handler that runs, with the name of its message.
+    pub(crate) fn running(&self) -> Option<(&'static str, Running)> {
+        let running = self.stats.running()?;
+        let method = self.actor.methods.get(running.method);
+        Some((
+            method.map_or_else(|| self.stats.local(), |it| it.name),
+            running,
+        ))
     }
 
     pub(crate) fn method(&self, id: u64) -> Option<&'static Method> {

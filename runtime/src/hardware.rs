@@ -33,6 +33,7 @@ use crate::clock::Clock;
 use crate::engine::{Engine, IdMap};
 use crate::failure::{Failure, FailureKind};
 use crate::id::{ActorId, ProcessId};
+use crate::inspect::{DeviceReading, News, NewsKind};
 use crate::needs::Needs;
 use crate::wire::{Answer, Fact, Request};
 use crate::worker::Binding;
@@ -299,6 +300,14 @@ impl Engine {
         }
     }
 
+    /// What the devices were at when they were last looked at, which is not long ago.
+    pub(crate) fn device_readings(&self) -> Vec<DeviceReading> {
+        let Some(parts) = self.hardware.parts.get() else {
+            return vec![];
+        };
+        devices::readings(&parts.inventory.lock())
+    }
+
     /// Holds leases for a scheduler; `None` when its picture is out of date.
     pub(crate) async fn claim_here(
         self: &Arc<Self>,
@@ -546,14 +555,25 @@ impl Engine {
         {
             let device = fault.device;
             tracing::warn!(device, why = %fault.kind, "a device is out of service");
+            self.tell_of_device(device, format!("it is out of service: {}", fault.kind));
+        } else {
+            self.tell_of_device(fault.device, format!("it had a fault: {}", fault.kind));
         }
     }
 
     /// Puts a device of this node back into service. Whether it was out.
     pub(crate) async fn repair_device(self: &Arc<Self>, device: u32) -> bool {
         let repaired = self.parts().await.leases.lock().repair(device);
+        if repaired {
+            self.tell_of_device(device, "it is back in service".to_owned());
+        }
         self.room_changed();
         repaired
+    }
+
+    fn tell_of_device(&self, device: u32, what: String) {
+        let news = News::new(NewsKind::Device, what);
+        self.journal.add(news.on_device(device));
     }
 
     fn begin_watch(self: &Arc<Self>) {

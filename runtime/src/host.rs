@@ -404,7 +404,7 @@ impl<A: Actor> Life<A> {
         // What the handler logs says where it comes from.
         let log = tracing::info_span!("handle", actor = %self.cell.id, method = M::NAME, trace = %context.traceparent());
         self.cell.stats.begin(Running {
-            method: self.cell.method_index(M::METHOD),
+            method: self.cell.method_index(M::METHOD, M::NAME),
             since: started,
             span: context.span_id,
         });

@@ -18,6 +18,7 @@ use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::hardware::Waiting;
 use crate::id::{ActorId, Incarnation, ProcessId};
+use odeon_gpu::inventory::Reading;
 
 pub use journal::{News, NewsKind, chain_of};
 pub use machine::{MachineView, Usage};
@@ -99,6 +100,8 @@ pub struct LinkView {
     pub last_break: Option<String>,
     /// How long nothing has come from the peer.
     pub silent_for: Duration,
+    /// Bytes that were sent to the peer so far, with what was sent again.
+    pub sent_bytes: u64,
     /// Bytes that wait to be sent, apart from bulk.
     pub queued_bytes: u64,
     /// Bytes that were sent and that the peer has not said it has taken in; 0 for a worker.
@@ -129,6 +132,26 @@ pub struct NodeView {
     pub actors: Vec<(ActorId, String, ProcessId)>,
     /// Those whose supervisors have asked this node for a place.
     pub waiting: Vec<Waiting>,
+    /// What its devices were at when they were last looked at; none where nobody asked for them.
+    pub readings: Vec<DeviceReading>,
+}
+
+/// What sensors of a device, or the driver, say of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReading {
+    /// Its number on the node.
+    pub index: u32,
+    /// The part of the last sample period in which it computed, from 0 to 1.
+    pub busy: Reading<f64>,
+    /// Bytes of its memory that are allocated.
+    pub memory_used: Reading<u64>,
+    /// Of the chip, in degrees Celsius.
+    pub celsius: Reading<u32>,
+    /// Draw of the board, in watts.
+    pub watts: Reading<f64>,
+    /// Who holds memory of it: the operating system's numbers of the processes, and how many bytes. Of
+    /// a slice, those of its card.
+    pub holders: Reading<Vec<(u32, Option<u64>)>>,
 }
 
 /// Why an actor is where it is.
@@ -214,6 +237,7 @@ pub(crate) async fn hardware(engine: &Arc<Engine>) -> Option<NodeView> {
         node: picture.node,
         actors: picture.actors,
         waiting: picture.waiting,
+        readings: engine.device_readings(),
     })
 }
 
@@ -246,12 +270,10 @@ pub(crate) fn each_actor(engine: &Engine, see: &mut impl FnMut(ActorView)) {
 
 fn view_of(cell: &Cell) -> ActorView {
     let stats = &cell.stats;
-    let running = stats.running().and_then(|running| {
-        Some(RunningView {
-            message: cell.actor.methods.get(running.method)?.name.to_owned(),
-            since: running.since,
-            span: running.span,
-        })
+    let running = cell.running().map(|(message, running)| RunningView {
+        message: message.to_owned(),
+        since: running.since,
+        span: running.span,
     });
     ActorView {
         id: cell.id,
@@ -273,9 +295,13 @@ fn view_of(cell: &Cell) -> ActorView {
     }
 }
 
+/// What messages are put together under that never leave their process, and have no row of their own.
+const LOCAL_MESSAGES: &str = "messages of this process alone";
+
 /// What an actor has done with each kind of message in this process, if it hosts it.
 pub(crate) fn methods(engine: &Engine, actor: ActorId) -> Option<Vec<MethodView>> {
     let cell = engine.cells.get(&actor)?;
     let names = cell.actor.methods.iter().map(|method| method.name);
+    let names = names.chain([LOCAL_MESSAGES]);
     Some(cell.stats.methods(names))
 }

@@ -404,6 +404,7 @@ impl Link {
             resumed: session.map_or(0, Session::resumed),
             last_break: session.and_then(Session::broken),
             silent_for: self.silent_for(),
+            sent_bytes: self.pipes().map(|pipe| pipe.progress().0).sum(),
             queued_bytes: self.pipes().map(Pipe::queued_bytes).sum(),
             unacknowledged_bytes: self.pipes().map(Pipe::kept_bytes).sum(),
         }

@@ -12,11 +12,12 @@ use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 use crate::actor::Message;
 use crate::admission::{Admission, Desk};
 use crate::blob::Blobs;
+use crate::clock::Clock;
 use crate::current::{Current, Entered};
 use crate::detached::{self, DetachedActor};
 use crate::driver::Driver;
 use crate::engine::{Engine, EngineConfig};
-use crate::error::{NameError, NeedsError, SystemError};
+use crate::error::{AskError, NameError, NeedsError, SystemError};
 use crate::failure::Failure;
 use crate::hardware::{Devices, HardwareConfig, Standby};
 use crate::id::{ActorId, ProcessId, Ref};
@@ -152,7 +153,7 @@ impl System {
         let mut views = vec![];
         loop {
             let sight = watch.look(self.engine.limits.stop_grace).await;
-            let more = sight.more();
+            let more = sight.more(usize::MAX);
             let shown = sight.processes.into_iter().map(|process| process.sight);
             views.extend(shown.flat_map(|sight| sight.actors));
             if !more {
@@ -181,6 +182,51 @@ impl System {
         match asked.await {
             Some(Answer::Methods(methods)) => methods,
             _ => None,
+        }
+    }
+
+    /// Stops an actor for good, and all below it, by its number: for whoever looks on and has no
+    /// [`Ref`]. Resolves when it has ended, or when `patience` is over.
+    ///
+    /// # Errors
+    /// Nobody is there who could do it, or it takes longer; then the end goes on.
+    pub async fn stop_actor(&self, id: ActorId, patience: Duration) -> Result<(), AskError> {
+        let engine = Arc::clone(&self.engine);
+        self.within(id, patience, async move { engine.stop_actor(id).await })
+            .await
+    }
+
+    /// Ends the present life of an actor as a failure of its own would: its supervisor begins the next
+    /// one, or does what else its policy says. Resolves when the life has ended.
+    ///
+    /// # Errors
+    /// As [`System::stop_actor`].
+    pub async fn fail_actor(
+        &self,
+        id: ActorId,
+        failure: Failure,
+        patience: Duration,
+    ) -> Result<(), AskError> {
+        let engine = Arc::clone(&self.engine);
+        let failing = async move { engine.fail_actor(id, failure).await };
+        self.within(id, patience, failing).await
+    }
+
+    /// Waits for what goes on by itself.
+    async fn within(
+        &self,
+        id: ActorId,
+        waited: Duration,
+        ending: impl Future<Output = Result<(), AskError>> + Send + 'static,
+    ) -> Result<(), AskError> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        self.engine.begin_task(async move {
+            // Whoever ordered it may have stopped waiting.
+            let _ = tell.send(ending.await);
+        });
+        match Clock::timeout(waited, told).await {
+            Some(outcome) => outcome.unwrap_or(Err(AskError::Unreachable(id))),
+            None => Err(AskError::Timeout { actor: id, waited }),
         }
     }
 
@@ -252,6 +298,7 @@ impl System {
                 .unwrap_or(picture.node),
             actors: picture.actors,
             waiting: picture.waiting,
+            readings: vec![],
         });
         views.collect()
     }

@@ -151,6 +151,11 @@ pub struct OpenSpan {
 
 /// Begins a span of the program, below the one of the handler that runs.
 pub fn span(name: &'static str) -> OpenSpan {
+    covering(SpanKind::User, name, vec![])
+}
+
+/// Begins a span of this kind.
+pub(crate) fn covering(kind: SpanKind, name: &'static str, labels: Labels) -> OpenSpan {
     let speaker = current::speaker().filter(|(engine, _)| engine.tracer.is_on());
     let kept = speaker.map(|(engine, actor)| {
         let parent = SpanContext::current();
@@ -158,7 +163,7 @@ pub fn span(name: &'static str) -> OpenSpan {
         let span = Span {
             context: engine.tracer.begin(parent, now),
             parent: parent.span_id,
-            kind: SpanKind::User,
+            kind,
             by: actor,
             actor,
             message: name.into(),
@@ -166,7 +171,7 @@ pub fn span(name: &'static str) -> OpenSpan {
             started: now,
             ended: now,
             outcome: Outcome::Ok,
-            labels: vec![],
+            labels,
         };
         engine.tracer.open(span.clone());
         (engine, span)

@@ -119,6 +119,10 @@ pub enum SpanKind {
     /// A blob of another node that is copied to this one; with the labels `bytes`, `owner` (a
     /// process) and `blob`, its number there.
     Copy,
+    /// A collective operation of a rank, from its call until it returns; with the labels `bytes` (of
+    /// the rank's own part), `rank` and `world`. One that takes long at one rank alone has waited
+    /// there for the others.
+    Collective,
 }
 
 /// How a span ended.

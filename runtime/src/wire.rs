@@ -30,7 +30,7 @@ use crate::trace::SpanContext;
 /// Raised when a frame's layout or meaning changes, or that of what one program of a process leaves to the
 /// next (`Estate`, and what a daemon adds to it). Peers with different versions refuse each other, and a
 /// node does not become a program of another.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -210,6 +210,11 @@ pub(crate) enum Request {
     Watch(ActorId),
     /// Stop an actor that you keep the row of.
     Stop(ActorId),
+    /// End the present life of an actor that you keep the row of, as this failure would.
+    Fail {
+        id: ActorId,
+        failure: Failure,
+    },
     /// Give me a worker process.
     Launch(LaunchOrder),
     /// Start the process of a lease of yours, unless it runs.

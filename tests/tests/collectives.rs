@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use odeon::collective::{Collective, CollectiveError, Reduce, bf16};
 use odeon::group::{Communicator, FormError, Seat};
+use odeon::trace::SpanKind;
 use odeon::{
     AskError, ClusterIdentity, Context, Failure, Group, Rank, Restart, System, WorkerCommand,
     WorkerMode, mesh,
@@ -282,6 +283,38 @@ async fn members_reduce_together_wherever_they_are() {
             }
         }
     }
+    system.shutdown().await;
+}
+
+/// Whoever looks on sees what each rank spends on waiting for the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collective_is_a_span_of_its_rank() {
+    let system = system().await;
+    let group = system
+        .spawn_group::<Member>(mesh! { dp: 2 }, |rank| rank)
+        .await
+        .unwrap();
+    seat(&group).await;
+    group.gather(Sum(1000)).await.unwrap();
+    let mut ranks = vec![];
+    for span in system.spans() {
+        if span.kind != SpanKind::Collective {
+            continue;
+        }
+        let label = |wanted: &str| {
+            let found = span.labels.iter().find(|(name, _)| name == wanted);
+            found.unwrap().1.to_string()
+        };
+        assert_eq!(span.message, "all_reduce");
+        assert_eq!(
+            (label("bytes"), label("world")),
+            ("4000".into(), "2".into())
+        );
+        assert_ne!(span.parent, 0, "below the handler that called it");
+        ranks.push(label("rank"));
+    }
+    ranks.sort();
+    assert_eq!(ranks, ["0", "1"]);
     system.shutdown().await;
 }
 

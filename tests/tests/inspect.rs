@@ -5,9 +5,10 @@ use std::time::Duration;
 use odeon::inspect::{Sight, Watch};
 use odeon::trace::Sampling;
 use odeon::{
-    ActorId, AskError, Clock, Limits, Phase, Ref, Supervision, System, WorkerCommand, WorkerMode,
-    telemetry,
+    ActorId, AskError, Clock, Context, Failure, FakeDevices, Handler, Limits, Phase, ProcessId,
+    Ref, Supervision, System, WorkerCommand, WorkerMode, telemetry,
 };
+use odeon_gpu::fake::{Fake, Model, Spec};
 use odeon_observe::actor::State;
 use odeon_observe::event::{EventKind, Subject};
 use odeon_observe::lint::{self, Lint};
@@ -54,9 +55,35 @@ impl Party {
         telemetry::span("trajectory").with("version", 7).end();
     }
 
+    /// As a rank of a training does.
+    #[handler]
+    fn tell_stage(&mut self, rank: u32, seconds: f64) {
+        for step in 0..5 {
+            let took = telemetry::gauge("train.stage_s", seconds).with("rank", rank);
+            took.with("stage", "forward").with("step", step).record();
+        }
+    }
+
+    /// Its child lives where it does, and it decides about it.
+    #[handler]
+    async fn make(&mut self, cx: &mut Context<Self>) -> Result<Ref<Party>, String> {
+        let child = cx.spawn::<Self>(()).await;
+        child.map_err(|error| error.to_string())
+    }
+
     #[handler(message = Boom)]
     fn boom(&mut self, _: Boom) {
         panic!("boom")
+    }
+}
+
+/// Never leaves its process: it is none of the registered messages.
+#[odeon::message]
+struct Whisper;
+
+impl Handler<Whisper> for Party {
+    async fn handle(&mut self, _: Whisper, _: &mut Context<Self>) {
+        let _never = SHUT.acquire().await;
     }
 }
 
@@ -386,5 +413,145 @@ async fn what_programs_tell_of_their_work_arrives_with_whose_it_is() {
     .await;
     assert_eq!(point, (Some(3.0), 0.5));
     assert_eq!(version.as_deref(), Some("7"));
+    system.shutdown().await;
+}
+
+/// SEMANTICS 68.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_one_process_alone_runs_under_its_own_name() {
+    let system = with_workers(Limits::default()).await;
+    let party = system.spawn::<Party>(()).await.unwrap();
+    party.tell(Whisper).await.unwrap();
+    let message = seen(&system, |seen| {
+        let row = seen.actors().get(party.id())?;
+        Some(row.running()?.message.clone())
+    })
+    .await;
+    assert!(message.contains("Whisper"), "{message}");
+    system.shutdown().await;
+}
+
+/// SEMANTICS 68.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rank_that_takes_much_longer_than_the_others_is_named() {
+    let system = with_workers(Limits::default()).await;
+    let mut ranks = vec![];
+    for (rank, seconds) in [0.20, 0.21, 0.43, 0.19].into_iter().enumerate() {
+        let party = system.spawn::<Party>(()).await.unwrap();
+        let rank = rank as u32;
+        party.ask(TellStage { rank, seconds }).await.unwrap();
+        ranks.push(party);
+    }
+    let problem = seen(&system, |seen| {
+        let mut problems = seen.problems().iter();
+        problems.find(|it| it.lint == Lint::Straggler).cloned()
+    })
+    .await;
+    assert_eq!(problem.subjects, [Subject::Actor(ranks[2].id())]);
+    for part in [
+        "rank 2",
+        "430 ms for forward",
+        "of 4 ranks",
+        "limit 2 times",
+    ] {
+        assert!(problem.sentence.contains(part), "{}", problem.sentence);
+    }
+    system.shutdown().await;
+}
+
+/// SEMANTICS 68.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_shows_what_its_driver_says_and_who_fills_it() {
+    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let worker = WorkerCommand::current_exe().unwrap();
+    let worker = worker.arg("worker_entry").arg("--exact");
+    let system = System::builder()
+        .job(job())
+        .workers(WorkerMode::Processes(worker))
+        .devices(FakeDevices::new(&fake, "node0").unwrap())
+        .start()
+        .await
+        .unwrap();
+    let all: u64 = 141 << 30;
+    let most = all / 100 * 97;
+    let party = system
+        .spawn::<Party>(())
+        .needs(|needs| needs.gpus(1).device_memory(most))
+        .await
+        .unwrap();
+    let process = system.process_of(party).unwrap();
+    let (reading, problem) = seen(&system, |seen| {
+        let mut problems = seen.problems().iter();
+        let problem = problems.find(|it| it.lint == Lint::DeviceMemory)?;
+        let row = seen.actors().get(party.id())?;
+        let view = seen.nodes().next()?.hardware.as_ref()?;
+        let own = |it: &&odeon::inspect::DeviceReading| row.view.devices.contains(&it.index);
+        let reading = view.readings.iter().find(own)?.clone();
+        let pid = seen.process(process)?.pid?;
+        let held = reading
+            .holders
+            .value()?
+            .iter()
+            .any(|(holder, _)| *holder == pid);
+        held.then(|| (reading, problem.clone()))
+    })
+    .await;
+    assert!(
+        reading
+            .memory_used
+            .value()
+            .is_some_and(|used| *used >= most)
+    );
+    let told = |reading: Option<&str>| reading.is_some_and(|why| !why.is_empty());
+    let busy = &reading.busy;
+    assert!(busy.value().is_some() || told(busy.why()), "{busy:?}");
+    for part in ["97 %", "limit 95 %"] {
+        assert!(problem.sentence.contains(part), "{}", problem.sentence);
+    }
+    system.shutdown().await;
+}
+
+/// SEMANTICS 71.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_knows_its_number_stops_an_actor_or_has_it_begin_anew() {
+    let system = with_workers(Limits::default()).await;
+    let far = system.spawn::<Party>(()).isolated().await.unwrap();
+    // The row of the child is kept by the process that its parent lives in.
+    let child = far.ask(Make).await.unwrap().unwrap();
+    let before = seen(&system, |seen| {
+        let row = seen.actors().get(child.id())?;
+        (row.state == State::Idle).then_some(row.view.incarnation)
+    })
+    .await;
+    let why = Failure::error("somebody asked for it");
+    system.fail_actor(child.id(), why, PATIENCE).await.unwrap();
+    // It goes on, and what is sent meanwhile waits for its next life.
+    child.ask(Touch).timeout(PATIENCE).await.unwrap();
+    let cause = seen(&system, |seen| {
+        let row = seen.actors().get(child.id())?;
+        let ended = row.lives.iter().find(|life| life.number == before)?;
+        let lives = row.view.incarnation == before + 1 && row.ended.is_none();
+        lives.then(|| ended.cause.clone()).flatten()
+    })
+    .await;
+    assert!(cause.contains("somebody asked for it"), "{cause}");
+    system.stop_actor(child.id(), PATIENCE).await.unwrap();
+    let gone = child.ask(Touch).timeout(PATIENCE).await;
+    assert!(matches!(gone, Err(AskError::Dead(_))), "{gone:?}");
+    seen(&system, |seen| {
+        (state_of(seen, child.id())? == State::Stopped).then_some(())
+    })
+    .await;
+    // One that has ended has what is asked for.
+    system.stop_actor(child.id(), PATIENCE).await.unwrap();
+    let nobody = ActorId {
+        home: ProcessId(1),
+        serial: 1,
+    };
+    let refused = system.stop_actor(nobody, PATIENCE).await;
+    assert!(
+        matches!(refused, Err(AskError::Unreachable(_))),
+        "{refused:?}"
+    );
     system.shutdown().await;
 }

@@ -82,6 +82,53 @@ pub(super) fn told(name: &'static str, step: u64, value: f64, unit: &'static str
     number.with("step", step).with("unit", unit).record();
 }
 
+/// Where the time of a step goes, for people who look on.
+#[derive(Debug)]
+pub(super) struct Stages {
+    begun: Timestamp,
+    at: Timestamp,
+    seconds: Vec<(&'static str, f64)>,
+}
+
+impl Stages {
+    /// A step that begins now, of a trainer that has waited for its batch since `free`.
+    pub(super) fn new(free: Option<Timestamp>, now: Timestamp) -> Self {
+        let mut stages = Self {
+            begun: free.unwrap_or(now),
+            at: free.unwrap_or(now),
+            seconds: vec![],
+        };
+        stages.end_at("wait", now);
+        stages
+    }
+
+    /// A stage is over, and the next begins.
+    pub(super) fn end(&mut self, stage: &'static str) {
+        self.end_at(stage, Clock::now());
+    }
+
+    fn end_at(&mut self, stage: &'static str, now: Timestamp) {
+        let seconds = now.since(self.at).as_secs_f64();
+        self.seconds.push((stage, seconds));
+        self.at = now;
+    }
+
+    /// The step is over. When.
+    pub(super) fn tell(self, step: u64, batch: &Batch) -> Timestamp {
+        for (stage, seconds) in self.seconds {
+            let number = telemetry::gauge("train.stage_s", seconds).with("rank", 0);
+            number.with("stage", stage).with("step", step).record();
+        }
+        let took = self.at.since(self.begun).as_secs_f64();
+        if took > 0.0 {
+            let tokens = batch.trajectories.iter().map(|it| it.response.len());
+            let rate = tokens.sum::<usize>() as f64 / took;
+            told("rl.tokens_per_s", step, rate, "tokens/s");
+        }
+        self.at
+    }
+}
+
 impl StepReport {
     /// Tells those who look on.
     pub(super) fn tell(&self, batch: &Batch, steps: u64) {

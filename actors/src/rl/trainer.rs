@@ -10,13 +10,15 @@
 use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{AskError, Blobs, Context, Failure, Handler, Message, Recipient, Ref, actor, message};
+use odeon::{
+    AskError, Blobs, Context, Failure, Handler, Message, Recipient, Ref, Timestamp, actor, message,
+};
 use odeon_algorithms::objective::{GroupBaseline, gae, per_token};
 
 use super::critic::{Critic, Learn, SaveCritic, Values};
 use super::reference::{LogProbs, Reference};
 use super::relay::{Publish, Relay, TRAINER, Weights};
-use super::report::{PATIENCE, Report, StepReport, told};
+use super::report::{PATIENCE, Report, Stages, StepReport, told};
 use super::store::{Durable, Ready, SampleStore, Take, Trained};
 use crate::engine::{EngineSpec, Progress, Signals, TrainEngine};
 use crate::packed::{Packed, PackedBatch};
@@ -99,6 +101,8 @@ pub struct Trainer {
     halted: bool,
     evaluated: Option<u64>,
     last: Option<Weights>,
+    /// When it was done with the step before, in this life.
+    free_since: Option<Timestamp>,
     blobs: Blobs,
 }
 
@@ -131,6 +135,7 @@ impl Trainer {
             halted: false,
             evaluated: None,
             last: None,
+            free_since: None,
             blobs,
         };
         // A life that begins anew is news as well.
@@ -244,12 +249,17 @@ impl Trainer {
 
     async fn train(&mut self, packed: &PackedBatch) -> Result<(), Failure> {
         let begun = odeon::Clock::now();
+        let mut stages = Stages::new(self.free_since, begun);
         let batch = packed.unpack().await?;
         let (signals, critic_loss) = self.signals(packed, &batch).await?;
+        stages.end("signals");
         let stats = tokio::task::block_in_place(|| self.engine.train(&batch, &signals))?;
+        stages.end("update");
         self.progress.version += 1;
         let version = self.progress.version;
         self.publish().await?;
+        stages.end("publish");
+        self.free_since = Some(stages.tell(version, &batch));
         self.args
             .store
             .tell(Trained(version))

@@ -345,6 +345,8 @@ records! {
         memory: Memory,
         /// In degrees Celsius.
         temperature: Measured,
+        /// What its board draws, in watts.
+        power_w: Measured,
         /// Who has it.
         leases: Vec<Lease>,
         /// Who uses its memory.
@@ -368,7 +370,7 @@ records! {
         /// What it is called.
         name: String,
         /// How much.
-        bytes: u64,
+        bytes: Measured,
     }
 
     /// A process.
@@ -1004,6 +1006,8 @@ records! {
     NodeDetail {
         /// The node.
         node: Node,
+        /// What it was like of late.
+        series: Vec<Series>,
         /// Its links.
         links: Vec<Link>,
         /// Some of its actors.
@@ -1016,6 +1020,8 @@ records! {
     DeviceDetail {
         /// The device.
         device: Device,
+        /// What it was like of late.
+        series: Vec<Series>,
         /// The actors that were granted it.
         actors: Vec<ActorRow>,
     }
@@ -1028,6 +1034,12 @@ records! {
         actors: Vec<ActorRow>,
         /// What has happened to it.
         events: Vec<Event>,
+    }
+
+    /// What was done to an actor.
+    Done {
+        /// In words.
+        sentence: String,
     }
 
     /// Lines that a job has printed.

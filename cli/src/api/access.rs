@@ -16,7 +16,7 @@ use super::Api;
 use super::door::{self, FROM, HANDED_ON};
 use super::problem::No;
 use super::serve::Peer;
-use crate::inspect::{Exchange, INSPECT, SESSION, cookie_of, with_cookie};
+use crate::inspect::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 
 /// Who asks, and what they may.
 #[derive(Clone, Debug)]
@@ -121,6 +121,10 @@ pub(super) async fn admit(
         let outcome = is_for_us(&api, request.headers());
         return match outcome {
             Ok(()) if OPEN.contains(&path) => next.run(request).await,
+            Ok(()) if path.starts_with(ACTIONS) => {
+                No::unavailable("this node does not vote: do it on the pages of one that does")
+                    .into_response()
+            }
             // What a node sees it shows itself; whose key it is, a voter knows.
             Ok(()) if path.starts_with(INSPECT) => {
                 match known_elsewhere(&api, secret_of(&request).map(str::to_owned)).await {
@@ -164,6 +168,14 @@ pub(super) async fn admit(
             let told = told.and_then(|from| from.to_str().ok()?.parse().ok());
             let from = from.map(|Peer(address)| address).or(told);
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            if path.starts_with(ACTIONS)
+                && let Err(no) = caller.must(Role::Submit)
+            {
+                let response = no.into_response();
+                api.audit
+                    .note(&caller.name, from, (method.as_str(), &path), &response);
+                return response;
+            }
             request.extensions_mut().insert(caller.clone());
             let response = next.run(request).await;
             if method != Method::GET {

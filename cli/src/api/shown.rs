@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use odeon_client::{inspect as seen, types};
 use odeon_cluster::Daemon;
 use odeon_cluster::job::{Job, State};
+use odeon_cluster::keeper::Offer;
 use odeon_cluster::logs::{Read, Stream};
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 
@@ -98,9 +99,30 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
 pub(crate) fn jobs_seen(daemon: &Daemon) -> Vec<seen::Job> {
     let jobs = daemon.catalog().read(|tables| {
         let rows = tables.jobs.values().rev();
-        rows.map(|row| job(row, None)).collect::<Vec<_>>()
+        rows.cloned().collect::<Vec<_>>()
     });
-    jobs.unwrap_or_default().into_iter().map(job_seen).collect()
+    let jobs = jobs.unwrap_or_default().into_iter();
+    jobs.map(|row| {
+        let mut seen = job_seen(job(&row, None));
+        if let Some(refusal) = &mut seen.refusal {
+            refusal.rows = daemon.offers(&row).into_iter().map(refused_by).collect();
+        }
+        seen
+    })
+    .collect()
+}
+
+/// A node in the table of why a job has no driver yet.
+fn refused_by(offer: Offer) -> seen::NodeRefusal {
+    seen::NodeRefusal {
+        node: offer.node,
+        asked: "1 driver".to_owned(),
+        free: format!("{} of {} drivers", offer.free, offer.most),
+        fits: offer.why.is_none(),
+        why: offer
+            .why
+            .unwrap_or_else(|| "nothing on this node is in the way".to_owned()),
+    }
 }
 
 fn job_seen(job: types::Job) -> seen::Job {

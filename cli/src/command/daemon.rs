@@ -311,6 +311,9 @@ fn passed_on(args: &NodeArgs, folder: &Path) -> Vec<String> {
     for host in &args.allow_host {
         own.extend(["--allow-host".to_owned(), host.clone()]);
     }
+    if args.allow_actions {
+        own.push("--allow-actions".to_owned());
+    }
     own.extend(["--api-rate".to_owned(), args.api_rate.to_string()]);
     own
 }
@@ -577,6 +580,7 @@ async fn serve(daemon: &Arc<Daemon>, args: &NodeArgs) -> Result<(Server, Arc<Api
         audit,
         limiter,
         args.allow_host.clone(),
+        args.allow_actions,
     ));
     let identity = NodeIdentity::load(&folder)?;
     let router = Arc::clone(&api).router();

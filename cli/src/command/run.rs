@@ -90,7 +90,7 @@ async fn pages(system: &System, recipe: &Recipe, args: &PagesArgs) -> Result<Opt
     if args.no_ui || std::env::var_os(IN_CLUSTER).is_some() {
         return Ok(None);
     }
-    let pages = Alone::serve(&recipe.run.name, system, args.ui_port).await?;
+    let pages = Alone::serve(&recipe.run.name, system, args.ui_port, args.allow_actions).await?;
     if args.open {
         ui::open(pages.url());
     }

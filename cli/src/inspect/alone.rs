@@ -23,14 +23,20 @@ pub(crate) struct Alone {
 
 impl Alone {
     /// Serves what is seen of a system, to whoever has the key in [`Alone::url`].
-    pub(crate) async fn serve(name: &str, system: &System, port: u16) -> Result<Self> {
+    pub(crate) async fn serve(
+        name: &str,
+        system: &System,
+        port: u16,
+        allow_actions: bool,
+    ) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let listener = TcpListener::bind(address).await.with_context(|| {
             format!("the pages cannot be served on {address}: choose another port with --ui-port")
         })?;
         let address = listener.local_addr()?;
         let observer = Observer::new(name, VIEWERS_MAX);
-        let inspect = Inspect::new(observer.clone(), Facts::Alone, system.clone());
+        let inspect = Inspect::new(observer.clone(), Facts::Alone, system.clone())
+            .allow_actions(allow_actions);
         let gate = Gate::new();
         let url = format!("http://{address}/#k={}", gate.key());
         let router = gate.guard(inspect.router(), Inspect::pages());

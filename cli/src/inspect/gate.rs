@@ -29,6 +29,8 @@ pub(crate) struct Exchange {
 pub(crate) const SESSION: &str = "/api/v1/session";
 /// Where a cookie is good.
 pub(crate) const INSPECT: &str = "/api/v1/inspect/";
+/// Where something is done to actors.
+pub(crate) const ACTIONS: &str = "/api/v1/inspect/actions/";
 
 /// The name of the cookie: hosts share theirs over all ports.
 fn cookie_name(headers: &HeaderMap) -> String {

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use odeon::inspect::{LinkView, ProcessKind, Times, WaitKind, Why};
+use odeon::inspect::{DeviceReading, LinkView, ProcessKind, Times, WaitKind, Why};
 use odeon::trace::SpanKind;
 use odeon::{ActorId, ProcessId};
 use odeon_client::inspect as told;
 use odeon_client::inspect::Measured;
 use odeon_cluster::logs::{Read, Stream};
+use odeon_gpu::inventory::Reading;
 use odeon_observe::actor::{Actor, State};
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::lint::Problem;
 use odeon_observe::node::{Node, Process};
+use odeon_observe::series::Short;
 use odeon_observe::spans::Span;
 use odeon_observe::waits::Wait;
 use odeon_observe::{Date, Observatory, bounds};
@@ -27,6 +29,30 @@ pub(super) struct Shown<'a> {
     pub(super) seen: &'a Observatory,
     pub(super) facts: &'a BTreeMap<String, NodeFacts>,
     pub(super) now: Date,
+}
+
+/// What a sensor says, or why it says nothing.
+fn read(
+    reading: Option<&DeviceReading>,
+    of: impl FnOnce(&DeviceReading) -> Reading<f64>,
+) -> Measured {
+    match reading.map(of) {
+        Some(Reading::Measured(value)) => Measured::Value(rounded(value)),
+        Some(Reading::Unmeasured { why }) => Measured::new(None, &why),
+        None => Measured::new(None, "it has not been looked at yet"),
+    }
+}
+
+fn short(name: &str, title: &str, unit: &str, series: &Short) -> told::Series {
+    told::Series {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        unit: unit.to_owned(),
+        points: series
+            .points()
+            .map(|it| (it.at.as_ms(), rounded(it.mean)))
+            .collect(),
+    }
 }
 
 /// Whether an actor belongs to the system itself.
@@ -46,17 +72,19 @@ pub(super) const fn kind_word(kind: SpanKind) -> &'static str {
         SpanKind::Tell => "tell",
         SpanKind::Handle => "handle",
         SpanKind::Copy => "copy",
+        SpanKind::Collective => "collective",
         _ => "user",
     }
 }
 
 /// The kinds in the order of their numbers on a timeline.
-pub(super) const KINDS: [SpanKind; 5] = [
+pub(super) const KINDS: [SpanKind; 6] = [
     SpanKind::Ask,
     SpanKind::Tell,
     SpanKind::Handle,
     SpanKind::User,
     SpanKind::Copy,
+    SpanKind::Collective,
 ];
 
 pub(super) const fn severity_word(severity: Severity) -> &'static str {
@@ -411,7 +439,7 @@ impl Shown<'_> {
             })
         });
         let leases: Vec<_> = leases.collect();
-        let unmeasured = "this is not measured";
+        let reading = view.readings.iter().find(|it| it.index == device.index);
         told::Device {
             node: node.name.clone(),
             index: device.index,
@@ -422,17 +450,64 @@ impl Shown<'_> {
                 _ => "faulty",
             }
             .to_owned(),
-            utilisation: Measured::new(None, unmeasured),
+            utilisation: read(reading, |it| it.busy.clone()),
             memory: told::Memory {
-                used: Measured::new(None, unmeasured),
+                used: read(reading, |it| it.memory_used.clone().map(|it| it as f64)),
                 total: device.memory,
             },
-            temperature: Measured::new(None, unmeasured),
-            owners: vec![],
+            temperature: read(reading, |it| it.celsius.clone().map(f64::from)),
+            power_w: read(reading, |it| it.watts.clone()),
+            owners: self.owners(node, reading),
             actors: leases.len() as u64,
             leases,
             id,
         }
+    }
+
+    /// Numbers of a node of late.
+    pub(super) fn history_of(&self, node: &Node) -> Vec<told::Series> {
+        vec![
+            short("cpu", "processors", "share", &node.history.cpu),
+            short("memory", "memory", "bytes", &node.history.memory),
+        ]
+    }
+
+    /// Numbers of a device of late.
+    pub(super) fn history_of_device(&self, node: &Node, index: u32) -> Vec<told::Series> {
+        let Some((busy, memory)) = node.history.devices.get(&index) else {
+            return vec![];
+        };
+        vec![
+            short("utilisation", "utilisation", "share", busy),
+            short("memory", "memory", "bytes", memory),
+        ]
+    }
+
+    /// Who holds memory of a device, the most first: processes of ours by what they are for, and others.
+    fn owners(&self, node: &Node, reading: Option<&DeviceReading>) -> Vec<told::Owner> {
+        let holders = reading.and_then(|it| it.holders.value());
+        let mut owners: Vec<_> = holders.into_iter().flatten().collect();
+        owners.sort_by_key(|(pid, bytes)| (std::cmp::Reverse(*bytes), *pid));
+        let owner = |(pid, bytes): &(u32, Option<u64>)| {
+            let ours = self
+                .seen
+                .processes()
+                .find(|it| it.node == node.name && it.pid == Some(*pid) && it.ended.is_none());
+            let name = ours.map_or_else(
+                || format!("process {pid} of another program"),
+                |it| self.seen.process_title(it.id),
+            );
+            told::Owner {
+                subject: ours.map(|it| told::Subject {
+                    kind: "process".to_owned(),
+                    id: it.id.to_string(),
+                    name: name.clone(),
+                }),
+                name,
+                bytes: Measured::new(bytes.map(|it| it as f64), "the driver does not tell"),
+            }
+        };
+        owners.into_iter().map(owner).collect()
     }
 
     pub(super) fn link(&self, node: &Node, link: &LinkView) -> told::Link {
@@ -442,7 +517,10 @@ impl Shown<'_> {
             to: link.node.clone(),
             kind: "network".to_owned(),
             rtt_us: Measured::new(trip, "no beat has come back yet"),
-            bytes_per_s: Measured::new(None, "links do not count their bytes"),
+            bytes_per_s: Measured::new(
+                node.sending.get(&link.peer).and_then(|flow| flow.rate),
+                "it has not been looked at twice yet",
+            ),
             queued_bytes: link.queued_bytes,
             unacknowledged_bytes: link.unacknowledged_bytes,
             resumed: link.resumed,

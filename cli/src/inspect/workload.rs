@@ -93,10 +93,11 @@ impl Shown<'_> {
                 .find(|it| it.name == name)
                 .map(|it| last(it))
         };
-        let kind = recorded
-            .iter()
-            .find_map(|it| kind_of(&it.name))
-            .unwrap_or("other");
+        // One that trains on what it makes records of its training and its data, too.
+        let kinds = ["rl", "train", "data"].into_iter();
+        let mut kinds =
+            kinds.filter(|kind| recorded.iter().any(|it| kind_of(&it.name) == Some(*kind)));
+        let kind = kinds.next().unwrap_or("other");
         let store = number("rl.store.rows").map(|rows| told::Store {
             rows: rows as u64,
             most: number("rl.store.most").unwrap_or(0.0) as u64,

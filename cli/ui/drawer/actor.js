@@ -94,10 +94,10 @@ function Actions({ row }) {
   const [sure, setSure] = useState('');
   if (!about.value?.allow_actions || ['stopped', 'failed'].includes(row.state)) return null;
   const act = async (/** @type {string} */ what) => {
-    if (what !== 'stack' && sure !== what) return setSure(what);
+    if (sure !== what) return setSure(what);
     setSure('');
     const answer = await post(`inspect/actions/${what}`, { actor: row.id }).catch((error) => ({ why: explain(error).why }));
-    say(answer?.why ?? answer?.data?.stack ?? answer?.stack ?? `asked to ${what}`);
+    say(answer?.why ?? answer?.sentence ?? `asked to ${what}`);
   };
-  return html`<p class="spread">${['stop', 'restart', 'stack'].map((w) => html`<button key=${w} class="button ${sure === w ? 'tone-failed' : ''}" onClick=${() => act(w)}>${sure === w ? `Really ${w}?` : w}</button>`)}</p>${said ? html`<pre class="said" role="status" tabindex="0">${said}</pre>` : null}`;
+  return html`<p class="spread">${['stop', 'restart'].map((w) => html`<button key=${w} class="button ${sure === w ? 'tone-failed' : ''}" onClick=${() => act(w)}>${sure === w ? `Really ${w}?` : w}</button>`)}</p>${said ? html`<pre class="said" role="status" tabindex="0">${said}</pre>` : null}`;
 }

@@ -82,8 +82,7 @@ function act(world, path, input, res) {
     world.steer(input);
     return send(res, 200, world.envelope({}));
   }
-  if (path === 'actions/stack') return send(res, 200, { stack: 'rollout::collect\n  model::forward\n    device::wait' });
-  return path.startsWith('actions/') ? send(res, 200, {}) : refuse(res, 403, 'forbidden', 'Not allowed here.');
+  return path.startsWith('actions/') ? send(res, 200, { sentence: `asked for ${path.slice(8)}` }) : refuse(res, 403, 'forbidden', 'Not allowed here.');
 }
 
 function fault(kind, res) {

@@ -6,7 +6,7 @@ import { Shape, State } from './glyph.js';
 import { Bar, Link, Measured, toward } from './part.js';
 
 /** @param {any} m @returns {number | null} */
-const known = (m) => (typeof m === 'number' ? m : null);
+export const known = (m) => (typeof m === 'number' ? m : null);
 
 /** What a GPU is doing, in words. @param {any} d */
 export function describe(d) {

@@ -25,7 +25,9 @@ use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
 use crate::fact::Fact;
 use crate::folder::{Folder, FolderError, NodeFile};
 use crate::forward::Forward;
-use crate::keeper::{Keeper, Rules};
+use crate::history::History;
+use crate::job::Job;
+use crate::keeper::{Keeper, Offer, Rules, offers};
 use crate::left::Left;
 use crate::logs::archive::Archive;
 use crate::logs::{LogLimits, Logs};
@@ -149,6 +151,7 @@ pub struct Daemon {
     upgrades: u32,
     /// What it sees of the cluster.
     observer: Observer,
+    rules: Rules,
     tasks: tokio::sync::Mutex<tokio::task::JoinSet<()>>,
 }
 
@@ -391,10 +394,13 @@ impl Daemon {
         observer::serve(system, &node.name).await?;
         let seen = Observer::new("cluster", VIEWERS_MAX);
         let (memory, name) = (catalog.clone(), node.name.clone());
-        tasks.spawn(observer::follow(seen.clone(), system.clone(), memory, name));
+        let history = History::open(folder.path(), &seen).await;
+        let following = observer::follow(seen.clone(), system.clone(), memory, name, history);
+        tasks.spawn(following);
         announce(&catalog, &presence).await?;
         Ok(Self {
             observer: seen,
+            rules: config.rules.clone(),
             folder: Arc::clone(folder),
             founded: false,
             system: system.clone(),
@@ -418,6 +424,13 @@ impl Daemon {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What each node says to a job that waits for a driver.
+    #[must_use]
+    pub fn offers(&self, job: &Job) -> Vec<Offer> {
+        let offers = self.catalog.read(|tables| offers(tables, job, &self.rules));
+        offers.unwrap_or_default()
     }
 
     /// What it sees of the cluster.

@@ -5,6 +5,7 @@
 //! node.json     the node: its name, its cluster, where it listens, whom it knows
 //! ca.pem ca.key node.pem node.key   certificates; ca.key on voters, which admit nodes
 //! catalog.redb  the catalog, on a voter
+//! history.redb  what was seen to happen, and who has failed
 //! artifacts/    files of jobs: pieces, and what is put together from them
 //! jobs/         folders in which jobs work; gone when they are over
 //! mounts/       files of jobs that are read while they come; what is left there is unmounted

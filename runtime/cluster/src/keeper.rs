@@ -21,7 +21,7 @@ use crate::tables::NodeState;
 use crate::unix::Unix;
 use crate::voting;
 
-pub use plan::{Order, Rules};
+pub use plan::{Offer, Order, Rules, offers};
 use silence::{Known, Silence};
 
 /// How often the tables are looked at when nothing changes.

@@ -30,6 +30,7 @@ pub mod daemon;
 pub mod fact;
 pub mod folder;
 mod forward;
+mod history;
 pub mod hollow;
 pub mod job;
 mod json;

@@ -11,13 +11,16 @@ use std::time::Duration;
 use futures::future::join_all;
 use odeon::inspect::{NodeSight, Watch};
 use odeon::{Clock, Failure, Later, Ref, System, Timestamp, codec};
-use odeon_observe::{Observer, here, today};
+use odeon_observe::event::{Event, EventKind, Severity, Subject};
+use odeon_observe::{Date, Observer, here, today};
 use parking_lot::Mutex;
 
 use crate::catalog::Catalog;
+use crate::history::History;
+use crate::job::JobId;
 use crate::named;
 use crate::seat::Seat;
-use crate::tables::NodeState;
+use crate::tables::{News, NodeState};
 
 /// How long processes of a node may take to show themselves.
 const PROCESS_PATIENCE: Duration = Duration::from_millis(700);
@@ -129,8 +132,15 @@ pub(crate) async fn serve(system: &System, node: &str) -> Result<(), Failure> {
 }
 
 /// Looks at the cluster, until the future is dropped.
-pub(crate) async fn follow(observer: Observer, system: System, catalog: Catalog, node: String) {
+pub(crate) async fn follow(
+    observer: Observer,
+    system: System,
+    catalog: Catalog,
+    node: String,
+    mut history: History,
+) {
     let mut own = system.watch();
+    let mut jobs = JobNews::new(&observer);
     let mut others = Others {
         onlooker: rand::random(),
         seen: BTreeMap::new(),
@@ -140,17 +150,17 @@ pub(crate) async fn follow(observer: Observer, system: System, catalog: Catalog,
             Clock::sleep(REST).await;
             continue;
         }
-        for _ in 0..ROUNDS_MAX {
+        for round in 1..=ROUNDS_MAX {
             let (here_seen, there_seen) = tokio::join!(
                 own.look(PROCESS_PATIENCE),
                 others.look(&system, &catalog, &node)
             );
-            let mut more = here_seen.more();
+            let mut more = here_seen.more(round);
             let dates = here();
             observer.write(|seen| seen.look(here_seen, dates, None));
             let clocks = clocks(&system);
             for sight in there_seen {
-                more |= sight.more();
+                more |= sight.more(round);
                 let clock = clocks.get(&sight.process).copied();
                 observer.write(|seen| seen.look(sight, dates, clock));
             }
@@ -158,6 +168,7 @@ pub(crate) async fn follow(observer: Observer, system: System, catalog: Catalog,
                 break;
             }
         }
+        jobs.note(&observer, &catalog);
         let known = catalog.nodes();
         observer.write(|seen| {
             let now = today();
@@ -171,7 +182,71 @@ pub(crate) async fn follow(observer: Observer, system: System, catalog: Catalog,
             strange.iter().for_each(|name| seen.forget_node(name));
             seen.tick(now);
         });
+        history.keep(&observer).await;
         Clock::sleep(observer.pause()).await;
+    }
+}
+
+/// What the catalog says has happened to jobs, as far as it was noted.
+struct JobNews {
+    /// The last of it.
+    last: Option<(Date, String)>,
+}
+
+impl JobNews {
+    /// Behind what an earlier observer has noted.
+    fn new(observer: &Observer) -> Self {
+        let last = observer.read(|seen| {
+            let mut events = seen.events().iter().rev();
+            let last = events.find(|event| event.kind == EventKind::Job);
+            last.map(key_of)
+        });
+        Self { last }
+    }
+
+    fn note(&mut self, observer: &Observer, catalog: &Catalog) {
+        let told = catalog.read(|tables| {
+            let of_jobs = tables.news.iter().filter(|news| is_of_job(news));
+            // By what was noted and not by the date: the clocks of those who write may differ.
+            let mut late: Vec<_> = of_jobs
+                .rev()
+                .map(event_of)
+                .take_while(|event| Some(key_of(event)) != self.last)
+                .collect();
+            late.reverse();
+            late
+        });
+        let told = told.unwrap_or_default();
+        if let Some(last) = told.last() {
+            self.last = Some(key_of(last));
+            observer.write(|seen| told.into_iter().for_each(|event| seen.note(event)));
+        }
+    }
+}
+
+fn key_of(event: &Event) -> (Date, String) {
+    (event.at, event.sentence.clone())
+}
+
+fn is_of_job(news: &News) -> bool {
+    news.about.starts_with('j') && news.about.parse::<JobId>().is_ok()
+}
+
+fn event_of(news: &News) -> Event {
+    let bad = ["failed", "lost", "refused"];
+    let is_bad = bad.iter().any(|word| news.what.contains(word));
+    Event {
+        seq: 0,
+        at: Date::from_ms(news.at.0 as f64),
+        kind: EventKind::Job,
+        severity: if is_bad {
+            Severity::Error
+        } else {
+            Severity::Info
+        },
+        sentence: format!("job {}: {}", news.about, news.what),
+        subject: Some(Subject::Job(news.about.clone())),
+        chain: vec![],
     }
 }
 

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use odeon::inspect::{ActorView, RunningView};
 use odeon::{ActorId, Incarnation, Phase, ProcessId};
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::{FAILED_MAX, STOPPED_FOR, STOPPED_MAX};
 use crate::date::{Date, Shift};
+use crate::past::Remnant;
 
 /// What an actor is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,7 +94,7 @@ struct Sample {
 }
 
 /// How an actor ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
     /// When.
     pub at: Date,
@@ -103,7 +105,7 @@ pub struct Ended {
 }
 
 /// One life of an actor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LifeRow {
     /// Its number.
     pub number: Incarnation,
@@ -339,6 +341,27 @@ impl Actors {
         row.running_since = running;
         row.view = view;
         row.changed = change;
+    }
+
+    /// Those that have failed before anything was looked at, in the order of their ends.
+    pub(crate) fn recall(&mut self, mut failed: Vec<Remnant>) {
+        self.change += 1;
+        failed.sort_by_key(|it| it.ended.at);
+        for it in failed {
+            let id = it.view.id;
+            let row = Actor {
+                name: it.name,
+                state: State::Failed,
+                since: it.ended.at,
+                handled: it.handled,
+                ended: Some(it.ended),
+                lives: it.lives,
+                changed: self.change,
+                ..Actor::new(it.view, &it.job, &it.node, Date::default())
+            };
+            self.rows.insert(id, row);
+            self.failed.push_back(id);
+        }
     }
 
     /// A process shows an actor no more.

@@ -17,6 +17,8 @@ pub const SPANS_MAX: usize = 200_000;
 pub const FINE_POINTS: usize = 900;
 /// Points of a series, ten seconds apart.
 pub const COARSE_POINTS: usize = 2_160;
+/// Points of a number of a node or a device, five seconds apart.
+pub const SHORT_POINTS: usize = 120;
 /// Series of numbers that programs record, by name, labels and actor.
 pub const SERIES_MAX: usize = 2_000;
 /// Points that are kept of each of those.
@@ -38,6 +40,16 @@ pub const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 pub const PENDING: Duration = Duration::from_secs(5);
 /// From this uncertainty on clocks are not good enough to order what nodes did.
 pub const CLOCK_ERROR: Duration = Duration::from_millis(1);
+/// From this part of its memory on a device is nearly full.
+pub const DEVICE_FULL: f64 = 0.95;
+/// A rank that takes so many times as long as the median of all holds the others up...
+pub const STRAGGLES: f64 = 2.0;
+/// ... if there are so many of them.
+pub const STRAGGLER_RANKS: usize = 3;
+/// Steps over which ranks are compared.
+pub const STRAGGLER_STEPS: usize = 5;
+/// Ranks that have recorded nothing for so long are not compared.
+pub const STRAGGLER_LATELY: Duration = Duration::from_secs(60);
 /// A node that nothing has come from for so long is suspect.
 pub const SUSPECT: Duration = Duration::from_secs(3);
 /// A link whose round trip takes longer than this is slow.
@@ -77,6 +89,12 @@ pub fn told() -> Vec<(&'static str, f64, &'static str, &'static str)> {
             10.0 * COARSE_POINTS as f64,
             "s",
             "a point in ten seconds",
+        ),
+        (
+            "history of nodes and devices",
+            5.0 * SHORT_POINTS as f64,
+            "s",
+            "a point in five seconds",
         ),
     ]
 }

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 
 use odeon::{ActorId, ProcessId};
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::EVENTS_MAX;
 use crate::date::Date;
 
 /// What something is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Subject {
     /// An actor.
@@ -24,7 +25,7 @@ pub enum Subject {
 }
 
 /// What kind of thing has happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EventKind {
     /// Something has failed.
@@ -46,7 +47,7 @@ pub enum EventKind {
 }
 
 /// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
     /// Good to know.
     Info,
@@ -57,7 +58,7 @@ pub enum Severity {
 }
 
 /// One thing that has happened.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Counts up.
     pub seq: u64,
@@ -93,6 +94,13 @@ impl Events {
         self.kept.push_back(event);
     }
 
+    /// Goes on behind these, which have their numbers.
+    pub(crate) fn recall(&mut self, mut events: Vec<Event>) {
+        events.drain(..events.len().saturating_sub(EVENTS_MAX));
+        self.told = events.last().map_or(0, |event| event.seq);
+        self.kept = events.into();
+    }
+
     /// How many there have been, forgotten ones too.
     #[must_use]
     pub const fn told(&self) -> u64 {
@@ -106,8 +114,8 @@ impl Events {
 
     /// Those after the one of this number.
     pub fn after(&self, seq: u64) -> impl Iterator<Item = &Event> {
-        let forgotten = self.told - self.kept.len() as u64;
-        let skip = seq.saturating_sub(forgotten) as usize;
+        // Some may be missing between those that were recalled.
+        let skip = self.kept.partition_point(|event| event.seq <= seq);
         self.kept.iter().skip(skip)
     }
 }

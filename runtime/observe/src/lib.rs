@@ -22,6 +22,7 @@ pub mod lint;
 pub mod node;
 pub mod observatory;
 mod observer;
+pub mod past;
 pub mod series;
 pub mod spans;
 pub mod timeline;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use odeon::ActorId;
+use odeon::telemetry::Label;
 
 use crate::actor::{Actor, State};
 use crate::bounds::{
-    CIRCLE_STANDS, CLOCK_ERROR, MAILBOX_FULL, MAILBOX_FULL_FOR, PENDING, RESTARTS, RESTARTS_WITHIN,
-    SLOW_LINK, STUCK, SUSPECT,
+    CIRCLE_STANDS, CLOCK_ERROR, DEVICE_FULL, MAILBOX_FULL, MAILBOX_FULL_FOR, PENDING, RESTARTS,
+    RESTARTS_WITHIN, SLOW_LINK, STRAGGLER_LATELY, STRAGGLER_RANKS, STRAGGLER_STEPS, STRAGGLES,
+    STUCK, SUSPECT,
 };
 use crate::date::Date;
 use crate::event::{Severity, Subject};
@@ -32,6 +34,10 @@ pub enum Lint {
     Pending,
     /// Actors wait for each other, though one of them may go on.
     WaitsInCircle,
+    /// A rank takes much longer than the others.
+    Straggler,
+    /// The memory of a device is nearly full.
+    DeviceMemory,
     /// A mailbox is nearly full.
     MailboxFull,
     /// Nothing has come from a node for a while.
@@ -56,6 +62,8 @@ impl Lint {
             Self::StuckHandler => "stuck_handler",
             Self::Pending => "pending",
             Self::WaitsInCircle => "waits_in_circle",
+            Self::Straggler => "straggler",
+            Self::DeviceMemory => "device_memory",
             Self::MailboxFull => "mailbox_full",
             Self::NodeSuspect => "node_suspect",
             Self::SlowLink => "slow_link",
@@ -91,6 +99,8 @@ pub struct Problem {
     pub subjects: Vec<Subject>,
 }
 
+/// What ranks record of the stages of their steps, in seconds, with the labels `rank` and `stage`.
+const STAGE_SECONDS: &str = "train.stage_s";
 /// Things that a problem names.
 const SUBJECTS_MAX: usize = 8;
 
@@ -126,6 +136,8 @@ pub fn problems(seen: &Observatory, now: Date) -> Vec<Problem> {
     found.extend(restart_loops(seen, now));
     found.extend(stuck(seen, now));
     found.extend(pending(seen));
+    found.extend(stragglers(seen, now));
+    found.extend(full_devices(seen, now));
     found.extend(full_mailboxes(seen, now));
     found.extend(nodes(seen, now));
     found.extend(links(seen, now));
@@ -286,6 +298,106 @@ fn full_mailboxes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem
             vec![Subject::Actor(row.id())],
         ))
     })
+}
+
+fn full_devices(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+    let nodes = seen.nodes().filter(|node| node.gone.is_none());
+    let views = nodes.filter_map(|node| Some((node, node.hardware.as_ref()?)));
+    views.flat_map(move |(node, view)| {
+        view.readings.iter().filter_map(move |reading| {
+            let mut devices = view.node.devices.iter();
+            let device = devices.find(|device| device.index == reading.index)?;
+            let used = *reading.memory_used.value()?;
+            let part = used as f64 / device.memory as f64;
+            if device.memory == 0 || part < DEVICE_FULL {
+                return None;
+            }
+            let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+            let sentence = format!(
+                "device {} of node {} has {:.1} of {:.1} GiB in use, {:.0} % (limit 95 %)",
+                device.index,
+                node.name,
+                gib(used),
+                gib(device.memory),
+                part * 100.0
+            );
+            let subject = Subject::Device(node.name.clone(), device.index);
+            Some(problem(Lint::DeviceMemory, now, sentence, vec![subject]))
+        })
+    })
+}
+
+/// What a rank recorded last of a stage: the mean of its last steps, and when.
+struct Pace<'a> {
+    rank: &'a Label,
+    actor: ActorId,
+    seconds: f64,
+    at: Date,
+}
+
+/// Ranks that take much longer for a stage of their steps than the others of their group, as they
+/// record it under `train.stage_s`.
+fn stragglers(seen: &Observatory, now: Date) -> Vec<Problem> {
+    let mut groups: BTreeMap<(ActorId, String), Vec<Pace<'_>>> = BTreeMap::new();
+    for it in seen.recorded().filter(|it| it.name == STAGE_SECONDS) {
+        let label = |name: &str| {
+            let found = it.labels.iter().find(|(known, _)| known == name);
+            found.map(|(_, label)| label)
+        };
+        let (Some(rank), Some(stage)) = (label("rank"), label("stage")) else {
+            continue;
+        };
+        let living = seen
+            .actors()
+            .get(it.actor)
+            .filter(|row| row.ended.is_none());
+        let (Some(row), Some((at, ..))) = (living, it.points.back()) else {
+            continue;
+        };
+        let last = it.points.iter().rev().take(STRAGGLER_STEPS);
+        let last: Vec<_> = last.map(|(.., seconds)| *seconds).collect();
+        let pace = Pace {
+            rank,
+            actor: it.actor,
+            seconds: last.iter().sum::<f64>() / last.len() as f64,
+            at: *at,
+        };
+        let group = (row.view.parent, stage.to_string());
+        groups.entry(group).or_default().push(pace);
+    }
+    let groups = groups.into_iter();
+    let problems = groups.flat_map(|((_, stage), paces)| behind(seen, now, &stage, paces));
+    problems.collect()
+}
+
+/// Those of one group and stage that take too long.
+fn behind(seen: &Observatory, now: Date, stage: &str, mut paces: Vec<Pace<'_>>) -> Vec<Problem> {
+    // One that has stopped recording is not at work any more.
+    paces.retain(|pace| now.since(pace.at) < STRAGGLER_LATELY);
+    if paces.len() < STRAGGLER_RANKS {
+        return vec![];
+    }
+    let mut seconds: Vec<_> = paces.iter().map(|pace| pace.seconds).collect();
+    seconds.sort_by(f64::total_cmp);
+    let median = seconds[seconds.len() / 2];
+    let late = paces
+        .iter()
+        .filter(|pace| pace.seconds > median * STRAGGLES);
+    late.map(|pace| {
+        let spoken = |seconds: f64| spoken(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        let sentence = format!(
+            "rank {} ({}) takes {} for {stage} where the median of {} ranks takes {} (limit 2 times \
+             the median, over {STRAGGLER_STEPS} steps)",
+            pace.rank,
+            title(seen, pace.actor),
+            spoken(pace.seconds),
+            paces.len(),
+            spoken(median)
+        );
+        let subject = vec![Subject::Actor(pace.actor)];
+        problem(Lint::Straggler, pace.at, sentence, subject)
+    })
+    .collect()
 }
 
 fn nodes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {

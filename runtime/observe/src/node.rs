@@ -1,12 +1,14 @@
 //! Nodes and processes as they are seen.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use odeon::ProcessId;
-use odeon::inspect::{LinkView, MachineView, NodeView, ProcessKind, Times, Usage};
+use odeon::inspect::{DeviceReading, LinkView, MachineView, NodeView, ProcessKind, Times, Usage};
 use odeon::trace::SpanCounts;
 
 use crate::date::Date;
+use crate::series::Short;
 
 /// A process as it is seen.
 #[derive(Clone, Debug)]
@@ -43,6 +45,43 @@ pub struct Process {
     pub usage: Option<Usage>,
 }
 
+/// How much is sent over a link: a count at a moment, and the rate up to then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flow {
+    at: Date,
+    bytes: u64,
+    /// In bytes a second; `None` at first.
+    pub rate: Option<f64>,
+}
+
+/// Counts are compared over no less.
+const APART: Duration = Duration::from_millis(900);
+
+impl Flow {
+    /// A link that has sent so many bytes so far.
+    pub(crate) const fn new(at: Date, bytes: u64) -> Self {
+        Self {
+            at,
+            bytes,
+            rate: None,
+        }
+    }
+
+    /// The same link later on. One that has sent less has begun anew.
+    pub(crate) fn go_on(self, at: Date, bytes: u64) -> Self {
+        let passed = at.since(self.at);
+        match bytes.checked_sub(self.bytes) {
+            None => Self::new(at, bytes),
+            Some(_) if passed < APART => self,
+            Some(more) => Self {
+                at,
+                bytes,
+                rate: Some(more as f64 / passed.as_secs_f64()),
+            },
+        }
+    }
+}
+
 /// A node as it is seen.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -58,6 +97,8 @@ pub struct Node {
     pub gone: Option<Date>,
     /// Its links to other nodes.
     pub links: Vec<LinkView>,
+    /// What it sends to its peers, in bytes a second, by their processes.
+    pub sending: BTreeMap<ProcessId, Flow>,
     /// What it has, who holds it, who waits.
     pub hardware: Option<NodeView>,
     /// By how many nanoseconds its clock is ahead of the observer's, and how sure that is; `None` for
@@ -65,4 +106,37 @@ pub struct Node {
     pub clock: Option<(i64, Duration)>,
     /// What its machine is like.
     pub machine: MachineView,
+    /// What it was like of late.
+    pub history: History,
+}
+
+/// Numbers of a node of late.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The part of its processors that was in use.
+    pub cpu: Short,
+    /// Bytes of its memory in use.
+    pub memory: Short,
+    /// By number of the device: the part of the time that it computed, and bytes of its memory in use.
+    pub devices: BTreeMap<u32, (Short, Short)>,
+}
+
+impl History {
+    pub(crate) fn note(&mut self, at: Date, machine: &MachineView, readings: &[DeviceReading]) {
+        if let Some(cpu) = machine.cpu {
+            self.cpu.add(at, cpu);
+        }
+        if machine.memory > 0 {
+            self.memory.add(at, machine.memory_used as f64);
+        }
+        for reading in readings {
+            let (busy, memory) = self.devices.entry(reading.index).or_default();
+            if let Some(value) = reading.busy.value() {
+                busy.add(at, *value);
+            }
+            if let Some(value) = reading.memory_used.value() {
+                memory.add(at, *value as f64);
+            }
+        }
+    }
 }

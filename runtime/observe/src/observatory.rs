@@ -13,7 +13,8 @@ use crate::bounds::{MAILBOX_FULL, SERIES_MAX, SERIES_POINTS_MAX};
 use crate::date::{Date, Shift};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::lint::{self, Lint, Problem};
-use crate::node::{Node, Process};
+use crate::node::{Flow, History, Node, Process};
+use crate::past::Remnant;
 use crate::series::Series;
 use crate::spans::{Gap, Spans};
 use crate::waits::{Wait, Waits};
@@ -293,6 +294,14 @@ impl Observatory {
 
     // ---- taking in ----
 
+    pub(crate) fn recall_events(&mut self, events: Vec<Event>) {
+        self.events.recall(events);
+    }
+
+    pub(crate) fn recall_failed(&mut self, failed: Vec<Remnant>) {
+        self.actors.recall(failed);
+    }
+
     /// Takes in what a node shows. `clock` says by how many nanoseconds the node's clock is ahead of
     /// the observer's, which shows `own.0` at the date `own.1`; without it the node's own date counts.
     pub fn look(
@@ -359,6 +368,21 @@ impl Observatory {
             );
         }
         let before = self.nodes.remove(&sight.node).filter(|_| !fresh);
+        let flows = before.as_ref().map(|node| &node.sending);
+        let sending = sight.links.iter().map(|link| {
+            let flow = flows.and_then(|flows| flows.get(&link.peer));
+            let flow = flow.map_or_else(
+                || Flow::new(now, link.sent_bytes),
+                |flow| flow.go_on(now, link.sent_bytes),
+            );
+            (link.peer, flow)
+        });
+        let sending = sending.collect();
+        let mut history = before
+            .as_ref()
+            .map_or_else(History::default, |node| node.history.clone());
+        let readings = sight.hardware.as_ref().map(|view| view.readings.as_slice());
+        history.note(now, &sight.machine, readings.unwrap_or_default());
         let node = Node {
             name: sight.node.clone(),
             process: sight.process,
@@ -366,9 +390,11 @@ impl Observatory {
             seen: now,
             gone: None,
             links: sight.links.clone(),
+            sending,
             hardware: sight.hardware.as_deref().cloned(),
             clock,
             machine: sight.machine.clone(),
+            history,
         };
         self.nodes.insert(node.name.clone(), node);
     }
@@ -492,14 +518,17 @@ impl Observatory {
         let title = match news.actor {
             Some(id) if self.actors.get(id).is_some() => self.title_of(id),
             Some(id) => format!("{} {}", news.actor_type, id.serial),
-            None => news
-                .process
-                .map_or(String::new(), |it| self.process_title(it)),
+            None => match (news.process, news.device) {
+                (Some(process), _) => self.process_title(process),
+                (None, Some(device)) => format!("device {device} of node {node}"),
+                (None, None) => String::new(),
+            },
         };
-        let subject = match (news.actor, news.process) {
-            (Some(actor), _) => Some(Subject::Actor(actor)),
-            (None, Some(process)) => Some(Subject::Process(process)),
-            (None, None) => Some(Subject::Node(node.to_owned())),
+        let subject = match (news.actor, news.process, news.device) {
+            (Some(actor), ..) => Some(Subject::Actor(actor)),
+            (None, Some(process), _) => Some(Subject::Process(process)),
+            (None, None, Some(device)) => Some(Subject::Device(node.to_owned(), device)),
+            (None, None, None) => Some(Subject::Node(node.to_owned())),
         };
         let (kind, severity) = match news.kind {
             NewsKind::Failed => (EventKind::Failure, Severity::Error),
@@ -548,6 +577,12 @@ impl Observatory {
             sentence,
             chain: vec![],
         });
+    }
+
+    /// Something has happened that whoever observes knows from elsewhere; its number is given here.
+    pub fn note(&mut self, event: Event) {
+        self.seq += 1;
+        self.events.tell(event);
     }
 
     /// A node is known to be gone.

@@ -158,9 +158,9 @@ impl Observer {
     pub async fn follow(&self, system: &System) {
         let mut watch = system.watch();
         loop {
-            for _ in 0..ROUNDS_MAX {
+            for round in 1..=ROUNDS_MAX {
                 let sight = watch.look(PATIENCE).await;
-                let more = sight.more();
+                let more = sight.more(round);
                 self.take(sight);
                 if !more {
                     break;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::bounds::{COARSE_POINTS, FINE_POINTS};
+use crate::bounds::{COARSE_POINTS, FINE_POINTS, SHORT_POINTS};
 use crate::date::Date;
 
 /// One number over time.
@@ -55,6 +55,7 @@ impl Point {
 }
 
 const FINE: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_secs(5);
 const COARSE: Duration = Duration::from_secs(10);
 
 impl Ring {
@@ -69,6 +70,24 @@ impl Ring {
         if self.points.len() > most {
             self.points.pop_front();
         }
+    }
+}
+
+/// One number over the last ten minutes, in little room: there is one for each of many devices.
+#[derive(Clone, Debug, Default)]
+pub struct Short(Ring);
+
+impl Short {
+    /// Adds what was seen at a moment.
+    pub fn add(&mut self, at: Date, value: f64) {
+        if value.is_finite() {
+            self.0.add(at, value, SHORT, SHORT_POINTS);
+        }
+    }
+
+    /// The points, oldest first.
+    pub fn points(&self) -> impl Iterator<Item = &Point> {
+        self.0.points.iter()
     }
 }
 

@@ -266,7 +266,7 @@ impl<'a> Layout<'a, '_> {
             // Who asks waits; the work is that of the other.
             if !matches!(
                 span.kind,
-                SpanKind::Handle | SpanKind::User | SpanKind::Copy
+                SpanKind::Handle | SpanKind::User | SpanKind::Copy | SpanKind::Collective
             ) {
                 continue;
             }

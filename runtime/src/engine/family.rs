@@ -829,6 +829,42 @@ impl Engine {
         Ok(())
     }
 
+    /// Ends the present life of an actor as a failure of its own would, wherever its home is: its
+    /// supervisor decides what follows, and counts it.
+    pub(crate) async fn fail_actor(
+        self: &Arc<Self>,
+        id: ActorId,
+        failure: Failure,
+    ) -> Result<(), AskError> {
+        if id.home != self.process {
+            let order = Request::Fail { id, failure };
+            return match self.request(id.home, order, None).await {
+                Some(Answer::Done) => Ok(()),
+                _ => Err(AskError::Unreachable(id)),
+            };
+        }
+        let living = self.members.rows.get(&id).and_then(|row| {
+            let present = (row.parent, row.incarnation);
+            (!row.ended).then_some(present)
+        });
+        // One that has ended has what was asked for.
+        let Some((parent, incarnation)) = living else {
+            return Ok(());
+        };
+        let reason = Reason::Failed(failure);
+        if !self.halt(id, reason.clone(), true).await {
+            return Err(AskError::Unreachable(id));
+        }
+        let down = Down {
+            id,
+            incarnation,
+            reason,
+        };
+        let engine = Arc::clone(self);
+        self.spawn_task(async move { engine.judge(parent, down).await });
+        Ok(())
+    }
+
     /// Ends the present life of an actor and waits until it is over. Whether it is: a handler that
     /// blocks its thread cannot be ended, unless it has a process of its own, which then is.
     async fn halt(self: &Arc<Self>, id: ActorId, reason: Reason, keep_mail: bool) -> bool {

@@ -250,6 +250,13 @@ impl Engine {
                 };
                 engine.answer(request, from, answer);
             }),
+            Request::Fail { id, failure } => self.begin_task(async move {
+                let answer = match engine.fail_actor(id, failure).await {
+                    Ok(()) => Answer::Done,
+                    Err(error) => Answer::Failed(Failure::error(error)),
+                };
+                engine.answer(request, from, answer);
+            }),
             Request::Register(row) => {
                 let outcome = self.register_here(row);
                 self.answer(request, from, Answer::Name(outcome));

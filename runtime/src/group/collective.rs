@@ -33,6 +33,8 @@ use crate::failure::Down;
 use crate::gang::{self, Ends};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::shape::{self, Shape};
+use crate::telemetry;
+use crate::trace::SpanKind;
 use crate::wire::{Answer, Request};
 
 impl<A> Group<A> {
@@ -450,11 +452,26 @@ impl Communicator {
         blocking(|| Nccl::form(self.0, cuda, library))
     }
 
-    fn blocking<R>(
+    fn blocking(
         &mut self,
-        call: impl FnOnce(&mut odeon_gpu::collective::Communicator<Ends>) -> R,
-    ) -> R {
-        blocking(|| call(&mut self.0))
+        name: &'static str,
+        bytes: usize,
+        call: impl FnOnce(&mut odeon_gpu::collective::Communicator<Ends>) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        let membership = self.membership();
+        let labels = [
+            ("bytes", bytes),
+            ("rank", membership.rank),
+            ("world", membership.world()),
+        ];
+        let labels = labels.map(|(name, value)| (name.into(), value.into()));
+        let span = telemetry::covering(SpanKind::Collective, name, labels.into());
+        let outcome = blocking(|| call(&mut self.0));
+        match &outcome {
+            Ok(()) => span.end(),
+            Err(_) => span.fail(),
+        }
+        outcome
     }
 }
 
@@ -491,7 +508,9 @@ impl Collective for Communicator {
         data: &mut [T],
         reduce: Reduce,
     ) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.all_reduce(data, reduce))
+        self.blocking("all_reduce", size_of_val(data), |comm| {
+            comm.all_reduce(data, reduce)
+        })
     }
 
     fn broadcast<T: Element>(
@@ -499,7 +518,9 @@ impl Collective for Communicator {
         data: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.broadcast(data, root))
+        self.blocking("broadcast", size_of_val(data), |comm| {
+            comm.broadcast(data, root)
+        })
     }
 
     fn all_gather<T: Element>(
@@ -507,7 +528,9 @@ impl Collective for Communicator {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.all_gather(input, output))
+        self.blocking("all_gather", size_of_val(input), |comm| {
+            comm.all_gather(input, output)
+        })
     }
 
     fn all_gather_v<T: Element>(
@@ -516,7 +539,9 @@ impl Collective for Communicator {
         counts: &[usize],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.all_gather_v(input, counts, output))
+        self.blocking("all_gather_v", size_of_val(input), |comm| {
+            comm.all_gather_v(input, counts, output)
+        })
     }
 
     fn reduce_scatter<T: Element>(
@@ -525,7 +550,9 @@ impl Collective for Communicator {
         output: &mut [T],
         reduce: Reduce,
     ) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.reduce_scatter(input, output, reduce))
+        self.blocking("reduce_scatter", size_of_val(input), |comm| {
+            comm.reduce_scatter(input, output, reduce)
+        })
     }
 
     fn reduce_scatter_v<T: Element>(
@@ -535,7 +562,9 @@ impl Collective for Communicator {
         output: &mut [T],
         reduce: Reduce,
     ) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.reduce_scatter_v(input, counts, output, reduce))
+        self.blocking("reduce_scatter_v", size_of_val(input), |comm| {
+            comm.reduce_scatter_v(input, counts, output, reduce)
+        })
     }
 
     fn all_to_all<T: Element>(
@@ -543,7 +572,9 @@ impl Collective for Communicator {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.all_to_all(input, output))
+        self.blocking("all_to_all", size_of_val(input), |comm| {
+            comm.all_to_all(input, output)
+        })
     }
 
     fn all_to_all_v<T: Element>(
@@ -553,18 +584,22 @@ impl Collective for Communicator {
         output: &mut [T],
         from: &[usize],
     ) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.all_to_all_v(input, to, output, from))
+        self.blocking("all_to_all_v", size_of_val(input), |comm| {
+            comm.all_to_all_v(input, to, output, from)
+        })
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.blocking(Collective::barrier)
+        self.blocking("barrier", 0, Collective::barrier)
     }
 
     fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.send(data, to))
+        self.blocking("send", size_of_val(data), |comm| comm.send(data, to))
     }
 
     fn receive<T: Element>(&mut self, data: &mut [T], from: usize) -> Result<(), CollectiveError> {
-        self.blocking(|comm| comm.receive(data, from))
+        self.blocking("receive", size_of_val(data), |comm| {
+            comm.receive(data, from)
+        })
     }
 }

@@ -7,12 +7,13 @@ use odeon_gpu::driver::{Driver, DriverError, Side};
 use odeon_gpu::fake::{Fake, Machine};
 use odeon_gpu::fault::{FaultKind, GpuFault};
 use odeon_gpu::inventory::{
-    DeviceFacts, Inventory, MemoryFacts, NvLinkEnd, Nvml, Probe, ProcessFacts, XIDS_MAX,
+    DeviceFacts, Inventory, MemoryFacts, NvLinkEnd, Nvml, Probe, ProcessFacts, Reading, XIDS_MAX,
 };
 use odeon_placement::{Device, DeviceGrant};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, Timestamp};
+use crate::inspect::DeviceReading;
 
 /// The devices of a machine, as the node that hands them out needs them.
 pub trait Devices: Debug + Send {
@@ -243,6 +244,43 @@ pub(super) fn facts_of(inventory: &Inventory, index: u32) -> Option<Facts<'_>> {
     })
 }
 
+/// What sensors say of all devices and slices.
+pub(super) fn readings(inventory: &Inventory) -> Vec<DeviceReading> {
+    let cards = inventory.devices.iter();
+    cards.flat_map(readings_of).collect()
+}
+
+/// Those of a card and of its slices, which have but their memory to themselves.
+fn readings_of(card: &DeviceFacts) -> Vec<DeviceReading> {
+    let used = |memory: &Reading<MemoryFacts>| memory.clone().map(|it| it.used_bytes);
+    let holders = card.processes.clone().map(|holders| {
+        let holders = holders.into_iter();
+        let held = holders.map(|it| (it.pid, it.memory_bytes.value().copied()));
+        held.collect::<Vec<_>>()
+    });
+    let whole = DeviceReading {
+        index: card.index,
+        busy: card
+            .utilisation
+            .clone()
+            .map(|it| f64::from(it.compute_percent) / 100.0),
+        memory_used: used(&card.memory),
+        celsius: card.temperature_celsius.clone(),
+        watts: card.power_milliwatts.clone().map(|it| f64::from(it) / 1e3),
+        holders,
+    };
+    let slices = card.mig.value().filter(|mig| mig.enabled);
+    let slices = slices.iter().flat_map(|mig| mig.slices.iter().enumerate());
+    let slices = slices.map(|(nth, slice)| DeviceReading {
+        index: slice_index(card.index, nth),
+        busy: Reading::unmeasured("the driver tells it of whole cards only"),
+        memory_used: used(&slice.memory),
+        ..whole.clone()
+    });
+    let slices: Vec<_> = slices.collect();
+    [vec![whole], slices].concat()
+}
+
 /// What CUDA opens a device or slice by, by its number; its plain number where there is no better.
 pub(super) fn visible_name(inventory: &Inventory, index: u32) -> String {
     let uuid = inventory.devices.iter().find_map(|facts| {
@@ -349,7 +387,7 @@ pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFaul
 #[cfg(test)]
 mod tests {
     use odeon_gpu::fake::{Model, Spec, Strike};
-    use odeon_gpu::inventory::{Mig, MigSlice, Reading, Xid};
+    use odeon_gpu::inventory::{Mig, MigSlice, Xid};
     use odeon_placement::Health;
 
     use super::*;
@@ -461,6 +499,11 @@ mod tests {
         let facts = facts_of(&inventory, 2001).unwrap();
         assert_eq!(facts.memory, Some(&bytes(6)));
         assert!(facts_of(&inventory, 3000).is_none());
+        let told = readings(&inventory);
+        assert_eq!(told.len(), 10, "a card is told of with its slices");
+        let second = told.iter().find(|it| it.index == 2001).unwrap();
+        assert_eq!(second.memory_used, Reading::Measured(6));
+        assert_eq!(second.celsius, told[1].celsius, "there is one sensor");
         let card = devices.iter().find(|device| device.index == 1).unwrap();
         assert_ne!(card.health, Health::Good, "its slices are leased instead");
     }

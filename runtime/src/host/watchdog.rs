@@ -28,11 +28,10 @@ impl Watchdog {
 
     /// The message of a cell that has taken too long, and how long; once.
     fn overdue(&self, cell: &Cell, now: Timestamp) -> Option<(&'static str, Duration)> {
-        let running = cell.stats.running()?;
+        let (message, running) = cell.running()?;
         let waited = now.since(running.since);
         let overdue = waited > self.limit && !self.barked.swap(true, Ordering::Relaxed);
-        let method = cell.actor.methods.get(running.method)?;
-        overdue.then_some((method.name, waited))
+        overdue.then_some((message, waited))
     }
 }
 

@@ -39,6 +39,8 @@ pub struct News {
     pub incarnation: Incarnation,
     /// The process that it is about, or that the actor is in.
     pub process: Option<ProcessId>,
+    /// The device of the node that it is about.
+    pub device: Option<u32>,
     /// What happened and what follows, in words.
     pub sentence: String,
     /// Why: the failure, what led to it, and so on.
@@ -55,6 +57,7 @@ impl News {
             actor_type: String::new(),
             incarnation: 0,
             process: None,
+            device: None,
             sentence: sentence.into(),
             chain: vec![],
         }
@@ -69,6 +72,11 @@ impl News {
 
     pub(crate) const fn within(mut self, process: ProcessId) -> Self {
         self.process = Some(process);
+        self
+    }
+
+    pub(crate) const fn on_device(mut self, index: u32) -> Self {
+        self.device = Some(index);
         self
     }
 

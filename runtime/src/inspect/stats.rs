@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::sketch::{Sketch, Times};
@@ -22,7 +23,9 @@ pub(crate) struct Stats {
     method: AtomicU32,
     since: AtomicU64,
     span: AtomicU64,
-    /// A row for each method, made with the first message.
+    /// The last message that is none of its type's methods.
+    local: Mutex<&'static str>,
+    /// A row for each method, and one for all other messages; made with the first message.
     methods: OnceLock<Box<[MethodStats]>>,
 }
 
@@ -37,7 +40,7 @@ struct MethodStats {
 /// What an actor is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Running {
-    /// Which of its type's methods.
+    /// Which of its type's methods; their number when it is none of them.
     pub(crate) method: usize,
     pub(crate) since: Timestamp,
     pub(crate) span: u64,
@@ -77,6 +80,16 @@ impl Stats {
             .store(running.method as u32 + 1, Ordering::Release);
     }
 
+    /// A message comes that is none of the methods.
+    pub(crate) fn note_local(&self, name: &'static str) {
+        *self.local.lock() = name;
+    }
+
+    /// The last message that is none of the methods.
+    pub(crate) fn local(&self) -> &'static str {
+        *self.local.lock()
+    }
+
     /// The handler has run, of a message that came at `queued`, of a type with so many methods.
     pub(crate) fn end(&self, methods: usize, queued: Timestamp, ended: Timestamp, failed: bool) {
         let method = self.method.load(Ordering::Relaxed);
@@ -90,7 +103,7 @@ impl Stats {
         self.changed.store(ended.0, Ordering::Relaxed);
         let rows = self
             .methods
-            .get_or_init(|| (0..methods).map(|_| MethodStats::default()).collect());
+            .get_or_init(|| (0..=methods).map(|_| MethodStats::default()).collect());
         let Some(row) = (method as usize).checked_sub(1).and_then(|at| rows.get(at)) else {
             return;
         };
@@ -149,6 +162,7 @@ impl Stats {
             handling: row.handling.view(),
             waiting: row.waiting.view(),
         };
-        names.zip(rows).map(view).collect()
+        let views = names.zip(rows).map(view);
+        views.filter(|view| view.handled > 0).collect()
     }
 }

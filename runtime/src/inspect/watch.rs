@@ -66,8 +66,10 @@ pub struct Sight {
     pub dead_letters: u64,
     /// Bytes in blobs that this process owns.
     pub blob_bytes: u64,
-    /// There is more to see at once.
+    /// There is more to see at once, beside spans.
     pub more: bool,
+    /// There are more spans.
+    pub more_spans: bool,
 }
 
 /// An actor that waits for another.
@@ -127,6 +129,8 @@ const ABSENCE_MAX: Duration = Duration::from_secs(60);
 /// Bounds of one answer; there is more at the next.
 const ROWS_MAX: usize = 4096;
 const SPANS_MAX: usize = 4096;
+/// Looks in a row for the sake of spans alone; the others are overwritten and counted.
+const SPAN_LOOKS: usize = 4;
 const WAITS_MAX: usize = 4096;
 const NEWS_MAX: usize = 512;
 const POINTS_MAX: usize = 4096;
@@ -170,10 +174,8 @@ impl Onlooker {
         let (news, news_lost) = engine.journal.after(&mut self.news, NEWS_MAX);
         let (points, points_lost) = engine.points.after(&mut self.points, POINTS_MAX);
         let (waits, waits_left_out) = waits(engine);
-        let more = more_actors
-            || spans.len() == SPANS_MAX
-            || news.len() == NEWS_MAX
-            || points.len() == POINTS_MAX;
+        let more = more_actors || news.len() == NEWS_MAX || points.len() == POINTS_MAX;
+        let more_spans = spans.len() == SPANS_MAX;
         Sight {
             process: engine.process,
             job: engine.job.clone(),
@@ -198,6 +200,7 @@ impl Onlooker {
                 .load(std::sync::atomic::Ordering::Relaxed),
             blob_bytes: engine.blobs.owned_bytes(),
             more,
+            more_spans,
         }
     }
 
@@ -467,9 +470,12 @@ impl NodeSight {
         self.hardware.as_ref().map_or(&[], |view| &view.waiting)
     }
 
-    /// Whether some process has more to show at once.
+    /// Whether some process has more to show at once, after so many looks in a row. Spans may come
+    /// faster than anybody can take them in: they are waited for no longer than a few looks.
     #[must_use]
-    pub fn more(&self) -> bool {
-        self.processes.iter().any(|process| process.sight.more)
+    pub fn more(&self, looks: usize) -> bool {
+        let spans = looks < SPAN_LOOKS;
+        let mut sights = self.processes.iter().map(|process| &process.sight);
+        sights.any(|sight| sight.more || (sight.more_spans && spans))
     }
 }

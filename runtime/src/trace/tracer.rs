@@ -102,7 +102,10 @@ impl Ring {
             return self.spans.push(span);
         }
         self.spans[self.oldest] = span;
-        self.oldest = (self.oldest + 1) % most;
+        self.oldest += 1;
+        if self.oldest == most {
+            self.oldest = 0;
+        }
     }
 
     /// Up to `most` spans after the first `seen`, and how many of those are gone.

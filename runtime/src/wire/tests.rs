@@ -159,7 +159,7 @@ impl Draw {
     }
 
     fn request(&mut self) -> Request {
-        match self.below(19) {
+        match self.below(20) {
             0 => Request::Host(HostOrder {
                 id: self.actor(),
                 parent: self.actor(),
@@ -225,6 +225,10 @@ impl Draw {
             },
             16 => Request::ForgetGang(self.next()),
             17 => Request::Gang(self.gang_news()),
+            18 => Request::Fail {
+                id: self.actor(),
+                failure: self.failure(),
+            },
             _ => Request::Blob(BlobRequest::Arrived {
                 ticket: self.next(),
             }),
@@ -336,6 +340,7 @@ impl Draw {
             dead_letters: self.next(),
             blob_bytes: self.next(),
             more: self.flag(),
+            more_spans: self.flag(),
         }
     }
 

@@ -153,6 +153,50 @@ pub fn plan(
     orders
 }
 
+/// What a node says to a job that waits for a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The node.
+    pub node: String,
+    /// Drivers that it may run beside those that it runs.
+    pub free: usize,
+    /// How many it may run.
+    pub most: usize,
+    /// Why it does not take the job; `None` where nothing of its own stands in the way.
+    pub why: Option<String>,
+}
+
+/// What each node says to a job, in the order of their names. Who is silent only the leader knows.
+#[must_use]
+pub fn offers(tables: &Tables, job: &Job, rules: &Rules) -> Vec<Offer> {
+    let load = Load::of(tables, &BTreeSet::new());
+    let known = tables.nodes.values();
+    let rows = known.filter(|row| !matches!(row.state, NodeState::Left));
+    let offer = |row: &NodeRow| {
+        let name = row.spec.name.as_str();
+        let runs = load.nodes.get(name).map_or(0, |(_, drivers)| *drivers);
+        let free = rules.drivers_max.saturating_sub(runs);
+        let wanted = job.spec.node.as_deref().filter(|wanted| *wanted != name);
+        let why = match (&row.state, wanted) {
+            (NodeState::Lost { why }, _) => Some(format!("it is lost: {why}")),
+            (NodeState::Left, _) => Some("it has left".to_owned()),
+            (NodeState::Up, _) if row.drained => Some("it is drained".to_owned()),
+            (NodeState::Up, Some(wanted)) => Some(format!("the job must run on `{wanted}`")),
+            (NodeState::Up, None) if free == 0 => {
+                Some("it runs as many drivers as it may".to_owned())
+            }
+            (NodeState::Up, None) => None,
+        };
+        Offer {
+            node: name.to_owned(),
+            free,
+            most: rules.drivers_max,
+            why,
+        }
+    };
+    rows.map(offer).collect()
+}
+
 /// Whether a job is not to be begun anew yet. One that waits for longer than any does was told so by
 /// a clock that goes before this one.
 fn pauses(not_before: Option<Unix>, now: Unix) -> bool {

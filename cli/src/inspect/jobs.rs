@@ -1,0 +1,117 @@
+//! What is seen of jobs beside what the catalog says: their actors, what those hold, and what those
+//! that have no place wait for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use odeon::Waiting;
+use odeon_client::inspect as told;
+use odeon_placement::{Cause, Refusal, Resources};
+
+use super::shown::Shown;
+
+/// The number of a job in the name under which its processes run: `team/j17.2` is `j17`.
+pub(super) fn job_number(tag: &str) -> &str {
+    let own = tag.rsplit('/').next().unwrap_or(tag);
+    own.split('.').next().unwrap_or(own)
+}
+
+/// What the actors of a job hold.
+#[derive(Default)]
+struct Held {
+    actors: u64,
+    devices: u32,
+    resources: Resources,
+    nodes: BTreeSet<String>,
+}
+
+impl Held {
+    fn sentence(&self) -> String {
+        let mut parts = vec![];
+        match self.devices {
+            0 => {}
+            1 => parts.push("1 device".to_owned()),
+            many => parts.push(format!("{many} devices")),
+        }
+        if !self.resources.is_empty() {
+            parts.push(self.resources.to_string());
+        }
+        match (parts.is_empty(), self.nodes.len()) {
+            (true, _) => String::new(),
+            (false, 1) => format!("holds {} on 1 node", parts.join(" + ")),
+            (false, nodes) => format!("holds {} on {nodes} nodes", parts.join(" + ")),
+        }
+    }
+}
+
+impl Shown<'_> {
+    /// Says of each job what is seen of it.
+    pub(super) fn fill_in(&self, jobs: &mut [told::Job]) {
+        let mut held: BTreeMap<&str, Held> = BTreeMap::new();
+        for actor in self.seen.actors().iter().filter(|it| it.ended.is_none()) {
+            held.entry(job_number(&actor.job)).or_default().actors += 1;
+        }
+        let mut waiting: BTreeMap<&str, &Waiting> = BTreeMap::new();
+        for view in self.seen.nodes().filter_map(|it| it.hardware.as_ref()) {
+            for lease in view.node.leases() {
+                let row = held.entry(job_number(&lease.job)).or_default();
+                row.devices += lease.devices.len() as u32;
+                row.resources.add(&lease.resources);
+                row.nodes.insert(lease.node.clone());
+            }
+            for it in &view.waiting {
+                let mut actors = it.actors.iter();
+                let actor = actors.find_map(|id| self.seen.actors().get(*id));
+                if let Some(actor) = actor {
+                    waiting.entry(job_number(&actor.job)).or_insert(it);
+                }
+            }
+        }
+        for job in jobs {
+            if let Some(held) = held.get(job.id.as_str()) {
+                job.actors = held.actors;
+                job.needs = held.sentence();
+            }
+            if let Some(waiting) = waiting.get(job.id.as_str()) {
+                job.refusal = Some(refusal(waiting));
+            }
+        }
+    }
+}
+
+/// Why actors of a job have no place, node by node.
+fn refusal(waiting: &Waiting) -> told::Refusal {
+    told::Refusal {
+        sentence: format!("{} has no place yet: {waiting}", waiting.holder),
+        rows: waiting.refusal.as_ref().map_or_else(Vec::new, rows),
+    }
+}
+
+fn rows(refusal: &Refusal) -> Vec<told::NodeRefusal> {
+    let Cause::Room { nodes, .. } = &*refusal.cause else {
+        return vec![];
+    };
+    let row = |node: &odeon_placement::NodeRefusal| told::NodeRefusal {
+        node: node.node.clone(),
+        asked: refusal.asked.clone(),
+        free: match node.room_for {
+            0 => "room for none".to_owned(),
+            1 => "room for 1".to_owned(),
+            some => format!("room for {some}"),
+        },
+        why: format!("it {}", node.reason),
+        fits: node.room_for > 0,
+    };
+    nodes.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_job_is_in_its_tag() {
+        for (tag, number) in [("team/j17.2", "j17"), ("j3.1", "j3"), ("odeon", "odeon")] {
+            assert_eq!(job_number(tag), number);
+        }
+    }
+}
