@@ -22,6 +22,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post, put};
 use axum::{Json, Router, middleware};
 use odeon_cluster::Daemon;
+use odeon_otel::Counting;
 use utoipa::OpenApi;
 
 use crate::inspect::{self, Facts, Inspect};
@@ -44,6 +45,8 @@ pub(crate) struct Api {
     /// Names by which people may call this host, beside its addresses.
     hosts: Vec<String>,
     leaderless: majority::Leaderless,
+    /// What has become of what this node exports.
+    counting: Option<Counting>,
 }
 
 /// The API, described.
@@ -91,6 +94,7 @@ impl Api {
         audit: Audit,
         limiter: Limiter,
         hosts: Vec<String>,
+        counting: Option<Counting>,
     ) -> Self {
         Self {
             daemon,
@@ -99,13 +103,15 @@ impl Api {
             strangers: Limiter::of_strangers(),
             hosts,
             leaderless: majority::Leaderless::default(),
+            counting,
         }
     }
 
     fn inspection(&self) -> Inspect {
         let daemon = Arc::clone(&self.daemon);
         let (observer, system) = (daemon.observer().clone(), daemon.system().clone());
-        Inspect::new(observer, Facts::Cluster(daemon), system)
+        let counting = self.counting.clone();
+        Inspect::new(observer, Facts::Cluster(daemon), system, counting)
     }
 
     /// All routes.
@@ -137,10 +143,12 @@ impl Api {
             .route("/jobs/{job}/stop", post(jobs::stop))
             .route("/jobs/{job}/retry", post(jobs::retry))
             .route("/jobs/{job}/logs", get(jobs::logs));
-        let inspection = self.inspection().router();
+        let inspection = self.inspection();
+        let scrape = inspection.clone().scrape();
         Router::new()
             .nest("/api/v1", v1)
-            .nest("/api/v1/inspect", inspection)
+            .nest("/api/v1/inspect", inspection.router())
+            .merge(scrape)
             .route(inspect::SESSION, post(access::exchange))
             .merge(Inspect::pages())
             .fallback(problem::no_such_route)

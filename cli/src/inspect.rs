@@ -8,11 +8,14 @@ mod assets;
 mod export;
 mod facts;
 mod gate;
+mod scrape;
 mod shown;
 mod stream;
 mod time;
 mod view;
 mod workload;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -24,6 +27,7 @@ use odeon::System;
 use odeon_client::inspect as told;
 use odeon_observe::filter::FilterError;
 use odeon_observe::{Observer, bounds, today};
+use odeon_otel::Counting;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -31,6 +35,8 @@ pub(crate) use alone::Alone;
 pub(crate) use facts::Facts;
 use gate::Gate;
 pub(crate) use gate::{Exchange, INSPECT, SESSION, cookie_of, with_cookie};
+pub(crate) use scrape::METRICS;
+use scrape::Scraped;
 use shown::Shown;
 use view::{Asked, Counted};
 
@@ -40,6 +46,7 @@ pub(crate) struct Inspect {
     pub(super) observer: Observer,
     facts: Facts,
     system: System,
+    scraped: Arc<Scraped>,
 }
 
 /// Why a request is not answered.
@@ -89,11 +96,17 @@ impl IntoResponse for Refused {
 type Told<T> = Result<axum::Json<told::Envelope<T>>, Refused>;
 
 impl Inspect {
-    pub(crate) const fn new(observer: Observer, facts: Facts, system: System) -> Self {
+    pub(crate) fn new(
+        observer: Observer,
+        facts: Facts,
+        system: System,
+        counting: Option<Counting>,
+    ) -> Self {
         Self {
             observer,
             facts,
             system,
+            scraped: Arc::new(Scraped::new(counting)),
         }
     }
 
@@ -198,6 +211,13 @@ impl Inspect {
             .route("/series", get(time::series))
             .route("/export", get(export::export))
             .route("/logs", get(logs))
+            .with_state(self)
+    }
+
+    /// The route that Prometheus expects.
+    pub(crate) fn scrape<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
+        Router::new()
+            .route(METRICS, get(scrape::metrics))
             .with_state(self)
     }
 

@@ -21,6 +21,12 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
     ("runtime/observe", "odeon-observe", &["odeon"]),
+    // Reads what is seen and sends it elsewhere, so that nobody else knows of those formats.
+    (
+        "runtime/observe/otel",
+        "odeon-otel",
+        &["odeon", "odeon-observe"],
+    ),
     (
         "runtime/cluster",
         "odeon-cluster",
@@ -50,6 +56,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-cluster",
             "odeon-gpu",
             "odeon-observe",
+            "odeon-otel",
             "odeon-placement",
         ],
     ),

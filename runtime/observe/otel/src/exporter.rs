@@ -46,6 +46,18 @@ struct Boxes {
     more: [Notify; 3],
 }
 
+/// Tells what has become of what was to be sent.
+#[derive(Clone, Debug)]
+pub struct Counting(Arc<Boxes>);
+
+impl Counting {
+    /// As of now.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+}
+
 /// What is exported, and when.
 pub struct Source {
     /// What is looked at.
@@ -177,11 +189,10 @@ impl Exporter {
         self.boxes.counts()
     }
 
-    /// What there is to ask for [`Exporter::counts`] later.
+    /// What others ask for [`Exporter::counts`].
     #[must_use]
-    pub fn counting(&self) -> impl Fn() -> Counts + Send + Sync + Clone + 'static + use<> {
-        let boxes = Arc::clone(&self.boxes);
-        move || boxes.counts()
+    pub fn counting(&self) -> Counting {
+        Counting(Arc::clone(&self.boxes))
     }
 
     /// Sends what there is, for a few seconds at most, and ends. What is not sent by then is counted as
@@ -202,7 +213,7 @@ impl Exporter {
             // It has panicked, or is over.
             let _ = (&mut self.reading).await;
             for signal in Signal::ALL {
-                while !self.boxes.is_idle(signal) {
+                while !self.boxes.with(signal, |outbox| outbox.is_settled()) {
                     self.boxes.more[signal as usize].notify_one();
                     Clock::sleep(Duration::from_millis(10)).await;
                 }
@@ -224,11 +235,6 @@ impl Drop for Exporter {
 }
 
 impl Boxes {
-    /// Whether nothing waits or is on its way.
-    fn is_idle(&self, signal: Signal) -> bool {
-        self.with(signal, |outbox| outbox.is_idle())
-    }
-
     /// Sends what waits, one after another, until the future is dropped.
     async fn send(&self, signal: Signal, client: &reqwest::Client, to: &Endpoint) {
         loop {

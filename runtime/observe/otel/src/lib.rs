@@ -31,7 +31,7 @@ mod settings;
 mod span;
 mod tally;
 
-pub use exporter::{Exporter, ProbeError, Source};
+pub use exporter::{Counting, Exporter, ProbeError, Source};
 pub use outbox::{Counts, Outbox, Parcel, Signal, SignalCounts};
 pub use prometheus::Exposition;
 pub use reader::{Export, OVERLAP, Reader};

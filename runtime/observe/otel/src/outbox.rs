@@ -83,8 +83,8 @@ pub struct Outbox {
     /// Tries that have failed since the last that did not, and until when the next one waits.
     failures: u32,
     not_before: Timestamp,
-    /// What was taken out has not been heard of yet.
-    on_its_way: bool,
+    /// Items that were taken out and that nothing was heard of yet.
+    on_its_way: u64,
     counts: SignalCounts,
 }
 
@@ -103,7 +103,7 @@ impl Outbox {
             bytes_max,
             failures: 0,
             not_before: Timestamp(0),
-            on_its_way: false,
+            on_its_way: 0,
             counts: SignalCounts::default(),
         }
     }
@@ -122,13 +122,13 @@ impl Outbox {
         }
         let parcel = self.queue.pop_front()?;
         self.bytes -= parcel.body.len();
-        self.on_its_way = true;
+        self.on_its_way = parcel.items;
         Some(parcel)
     }
 
     /// It has arrived, and so many of its items were not wanted.
     pub fn sent(&mut self, parcel: &Parcel, rejected: u64) {
-        self.on_its_way = false;
+        self.on_its_way = 0;
         let rejected = rejected.min(parcel.items);
         self.failures = 0;
         self.counts.sent += parcel.items - rejected;
@@ -137,14 +137,14 @@ impl Outbox {
 
     /// It is not wanted, and would not be later.
     pub const fn refused(&mut self, parcel: &Parcel) {
-        self.on_its_way = false;
+        self.on_its_way = 0;
         self.failures = 0;
         self.counts.rejected += parcel.items;
     }
 
     /// It did not arrive; it is tried again after a pause, which whoever it is for may set.
     pub fn failed(&mut self, parcel: Parcel, now: Timestamp, pause: Option<Duration>) {
-        self.on_its_way = false;
+        self.on_its_way = 0;
         let doubled = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
         let pause = pause.unwrap_or(doubled).min(LONGEST_PAUSE);
         self.failures += 1;
@@ -160,10 +160,10 @@ impl Outbox {
         (!self.queue.is_empty()).then(|| self.not_before.left(now))
     }
 
-    /// Whether nothing waits or is on its way.
+    /// Whether nothing is on its way, and nothing waits but what did not arrive.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && !self.on_its_way
+    pub fn is_settled(&self) -> bool {
+        self.on_its_way == 0 && (self.queue.is_empty() || self.failures > 0)
     }
 
     /// Tries that have failed since the last that did not.
@@ -172,8 +172,9 @@ impl Outbox {
         self.failures
     }
 
-    /// Throws away what waits.
+    /// Throws away what waits, and gives up what is on its way.
     pub fn clear(&mut self) {
+        self.counts.dropped += std::mem::take(&mut self.on_its_way);
         while let Some(parcel) = self.queue.pop_front() {
             self.counts.dropped += parcel.items;
         }

@@ -20,7 +20,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Sent};
 use opentelemetry_semantic_conventions::SCHEMA_URL;
 
-use crate::attributes::{self, label, number, scope, text, yes};
+use crate::attributes::{label, number, scope, text, yes};
 use crate::log;
 use crate::metric::Kind;
 use crate::numbers::{By, OVERFLOW, Reading, Value, readings};
@@ -438,7 +438,7 @@ fn record(
 
 fn of_step(at: Date, step: f64, value: f64) -> Exemplar {
     Exemplar {
-        filtered_attributes: vec![attributes::number("step", step)],
+        filtered_attributes: vec![number("step", step)],
         time_unix_nano: at.0,
         value: Some(exemplar::Value::AsDouble(value)),
         ..Exemplar::default()
