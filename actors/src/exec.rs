@@ -22,9 +22,7 @@ mod spec;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use odeon::{
-    Clock, Context, Failure, FailureKind, ProgramEnd, Reason, Ref, Shape, telemetry,
-};
+use odeon::{Clock, Context, Failure, FailureKind, ProgramEnd, Reason, Ref, Shape, telemetry};
 use serde::{Deserialize, Serialize};
 
 use self::process::Running;

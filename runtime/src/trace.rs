@@ -78,7 +78,10 @@ impl SpanContext {
         let text = std::env::var(TRACEPARENT).ok()?;
         let given = Self::from_traceparent(&text);
         if given.is_none() {
-            tracing::warn!(text, "{TRACEPARENT} is no W3C trace context and does not count");
+            tracing::warn!(
+                text,
+                "{TRACEPARENT} is no W3C trace context and does not count"
+            );
         }
         given
     }
@@ -126,7 +129,9 @@ impl SpanContext {
             let part = parts.next().filter(|part| part.len() == digits)?;
             let is_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
             let number = part.bytes().all(is_hex);
-            number.then(|| u128::from_str_radix(part, 16).ok()).flatten()
+            number
+                .then(|| u128::from_str_radix(part, 16).ok())
+                .flatten()
         };
         let (version, trace_id) = (hex(2)?, hex(32)?);
         let (span_id, flags) = (hex(16)?, hex(2)?);
@@ -240,7 +245,11 @@ mod tests {
             assert_eq!(SpanContext::from_traceparent(&bad), None, "{bad}");
         }
         let later = SpanContext::from_traceparent(&format!("01-{trace}-{span}-ff-more"));
-        assert_eq!(later.map(|it| it.flags), Some(3), "what is unknown is left out");
+        assert_eq!(
+            later.map(|it| it.flags),
+            Some(3),
+            "what is unknown is left out"
+        );
         let foreign = context.foreign();
         assert_eq!(foreign.traceparent(), context.traceparent());
         assert!(foreign.is_foreign() && !foreign.child().is_foreign());

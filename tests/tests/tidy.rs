@@ -88,8 +88,9 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// The documentation of the macros shows what they make, so its tests need the runtime.
-const DEV_EDGES: &[(&str, &str)] = &[("odeon-macros", "odeon")];
+/// The documentation of the macros shows what they make, so its tests need the runtime. Those of the
+/// export need a node with devices.
+const DEV_EDGES: &[(&str, &str)] = &[("odeon-macros", "odeon"), ("odeon-otel", "odeon-gpu")];
 
 /// What the pure crates must not know: a runtime or a network.
 const EFFECTS: &[&str] = &["tokio", "kameo", "actix", "quinn", "rustls", "socket2"];

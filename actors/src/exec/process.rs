@@ -82,9 +82,7 @@ impl Running {
         if !span.is_empty() && !spec.sets(TRACEPARENT) {
             command.env(TRACEPARENT, span.traceparent());
         }
-        let mut child = command
-            .spawn()
-            .map_err(not_started(spec, SHELL))?;
+        let mut child = command.spawn().map_err(not_started(spec, SHELL))?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let group = pid.ok_or_else(|| Failure::error(format!("{spec} ended at once")))?;
         let guard = guard_of(group)

@@ -74,7 +74,9 @@ impl Alone {
 
     /// Sends what is left, for a few seconds at most.
     pub(crate) async fn end(self) {
-        let Some(exporter) = self.exporter else { return };
+        let Some(exporter) = self.exporter else {
+            return;
+        };
         let counts = exporter.end().await;
         for signal in odeon_otel::Signal::ALL {
             let own = counts.of(signal);

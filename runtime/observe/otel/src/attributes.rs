@@ -2,7 +2,9 @@
 
 use odeon::telemetry::Label;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue,
+};
 
 /// What attributes are told by: who has made them.
 pub(crate) fn scope() -> InstrumentationScope {

@@ -33,7 +33,9 @@ pub struct Exporter {
 
 /// Why a collector is none, or takes nothing from here.
 #[derive(Debug, Error)]
-#[error("{url}: {why}; is it the OTLP/HTTP port of a collector (4318, usually), and the key right?")]
+#[error(
+    "{url}: {why}; is it the OTLP/HTTP port of a collector (4318, usually), and the key right?"
+)]
 pub struct ProbeError {
     url: String,
     why: String,
@@ -307,7 +309,9 @@ impl Reading {
             } else {
                 self.led = false;
                 let reader = &mut self.reader;
-                self.source.observer.read(|seen| reader.stand_by(seen, today()));
+                self.source
+                    .observer
+                    .read(|seen| reader.stand_by(seen, today()));
             }
             if over || now.since(told_at) >= TELL {
                 self.tell();
@@ -335,7 +339,8 @@ impl Reading {
             if self.settings.traces.is_some() {
                 let resource_spans = export.spans;
                 let request = ExportTraceServiceRequest { resource_spans };
-                self.boxes.offer(Signal::Traces, &request, export.span_count);
+                self.boxes
+                    .offer(Signal::Traces, &request, export.span_count);
             }
             if self.settings.logs.is_some() {
                 let resource_logs = export.logs;
@@ -371,7 +376,8 @@ impl Reading {
         let counts = self.boxes.counts();
         for signal in Signal::ALL {
             let (now, before) = (counts.of(signal), self.told.of(signal));
-            let (dropped, rejected) = (now.dropped - before.dropped, now.rejected - before.rejected);
+            let (dropped, rejected) =
+                (now.dropped - before.dropped, now.rejected - before.rejected);
             if dropped + rejected > 0 {
                 let signal = signal.word();
                 tracing::warn!(signal, dropped, rejected, "not all was exported");

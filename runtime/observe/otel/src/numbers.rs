@@ -279,7 +279,12 @@ impl Readings {
                 Signal::Metrics => (&metric::SENT_POINTS, "otlp_http_metric_exporter"),
             };
             let component = ("otel.component.type", component.to_owned());
-            self.add(metric, &owner, vec![component.clone()], Value::Int(own.sent));
+            self.add(
+                metric,
+                &owner,
+                vec![component.clone()],
+                Value::Int(own.sent),
+            );
             for (why, count) in [("rejected", own.rejected), ("queue_full", own.dropped)] {
                 let labels = vec![component.clone(), ("error.type", why.to_owned())];
                 self.add(metric, &owner, labels, Value::Int(count));

@@ -19,7 +19,10 @@ pub(crate) enum Verdict {
     /// It has arrived; so many items were not wanted.
     Arrived { rejected: u64, why: String },
     /// It may arrive when it is sent again, after a while.
-    Later { pause: Option<Duration>, why: String },
+    Later {
+        pause: Option<Duration>,
+        why: String,
+    },
     /// It will never be taken.
     Refused { why: String },
 }
@@ -100,15 +103,21 @@ fn pause_of(response: &reqwest::Response) -> Option<Duration> {
 fn rejected(signal: Signal, answer: &[u8]) -> Option<(u64, String)> {
     let (count, why) = match signal {
         Signal::Traces => {
-            let partial = ExportTraceServiceResponse::decode(answer).ok()?.partial_success?;
+            let partial = ExportTraceServiceResponse::decode(answer)
+                .ok()?
+                .partial_success?;
             (partial.rejected_spans, partial.error_message)
         }
         Signal::Metrics => {
-            let partial = ExportMetricsServiceResponse::decode(answer).ok()?.partial_success?;
+            let partial = ExportMetricsServiceResponse::decode(answer)
+                .ok()?
+                .partial_success?;
             (partial.rejected_data_points, partial.error_message)
         }
         Signal::Logs => {
-            let partial = ExportLogsServiceResponse::decode(answer).ok()?.partial_success?;
+            let partial = ExportLogsServiceResponse::decode(answer)
+                .ok()?
+                .partial_success?;
             (partial.rejected_log_records, partial.error_message)
         }
     };

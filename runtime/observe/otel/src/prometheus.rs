@@ -238,11 +238,31 @@ mod tests {
     #[test]
     fn names_get_the_suffixes_that_people_expect() {
         for (name, unit, kind, family) in [
-            ("odeon.actor.busy_time", "s", Kind::Counter, "odeon_actor_busy_time_seconds_total"),
-            ("process.memory.usage", "By", Kind::UpDownCounter, "process_memory_usage_bytes"),
-            ("system.cpu.utilization", "1", Kind::Gauge, "system_cpu_utilization_ratio"),
+            (
+                "odeon.actor.busy_time",
+                "s",
+                Kind::Counter,
+                "odeon_actor_busy_time_seconds_total",
+            ),
+            (
+                "process.memory.usage",
+                "By",
+                Kind::UpDownCounter,
+                "process_memory_usage_bytes",
+            ),
+            (
+                "system.cpu.utilization",
+                "1",
+                Kind::Gauge,
+                "system_cpu_utilization_ratio",
+            ),
             ("hw.status", "1", Kind::UpDownCounter, "hw_status"),
-            ("odeon.dead_letters", "{message}", Kind::Counter, "odeon_dead_letters_total"),
+            (
+                "odeon.dead_letters",
+                "{message}",
+                Kind::Counter,
+                "odeon_dead_letters_total",
+            ),
             ("rl.step time", "s", Kind::Gauge, "rl_step_time_seconds"),
             ("4x", "", Kind::Gauge, "_4x"),
         ] {

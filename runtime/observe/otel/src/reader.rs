@@ -291,21 +291,24 @@ impl Reader {
             };
             let known = process.filter(|process| seen.process(*process).is_some());
             // Before anything is seen there is nobody to tell it of.
-            let Some(process) = known.or(home) else { continue };
+            let Some(process) = known.or(home) else {
+                continue;
+            };
             let record = log::record(seen, event, span, now);
             records.entry(process).or_default().push(record);
             export.log_count += 1;
         }
         export.more |= self.at.events < seen.events().told();
-        export.logs = self.by_resource(seen, names, records, |resource, log_records| ResourceLogs {
-            resource,
-            scope_logs: vec![ScopeLogs {
-                scope: Some(scope()),
-                log_records,
+        export.logs =
+            self.by_resource(seen, names, records, |resource, log_records| ResourceLogs {
+                resource,
+                scope_logs: vec![ScopeLogs {
+                    scope: Some(scope()),
+                    log_records,
+                    schema_url: SCHEMA_URL.to_owned(),
+                }],
                 schema_url: SCHEMA_URL.to_owned(),
-            }],
-            schema_url: SCHEMA_URL.to_owned(),
-        });
+            });
     }
 
     fn by_resource<T, R>(
@@ -418,7 +421,10 @@ fn record(
     let points = new.into_iter().map(|(at, step, value)| NumberDataPoint {
         attributes: about.clone(),
         time_unix_nano: at.0,
-        exemplars: step.map(|step| of_step(*at, step, *value)).into_iter().collect(),
+        exemplars: step
+            .map(|step| of_step(*at, step, *value))
+            .into_iter()
+            .collect(),
         value: Some(PointValue::AsDouble(*value)),
         ..NumberDataPoint::default()
     });

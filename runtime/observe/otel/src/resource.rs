@@ -65,11 +65,16 @@ pub(crate) fn resource(
     let from_user = given.iter();
     known.extend(from_user.map(|(key, value)| KeyValue::new(key.clone(), value.clone())));
     let own = [
-        Some(KeyValue::new(names::SERVICE_INSTANCE_ID, instance(process.id))),
+        Some(KeyValue::new(
+            names::SERVICE_INSTANCE_ID,
+            instance(process.id),
+        )),
         Some(KeyValue::new("odeon.node.name", process.node.clone())),
         Some(KeyValue::new("odeon.process.kind", kind)),
         (!process.job.is_empty()).then(|| KeyValue::new("odeon.job.id", process.job.clone())),
-        process.pid.map(|pid| KeyValue::new(names::PROCESS_PID, i64::from(pid))),
+        process
+            .pid
+            .map(|pid| KeyValue::new(names::PROCESS_PID, i64::from(pid))),
         Some(KeyValue::new(names::TELEMETRY_SDK_NAME, "odeon")),
         Some(KeyValue::new(names::TELEMETRY_SDK_LANGUAGE, "rust")),
         Some(KeyValue::new(

@@ -56,7 +56,9 @@ pub enum SettingsError {
         why: String,
     },
     /// The protocol is not spoken here.
-    #[error("{from}: `{protocol}` is not spoken, only http/protobuf is: collectors take it on port 4318")]
+    #[error(
+        "{from}: `{protocol}` is not spoken, only http/protobuf is: collectors take it on port 4318"
+    )]
     Protocol {
         /// Who says so.
         from: String,
@@ -180,7 +182,11 @@ impl Variables<'_> {
         found(own).or_else(|| found(all))
     }
 
-    fn endpoint(&self, flag: Option<&str>, signal: Signal) -> Result<Option<Endpoint>, SettingsError> {
+    fn endpoint(
+        &self,
+        flag: Option<&str>,
+        signal: Signal,
+    ) -> Result<Option<Endpoint>, SettingsError> {
         let upper = signal.word().to_uppercase();
         let exporter = format!("OTEL_{upper}_EXPORTER");
         match self.get(&exporter).as_deref() {
@@ -218,7 +224,9 @@ impl Variables<'_> {
             });
         }
         let timeout = self.of_signal(signal, "TIMEOUT");
-        let timeout = timeout.map(|(from, value)| millis(from, value)).transpose()?;
+        let timeout = timeout
+            .map(|(from, value)| millis(from, value))
+            .transpose()?;
         Ok(Some(Endpoint {
             url,
             headers: self.headers(signal)?,
@@ -256,7 +264,9 @@ impl Variables<'_> {
 
     fn millis(&self, name: &str) -> Result<Option<Duration>, SettingsError> {
         let value = self.get(name);
-        value.map(|value| millis(name.to_owned(), value)).transpose()
+        value
+            .map(|value| millis(name.to_owned(), value))
+            .transpose()
     }
 }
 
@@ -285,7 +295,10 @@ fn parsed(from: &str, text: &str) -> Result<Url, SettingsError> {
         url: text.to_owned(),
         why,
     };
-    let url: Url = text.trim().parse().map_err(|error| wrong(format!("{error}")))?;
+    let url: Url = text
+        .trim()
+        .parse()
+        .map_err(|error| wrong(format!("{error}")))?;
     match url.scheme() {
         "http" | "https" if url.has_host() => Ok(url),
         other => Err(wrong(format!("`{other}` is neither http nor https"))),
@@ -324,7 +337,10 @@ mod tests {
     #[test]
     fn addresses_follow_the_rules_of_otlp() {
         assert!(of(None, &[]).unwrap().is_none());
-        let base = of(Some("http://c:4318"), &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://no:1")]);
+        let base = of(
+            Some("http://c:4318"),
+            &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://no:1")],
+        );
         let base = base.unwrap().unwrap();
         assert_eq!(url(&base, Signal::Traces), "http://c:4318/v1/traces");
         assert_eq!(url(&base, Signal::Metrics), "http://c:4318/v1/metrics");
@@ -334,7 +350,10 @@ mod tests {
                 ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c/otlp/"),
                 ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://d:1/in"),
                 ("OTEL_METRICS_EXPORTER", "none"),
-                ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20a%2Cb, x-tenant=7"),
+                (
+                    "OTEL_EXPORTER_OTLP_HEADERS",
+                    "authorization=Bearer%20a%2Cb, x-tenant=7",
+                ),
                 ("OTEL_EXPORTER_OTLP_TIMEOUT", "500"),
             ],
         );
@@ -354,13 +373,19 @@ mod tests {
     fn what_cannot_be_meant_is_named() {
         let said = |flag, pairs: &[(&str, &str)]| of(flag, pairs).unwrap_err().to_string();
         let flag = said(Some("localhost:4318"), &[]);
-        assert!(flag.starts_with("--otlp: `localhost:4318` is no address"), "{flag}");
+        assert!(
+            flag.starts_with("--otlp: `localhost:4318` is no address"),
+            "{flag}"
+        );
         assert!(said(Some("http://"), &[]).contains("--otlp"));
         let grpc = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         assert!(said(Some("http://c"), &grpc).contains("4318"));
         let secret = [("OTEL_EXPORTER_OTLP_HEADERS", "a b=secret")];
         let secret = said(Some("http://c"), &secret);
-        assert!(secret.contains("`a b`") && !secret.contains("secret"), "{secret}");
+        assert!(
+            secret.contains("`a b`") && !secret.contains("secret"),
+            "{secret}"
+        );
         let delay = [("OTEL_BSP_SCHEDULE_DELAY", "soon")];
         assert!(said(Some("http://c"), &delay).contains("milliseconds"));
     }

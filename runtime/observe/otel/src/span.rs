@@ -56,7 +56,11 @@ pub(crate) fn sent(
     if span.by != span.actor {
         actor(seen, span.by, "odeon.caller", start, &mut attributes);
     }
-    let prefix = if span.kind == SpanKind::Copy { "odeon.copy." } else { "" };
+    let prefix = if span.kind == SpanKind::Copy {
+        "odeon.copy."
+    } else {
+        ""
+    };
     let labels = span.labels.iter();
     attributes.extend(labels.map(|(name, value)| labelled(prefix, name, value)));
     if span.parent == 0 && one_in > 1.0 {
@@ -134,12 +138,7 @@ fn call(seen: &Observatory, span: &Span) -> Vec<KeyValue> {
     ]
 }
 
-fn message(
-    seen: &Observatory,
-    span: &Span,
-    kind: &str,
-    name: &str,
-) -> Vec<KeyValue> {
+fn message(seen: &Observatory, span: &Span, kind: &str, name: &str) -> Vec<KeyValue> {
     let mut attributes = vec![
         text(names::MESSAGING_SYSTEM, "odeon"),
         text(names::MESSAGING_OPERATION_TYPE, kind),
@@ -175,7 +174,10 @@ pub(crate) fn actor(
         return;
     }
     let lives = row.lives.iter().rev();
-    let life = lives.clone().find(|life| life.from <= at).or(row.lives.front());
+    let life = lives
+        .clone()
+        .find(|life| life.from <= at)
+        .or(row.lives.front());
     if let Some(life) = life {
         attributes.push(count("odeon.actor.incarnation", life.number.into()));
     }
@@ -189,11 +191,7 @@ pub(crate) fn actor(
     }
 }
 
-fn labelled(
-    prefix: &str,
-    name: &str,
-    value: &Label,
-) -> KeyValue {
+fn labelled(prefix: &str, name: &str, value: &Label) -> KeyValue {
     match prefix {
         "" => label(name, value),
         prefix => label(&format!("{prefix}{name}"), value),

@@ -12,6 +12,7 @@ use odeon::{
     Clock, FakeDevices, Limits, Ref, Restart, Supervision, System, WorkerCommand, WorkerMode,
     telemetry,
 };
+use odeon_gpu::fake::{Fake, Model, Spec};
 use odeon_observe::Observer;
 use odeon_otel::{Exporter, Names, Settings, Signal, Source};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -169,7 +170,9 @@ async fn serve(mut stream: TcpStream, taken: &Taken) {
             }
         };
         let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
-        let length = text.lines().find_map(|it| it.strip_prefix("content-length:"));
+        let length = text
+            .lines()
+            .find_map(|it| it.strip_prefix("content-length:"));
         let length: usize = length.map_or(0, |it| it.trim().parse().unwrap());
         while bytes.len() < head + length {
             let mut more = [0; 64 << 10];
@@ -199,7 +202,10 @@ async fn serve(mut stream: TcpStream, taken: &Taken) {
 
 impl Taken {
     fn take(&self, path: &str, head: &str, body: &[u8]) -> bool {
-        assert!(head.contains("content-type: application/x-protobuf"), "{head}");
+        assert!(
+            head.contains("content-type: application/x-protobuf"),
+            "{head}"
+        );
         match path {
             "/v1/traces" => {
                 let request = ExportTraceServiceRequest::decode(body).unwrap();
@@ -280,6 +286,8 @@ fn number(point: &NumberDataPoint) -> f64 {
 async fn system(sampling: Sampling) -> System {
     let worker = WorkerCommand::current_exe().unwrap();
     let worker = worker.arg("worker_entry").arg("--exact");
+    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let devices = FakeDevices::new(&fake, "node0").unwrap();
     let mut limits = Limits::default();
     limits.trace_sampling = sampling;
     System::builder()
@@ -287,7 +295,7 @@ async fn system(sampling: Sampling) -> System {
         .limits(limits)
         .supervision(Supervision::one_for_one().budget(50, Duration::from_secs(600)))
         .workers(WorkerMode::Processes(worker))
-        .devices(FakeDevices::new(2))
+        .devices(devices)
         .start()
         .await
         .unwrap()
@@ -366,14 +374,30 @@ async fn a_program_of_two_processes_arrives_whole() {
         assert_eq!((span.flags & 1, span.span_id.len()), (1, 8));
     }
     assert_eq!(served.trace_id, asked.trace_id);
-    assert_eq!(processed.flags & 0x300, 0x300, "its parent is of another process");
+    assert_eq!(
+        processed.flags & 0x300,
+        0x300,
+        "its parent is of another process"
+    );
     let of = |span: &Span, key: &str| text(&span.attributes, key);
     assert_eq!(of(&asked, "rpc.system.name").as_deref(), Some("odeon"));
     assert_eq!(of(&asked, "rpc.method").as_deref(), Some("otel.Party/Call"));
-    assert_eq!(of(&told, "messaging.operation.type").as_deref(), Some("send"));
-    assert_eq!(of(&processed, "messaging.destination.name").as_deref(), Some("otel.Party"));
-    assert_eq!(of(&processed, "odeon.actor.incarnation").as_deref(), Some("1"));
-    assert_eq!(of(&told, "odeon.caller.type").as_deref(), Some("otel.Party"));
+    assert_eq!(
+        of(&told, "messaging.operation.type").as_deref(),
+        Some("send")
+    );
+    assert_eq!(
+        of(&processed, "messaging.destination.name").as_deref(),
+        Some("otel.Party")
+    );
+    assert_eq!(
+        of(&processed, "odeon.actor.incarnation").as_deref(),
+        Some("1")
+    );
+    assert_eq!(
+        of(&told, "odeon.caller.type").as_deref(),
+        Some("otel.Party")
+    );
     let (_, step) = taken("train step", SpanKind::Internal).await;
     assert_eq!(of(&step, "version").as_deref(), Some("7"));
 
@@ -385,7 +409,10 @@ async fn a_program_of_two_processes_arrives_whole() {
     let pid = std::process::id().to_string();
     assert_eq!(res(&own, "process.pid"), Some(pid.clone()));
     assert!(res(&other, "process.pid").is_some_and(|it| it != pid));
-    assert_ne!(res(&own, "service.instance.id"), res(&other, "service.instance.id"));
+    assert_ne!(
+        res(&own, "service.instance.id"),
+        res(&other, "service.instance.id")
+    );
     for key in ["service.namespace", "host.name", "telemetry.sdk.version"] {
         assert!(res(&own, key).is_some(), "{key}");
     }
@@ -397,14 +424,22 @@ async fn a_program_of_two_processes_arrives_whole() {
     assert_eq!(of(&failed, "error.type").as_deref(), Some("_OTHER"));
     let find = |taken: &Taken| {
         let logs = taken.logs.lock();
-        let mut own = logs.iter().filter(|(_, it)| it.event_name == "odeon.failure");
+        let mut own = logs
+            .iter()
+            .filter(|(_, it)| it.event_name == "odeon.failure");
         own.next().cloned()
     };
     let (_, record) = collector.until("the failure", find).await;
     let why = text(&record.attributes, "exception.message").unwrap();
     assert!(why.contains("boom"), "{why}");
-    assert_eq!((record.severity_text.as_str(), record.severity_number), ("ERROR", 17));
-    assert_eq!((&record.trace_id, &record.span_id), (&failed.trace_id, &failed.span_id));
+    assert_eq!(
+        (record.severity_text.as_str(), record.severity_number),
+        ("ERROR", 17)
+    );
+    assert_eq!(
+        (&record.trace_id, &record.span_id),
+        (&failed.trace_id, &failed.span_id)
+    );
 
     // Numbers: what actors did, and what the program says, at the steps it says it of.
     let handled = |taken: &Taken| {
@@ -420,7 +455,10 @@ async fn a_program_of_two_processes_arrives_whole() {
     assert!(point.start_time_unix_nano > 0 && point.start_time_unix_nano <= point.time_unix_nano);
     let restarts = |taken: &Taken| {
         let points = taken.points("odeon.actor.restarts");
-        points.iter().any(|(_, point)| number(point) == 1.0).then_some(())
+        points
+            .iter()
+            .any(|(_, point)| number(point) == 1.0)
+            .then_some(())
     };
     collector.until("the restart", restarts).await;
     let losses = |taken: &Taken| {
@@ -434,7 +472,10 @@ async fn a_program_of_two_processes_arrives_whole() {
         .collect();
     assert_eq!(steps, ["0", "1", "2", "3", "4"]);
     let (_, first) = &losses[0];
-    assert_eq!((number(first), text(&first.attributes, "step")), (1.0, None));
+    assert_eq!(
+        (number(first), text(&first.attributes, "step")),
+        (1.0, None)
+    );
     assert_eq!(text(&first.attributes, "split").as_deref(), Some("train"));
     let memory = |taken: &Taken| taken.points("system.memory.usage").pop();
     let (_, memory) = collector.until("memory", memory).await;
@@ -443,16 +484,20 @@ async fn a_program_of_two_processes_arrives_whole() {
         let points = taken.points("hw.status");
         let ok = points.iter().filter(|(_, it)| number(it) == 1.0);
         let ids: BTreeSet<_> = ok.map(|(_, it)| text(&it.attributes, "hw.id")).collect();
-        (ids.len() == 2).then_some(())
+        (ids.len() >= 2).then_some(())
     };
-    collector.until("two devices", status).await;
+    collector.until("the devices", status).await;
     // What nobody measures is not there, and not 0.
     assert!(collector.taken.points("hw.gpu.utilization").is_empty());
 
     let counts = exported.end().await;
     for signal in Signal::ALL {
         let own = counts.of(signal);
-        assert_eq!((own.rejected, own.dropped, own.queued_bytes), (0, 0, 0), "{signal:?}");
+        assert_eq!(
+            (own.rejected, own.dropped, own.queued_bytes),
+            (0, 0, 0),
+            "{signal:?}"
+        );
     }
     let spans = collector.taken.spans.lock();
     assert_eq!(counts.of(Signal::Traces).sent, spans.len() as u64);
@@ -466,7 +511,9 @@ fn numbered(taken: &Taken) -> BTreeMap<String, usize> {
     let own = spans.iter().filter(|(_, span)| span.name == "numbered");
     let mut counts = BTreeMap::new();
     for (_, span) in own {
-        *counts.entry(text(&span.attributes, "n").unwrap()).or_default() += 1;
+        *counts
+            .entry(text(&span.attributes, "n").unwrap())
+            .or_default() += 1;
     }
     counts
 }
@@ -519,7 +566,9 @@ async fn what_has_no_room_while_nobody_takes_it_is_counted() {
             Clock::sleep(Duration::from_millis(5)).await;
         }
     };
-    Clock::timeout(PATIENCE, dropped).await.expect("something is thrown away");
+    Clock::timeout(PATIENCE, dropped)
+        .await
+        .expect("something is thrown away");
     assert!(exported.exporter.counts().of(Signal::Traces).queued_bytes <= 20_000);
     let counts = exported.end().await.of(Signal::Traces);
     assert_eq!((counts.sent, counts.queued_bytes), (0, 0));
@@ -546,7 +595,9 @@ async fn per_ask(collector: Option<&Collector>) -> Duration {
         Some(settings) => Ok(Exported::start(settings, Sampling::All).await),
         None => Err(system(Sampling::All).await),
     };
-    let system = exported.as_ref().map_or_else(Clone::clone, |it| it.system.clone());
+    let system = exported
+        .as_ref()
+        .map_or_else(Clone::clone, |it| it.system.clone());
     let actor = system.spawn::<Party>(()).await.unwrap();
     let begun = Clock::now();
     for _ in 0..ASKS {
@@ -566,7 +617,10 @@ async fn whoever_takes_nothing_is_named_at_the_start() {
     Exporter::probe(&collector.settings()).await.unwrap();
     let wrong = Settings::to(&format!("http://{}/elsewhere", collector.address)).unwrap();
     let error = Exporter::probe(&wrong).await.unwrap_err().to_string();
-    assert!(error.contains("/elsewhere/v1/traces: it answers 404"), "{error}");
+    assert!(
+        error.contains("/elsewhere/v1/traces: it answers 404"),
+        "{error}"
+    );
     // One that is not there yet may come.
     let gone = Collector::start().await;
     let settings = gone.settings();

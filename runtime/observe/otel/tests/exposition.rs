@@ -16,10 +16,7 @@ const WORKER: ProcessId = ProcessId(0x0b);
 
 fn actor(serial: u64, process: ProcessId, handled: u64) -> ActorView {
     ActorView {
-        id: ActorId {
-            home: NODE,
-            serial,
-        },
+        id: ActorId { home: NODE, serial },
         parent: ActorId::root(NODE),
         actor: "demo.Rollout".to_owned(),
         process,
@@ -151,9 +148,15 @@ fn the_text_is_the_published_one() {
         "run it with ODEON_WRITE_GOLDEN=1 and look at what changed"
     );
     // What is not measured is not there.
-    let of_node = text.lines().filter(|line| line.contains("process=\"000000000000000a\""));
+    let of_node = text
+        .lines()
+        .filter(|line| line.contains("process=\"000000000000000a\""));
     assert!(of_node.clone().count() > 0);
-    assert!(!of_node.into_iter().any(|line| line.starts_with("process_memory")));
+    assert!(
+        !of_node
+            .into_iter()
+            .any(|line| line.starts_with("process_memory"))
+    );
 }
 
 #[test]
