@@ -170,17 +170,17 @@ impl Exporter {
             let client = client(settings).map_err(|error| wrong(error.to_string()))?;
             // A request without anything in it has no bytes.
             let asked = post(&client, endpoint, signal, bytes::Bytes::new());
-            match Clock::timeout(PROBE, asked).await {
+            let why = match Clock::timeout(PROBE, asked).await {
+                Some(Verdict::Arrived { .. }) => continue,
                 Some(Verdict::Refused { why }) => return Err(wrong(why)),
-                Some(Verdict::Later { why, .. }) => {
-                    tracing::warn!(
-                        url = %endpoint.url, why,
-                        "the collector does not answer yet: what is to be sent waits, within bounds"
-                    );
-                    return Ok(());
-                }
-                Some(Verdict::Arrived { .. }) | None => {}
-            }
+                Some(Verdict::Later { why, .. }) => why,
+                None => format!("nothing within {PROBE:?}"),
+            };
+            tracing::warn!(
+                url = %endpoint.url, why,
+                "the collector does not answer yet: what is to be sent waits, within bounds"
+            );
+            return Ok(());
         }
         Ok(())
     }

@@ -1,10 +1,9 @@
 //! The text that is scraped, of a system that is made by hand, to the byte.
 
-use std::time::Duration;
+#[path = "support/sights.rs"]
+mod sights;
 
-use odeon::inspect::{
-    ActorView, MachineView, NodeSight, ProcessKind, ProcessSight, Sight, Times, Usage,
-};
+use odeon::inspect::{ActorView, MachineView, NodeSight, ProcessKind, ProcessSight, Sight, Usage};
 use odeon::telemetry::Point;
 use odeon::trace::SpanCounts;
 use odeon::{ActorId, Phase, ProcessId, Timestamp};
@@ -37,46 +36,30 @@ fn actor(serial: u64, process: ProcessId, handled: u64) -> ActorView {
 
 fn sight(process: ProcessId, job: &str, actors: Vec<ActorView>, points: Vec<Point>) -> Sight {
     Sight {
-        process,
-        job: job.to_owned(),
-        at: Timestamp(1),
-        anew: false,
         hosted: actors.len() as u32,
         actors,
-        gone: vec![],
-        waits: vec![],
-        waits_left_out: 0,
-        spans: vec![],
         spans_lost: 4,
-        going_on: vec![],
         span_counts: SpanCounts {
             traces: 100,
             traces_kept: 10,
             recorded: 30,
             overwritten: 4,
         },
-        ask_times: Times::default(),
-        news: vec![],
         news_lost: 2,
         points,
-        points_lost: 0,
         dead_letters: 5,
         blob_bytes: 1 << 20,
-        more: false,
+        ..sights::sight(process, job)
     }
 }
 
 fn process(sight: Sight, kind: ProcessKind) -> ProcessSight {
     ProcessSight {
-        sight,
-        pid: Some(7),
         usage: (kind == ProcessKind::Worker).then_some(Usage {
             resident: 4096,
             cpu: Some(1.0),
         }),
-        kind,
-        ahead: 0,
-        ahead_error: Duration::ZERO,
+        ..sights::process(sight, kind)
     }
 }
 
@@ -104,24 +87,19 @@ fn node(handled: u64, gone: bool) -> NodeSight {
         }];
     }
     NodeSight {
-        node: "first".to_owned(),
-        process: NODE,
-        at: Timestamp(1),
-        unix_nanos: 1_000_000_000_000,
-        processes: vec![
-            process(sight(NODE, "odeon", vec![], vec![]), ProcessKind::Node),
-            process(worker, ProcessKind::Worker),
-        ],
-        silent: vec![],
-        links: vec![],
-        hardware: None,
         machine: MachineView {
             cores: 4,
             cpu: Some(0.25),
             memory: 1 << 30,
             memory_used: 1 << 29,
         },
-        names: None,
+        ..sights::node(
+            "first",
+            vec![
+                process(sight(NODE, "odeon", vec![], vec![]), ProcessKind::Node),
+                process(worker, ProcessKind::Worker),
+            ],
+        )
     }
 }
 
