@@ -22,7 +22,7 @@ mod spec;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use odeon::{Clock, Context, Failure, FailureKind, ProgramEnd, Reason, Ref, Shape};
+use odeon::{Clock, Context, Failure, FailureKind, ProgramEnd, Reason, Ref, Shape, telemetry};
 use serde::{Deserialize, Serialize};
 
 use self::process::Running;
@@ -201,16 +201,19 @@ impl Exec {
 
     /// Starts the program and waits until it is ready.
     async fn begin(&mut self, env: &[(String, String)], me: Ref<Self>) -> Result<u32, Failure> {
-        let mut running = Running::start(&self.spec, env)?;
+        let span = telemetry::first_span("start program").with("program", self.spec.to_string());
+        let mut running = Running::start(&self.spec, env, span.context())?;
         if let Err(why) = running.become_ready(&self.spec).await {
             let end = running.stop(self.spec.grace().min(STOP_GRACE_MAX)).await;
             let kind = match (end, why.by_itself) {
                 (Some(end), true) if end != ProgramEnd::Code(0) => FailureKind::Program(end),
                 _ => FailureKind::Error,
             };
+            span.fail();
             let what = format!("{} {}{}", self.spec, why.text, running.last_words());
             return Err(Failure::new(kind, what));
         }
+        span.end();
         let (pid, name) = (running.pid(), self.spec.to_string());
         let ending = running.ended();
         self.running = Some(running);

@@ -22,6 +22,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post, put};
 use axum::{Json, Router, middleware};
 use odeon_cluster::Daemon;
+use odeon_otel::Counting;
 use utoipa::OpenApi;
 
 use crate::inspect::{self, Facts, Inspect};
@@ -46,6 +47,8 @@ pub(crate) struct Api {
     /// Whether actors may be stopped by those who look on.
     allow_actions: bool,
     leaderless: majority::Leaderless,
+    /// What has become of what this node exports.
+    counting: Option<Counting>,
 }
 
 /// The API, described.
@@ -94,6 +97,7 @@ impl Api {
         limiter: Limiter,
         hosts: Vec<String>,
         allow_actions: bool,
+        counting: Option<Counting>,
     ) -> Self {
         Self {
             daemon,
@@ -103,13 +107,16 @@ impl Api {
             hosts,
             allow_actions,
             leaderless: majority::Leaderless::default(),
+            counting,
         }
     }
 
     fn inspection(&self) -> Inspect {
         let daemon = Arc::clone(&self.daemon);
         let (observer, system) = (daemon.observer().clone(), daemon.system().clone());
-        Inspect::new(observer, Facts::Cluster(daemon), system).allow_actions(self.allow_actions)
+        let counting = self.counting.clone();
+        Inspect::new(observer, Facts::Cluster(daemon), system, counting)
+            .allow_actions(self.allow_actions)
     }
 
     /// All routes.
@@ -141,10 +148,12 @@ impl Api {
             .route("/jobs/{job}/stop", post(jobs::stop))
             .route("/jobs/{job}/retry", post(jobs::retry))
             .route("/jobs/{job}/logs", get(jobs::logs));
-        let inspection = self.inspection().router();
+        let inspection = self.inspection();
+        let scrape = inspection.clone().scrape();
         Router::new()
             .nest("/api/v1", v1)
-            .nest("/api/v1/inspect", inspection)
+            .nest("/api/v1/inspect", inspection.router())
+            .merge(scrape)
             .route(inspect::SESSION, post(access::exchange))
             .merge(Inspect::pages())
             .fallback(problem::no_such_route)

@@ -127,6 +127,10 @@ pub(crate) struct RunArgs {
     pub(crate) there: RunThereArgs,
     #[command(flatten)]
     pub(crate) pages: PagesArgs,
+    /// Send its spans, numbers and events to an OpenTelemetry collector at this address, such as
+    /// http://localhost:4318; the usual variables (OTEL_EXPORTER_OTLP_ENDPOINT, ..._HEADERS) count, too
+    #[arg(long, value_name = "URL", conflicts_with = "cluster")]
+    pub(crate) otlp: Option<String>,
 }
 
 /// The pages on which a run can be looked at.
@@ -371,6 +375,11 @@ pub(crate) struct NodeArgs {
     /// Requests that one key may send in a second
     #[arg(long, default_value = "200", value_name = "N")]
     pub(crate) api_rate: NonZeroU32,
+    /// Send spans, numbers and events of the cluster to an OpenTelemetry collector at this address, such
+    /// as http://localhost:4318, while this node leads: give it to all that may. The usual variables
+    /// (OTEL_EXPORTER_OTLP_ENDPOINT, ..._HEADERS) count, too
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
     /// Room on its disk for files of jobs
     #[arg(long, default_value_t = 64, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) artifacts_gib: u64,

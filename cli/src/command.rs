@@ -6,6 +6,7 @@ pub(crate) mod cluster;
 pub(crate) mod daemon;
 pub(crate) mod devices;
 pub(crate) mod eval;
+mod export;
 pub(crate) mod fetch;
 pub(crate) mod gang;
 pub(crate) mod generate;

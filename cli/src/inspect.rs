@@ -10,11 +10,14 @@ mod export;
 mod facts;
 mod gate;
 mod jobs;
+mod scrape;
 mod shown;
 mod stream;
 mod time;
 mod view;
 mod workload;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -26,14 +29,17 @@ use odeon::System;
 use odeon_client::inspect as told;
 use odeon_observe::filter::FilterError;
 use odeon_observe::{Observer, bounds, today};
+use odeon_otel::Counting;
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) use alone::Alone;
+pub(crate) use alone::{Alone, Looks};
 pub(crate) use facts::Facts;
 use gate::Gate;
 pub(crate) use gate::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 use jobs::job_number;
+pub(crate) use scrape::METRICS;
+use scrape::Scraped;
 use shown::Shown;
 use view::{Asked, Counted};
 
@@ -44,6 +50,7 @@ pub(crate) struct Inspect {
     facts: Facts,
     system: System,
     allow_actions: bool,
+    scraped: Arc<Scraped>,
 }
 
 /// Why a request is not answered.
@@ -99,12 +106,18 @@ impl IntoResponse for Refused {
 type Told<T> = Result<axum::Json<told::Envelope<T>>, Refused>;
 
 impl Inspect {
-    pub(crate) const fn new(observer: Observer, facts: Facts, system: System) -> Self {
+    pub(crate) fn new(
+        observer: Observer,
+        facts: Facts,
+        system: System,
+        counting: Option<Counting>,
+    ) -> Self {
         Self {
             observer,
             facts,
             system,
             allow_actions: false,
+            scraped: Arc::new(Scraped::new(counting)),
         }
     }
 
@@ -223,6 +236,13 @@ impl Inspect {
             .route("/export", get(export::export))
             .route("/logs", get(logs))
             .route("/actions/{what}", post(actions::act))
+            .with_state(self)
+    }
+
+    /// The route that Prometheus expects.
+    pub(crate) fn scrape<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
+        Router::new()
+            .route(METRICS, get(scrape::metrics))
             .with_state(self)
     }
 

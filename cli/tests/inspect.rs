@@ -410,3 +410,49 @@ async fn what_happened_is_there_again_when_the_head_is() {
     assert_eq!(submitted, 1, "{said:?}");
     cluster.ok("head", &["down"]);
 }
+
+/// SEMANTICS 70.
+#[tokio::test]
+async fn whoever_scrapes_needs_a_key_and_gets_the_numbers_of_the_node() {
+    let cluster = up(2);
+    let scraped = |face: &Face, path: &str| {
+        let (head, text) = face.ask(&format!("GET {path}"), &face.with_key(), "");
+        assert_eq!(status(&head), "200", "{head}\n{text}");
+        assert!(
+            head.to_lowercase()
+                .contains("content-type: text/plain; version=0.0.4"),
+            "{head}"
+        );
+        text
+    };
+    let nodes = |text: &str| {
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("odeon_node_up{"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for node in ["head", "node-2"] {
+        let face = Face::of(&cluster, node);
+        let (head, _) = face.ask("GET /metrics", &face.host(), "");
+        assert_eq!(status(&head), "401", "{head}");
+        let (head, _) = face.ask("GET /metrics?scope=all", &face.with_key(), "");
+        assert_eq!(status(&head), "400", "{head}");
+        let seen = async {
+            while nodes(&scraped(&face, "/metrics")).is_empty() {
+                Clock::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        Clock::timeout(PATIENCE, seen)
+            .await
+            .expect("it shows itself");
+        let up = nodes(&scraped(&face, "/metrics"));
+        assert_eq!(up, [format!("odeon_node_up{{node=\"{node}\"}} 1")]);
+    }
+    let head = Face::of(&cluster, "head");
+    let all = async {
+        while nodes(&scraped(&head, "/metrics?scope=cluster")).len() < 2 {
+            Clock::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    Clock::timeout(PATIENCE, all).await.expect("it shows both");
+}

@@ -16,8 +16,11 @@ use crate::trace::SpanContext;
 pub(crate) enum Current {
     /// A handler, `start` or `stop` of an actor.
     Actor { cell: Arc<Cell>, span: SpanContext },
-    /// Code outside of actors that chose an engine.
-    Scope(Arc<Engine>),
+    /// Code outside of actors that chose an engine, or that runs below a span of somebody else.
+    Scope {
+        engine: Option<Arc<Engine>>,
+        span: SpanContext,
+    },
 }
 
 thread_local!(static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) });
@@ -40,11 +43,26 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// The span of the handler that runs now; empty outside of handlers.
+/// The span of the handler that runs now, or the one that code outside of handlers was put below.
 pub(crate) fn span() -> SpanContext {
     CURRENT.with_borrow(|current| match current {
-        Some(Current::Actor { span, .. }) => *span,
-        _ => SpanContext::default(),
+        Some(Current::Actor { span, .. } | Current::Scope { span, .. }) => *span,
+        None => SpanContext::default(),
+    })
+}
+
+/// The present surroundings with another span in the place of theirs.
+pub(crate) fn below(span: SpanContext) -> Current {
+    CURRENT.with_borrow(|current| match current {
+        Some(Current::Actor { cell, .. }) => Current::Actor {
+            cell: Arc::clone(cell),
+            span,
+        },
+        Some(Current::Scope { engine, .. }) => Current::Scope {
+            engine: engine.clone(),
+            span,
+        },
+        None => Current::Scope { engine: None, span },
     })
 }
 
@@ -62,7 +80,11 @@ impl Caller {
                 actor: Some(cell.id),
                 span: *span,
             },
-            _ => Self::default(),
+            Some(Current::Scope { span, .. }) => Self {
+                actor: None,
+                span: *span,
+            },
+            None => Self::default(),
         })
     }
 
@@ -150,7 +172,7 @@ pub(crate) fn remove_engine(process: ProcessId) {
 pub(crate) fn engine_for(home: ProcessId) -> Option<Arc<Engine>> {
     let inside = CURRENT.with_borrow(|current| match current {
         Some(Current::Actor { cell, .. }) => Some(Arc::clone(&cell.engine)),
-        Some(Current::Scope(engine)) => Some(Arc::clone(engine)),
+        Some(Current::Scope { engine, .. }) => engine.clone(),
         None => None,
     });
     inside.or_else(|| outside(home))

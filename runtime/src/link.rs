@@ -43,6 +43,7 @@ use crate::id::ProcessId;
 use crate::inspect::LinkView;
 use crate::limits::Limits;
 use crate::session::Marks;
+use crate::trace::SpanContext;
 use crate::wire::{Beat, Frame, FrameError};
 
 pub(crate) use greeting::{Ended, Greeted, Line, greet, greet_back, hear, say_hello};
@@ -695,7 +696,10 @@ async fn read_loop(
         return Ended::Over("there is no such stream".to_owned());
     };
     // What is decoded on the way (handles of blobs) belongs to this engine.
-    let mut here = Some(Current::Scope(Arc::clone(engine)));
+    let mut here = Some(Current::Scope {
+        engine: Some(Arc::clone(engine)),
+        span: SpanContext::default(),
+    });
     loop {
         loop {
             if carrier.is_over() {

@@ -33,7 +33,8 @@ use crate::security::{ClusterIdentity, NodeIdentity};
 use crate::spawn::Spawn;
 use crate::succession::{Busy, Inheritance, Succession};
 use crate::supervise::Supervision;
-use crate::trace::Span;
+use crate::telemetry;
+use crate::trace::{Span, SpanContext};
 use crate::wire::{Answer, NameRow, Request};
 use crate::worker::{self, Birth, Role, ServeError, Workers};
 
@@ -129,7 +130,10 @@ impl System {
     /// Runs `future` so that references used in it send from this system. Needed only where one
     /// process runs several systems and the actors live in another.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        let mut home = Some(Current::Scope(Arc::clone(&self.engine)));
+        let mut home = Some(Current::Scope {
+            engine: Some(Arc::clone(&self.engine)),
+            span: SpanContext::current(),
+        });
         let mut future = std::pin::pin!(future);
         std::future::poll_fn(|cx| {
             let _entered = Entered::new(&mut home);
@@ -795,7 +799,11 @@ impl Job {
             })?;
         runtime.block_on(async {
             let system = options(System::builder().job(self)).start().await?;
-            let outcome = main(system.clone()).await;
+            // Whoever has started this program may have a trace of its own to which it belongs.
+            let outcome = match SpanContext::given() {
+                Some(given) => telemetry::below(given, main(system.clone())).await,
+                None => main(system.clone()).await,
+            };
             system.shutdown().await;
             outcome
         })

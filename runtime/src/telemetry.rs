@@ -20,7 +20,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, Timestamp};
-use crate::current;
+use crate::current::{self, Entered};
 use crate::engine::Engine;
 use crate::id::ActorId;
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
@@ -149,16 +149,41 @@ pub struct OpenSpan {
     failed: bool,
 }
 
+/// Runs a future below a span of somebody else, such as the one that a request has brought: what it
+/// begins belongs to that trace, and is kept when that is sampled, within the budget of this process.
+pub async fn below<F: Future>(span: SpanContext, future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|cx| {
+        let mut home = Some(current::below(span.foreign()));
+        let _entered = Entered::new(&mut home);
+        future.as_mut().poll(cx)
+    })
+    .await
+}
+
 /// Begins a span of the program, below the one of the handler that runs.
 pub fn span(name: &'static str) -> OpenSpan {
-    covering(SpanKind::User, name, vec![])
+    covering(SpanKind::User, name, vec![], SpanContext::current())
+}
+
+/// Begins a span of the program where no handler runs: below the span that the program was started
+/// for, if it was for one.
+pub fn first_span(name: &'static str) -> OpenSpan {
+    let current = SpanContext::current();
+    let given = || SpanContext::given().map_or(current, SpanContext::foreign);
+    let parent = if current.is_empty() { given() } else { current };
+    covering(SpanKind::User, name, vec![], parent)
 }
 
 /// Begins a span of this kind.
-pub(crate) fn covering(kind: SpanKind, name: &'static str, labels: Labels) -> OpenSpan {
+pub(crate) fn covering(
+    kind: SpanKind,
+    name: &'static str,
+    labels: Labels,
+    parent: SpanContext,
+) -> OpenSpan {
     let speaker = current::speaker().filter(|(engine, _)| engine.tracer.is_on());
     let kept = speaker.map(|(engine, actor)| {
-        let parent = SpanContext::current();
         let now = Clock::now();
         let span = Span {
             context: engine.tracer.begin(parent, now),
@@ -195,6 +220,13 @@ impl OpenSpan {
             span.labels.push((name.into(), label.into()));
             engine.tracer.open(span.clone());
         }
+    }
+
+    /// What others need to have their spans below it; empty when nothing is traced.
+    #[must_use]
+    pub fn context(&self) -> SpanContext {
+        let kept = self.kept.as_ref();
+        kept.map_or_else(SpanContext::default, |(_, span)| span.context)
     }
 
     /// Ends it without success.

@@ -30,6 +30,13 @@ pub struct SpanContext {
     pub flags: u8,
 }
 
+/// The variable in which a program is told the span that it is started for, in the header form.
+pub const TRACEPARENT: &str = "TRACEPARENT";
+/// Of the flags those that W3C gives a meaning: sampled, and random.
+const KNOWN_FLAGS: u8 = 0b11;
+/// The mark of a span that no system of Odeon has begun. It stays in its process: a child has none.
+const FOREIGN: u8 = 0b1000_0000;
+
 impl SpanContext {
     /// A new root span.
     #[must_use]
@@ -52,15 +59,55 @@ impl SpanContext {
             let [span] = random::quick();
             Self {
                 span_id: span | 1,
+                flags: self.flags & KNOWN_FLAGS,
                 ..self
             }
         }
     }
 
-    /// The span that the calling task handles now; empty outside of handlers.
+    /// The span that the calling task handles now, or that it was put [below](crate::telemetry::below);
+    /// empty outside of both.
     #[must_use]
     pub fn current() -> Self {
         crate::current::span()
+    }
+
+    /// The span that this program was started for, as [`TRACEPARENT`] says it, if it does.
+    #[must_use]
+    pub fn given() -> Option<Self> {
+        let text = std::env::var(TRACEPARENT).ok()?;
+        let given = Self::from_traceparent(&text);
+        if given.is_none() {
+            tracing::warn!(
+                text,
+                "{TRACEPARENT} is no W3C trace context and does not count"
+            );
+        }
+        given
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.trace_id == 0
+    }
+
+    /// Whether whoever began the trace has it recorded.
+    #[must_use]
+    pub const fn is_sampled(self) -> bool {
+        self.flags & 1 == 1
+    }
+
+    /// The same as a span that no system of Odeon has begun.
+    pub(crate) const fn foreign(self) -> Self {
+        Self {
+            flags: self.flags | FOREIGN,
+            ..self
+        }
+    }
+
+    pub(crate) const fn is_foreign(self) -> bool {
+        self.flags & FOREIGN != 0
     }
 
     /// The header form: `00-<trace>-<span>-<flags>`.
@@ -68,25 +115,34 @@ impl SpanContext {
     pub fn traceparent(self) -> String {
         format!(
             "00-{:032x}-{:016x}-{:02x}",
-            self.trace_id, self.span_id, self.flags
+            self.trace_id,
+            self.span_id,
+            self.flags & KNOWN_FLAGS
         )
     }
 
-    /// Reads the header form.
+    /// Reads the header form. Versions after the first may have more parts, which do not count.
     #[must_use]
     pub fn from_traceparent(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
-        let version = parts.next()?;
-        let (trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?);
-        if version.len() != 2 || trace.len() != 32 || span.len() != 16 || flags.len() != 2 {
-            return None;
-        }
-        let context = Self {
-            trace_id: u128::from_str_radix(trace, 16).ok()?,
-            span_id: u64::from_str_radix(span, 16).ok()?,
-            flags: u8::from_str_radix(flags, 16).ok()?,
+        let mut hex = |digits: usize| {
+            let part = parts.next().filter(|part| part.len() == digits)?;
+            let is_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+            let number = part.bytes().all(is_hex);
+            number
+                .then(|| u128::from_str_radix(part, 16).ok())
+                .flatten()
         };
-        (version != "ff" && context.trace_id != 0 && context.span_id != 0).then_some(context)
+        let (version, trace_id) = (hex(2)?, hex(32)?);
+        let (span_id, flags) = (hex(16)?, hex(2)?);
+        let more = parts.next().is_some();
+        let context = Self {
+            trace_id,
+            span_id: u64::try_from(span_id).ok()?,
+            flags: u8::try_from(flags).ok()? & KNOWN_FLAGS,
+        };
+        let known = version != 0xff && (version != 0 || !more);
+        (known && context.trace_id != 0 && context.span_id != 0).then_some(context)
     }
 
     pub(crate) fn put(self, out: &mut impl BufMut) {
@@ -179,12 +235,27 @@ mod tests {
             SpanContext::from_traceparent(&context.traceparent()),
             Some(context)
         );
+        let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
         for bad in [
-            "",
-            "00-0-0-0",
-            "00-00000000000000000000000000000000-0000000000000000-01",
+            String::new(),
+            "00-0-0-0".to_owned(),
+            "00-00000000000000000000000000000000-0000000000000000-01".to_owned(),
+            format!("00-{trace}-{span}"),
+            format!("00-{trace}-{span}-01-more"),
+            format!("ff-{trace}-{span}-01"),
+            format!("00-{}-{span}-01", trace.to_uppercase()),
+            format!("00-+{}-{span}-01", &trace[1..]),
         ] {
-            assert_eq!(SpanContext::from_traceparent(bad), None, "{bad}");
+            assert_eq!(SpanContext::from_traceparent(&bad), None, "{bad}");
         }
+        let later = SpanContext::from_traceparent(&format!("01-{trace}-{span}-ff-more"));
+        assert_eq!(
+            later.map(|it| it.flags),
+            Some(3),
+            "what is unknown is left out"
+        );
+        let foreign = context.foreign();
+        assert_eq!(foreign.traceparent(), context.traceparent());
+        assert!(foreign.is_foreign() && !foreign.child().is_foreign());
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use odeon::trace::SpanContext;
 use odeon::{
     Clock, FailureKind, FakeDevices, Needs, ProgramEnd, Reason, Ref, Restart, SpawnError,
     Supervision, System, SystemBuilder, WorkerCommand, WorkerMode,
@@ -403,5 +404,47 @@ async fn ranks_see_the_devices_of_their_node_each_its_own_at_its_local_rank() {
     devices.dedup();
     assert_eq!(devices.len(), 3, "{seen:?}");
     assert!(seen[0].starts_with("FAKE-node0/gpu"), "{seen:?}");
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_told_the_span_that_it_is_started_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let system = system().await;
+    let script = "echo $TRACEPARENT > told; exec sleep 60";
+    let exec = system
+        .spawn::<Exec>(shell(script, folder.path()))
+        .await
+        .unwrap();
+    let told = async {
+        loop {
+            let text = fs::read_to_string(folder.path().join("told")).unwrap_or_default();
+            match text.strip_suffix('\n') {
+                Some(text) => return text.to_owned(),
+                None => Clock::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    };
+    let told = Clock::timeout(PATIENCE, told).await.expect("it is written");
+    let given = SpanContext::from_traceparent(&told).unwrap_or_else(|| panic!("{told}"));
+    let start = async {
+        loop {
+            let spans = system.spans();
+            let found = spans.into_iter().find(|it| it.message == "start program");
+            match found {
+                Some(span) => return span,
+                None => Clock::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    };
+    let start = Clock::timeout(PATIENCE, start)
+        .await
+        .expect("there is a span");
+    assert_eq!((start.context, start.parent), (given, 0));
+    exec.ask(Halt {
+        grace: Duration::from_secs(1),
+    })
+    .await
+    .unwrap();
     system.shutdown().await;
 }

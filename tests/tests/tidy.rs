@@ -21,6 +21,12 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
     ("runtime/observe", "odeon-observe", &["odeon"]),
+    // Reads what is seen and sends it elsewhere, so that nobody else knows of those formats.
+    (
+        "runtime/observe/otel",
+        "odeon-otel",
+        &["odeon", "odeon-observe"],
+    ),
     (
         "runtime/cluster",
         "odeon-cluster",
@@ -50,6 +56,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-cluster",
             "odeon-gpu",
             "odeon-observe",
+            "odeon-otel",
             "odeon-placement",
         ],
     ),
@@ -81,8 +88,9 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// The documentation of the macros shows what they make, so its tests need the runtime.
-const DEV_EDGES: &[(&str, &str)] = &[("odeon-macros", "odeon")];
+/// The documentation of the macros shows what they make, so its tests need the runtime. Those of the
+/// export need a node with devices.
+const DEV_EDGES: &[(&str, &str)] = &[("odeon-macros", "odeon"), ("odeon-otel", "odeon-gpu")];
 
 /// What the pure crates must not know: a runtime or a network.
 const EFFECTS: &[&str] = &["tokio", "kameo", "actix", "quinn", "rustls", "socket2"];

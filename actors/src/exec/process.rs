@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use odeon::trace::{SpanContext, TRACEPARENT};
 use odeon::{Clock, Failure, ProgramEnd, Timestamp};
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncWriteExt;
@@ -64,18 +65,24 @@ pub(super) struct Unready {
 }
 
 impl Running {
-    /// Starts a program.
+    /// Starts a program, which is told the span that it is started for.
     ///
     /// # Errors
     /// There is none, or the operating system refuses.
-    pub(super) fn start(spec: &ExecSpec, env: &[(String, String)]) -> Result<Self, Failure> {
+    pub(super) fn start(
+        spec: &ExecSpec,
+        env: &[(String, String)],
+        span: SpanContext,
+    ) -> Result<Self, Failure> {
         let port = match spec.port() {
             Some(0) => Some(free_port().map_err(not_started(spec, "a free port"))?),
             port => port,
         };
-        let mut child = gated(spec, env, port)?
-            .spawn()
-            .map_err(not_started(spec, SHELL))?;
+        let mut command = gated(spec, env, port)?;
+        if !span.is_empty() && !spec.sets(TRACEPARENT) {
+            command.env(TRACEPARENT, span.traceparent());
+        }
+        let mut child = command.spawn().map_err(not_started(spec, SHELL))?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let group = pid.ok_or_else(|| Failure::error(format!("{spec} ended at once")))?;
         let guard = guard_of(group)

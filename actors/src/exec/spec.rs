@@ -179,6 +179,11 @@ impl ExecSpec {
         env
     }
 
+    /// Whether it sets this variable itself.
+    pub(super) fn sets(&self, variable: &str) -> bool {
+        self.env.iter().any(|(name, _)| name == variable)
+    }
+
     /// Where the program is: a path as it is, a name in the folder or else in `path`.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use super::Api;
 use super::door::{self, FROM, HANDED_ON};
 use super::problem::No;
 use super::serve::Peer;
-use crate::inspect::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
+use crate::inspect::{ACTIONS, Exchange, INSPECT, METRICS, SESSION, cookie_of, with_cookie};
 
 /// Who asks, and what they may.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ pub(super) async fn admit(
                     .into_response()
             }
             // What a node sees it shows itself; whose key it is, a voter knows.
-            Ok(()) if path.starts_with(INSPECT) => {
+            Ok(()) if path.starts_with(INSPECT) || path == METRICS => {
                 match known_elsewhere(&api, secret_of(&request).map(str::to_owned)).await {
                     Ok(()) => next.run(request).await,
                     Err(response) => response,
@@ -196,7 +196,8 @@ fn too_many(api: &Api, Peer(from): Peer) -> Option<No> {
 
 /// Whether a request is for a part of a page.
 fn is_page(request: &Request) -> bool {
-    request.method() == Method::GET && !request.uri().path().starts_with("/api/")
+    let path = request.uri().path();
+    request.method() == Method::GET && !path.starts_with("/api/") && path != METRICS
 }
 
 /// The key that a request brings.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use odeon::Clock;
+use odeon::trace::{SpanContext, TRACEPARENT};
 use odeon_artifacts::{Bundle, Digest};
 use odeon_client::types::{Job, Lines, NewJob, Offered, StopJob};
 use odeon_cluster::fact::Fact;
@@ -105,8 +106,16 @@ pub(super) async fn put_piece(
 pub(super) async fn submit(
     State(api): State<Arc<Api>>,
     Submitter(caller): Submitter,
-    Sent(new): Sent<NewJob>,
+    headers: HeaderMap,
+    Sent(mut new): Sent<NewJob>,
 ) -> Making<Job> {
+    // Whoever submits it in a trace has the job belong to that, unless it says otherwise itself.
+    if let Some(given) = headers.get("traceparent").and_then(|it| it.to_str().ok())
+        && let Some(given) = SpanContext::from_traceparent(given)
+    {
+        let name = TRACEPARENT.to_owned();
+        new.env.entry(name).or_insert_with(|| given.traceparent());
+    }
     let spec = JobSpec {
         name: new.name,
         namespace: new

@@ -21,10 +21,11 @@ use odeon_cluster::keeper::Rules;
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, owner_key};
 use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
+use odeon_otel::{Counting, Exporter, Settings};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::upgrade;
+use super::{export, upgrade};
 use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key, open_door};
 use crate::args::{DownArgs, JoinArgs, NodeArgs, UpArgs};
 use crate::print;
@@ -56,6 +57,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
     check_own_name(&args.node)?;
+    Settings::read(args.node.otlp.as_deref())?;
     let folder = folder_of(args.node.dir.as_ref())?;
     if args.foreground {
         return run(&args.node, &folder, Entry::Found, args.voters, args.alone);
@@ -100,6 +102,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
 
 pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
     check_own_name(&args.node)?;
+    Settings::read(args.node.otlp.as_deref())?;
     let folder = folder_of(args.node.dir.as_ref())?;
     let token = args
         .token
@@ -315,6 +318,9 @@ fn passed_on(args: &NodeArgs, folder: &Path) -> Vec<String> {
         own.push("--allow-actions".to_owned());
     }
     own.extend(["--api-rate".to_owned(), args.api_rate.to_string()]);
+    if let Some(url) = &args.otlp {
+        own.extend(["--otlp".to_owned(), url.clone()]);
+    }
     own
 }
 
@@ -515,7 +521,9 @@ fn run(
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let daemon = Arc::new(Daemon::start(config).await?);
-        let (server, api, connection) = serve(&daemon, args).await?;
+        let mut exporter = export::begin(&daemon, args.otlp.as_deref())?;
+        let counting = exporter.as_ref().map(Exporter::counting);
+        let (server, api, connection) = serve(&daemon, args, counting).await?;
         if let Some(count) = voters.filter(|_| !goes_on) {
             want_voters(&daemon, count).await?;
         }
@@ -534,6 +542,9 @@ fn run(
                 Ok(ready) => {
                     order.answer(Ok(()));
                     keeping.abort();
+                    if let Some(exporter) = exporter.take() {
+                        exporter.end().await;
+                    }
                     let api = server.address();
                     server.end().await;
                     return Err(upgrade::become_next(&daemon, ready, &program, api).await);
@@ -547,6 +558,9 @@ fn run(
         keeping.abort();
         // Whoever waits for a job hears of its end while the node ends it.
         daemon.end_jobs().await;
+        if let Some(exporter) = exporter {
+            exporter.end().await;
+        }
         server.end().await;
         daemon.end().await;
         let pid = daemon.folder().path().join(PID_FILE);
@@ -571,7 +585,11 @@ async fn want_voters(daemon: &Daemon, count: u32) -> Result<()> {
 }
 
 /// Serves the API, and writes down how this machine's user reaches it.
-async fn serve(daemon: &Arc<Daemon>, args: &NodeArgs) -> Result<(Server, Arc<Api>, Connection)> {
+async fn serve(
+    daemon: &Arc<Daemon>,
+    args: &NodeArgs,
+    counting: Option<Counting>,
+) -> Result<(Server, Arc<Api>, Connection)> {
     let folder = daemon.folder().path().to_owned();
     let audit = Audit::open(&folder).context("opening the audit log")?;
     let limiter = Limiter::new(args.api_rate);
@@ -581,6 +599,7 @@ async fn serve(daemon: &Arc<Daemon>, args: &NodeArgs) -> Result<(Server, Arc<Api
         limiter,
         args.allow_host.clone(),
         args.allow_actions,
+        counting,
     ));
     let identity = NodeIdentity::load(&folder)?;
     let router = Arc::clone(&api).router();

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
+use odeon::trace::{SpanContext, TRACEPARENT};
 use odeon_client::types::{Job, Line, Lines};
 use odeon_client::{CONNECTION_FILE, Client, ClientError, Connection, Submission, default_folder};
 
@@ -191,7 +192,10 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
     for arg in &what.words {
         submission = submission.arg(arg);
     }
-    let mut env = vec![];
+    // Submitted in a trace, it belongs to that.
+    let given = SpanContext::given();
+    let given = given.map(|given| (TRACEPARENT.to_owned(), given.traceparent()));
+    let mut env = Vec::from_iter(given);
     for variable in &args.env {
         let (name, value) = match variable.split_once('=') {
             Some((name, value)) => (name.to_owned(), value.to_owned()),

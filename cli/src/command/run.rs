@@ -17,6 +17,7 @@ use odeon_actors::recipe::{Recipe, Source};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
 use odeon_actors::rl::store::{Count, Counts};
+use odeon_otel::Settings;
 
 use self::folder::RunFolder;
 use self::metrics::Metrics;
@@ -27,7 +28,7 @@ use super::model;
 use super::signals::Signals;
 use super::ui;
 use crate::args::{PagesArgs, RunArgs};
-use crate::inspect::Alone;
+use crate::inspect::{Alone, Looks};
 use crate::print::{self, Unshown};
 
 pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE};
@@ -39,6 +40,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         return submit::submit(&source, &recipe, args);
     }
     let plan = model::plan(&source, &recipe)?;
+    let otlp = Settings::read(args.otlp.as_deref())?;
     folder::check_writable(&source, &recipe)?;
     if args.fresh {
         folder::check_run(&recipe.folder())?;
@@ -76,8 +78,12 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     job.run_with(
         |builder| builder.supervision(often),
         async |system| {
-            let pages = pages(&system, &recipe, &args.pages).await?;
-            follow(&system, plan, &recipe, folder, pages).await
+            let pages = pages(&system, &recipe, &args.pages, otlp.as_ref()).await?;
+            let outcome = follow(&system, plan, &recipe, folder, pages.as_ref()).await;
+            if let Some(pages) = pages {
+                pages.end().await;
+            }
+            outcome
         },
     )
 }
@@ -85,14 +91,24 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
 /// The mark of processes that a cluster runs; it has pages of its own.
 const IN_CLUSTER: &str = "ODEON_TRY";
 
-/// Serves the pages of a run.
-async fn pages(system: &System, recipe: &Recipe, args: &PagesArgs) -> Result<Option<Alone>> {
-    if args.no_ui || std::env::var_os(IN_CLUSTER).is_some() {
+/// Serves the pages of a run, and exports what is seen of it.
+async fn pages(
+    system: &System,
+    recipe: &Recipe,
+    args: &PagesArgs,
+    otlp: Option<&Settings>,
+) -> Result<Option<Alone>> {
+    if std::env::var_os(IN_CLUSTER).is_some() || (args.no_ui && otlp.is_none()) {
         return Ok(None);
     }
-    let pages = Alone::serve(&recipe.run.name, system, args.ui_port, args.allow_actions).await?;
-    if args.open {
-        ui::open(pages.url());
+    let looks = Looks {
+        port: (!args.no_ui).then_some(args.ui_port),
+        allow_actions: args.allow_actions,
+        otlp,
+    };
+    let pages = Alone::look(&recipe.run.name, system, looks).await?;
+    if let Some(url) = pages.url().filter(|_| args.open) {
+        ui::open(url);
     }
     Ok(Some(pages))
 }
@@ -103,7 +119,7 @@ async fn follow(
     plan: RunPlan,
     recipe: &Recipe,
     folder: RunFolder,
-    pages: Option<Alone>,
+    pages: Option<&Alone>,
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let reserves = plan.reservations().any(|(_, needs)| !needs.is_empty());
@@ -126,13 +142,13 @@ async fn follow(
             _ = looking.tick() => notes.write(system, None).await?,
             // Whoever waits for it to start wants to know why.
             () = &mut slow, if !told => {
-                tell(pages.as_ref());
+                tell(pages);
                 told = true;
             }
         }
     };
     if !told {
-        tell(pages.as_ref());
+        tell(pages);
     }
     let mut following = Following::new(system, run, recipe, folder, notes)?;
     let mut asked = None;
@@ -155,8 +171,8 @@ async fn follow(
 
 /// Says where the pages are.
 fn tell(pages: Option<&Alone>) {
-    if let Some(pages) = pages {
-        print::say(format!("look on at {}", pages.url()));
+    if let Some(url) = pages.and_then(Alone::url) {
+        print::say(format!("look on at {url}"));
     }
 }
 

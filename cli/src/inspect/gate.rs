@@ -107,10 +107,11 @@ impl Gate {
     }
 
     /// Lets those with the key in, and nobody who calls this host by another name.
-    pub(super) fn guard(self, inspection: Router, pages: Router) -> Router {
+    pub(super) fn guard(self, inspection: Router, scrape: Router, pages: Router) -> Router {
         let own = self.clone();
         Router::new()
             .nest("/api/v1/inspect", inspection)
+            .merge(scrape)
             .route(
                 SESSION,
                 post(async move |headers: HeaderMap, body: Bytes| own.exchange(&headers, &body)),

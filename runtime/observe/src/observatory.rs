@@ -38,6 +38,16 @@ pub struct Observatory {
     /// Spans lost of late, by process.
     lost: VecDeque<(Date, ProcessId, u64)>,
     last_look: HashMap<ProcessId, Date>,
+    missed: Missed,
+}
+
+/// What was lost before it was seen, beside spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// News that were overwritten.
+    pub news: u64,
+    /// Recorded numbers that were overwritten, or are of more series than are kept.
+    pub points: u64,
 }
 
 /// Numbers of the whole over time.
@@ -79,6 +89,8 @@ pub struct Recorded {
     pub labels: Labels,
     /// When, at which step if it says so, and how much.
     pub points: VecDeque<(Date, Option<f64>, f64)>,
+    /// How many points there have been, forgotten ones too.
+    pub told: u64,
 }
 
 /// A number of the whole over time.
@@ -230,6 +242,12 @@ impl Observatory {
             .values()
             .map(|process| process.spans_lost)
             .sum()
+    }
+
+    /// What else was lost before it was seen.
+    #[must_use]
+    pub const fn missed(&self) -> Missed {
+        self.missed
     }
 
     /// How far dates may be wrong.
@@ -454,6 +472,8 @@ impl Observatory {
             });
             self.lost.push_back((now, id, sight.spans_lost));
         }
+        self.missed.news += sight.news_lost;
+        self.missed.points += sight.points_lost;
         for span in sight.spans {
             if span.kind == SpanKind::Copy {
                 self.totals.bytes_copied += bytes_of(&span.labels);
@@ -499,6 +519,7 @@ impl Observatory {
             labels: text.join(","),
         };
         if self.recorded.len() >= SERIES_MAX && !self.recorded.contains_key(&key) {
+            self.missed.points += 1;
             return;
         }
         let row = self.recorded.entry(key).or_insert_with(|| Recorded {
@@ -506,7 +527,9 @@ impl Observatory {
             actor,
             labels,
             points: VecDeque::new(),
+            told: 0,
         });
+        row.told += 1;
         if row.points.len() == SERIES_POINTS_MAX {
             row.points.pop_front();
         }

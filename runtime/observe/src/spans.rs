@@ -83,6 +83,8 @@ pub struct Gap {
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     ended: VecDeque<Span>,
+    /// How many have ended, forgotten ones too.
+    told: u64,
     /// By process, as of its last look.
     going_on: HashMap<ProcessId, Vec<Span>>,
     gaps: VecDeque<Gap>,
@@ -98,6 +100,19 @@ impl Spans {
     /// Those that have ended, as they came.
     pub fn ended(&self) -> impl DoubleEndedIterator<Item = &Span> {
         self.ended.iter()
+    }
+
+    /// How many have ended, forgotten ones too.
+    #[must_use]
+    pub const fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// Those that came after so many, and how many of them are forgotten already.
+    pub fn after(&self, told: u64) -> (impl Iterator<Item = &Span>, u64) {
+        let forgotten = self.told - self.ended.len() as u64;
+        let skip = told.saturating_sub(forgotten).min(self.ended.len() as u64) as usize;
+        (self.ended.range(skip..), forgotten.saturating_sub(told))
     }
 
     /// Those that go on.
@@ -128,6 +143,7 @@ impl Spans {
         if self.ended.len() == SPANS_MAX {
             self.ended.pop_front();
         }
+        self.told += 1;
         self.ended.push_back(span);
     }
 

@@ -34,7 +34,7 @@ use crate::gang::{self, Ends};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::shape::{self, Shape};
 use crate::telemetry;
-use crate::trace::SpanKind;
+use crate::trace::{SpanContext, SpanKind};
 use crate::wire::{Answer, Request};
 
 impl<A> Group<A> {
@@ -465,7 +465,12 @@ impl Communicator {
             ("world", membership.world()),
         ];
         let labels = labels.map(|(name, value)| (name.into(), value.into()));
-        let span = telemetry::covering(SpanKind::Collective, name, labels.into());
+        let span = telemetry::covering(
+            SpanKind::Collective,
+            name,
+            labels.into(),
+            SpanContext::current(),
+        );
         let outcome = blocking(|| call(&mut self.0));
         match &outcome {
             Ok(()) => span.end(),

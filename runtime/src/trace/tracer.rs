@@ -149,16 +149,19 @@ impl Tracer {
         if !self.is_on() {
             return SpanContext::default();
         }
-        if parent.trace_id != 0 {
+        if parent.trace_id != 0 && !parent.is_foreign() {
             return parent.child();
         }
         let shard = &self.shards[shard_of_thread()];
         let keeps = shard.keeps(self.sampling, now);
         add(&shard.traces, 1);
         add(&shard.kept, u64::from(keeps));
+        // Below a span of somebody else the budget holds as well, or one trace that was begun elsewhere
+        // would have all kept that a program does.
+        let asked = parent.trace_id == 0 || parent.is_sampled();
         SpanContext {
-            flags: u8::from(keeps),
-            ..SpanContext::root()
+            flags: u8::from(keeps && asked),
+            ..parent.child()
         }
     }
 
@@ -345,6 +348,19 @@ mod tests {
         let rest = kept(5, 2_005);
         assert!((23..=26).contains(&rest), "5 were saved, 20 came: {rest}");
         assert!((tracer.counts().one_in() - 2_005.0 / (5 + rest) as f64).abs() < 1e-9);
+    }
+
+    #[test]
+    fn below_a_span_of_somebody_else_the_budget_holds() {
+        let tracer = Tracer::new(64, Sampling::OneIn(2));
+        let given = SpanContext::root();
+        let begun = [1, 2, 3].map(|at| tracer.begin(given.foreign(), Timestamp(at)));
+        assert_eq!(begun.map(|it| it.flags), [1, 0, 1]);
+        assert!(begun.iter().all(|it| it.trace_id == given.trace_id));
+        assert_eq!(tracer.counts().traces, 3);
+        let unasked = SpanContext { flags: 0, ..given };
+        let all = Tracer::new(64, Sampling::All);
+        assert_eq!(all.begin(unasked.foreign(), Timestamp(1)).flags, 0);
     }
 
     #[test]

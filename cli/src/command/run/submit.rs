@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
+use odeon::trace::{SpanContext, TRACEPARENT};
 use odeon_actors::recipe::{Recipe, Source};
 use odeon_algorithms::fetch::Artefact;
 use odeon_algorithms::task::TaskSpec;
@@ -35,6 +36,9 @@ pub(super) fn submit(source: &Source, recipe: &Recipe, args: &RunArgs) -> Result
     let submission = submission.with(|job| {
         job.name = job::plain(&recipe.run.name);
         job.node.clone_from(&args.there.node);
+        let given = SpanContext::given();
+        let given = given.map(|given| (TRACEPARENT.to_owned(), given.traceparent()));
+        job.env.extend(given);
         job.env.extend(parcel.env);
     });
     job::send(

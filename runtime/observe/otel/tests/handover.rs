@@ -1,0 +1,148 @@
+//! Two that see the same, of which one exports: what comes twice and what is missing when the other goes on.
+
+#[path = "support/sights.rs"]
+mod sights;
+
+use std::collections::BTreeMap;
+
+use odeon::inspect::ProcessKind;
+use odeon::telemetry::Point;
+use odeon::trace::{Outcome, Span, SpanContext, SpanKind};
+use odeon::{ActorId, ProcessId, Timestamp};
+use odeon_observe::{Date, Observatory};
+use odeon_otel::{Export, Names, OVERLAP, Reader};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+
+const NODE: ProcessId = ProcessId(0x0a);
+
+fn at(second: u64) -> Date {
+    Date((1_000 + second) * 1_000_000_000)
+}
+
+/// What is seen in a second: a span and a number of that name.
+fn look(seen: &mut Observatory, second: u64) {
+    let by = ActorId::root(NODE);
+    let span = Span {
+        context: SpanContext {
+            trace_id: 7,
+            span_id: second + 1,
+            flags: 1,
+        },
+        parent: 0,
+        kind: SpanKind::User,
+        by,
+        actor: by,
+        message: "second".into(),
+        queued: Timestamp(1),
+        started: Timestamp(1),
+        ended: Timestamp(1),
+        outcome: Outcome::Ok,
+        labels: vec![],
+    };
+    let point = Point {
+        at: Timestamp(1),
+        actor: by,
+        name: "second".into(),
+        value: second as f64,
+        labels: vec![],
+    };
+    let mut sight = sights::sight(NODE, "odeon");
+    sight.spans = vec![span];
+    sight.points = vec![point];
+    let node = sights::node("first", vec![sights::process(sight, ProcessKind::Node)]);
+    seen.look(node, (Timestamp(1), at(second)), Some((0, OVERLAP)));
+    seen.tick(at(second));
+}
+
+fn reader() -> Reader {
+    Reader::new(opentelemetry_sdk::Resource::builder_empty().build())
+}
+
+/// The seconds whose spans are in an export.
+fn spans(export: &Export) -> Vec<u64> {
+    let scopes = export.spans.iter().flat_map(|it| &it.scope_spans);
+    let ids = scopes.flat_map(|it| &it.spans).map(|it| &it.span_id);
+    let ids = ids.map(|id| u64::from_be_bytes(id.as_slice().try_into().unwrap()) - 1);
+    ids.collect()
+}
+
+/// The seconds whose numbers a reader tells.
+fn numbers(reader: &mut Reader, seen: &Observatory, second: u64) -> Vec<u64> {
+    let requests = reader.numbers(seen, &Names::default(), None, at(second));
+    let resources = requests.iter().flat_map(|(resources, _)| resources);
+    let scopes = resources.flat_map(|it| &it.scope_metrics);
+    let own = scopes.flat_map(|it| &it.metrics);
+    let own = own.filter(|it| it.name == "second");
+    let points = own.flat_map(|metric| match &metric.data {
+        Some(Data::Gauge(gauge)) => gauge.data_points.clone(),
+        other => panic!("{other:?}"),
+    });
+    let times = points.map(|it| it.time_unix_nano / 1_000_000_000 - 1_000);
+    times.collect()
+}
+
+#[test]
+fn the_next_begins_a_little_before_where_the_other_ended() {
+    let mut seen = Observatory::default();
+    let (mut first, mut next) = (reader(), reader());
+    let (mut told, mut counted) = (vec![], vec![]);
+    let mut news = |reader: &mut Reader, seen: &Observatory, second| {
+        let export = reader.news(seen, &Names::default(), at(second));
+        assert!(!export.more);
+        told.extend(spans(&export));
+        counted.extend(numbers(reader, seen, second));
+    };
+    for second in 0..30 {
+        look(&mut seen, second);
+        next.stand_by(&seen, at(second));
+        // It is killed three seconds before that is known.
+        if second < 27 {
+            news(&mut first, &seen, second);
+        }
+    }
+    next.take_over();
+    for second in 30..40 {
+        look(&mut seen, second);
+        news(&mut next, &seen, second);
+    }
+    for seconds in [told, counted] {
+        let mut times: BTreeMap<u64, u32> = BTreeMap::new();
+        seconds
+            .iter()
+            .for_each(|second| *times.entry(*second).or_default() += 1);
+        let all: Vec<u64> = times.keys().copied().collect();
+        assert_eq!(all, (0..40).collect::<Vec<_>>(), "nothing is missing");
+        let twice: Vec<u64> = times
+            .iter()
+            .filter(|it| *it.1 > 1)
+            .map(|it| *it.0)
+            .collect();
+        assert!(times.values().all(|count| *count <= 2));
+        assert!(
+            !twice.is_empty() && twice.len() as u64 <= OVERLAP.as_secs(),
+            "{twice:?}"
+        );
+        assert!(
+            twice.iter().all(|second| (19..27).contains(second)),
+            "{twice:?}"
+        );
+    }
+}
+
+#[test]
+fn more_than_fits_into_one_request_comes_in_several_and_once() {
+    let mut seen = Observatory::default();
+    (0..5_000).for_each(|second| look(&mut seen, second));
+    let mut reader = reader();
+    let mut told = vec![];
+    loop {
+        let export = reader.news(&seen, &Names::default(), at(5_000));
+        assert_eq!(export.span_count as usize, spans(&export).len());
+        told.extend(spans(&export));
+        if !export.more {
+            break;
+        }
+    }
+    assert_eq!(told, (0..5_000).collect::<Vec<_>>());
+    assert_eq!(reader.forgotten(), 0);
+}
