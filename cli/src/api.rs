@@ -24,7 +24,7 @@ use axum::{Json, Router, middleware};
 use odeon_cluster::Daemon;
 use utoipa::OpenApi;
 
-use crate::inspect::{self, Facts, Inspect};
+use crate::inspect::{self, Facts, Inspect, Origin};
 
 pub(crate) use access::{is_own, new_key};
 pub(crate) use audit::Audit;
@@ -105,7 +105,7 @@ impl Api {
     fn inspection(&self) -> Inspect {
         let daemon = Arc::clone(&self.daemon);
         let (observer, system) = (daemon.observer().clone(), daemon.system().clone());
-        Inspect::new(observer, Facts::Cluster(daemon), system)
+        Inspect::new(observer, Facts::Cluster(daemon), Origin::Living(system))
     }
 
     /// All routes.

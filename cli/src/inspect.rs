@@ -8,6 +8,10 @@ mod assets;
 mod export;
 mod facts;
 mod gate;
+mod noted;
+mod page;
+mod record;
+mod replay;
 mod shown;
 mod stream;
 mod time;
@@ -19,16 +23,18 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use odeon::System;
 use odeon_client::inspect as told;
 use odeon_observe::filter::FilterError;
-use odeon_observe::{Observer, bounds, today};
+use odeon_observe::{Observer, bounds};
 use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use alone::Alone;
 pub(crate) use facts::Facts;
+pub(crate) use page::exported;
+pub(crate) use replay::Replay;
 use gate::Gate;
 pub(crate) use gate::{Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 use shown::Shown;
@@ -39,7 +45,16 @@ use view::{Asked, Counted};
 pub(crate) struct Inspect {
     pub(super) observer: Observer,
     facts: Facts,
-    system: System,
+    origin: Origin,
+}
+
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// A system that runs.
+    Living(System),
+    /// One that has run.
+    Recorded(Replay),
 }
 
 /// Why a request is not answered.
@@ -89,11 +104,11 @@ impl IntoResponse for Refused {
 type Told<T> = Result<axum::Json<told::Envelope<T>>, Refused>;
 
 impl Inspect {
-    pub(crate) const fn new(observer: Observer, facts: Facts, system: System) -> Self {
+    pub(crate) const fn new(observer: Observer, facts: Facts, origin: Origin) -> Self {
         Self {
             observer,
             facts,
-            system,
+            origin,
         }
     }
 
@@ -104,7 +119,7 @@ impl Inspect {
             look(Shown {
                 seen,
                 facts: &facts,
-                now: today(),
+                now: self.observer.now(),
             })
         })
     }
@@ -124,10 +139,20 @@ impl Inspect {
                 sampled: shown::rounded(it.seen.sampled_one_in()),
                 clock_error_us: error.map(|error| error.as_secs_f64() * 1e6),
                 missing: missing(&it),
-                head: head(&it, observer.name()),
+                head: told::Head {
+                    replay: self.replayed(),
+                    ..head(&it, observer.name())
+                },
                 data,
             }
         })
+    }
+
+    fn replayed(&self) -> Option<told::Replay> {
+        match &self.origin {
+            Origin::Living(_) => None,
+            Origin::Recorded(replay) => Some(replay.head()),
+        }
     }
 
     /// A page by its name.
@@ -162,7 +187,7 @@ impl Inspect {
             "events" => json(&self.envelope(self.shown(|it| it.events_page(asked)))),
             "runs" => {
                 let mut page = self.shown(|it| it.runs_page());
-                if let Facts::Alone = self.facts {
+                if !self.facts.has_jobs() {
                     // There is one, and it is what is looked at.
                     let name = self.observer.name();
                     page.runs
@@ -198,6 +223,8 @@ impl Inspect {
             .route("/series", get(time::series))
             .route("/export", get(export::export))
             .route("/logs", get(logs))
+            .route("/recording", get(record::recording))
+            .route("/replay", post(replay::steer))
             .with_state(self)
     }
 
@@ -351,13 +378,13 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
         Some((actor.id(), actor.view.process, living && here))
     });
     let (actor, process, reachable) = place.ok_or_else(unknown)?;
-    let methods = match reachable {
-        true => inspect
-            .system
-            .methods_of(actor, process)
-            .await
-            .unwrap_or_default(),
-        false => vec![],
+    let methods = match &inspect.origin {
+        Origin::Recorded(replay) => replay.methods(actor),
+        Origin::Living(system) if reachable => {
+            let methods = system.methods_of(actor, process).await;
+            methods.unwrap_or_default()
+        }
+        Origin::Living(_) => vec![],
     };
     let detail = inspect.shown(|it| {
         let row = it.seen.actors().get(actor)?;

@@ -76,7 +76,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     job.run_with(
         |builder| builder.supervision(often),
         async |system| {
-            let pages = pages(&system, &recipe, &args.pages).await?;
+            let pages = pages(&system, &recipe, args).await?;
             follow(&system, plan, &recipe, folder, pages).await
         },
     )
@@ -85,14 +85,22 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
 /// The mark of processes that a cluster runs; it has pages of its own.
 const IN_CLUSTER: &str = "ODEON_TRY";
 
-/// Serves the pages of a run.
-async fn pages(system: &System, recipe: &Recipe, args: &PagesArgs) -> Result<Option<Alone>> {
-    if args.no_ui || std::env::var_os(IN_CLUSTER).is_some() {
+/// Serves the pages of a run, and records it.
+async fn pages(system: &System, recipe: &Recipe, args: &RunArgs) -> Result<Option<Alone>> {
+    let PagesArgs {
+        no_ui,
+        open,
+        ui_port,
+        record,
+    } = &args.pages;
+    let bare = *no_ui || std::env::var_os(IN_CLUSTER).is_some();
+    if bare && record.is_none() {
         return Ok(None);
     }
-    let pages = Alone::serve(&recipe.run.name, system, args.ui_port).await?;
-    if args.open {
-        ui::open(pages.url());
+    let port = (!bare).then_some(*ui_port);
+    let pages = Alone::look(&recipe.run.name, system, port, record.as_deref()).await?;
+    if let Some(url) = pages.url().filter(|_| *open) {
+        ui::open(url);
     }
     Ok(Some(pages))
 }
@@ -155,8 +163,8 @@ async fn follow(
 
 /// Says where the pages are.
 fn tell(pages: Option<&Alone>) {
-    if let Some(pages) = pages {
-        print::say(format!("look on at {}", pages.url()));
+    if let Some(url) = pages.and_then(Alone::url) {
+        print::say(format!("look on at {url}"));
     }
 }
 

@@ -426,6 +426,12 @@ impl Daemon {
         &self.observer
     }
 
+    /// Looks at the cluster for another observer, until the future is dropped.
+    pub async fn follow(&self, observer: Observer) {
+        let (system, catalog) = (self.system.clone(), self.catalog.clone());
+        observer::follow(observer, system, catalog, self.name.clone()).await;
+    }
+
     /// Whether it has begun the cluster in this life.
     #[must_use]
     pub const fn has_founded(&self) -> bool {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use odeon::inspect::{NodeSight, Watch};
 use odeon::{Clock, Failure, Later, Ref, System, Timestamp, codec};
-use odeon_observe::{Observer, here, today};
+use odeon_observe::{Observer, here};
 use parking_lot::Mutex;
 
 use crate::catalog::Catalog;
@@ -147,30 +147,30 @@ pub(crate) async fn follow(observer: Observer, system: System, catalog: Catalog,
             );
             let mut more = here_seen.more();
             let dates = here();
-            observer.write(|seen| seen.look(here_seen, dates, None));
+            observer.look(here_seen, dates, None);
             let clocks = clocks(&system);
             for sight in there_seen {
                 more |= sight.more();
                 let clock = clocks.get(&sight.process).copied();
-                observer.write(|seen| seen.look(sight, dates, clock));
+                observer.look(sight, dates, clock);
             }
             if !more {
                 break;
             }
         }
         let known = catalog.nodes();
-        observer.write(|seen| {
-            let now = today();
-            let names: BTreeSet<_> = known.iter().map(|row| row.spec.name.as_str()).collect();
-            let gone = known
-                .iter()
-                .filter(|row| !matches!(row.state, NodeState::Up));
-            gone.for_each(|row| seen.node_gone(&row.spec.name, now));
-            let strange = seen.nodes().map(|it| it.name.clone());
-            let strange: Vec<_> = strange.filter(|it| !names.contains(it.as_str())).collect();
-            strange.iter().for_each(|name| seen.forget_node(name));
-            seen.tick(now);
+        let names: BTreeSet<_> = known.iter().map(|row| row.spec.name.as_str()).collect();
+        let gone = known
+            .iter()
+            .filter(|row| !matches!(row.state, NodeState::Up));
+        gone.for_each(|row| observer.node_gone(&row.spec.name));
+        let strange = observer.read(|seen| {
+            let names_seen = seen.nodes().map(|it| it.name.clone());
+            let strange = names_seen.filter(|it| !names.contains(it.as_str()));
+            strange.collect::<Vec<_>>()
         });
+        strange.iter().for_each(|name| observer.forget_node(name));
+        observer.tick();
         Clock::sleep(observer.pause()).await;
     }
 }
