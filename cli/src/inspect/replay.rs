@@ -293,3 +293,6 @@ pub(super) async fn steer(
     inspect.observer.write(|_| {});
     Ok(axum::Json(replay.head()))
 }
+
+#[cfg(test)]
+mod tests;

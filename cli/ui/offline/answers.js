@@ -42,9 +42,10 @@ const json = (value, status = 200) => new Response(JSON.stringify(value), { stat
 /** @param {{ data: any, shown?: number, total?: number }} page */
 function envelope({ data, shown: rows, total }) {
   const head = holds.heads[place.moment];
-  const replay = { name: `${head.head.name}, as a file`, speed: place.speed, paused: place.paused, at: place.at, from: holds.from, to: holds.to };
-  return { ...head, epoch: String(place.epoch), seq: place.moment, captured_at: place.at, shown: rows ?? 1, total: total ?? rows ?? 1, head: { ...head.head, replay }, data };
+  return { ...head, epoch: String(place.epoch), seq: place.moment, captured_at: place.at, shown: rows ?? 1, total: total ?? rows ?? 1, head: { ...head.head, replay: replay() }, data };
 }
+
+const replay = () => ({ name: `${holds.heads[place.moment].head.name}, as a file`, speed: place.speed, paused: place.paused, at: place.at, from: holds.from, to: holds.to });
 
 /** @param {string} path @param {any} query @param {string} rest @returns {any} */
 function look(path, query, rest) {
@@ -121,7 +122,7 @@ function steer(wish) {
   if (wish.paused !== undefined) place.paused = wish.paused || holds.heads.length === 1;
   if (wish.at !== undefined) to(wish.at);
   for (const s of streams) send(s);
-  return json({});
+  return json(replay());
 }
 
 /** @param {number} at */
