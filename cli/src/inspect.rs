@@ -33,10 +33,10 @@ use serde_json::Value;
 
 pub(crate) use alone::Alone;
 pub(crate) use facts::Facts;
-pub(crate) use page::exported;
-pub(crate) use replay::Replay;
 use gate::Gate;
 pub(crate) use gate::{Exchange, INSPECT, SESSION, cookie_of, with_cookie};
+pub(crate) use page::exported;
+pub(crate) use replay::Replay;
 use shown::Shown;
 use view::{Asked, Counted};
 

@@ -745,7 +745,10 @@ impl Client {
     ) -> Result<(), ClientError> {
         let mut failed = ClientError::Nowhere;
         for at in self.order() {
-            match self.endpoints[at].record(&self.key, seconds, &mut take).await {
+            match self.endpoints[at]
+                .record(&self.key, seconds, &mut take)
+                .await
+            {
                 // Nothing was taken: another node may do it.
                 Err(
                     error @ ClientError::Silent {

@@ -63,8 +63,10 @@ impl Noted {
     pub(super) fn take(&mut self, about: &str, json: &str) {
         fn read<T: DeserializeOwned>(json: &str) -> Option<T> {
             let read = serde_json::from_str(json);
-            read.map_err(|error| tracing::warn!(%error, "a note of the recording is not understood"))
-                .ok()
+            read.map_err(
+                |error| tracing::warn!(%error, "a note of the recording is not understood"),
+            )
+            .ok()
         }
         match about {
             CATALOG => {
@@ -130,7 +132,9 @@ pub(super) async fn note(observer: Observer, facts: Facts, system: System) {
                 catalog = now;
             }
             for job in &catalog.jobs {
-                let cursor = cursors.entry(job.id.clone()).or_insert_with(Cursor::default);
+                let cursor = cursors
+                    .entry(job.id.clone())
+                    .or_insert_with(Cursor::default);
                 if let Some((lines, next)) = facts.lines_after(&job.id, cursor).await {
                     *cursor = next;
                     if !lines.is_empty() {

@@ -269,13 +269,7 @@ async fn every_lane(router: &Router, from: Date, to: Date) -> Result<String> {
     Ok(open)
 }
 
-async fn whole(
-    router: &Router,
-    shots: Shots,
-    parts: Parts,
-    from: Date,
-    to: Date,
-) -> Result<Value> {
+async fn whole(router: &Router, shots: Shots, parts: Parts, from: Date, to: Date) -> Result<Value> {
     let mut answers = Map::new();
     let mut told = 0;
     let ids = shots.ids();

@@ -75,8 +75,7 @@ const VIEWERS_MAX: usize = 16;
 impl Replay {
     /// Reads a file.
     pub(crate) fn open(path: &Path, speed: f64, loops: bool) -> Result<Self> {
-        let recording =
-            Recording::open(path).with_context(|| path.display().to_string())?;
+        let recording = Recording::open(path).with_context(|| path.display().to_string())?;
         let name = path.file_stem().map(|it| it.to_string_lossy().into_owned());
         Self::of(recording, &name.unwrap_or_default(), speed, loops)
     }

@@ -80,7 +80,7 @@ async function session(req, res) {
 function act(world, path, input, res) {
   if (path === 'replay' && world.replay) {
     world.steer(input);
-    return send(res, 200, world.envelope({}));
+    return send(res, 200, world.replay);
   }
   if (path === 'actions/stack') return send(res, 200, { stack: 'rollout::collect\n  model::forward\n    device::wait' });
   return path.startsWith('actions/') ? send(res, 200, {}) : refuse(res, 403, 'forbidden', 'Not allowed here.');

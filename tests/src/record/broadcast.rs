@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use odeon::{
-    Blob, BlobError, Clock, Context, Failure, Job, Ref, System, WorkerMode, telemetry,
-};
+use odeon::{Blob, BlobError, Clock, Context, Failure, Job, Ref, System, WorkerMode, telemetry};
 use odeon_observe::{Observer, here};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -35,11 +33,7 @@ impl Publisher {
     }
 
     #[handler]
-    async fn publish(
-        &mut self,
-        version: u64,
-        cx: &mut Context<Self>,
-    ) -> Result<usize, Failure> {
+    async fn publish(&mut self, version: u64, cx: &mut Context<Self>) -> Result<usize, Failure> {
         let span = telemetry::span("publish").with("version", version as i64);
         let mut writer = cx.blobs().writer(BYTES).map_err(Failure::error)?;
         writer.fill(version as u8);

@@ -85,7 +85,15 @@ impl Commands<'_> {
 
 pub(crate) fn lost_node(scratch: &Path, into: &Path) -> Result<()> {
     let commands = Commands { folder: scratch };
-    let up = ["up", "--nodes", "3", "--name", "node-1", "--api", "127.0.0.1:0"];
+    let up = [
+        "up",
+        "--nodes",
+        "3",
+        "--name",
+        "node-1",
+        "--api",
+        "127.0.0.1:0",
+    ];
     commands.run(&up)?;
     let recorded = with_cluster(&commands, into);
     // Whatever came of it, nothing stays behind.
@@ -99,7 +107,9 @@ fn with_cluster(commands: &Commands<'_>, into: &Path) -> Result<()> {
     let draft = into.to_str().context("a name that can be told")?;
     let mut submit = Command::new(odeon()?);
     submit.current_dir(commands.folder);
-    submit.args(["submit", "--dir", "head", "--name", "shards", "--node", NODES[0]]);
+    submit.args([
+        "submit", "--dir", "head", "--name", "shards", "--node", NODES[0],
+    ]);
     submit.args([own, "--", LOAD]);
     let submitted = submit.output()?;
     let said = String::from_utf8_lossy(&submitted.stderr).into_owned();
@@ -112,9 +122,13 @@ fn with_cluster(commands: &Commands<'_>, into: &Path) -> Result<()> {
             }
             Ok::<_, anyhow::Error>(())
         };
-        Clock::timeout(PATIENCE, running).await.context("the job runs in time")?
+        Clock::timeout(PATIENCE, running)
+            .await
+            .context("the job runs in time")?
     })?;
-    let mut recording = commands.command(&["record", draft, "--for", "22"])?.spawn()?;
+    let mut recording = commands
+        .command(&["record", draft, "--for", "22"])?
+        .spawn()?;
     runtime.block_on(Clock::sleep(Duration::from_secs(7)));
     kill(commands)?;
     ensure!(recording.wait()?.success(), "it was not recorded");
@@ -131,6 +145,10 @@ fn printed(commands: &Commands<'_>) -> Result<String> {
 fn kill(commands: &Commands<'_>) -> Result<()> {
     let path = commands.folder.join("head/nodes/node-3/daemon.pid");
     let pid = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let pid = rustix::process::Pid::from_raw(pid.trim().parse()?).context("the number of a process")?;
-    Ok(rustix::process::kill_process(pid, rustix::process::Signal::KILL)?)
+    let pid =
+        rustix::process::Pid::from_raw(pid.trim().parse()?).context("the number of a process")?;
+    Ok(rustix::process::kill_process(
+        pid,
+        rustix::process::Signal::KILL,
+    )?)
 }

@@ -61,7 +61,12 @@ pub(crate) async fn story(job: Job, observer: &Observer) -> Result<()> {
         for turn in 0..300_u32 {
             packer.ask(Pack { from: loader }).await??;
             if turn % 3 == 0 {
-                trainer.ask(Review { by: packer, from: loader }).await??;
+                trainer
+                    .ask(Review {
+                        by: packer,
+                        from: loader,
+                    })
+                    .await??;
             }
             Clock::sleep(Duration::from_millis(8)).await;
         }
@@ -70,7 +75,10 @@ pub(crate) async fn story(job: Job, observer: &Observer) -> Result<()> {
     let steps = async {
         work.await?;
         // The planner waits for the packer, which waits for the planner.
-        let stuck = planner.ask(Review { by: packer, from: planner });
+        let stuck = planner.ask(Review {
+            by: packer,
+            from: planner,
+        });
         let stuck = tokio::spawn(stuck.timeout(PATIENCE).into_future());
         let found = |it: &odeon_observe::Observatory| {
             it.problems().iter().any(|it| it.lint == Lint::Deadlock)

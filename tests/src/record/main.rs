@@ -100,7 +100,11 @@ async fn system(job: Job, node: &str) -> Result<System> {
 }
 
 /// Follows a system while something happens on it.
-async fn followed(observer: &Observer, system: &System, does: impl Future<Output = Result<()>>) -> Result<()> {
+async fn followed(
+    observer: &Observer,
+    system: &System,
+    does: impl Future<Output = Result<()>>,
+) -> Result<()> {
     tokio::select! {
         outcome = does => outcome,
         () = observer.follow(system) => unreachable!("it looks until it is dropped"),
@@ -127,7 +131,10 @@ async fn linger(seconds: u64) {
 fn odeon() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let odeon = own.with_file_name("odeon");
-    ensure!(odeon.exists(), "build the command first: cargo build -p odeon-cli");
+    ensure!(
+        odeon.exists(),
+        "build the command first: cargo build -p odeon-cli"
+    );
     Ok(odeon)
 }
 

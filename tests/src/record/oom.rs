@@ -74,7 +74,10 @@ fn bound_memory() -> std::io::Result<()> {
         return Ok(());
     }
     let pages = std::fs::read_to_string("/proc/self/statm")?;
-    let pages = pages.split(' ').next().and_then(|it| it.parse::<u64>().ok());
+    let pages = pages
+        .split(' ')
+        .next()
+        .and_then(|it| it.parse::<u64>().ok());
     let most = pages.unwrap_or(0) * rustix::param::page_size() as u64 + ROOM;
     let limit = Rlimit {
         current: Some(most),

@@ -40,7 +40,9 @@ impl Worker {
 
     #[handler]
     fn add(&mut self, n: u64) -> u64 {
-        telemetry::gauge("rl.reward", n as f64).with("step", n as i64).record();
+        telemetry::gauge("rl.reward", n as f64)
+            .with("step", n as i64)
+            .record();
         n + 1
     }
 
@@ -87,7 +89,10 @@ async fn answer(router: &axum::Router, request: Request<Body>) -> (StatusCode, V
     let response = router.clone().oneshot(request).await.unwrap();
     let status = response.status();
     let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    (
+        status,
+        serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+    )
 }
 
 /// What a system of some actors was seen to do: the recording, and the pages at each of its moments.
@@ -102,7 +107,9 @@ async fn recorded(seed: u64) -> (Vec<u8>, Vec<(Date, Value)>) {
     let mut workers: Vec<Ref<Worker>> = vec![];
     let (mut shown, mut dice) = (vec![], seed);
     for turn in 0..24_u64 {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(turn);
+        dice = dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(turn);
         let chosen = |many: usize| (dice >> 33) as usize % many;
         if workers.len() < 2 || chosen(3) == 0 {
             workers.push(system.spawn::<Worker>(()).await.unwrap());
@@ -180,9 +187,8 @@ async fn only_those_steer_who_may_look_and_only_a_recording() {
     let cookie = format!("odeon-80={key}");
     let cookie = ("cookie", cookie.as_str());
     let pause = "{\"paused\":true}";
-    let status = async |with: &[(&str, &str)], body: &str| {
-        answer(&router, post(with, body)).await.0
-    };
+    let status =
+        async |with: &[(&str, &str)], body: &str| answer(&router, post(with, body)).await.0;
     assert_eq!(status(&[json], pause).await, StatusCode::UNAUTHORIZED);
     let cross = ("sec-fetch-site", "cross-site");
     let own = ("sec-fetch-site", "same-origin");
@@ -190,7 +196,13 @@ async fn only_those_steer_who_may_look_and_only_a_recording() {
     assert_eq!(refused, StatusCode::UNAUTHORIZED);
     assert!(!replay.head().paused, "nobody has steered it");
     assert_eq!(status(&[bearer], pause).await, StatusCode::BAD_REQUEST);
-    for body in ["{", "{\"speed\":0}", "{\"speed\":1e9}", "{\"loud\":1}", "[]"] {
+    for body in [
+        "{",
+        "{\"speed\":0}",
+        "{\"speed\":1e9}",
+        "{\"loud\":1}",
+        "[]",
+    ] {
         let refused = status(&[json, bearer], body).await;
         assert_eq!(refused, StatusCode::BAD_REQUEST, "{body}");
     }
@@ -204,7 +216,9 @@ async fn only_those_steer_who_may_look_and_only_a_recording() {
     assert_eq!(told["at"].as_f64(), Some(end.as_ms()));
     assert_eq!(told["speed"].as_f64(), Some(4.0));
     let request = Request::get("/api/v1/inspect/view?view=now");
-    let request = request.header("host", "127.0.0.1:80").header("authorization", bearer.1);
+    let request = request
+        .header("host", "127.0.0.1:80")
+        .header("authorization", bearer.1);
     let (_, page) = answer(&router, request.body(Body::empty()).unwrap()).await;
     assert_eq!(page["captured_at"].as_f64(), Some(end.as_ms()));
     assert_eq!(page["head"]["replay"]["paused"], true);
@@ -231,12 +245,13 @@ async fn it_goes_on_with_time_stands_when_told_and_begins_again_from_its_end() {
     replay.0.at.lock().speed = 4.0;
     replay.step(start.after(second * 2)).unwrap();
     assert_eq!(at().since(from).as_millis(), 5_000);
-    replay.steer(&Steer {
-        paused: Some(true),
-        speed: None,
-        at: Some(from.after(second * 3).as_ms()),
-    })
-    .unwrap();
+    replay
+        .steer(&Steer {
+            paused: Some(true),
+            speed: None,
+            at: Some(from.after(second * 3).as_ms()),
+        })
+        .unwrap();
     replay.step(start.after(second * 3)).unwrap();
     replay.step(start.after(second * 60)).unwrap();
     assert_eq!(at().since(from).as_millis(), 3_000, "it stands");
@@ -257,10 +272,20 @@ async fn it_goes_on_with_time_stands_when_told_and_begins_again_from_its_end() {
 async fn a_page_of_a_recording_is_one_file_that_says_what_it_holds() {
     let replay = short().await;
     let (from, to) = (replay.recording().from(), replay.recording().to());
-    let page = super::super::exported(&replay.inspect(), from, to).await.unwrap();
+    let page = super::super::exported(&replay.inspect(), from, to)
+        .await
+        .unwrap();
     assert!(page.contains("connect-src 'none'"));
-    assert!(page.contains("24 moments of the pages"), "it says what it holds");
+    assert!(
+        page.contains("24 moments of the pages"),
+        "it says what it holds"
+    );
     assert!(!page.contains("src=\"") && !page.contains("<link rel=\"stylesheet"));
-    let error = super::super::exported(&replay.inspect(), to, from).await.unwrap_err();
-    assert!(error.to_string().contains("nothing of the recording"), "{error}");
+    let error = super::super::exported(&replay.inspect(), to, from)
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("nothing of the recording"),
+        "{error}"
+    );
 }

@@ -218,11 +218,9 @@ impl Frames {
         loop {
             let taken = (self.inflate.total_in() - before) as usize;
             self.read.reserve(length * 4 + 1024);
-            let read = self.inflate.decompress_vec(
-                &block[taken..],
-                &mut self.read,
-                FlushDecompress::Sync,
-            );
+            let read =
+                self.inflate
+                    .decompress_vec(&block[taken..], &mut self.read, FlushDecompress::Sync);
             read.map_err(|error| self.strange(&error.to_string()))?;
             let taken = (self.inflate.total_in() - before) as usize;
             if taken == length && self.read.len() < self.read.capacity() {

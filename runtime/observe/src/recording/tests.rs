@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use odeon::inspect::{MachineView, NodeSight};
 use odeon::ProcessId;
+use odeon::inspect::{MachineView, NodeSight};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
