@@ -25,7 +25,7 @@ use odeon_cluster::Daemon;
 use odeon_otel::Counting;
 use utoipa::OpenApi;
 
-use crate::inspect::{self, Facts, Inspect};
+use crate::inspect::{self, Facts, Inspect, Origin};
 
 pub(crate) use access::{is_own, new_key};
 pub(crate) use audit::Audit;
@@ -114,8 +114,8 @@ impl Api {
     fn inspection(&self) -> Inspect {
         let daemon = Arc::clone(&self.daemon);
         let (observer, system) = (daemon.observer().clone(), daemon.system().clone());
-        let counting = self.counting.clone();
-        Inspect::new(observer, Facts::Cluster(daemon), system, counting)
+        let (origin, counting) = (Origin::Living(system), self.counting.clone());
+        Inspect::new(observer, Facts::Cluster(daemon), origin, counting)
             .allow_actions(self.allow_actions)
     }
 

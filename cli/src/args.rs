@@ -69,6 +69,12 @@ pub(crate) enum Command {
     Events(EventsArgs),
     /// Say where the pages of the cluster are, with the key to them
     Ui(UiArgs),
+    /// Record what the pages show, of a cluster or a run that goes on
+    Record(RecordArgs),
+    /// Show a recording: the same pages, at any moment of it
+    Replay(ReplayArgs),
+    /// Show recordings of real runs: a deadlock, a restart loop, a lost node and more
+    Demo(DemoArgs),
     /// Run a program on many ranks that find each other as under torchrun
     Gang(GangArgs),
     /// Run a program on the cluster; it goes on when this terminal is closed
@@ -153,6 +159,62 @@ pub(crate) struct PagesArgs {
     /// Let who looks on stop actors and have them begin anew
     #[arg(long, conflicts_with_all = ["cluster", "no_ui"])]
     pub(crate) allow_actions: bool,
+    /// Record what its pages show in a file that is not there yet; `odeon replay FILE` shows it again.
+    /// It ends at 256 MiB
+    #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
+    pub(crate) record: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecordArgs {
+    /// The file, which must not be there yet
+    pub(crate) file: PathBuf,
+    /// How long, in seconds; up to an hour
+    #[arg(long = "for", default_value_t = 60.0, value_name = "SECONDS")]
+    pub(crate) seconds: f64,
+    /// What is recorded: the address of its pages, with its key; the cluster of this machine unless
+    /// told otherwise
+    #[arg(long, conflicts_with = "dir")]
+    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// The recording
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) play: PlayArgs,
+    /// Show nothing, and write pages into a file that opens without a server
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["open", "port", "speed"])]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// How a recording is shown.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlayArgs {
+    /// How many times as fast as it was
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) speed: f64,
+    /// Serve its pages on this port of this machine; on a free one unless told otherwise
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Show its pages in a browser
+    #[arg(long)]
+    pub(crate) open: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Which recording; see --list
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::command::demo::names()))]
+    pub(crate) name: Option<String>,
+    /// List the recordings, and what is to be seen in each
+    #[arg(long)]
+    pub(crate) list: bool,
+    #[command(flatten)]
+    pub(crate) play: PlayArgs,
 }
 
 /// How a recipe runs on a cluster.

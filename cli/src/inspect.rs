@@ -10,6 +10,10 @@ mod export;
 mod facts;
 mod gate;
 mod jobs;
+mod noted;
+mod page;
+mod record;
+mod replay;
 mod scrape;
 mod shown;
 mod stream;
@@ -28,7 +32,7 @@ use axum::routing::{get, post};
 use odeon::System;
 use odeon_client::inspect as told;
 use odeon_observe::filter::FilterError;
-use odeon_observe::{Observer, bounds, today};
+use odeon_observe::{Observer, bounds};
 use odeon_otel::Counting;
 use serde::Serialize;
 use serde_json::Value;
@@ -38,6 +42,8 @@ pub(crate) use facts::Facts;
 use gate::Gate;
 pub(crate) use gate::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 use jobs::job_number;
+pub(crate) use page::exported;
+pub(crate) use replay::Replay;
 pub(crate) use scrape::METRICS;
 use scrape::Scraped;
 use shown::Shown;
@@ -48,9 +54,18 @@ use view::{Asked, Counted};
 pub(crate) struct Inspect {
     pub(super) observer: Observer,
     facts: Facts,
-    system: System,
+    origin: Origin,
     allow_actions: bool,
     scraped: Arc<Scraped>,
+}
+
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// A system that runs.
+    Living(System),
+    /// One that has run.
+    Recorded(Replay),
 }
 
 /// Why a request is not answered.
@@ -109,13 +124,13 @@ impl Inspect {
     pub(crate) fn new(
         observer: Observer,
         facts: Facts,
-        system: System,
+        origin: Origin,
         counting: Option<Counting>,
     ) -> Self {
         Self {
             observer,
             facts,
-            system,
+            origin,
             allow_actions: false,
             scraped: Arc::new(Scraped::new(counting)),
         }
@@ -134,7 +149,7 @@ impl Inspect {
             look(Shown {
                 seen,
                 facts: &facts,
-                now: today(),
+                now: self.observer.now(),
             })
         })
     }
@@ -154,7 +169,10 @@ impl Inspect {
                 sampled: shown::rounded(it.seen.sampled_one_in()),
                 clock_error_us: error.map(|error| error.as_secs_f64() * 1e6),
                 missing: missing(&it),
-                head: head(&it, observer.name()),
+                head: told::Head {
+                    replay: self.replayed(),
+                    ..head(&it, observer.name())
+                },
                 data,
             }
         })
@@ -165,6 +183,13 @@ impl Inspect {
         let mut jobs = self.facts.jobs();
         self.shown(|it| it.fill_in(&mut jobs));
         jobs
+    }
+
+    fn replayed(&self) -> Option<told::Replay> {
+        match &self.origin {
+            Origin::Living(_) => None,
+            Origin::Recorded(replay) => Some(replay.head()),
+        }
     }
 
     /// A page by its name.
@@ -199,7 +224,7 @@ impl Inspect {
             "events" => json(&self.envelope(self.shown(|it| it.events_page(asked)))),
             "runs" => {
                 let mut page = self.shown(|it| it.runs_page());
-                if let Facts::Alone = self.facts {
+                if !self.facts.has_jobs() {
                     // There is one, and it is what is looked at.
                     let name = self.observer.name();
                     page.runs
@@ -236,6 +261,8 @@ impl Inspect {
             .route("/export", get(export::export))
             .route("/logs", get(logs))
             .route("/actions/{what}", post(actions::act))
+            .route("/recording", get(record::recording))
+            .route("/replay", post(replay::steer))
             .with_state(self)
     }
 
@@ -396,13 +423,13 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
         Some((actor.id(), actor.view.process, living && here))
     });
     let (actor, process, reachable) = place.ok_or_else(unknown)?;
-    let methods = match reachable {
-        true => inspect
-            .system
-            .methods_of(actor, process)
-            .await
-            .unwrap_or_default(),
-        false => vec![],
+    let methods = match &inspect.origin {
+        Origin::Recorded(replay) => replay.methods(actor),
+        Origin::Living(system) if reachable => {
+            let methods = system.methods_of(actor, process).await;
+            methods.unwrap_or_default()
+        }
+        Origin::Living(_) => vec![],
     };
     let detail = inspect.shown(|it| {
         let row = it.seen.actors().get(actor)?;

@@ -55,6 +55,9 @@ fn main() -> ExitCode {
         Command::Retry(args) => command::job::retry(&args),
         Command::Attach(args) => command::job::attach(&args),
         Command::Ui(args) => done(command::ui::run(&args)),
+        Command::Record(args) => done(command::record::run(&args)),
+        Command::Replay(args) => command::replay::run(&args),
+        Command::Demo(args) => command::demo::run(&args),
         Command::Bench(args) => done(command::bench::run(&args)),
     };
     match outcome {

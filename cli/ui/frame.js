@@ -6,7 +6,7 @@ import { age, clock, clockError, count, plural, short, span } from './format.js'
 import { letters } from './keys.js';
 import { nextTheme, singleKeys, theme } from './prefs.js';
 import { go, href, pages, patch, route } from './route.js';
-import { about, ageOf, conn, head, live, meta, paused, restarted, tick } from './store.js';
+import { about, ageOf, conn, head, instant, live, meta, paused, restarted, tick } from './store.js';
 import { pause, retry } from './stream.js';
 import { Shape } from './view/glyph.js';
 import { mentionsSystem, split, toggle } from './filter.js';
@@ -89,15 +89,20 @@ export function Nav() {
 export function Replay() {
   const r = head.value?.replay;
   if (!r) return null;
-  const send = (body) => post('inspect/replay', body).catch(() => {});
-  const done = r.to > r.from ? (r.at - r.from) / (r.to - r.from) : 0;
+  tick.value;
+  const send = (body) => post('inspect/replay', body).then((told) => {
+    if (told?.to) head.value = { ...head.peek(), replay: told };
+  }, () => {});
+  const at = Math.min(r.to, r.at + instant() - (meta.peek()?.captured_at ?? instant()));
+  const done = r.to > r.from ? (at - r.from) / (r.to - r.from) : 0;
   return html`<div class="replay" role="region" aria-label="Replay">
     <b>Replay</b> <span class="grow-0">${r.name}</span>
     <button class="icon" onClick=${() => send({ paused: !r.paused })} aria-label=${r.paused ? 'Play the recording' : 'Hold the recording'}><${Shape} of=${r.paused ? 'triangle' : 'pause'} /></button>
-    <input type="range" min="0" max="1000" value=${Math.round(done * 1000)} aria-label="Place in the recording" aria-valuetext=${span(r.at - r.from)}
+    <input type="range" min="0" max="1000" value=${Math.round(done * 1000)} aria-label="Place in the recording" aria-valuetext=${span(at - r.from)}
       onChange=${(e) => send({ at: r.from + (Number(e.target.value) / 1000) * (r.to - r.from) })} />
-    <span class="num">${span(r.at - r.from)} of ${span(r.to - r.from)}</span>
+    <span class="num">${span(at - r.from)} of ${span(r.to - r.from)}</span>
     <span role="group" aria-label="Speed">${[0.5, 1, 4, 16].map((s) => html`<button class="chip" key=${s} aria-pressed=${r.speed === s ? 'true' : 'false'} onClick=${() => send({ speed: s })}>${s}x</button>`)}</span>
+    ${about.value?.exported ? html`<p class="dim holds">This file holds ${about.value.exported}</p>` : null}
   </div>`;
 }
 

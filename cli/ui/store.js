@@ -40,7 +40,9 @@ export const stale = computed(() => ['stale', 'failed', 'locked'].includes(conn.
 export function instant() {
   const m = meta.peek();
   if (!m) return Date.now();
-  return conn.peek().phase === 'live' ? m.captured_at + (performance.now() - m.received) : m.captured_at;
+  const r = head.peek()?.replay;
+  const pace = r ? (r.paused || r.at >= r.to ? 0 : r.speed) : 1;
+  return conn.peek().phase === 'live' ? m.captured_at + (performance.now() - m.received) * pace : m.captured_at;
 }
 
 /** How old what is shown is, in milliseconds. */
@@ -55,7 +57,8 @@ export function takeMeta(envelope) {
   const old = meta.peek();
   batch(() => {
     if (old && old.epoch !== rest.epoch) {
-      restarted.value = rest.captured_at;
+      // A recording that goes back begins anew; a daemon that does was another one before.
+      if (!fresh?.replay) restarted.value = rest.captured_at;
       rates.clear();
     }
     meta.value = { ...rest, received: performance.now() };

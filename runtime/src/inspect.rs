@@ -101,6 +101,7 @@ pub struct LinkView {
     /// How long nothing has come from the peer.
     pub silent_for: Duration,
     /// Bytes that were sent to the peer so far, with what was sent again.
+    #[serde(default)]
     pub sent_bytes: u64,
     /// Bytes that wait to be sent, apart from bulk.
     pub queued_bytes: u64,
@@ -133,6 +134,7 @@ pub struct NodeView {
     /// Those whose supervisors have asked this node for a place.
     pub waiting: Vec<Waiting>,
     /// What its devices were at when they were last looked at; none where nobody asked for them.
+    #[serde(default)]
     pub readings: Vec<DeviceReading>,
 }
 

@@ -735,6 +735,65 @@ impl Client {
         let route = route.with("after", after).with("wait_s", wait_s);
         self.get(route).await
     }
+
+    /// Records what the pages show for so many seconds, and hands over each piece of the file as it
+    /// comes, until one is not taken.
+    pub async fn record(
+        &self,
+        seconds: f64,
+        mut take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), ClientError> {
+        let mut failed = ClientError::Nowhere;
+        for at in self.order() {
+            match self.endpoints[at]
+                .record(&self.key, seconds, &mut take)
+                .await
+            {
+                // Nothing was taken: another node may do it.
+                Err(
+                    error @ ClientError::Silent {
+                        was_sent: false, ..
+                    },
+                ) => failed = error,
+                outcome => return outcome,
+            }
+        }
+        Err(failed)
+    }
+}
+
+impl Endpoint {
+    async fn record(
+        &self,
+        key: &str,
+        seconds: f64,
+        take: &mut impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), ClientError> {
+        let silent = |error: reqwest::Error| ClientError::Silent {
+            url: self.url.clone(),
+            was_sent: !error.is_connect(),
+            why: in_short(&error),
+        };
+        let url = format!("{}/api/v1/inspect/recording?seconds={seconds}", self.url);
+        let asked = self.http.get(url).bearer_auth(key).send().await;
+        let mut answer = asked.map_err(silent)?;
+        let status = answer.status();
+        if !status.is_success() {
+            let bytes = answer.bytes().await.map_err(silent)?;
+            let problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| Problem {
+                kind: "internal".to_owned(),
+                why: format!("{status}: {}", String::from_utf8_lossy(&bytes)),
+            });
+            let status = status.as_u16();
+            return Err(ClientError::Refused { status, problem });
+        }
+        while let Some(piece) = answer.chunk().await.map_err(silent)? {
+            if !take(&piece) {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What went wrong with a request, without the layers through which it was heard.

@@ -91,24 +91,27 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
 /// The mark of processes that a cluster runs; it has pages of its own.
 const IN_CLUSTER: &str = "ODEON_TRY";
 
-/// Serves the pages of a run, and exports what is seen of it.
+/// Serves the pages of a run, records it, and exports what is seen of it.
 async fn pages(
     system: &System,
     recipe: &Recipe,
     args: &PagesArgs,
     otlp: Option<&Settings>,
 ) -> Result<Option<Alone>> {
-    if std::env::var_os(IN_CLUSTER).is_some() || (args.no_ui && otlp.is_none()) {
+    let in_cluster = std::env::var_os(IN_CLUSTER).is_some();
+    let port = (!args.no_ui && !in_cluster).then_some(args.ui_port);
+    let looks = Looks {
+        port,
+        allow_actions: args.allow_actions,
+        record: args.record.as_deref(),
+        otlp: otlp.filter(|_| !in_cluster),
+    };
+    if looks.is_blind() {
         return Ok(None);
     }
-    let looks = Looks {
-        port: (!args.no_ui).then_some(args.ui_port),
-        allow_actions: args.allow_actions,
-        otlp,
-    };
     let pages = Alone::look(&recipe.run.name, system, looks).await?;
-    if let Some(url) = pages.url().filter(|_| args.open) {
-        ui::open(url);
+    if let Some(connection) = pages.connection().filter(|_| args.open) {
+        ui::open(&ui::address_of(connection));
     }
     Ok(Some(pages))
 }
@@ -171,7 +174,8 @@ async fn follow(
 
 /// Says where the pages are.
 fn tell(pages: Option<&Alone>) {
-    if let Some(url) = pages.and_then(Alone::url) {
+    if let Some(connection) = pages.and_then(Alone::connection) {
+        let url = ui::address_of(connection);
         print::say(format!("look on at {url}"));
     }
 }

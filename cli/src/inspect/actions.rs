@@ -10,7 +10,7 @@ use odeon::{ActorId, AskError, Failure};
 use odeon_client::inspect as told;
 use serde::Deserialize;
 
-use super::{Inspect, Refused, shown};
+use super::{Inspect, Origin, Refused, shown};
 
 /// How long an end may take before the answer says that it goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,16 +31,21 @@ pub(super) async fn act(
             "nothing may be done from here: start it with --allow-actions".to_owned(),
         ));
     }
+    let Origin::Living(system) = &inspect.origin else {
+        return Err(Refused::Forbidden(
+            "what has been recorded cannot be changed".to_owned(),
+        ));
+    };
     let Json(order) = order.map_err(|error| Refused::Invalid(error.body_text()))?;
     let (actor, title) = target(&inspect, &order.actor)?;
     let (outcome, done) = match what.as_str() {
         "stop" => {
-            let outcome = inspect.system.stop_actor(actor, PATIENCE).await;
+            let outcome = system.stop_actor(actor, PATIENCE).await;
             (outcome, format!("{title} was stopped"))
         }
         "restart" => {
             let asked = Failure::error("somebody who looked on had it begin anew");
-            let outcome = inspect.system.fail_actor(actor, asked, PATIENCE).await;
+            let outcome = system.fail_actor(actor, asked, PATIENCE).await;
             (
                 outcome,
                 format!(

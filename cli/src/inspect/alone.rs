@@ -1,15 +1,20 @@
-//! The pages of one program on this machine, for as long as it runs.
+//! The pages of one program on this machine, or of a recording, for as long as they are served; and
+//! what is recorded and exported of a program meanwhile.
 
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use odeon::System;
-use odeon_observe::Observer;
+use odeon::{Clock, System};
+use odeon_client::Connection;
+use odeon_observe::{Observer, Recorder, today};
 use odeon_otel::{Exporter, Names, Settings, Source};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::{Facts, Gate, Inspect};
+use super::replay::Replay;
+use super::{Facts, Gate, Inspect, Origin, noted};
 use crate::print;
 
 /// Who may look on at one program at the same time.
@@ -22,65 +27,101 @@ pub(crate) struct Looks<'a> {
     pub(crate) port: Option<u16>,
     /// Whether actors may be stopped from them.
     pub(crate) allow_actions: bool,
+    /// The file that what is seen is recorded in.
+    pub(crate) record: Option<&'a Path>,
     /// The collector that what is seen is sent to.
     pub(crate) otlp: Option<&'a Settings>,
 }
 
-/// Somebody who looks on at one program, until it is dropped: shows pages, exports, or both.
-#[derive(Debug)]
+impl Looks<'_> {
+    /// Whether nobody would see anything.
+    pub(crate) const fn is_blind(&self) -> bool {
+        self.port.is_none() && self.record.is_none() && self.otlp.is_none()
+    }
+}
+
+/// Somebody who looks on, until it is dropped: serves pages, records, exports.
+#[derive(Debug, Default)]
 pub(crate) struct Alone {
-    url: Option<String>,
+    connection: Option<Connection>,
+    recording: Option<(Observer, PathBuf)>,
     exporter: Option<Exporter>,
-    /// Ends with it.
-    _tasks: JoinSet<()>,
+    /// End with it.
+    tasks: JoinSet<()>,
 }
 
 impl Alone {
     /// Looks on at a system, as it is told.
     pub(crate) async fn look(name: &str, system: &System, looks: Looks<'_>) -> Result<Self> {
         let observer = Observer::new(name, VIEWERS_MAX);
-        let exporter = match looks.otlp {
-            Some(settings) => {
-                Exporter::probe(settings).await?;
-                let whole = name.to_owned();
-                let names = move || Names {
-                    whole: whole.clone(),
-                    ..Names::default()
-                };
-                let source = Source {
-                    observer: observer.clone(),
-                    names: Box::new(names),
-                    leads: Box::new(|| true),
-                };
-                Some(Exporter::start(settings, source)?)
-            }
-            None => None,
-        };
-        let mut tasks = JoinSet::new();
-        let mut url = None;
+        let mut alone = Self::default();
+        if let Some(settings) = looks.otlp {
+            alone.exporter = Some(export(name, &observer, settings).await?);
+        }
+        if let Some(path) = looks.record {
+            observer.record(begun(path, name)?);
+            let noting = noted::note(observer.clone(), Facts::Alone, system.clone());
+            alone.tasks.spawn(noting);
+            alone.recording = Some((observer.clone(), path.to_owned()));
+        }
         if let Some(port) = looks.port {
-            let counting = exporter.as_ref().map(Exporter::counting);
-            let inspect = Inspect::new(observer.clone(), Facts::Alone, system.clone(), counting)
+            let origin = Origin::Living(system.clone());
+            let counting = alone.exporter.as_ref().map(Exporter::counting);
+            let inspect = Inspect::new(observer.clone(), Facts::Alone, origin, counting)
                 .allow_actions(looks.allow_actions);
-            url = Some(serve(inspect, port, &mut tasks).await?);
+            alone.serve(inspect, port, "--ui-port").await?;
         }
         let system = system.clone();
-        tasks.spawn(async move { observer.follow(&system).await });
-        Ok(Self {
-            url,
-            exporter,
-            _tasks: tasks,
-        })
+        alone
+            .tasks
+            .spawn(async move { observer.follow(&system).await });
+        Ok(alone)
     }
 
-    /// Where the pages are, with the key.
-    pub(crate) fn url(&self) -> Option<&str> {
-        self.url.as_deref()
+    /// Serves the pages of a recording, which plays.
+    pub(crate) async fn replay(replay: &Replay, port: u16) -> Result<Self> {
+        let mut alone = Self::default();
+        alone.serve(replay.inspect(), port, "--port").await?;
+        let playing = replay.clone().play();
+        alone.tasks.spawn(async move {
+            if let Err(error) = playing.await {
+                print::say(format!("the recording cannot be shown further: {error:#}"));
+            }
+        });
+        Ok(alone)
+    }
+
+    /// Serves pages to whoever has the key in [`Alone::connection`].
+    async fn serve(&mut self, inspect: Inspect, port: u16, option: &str) -> Result<()> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("the pages cannot be served on {address}: choose another port with {option}")
+        })?;
+        let gate = Gate::new();
+        self.connection = Some(Connection {
+            url: format!("http://{}", listener.local_addr()?),
+            key: gate.key().to_owned(),
+            authority: None,
+            others: vec![],
+        });
+        let scrape = inspect.clone().scrape();
+        let router = gate.guard(inspect.router(), scrape, Inspect::pages());
+        self.tasks.spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::warn!(%error, "the pages are not served any more");
+            }
+        });
+        Ok(())
+    }
+
+    /// Where the pages are, with the key, if they are served.
+    pub(crate) const fn connection(&self) -> Option<&Connection> {
+        self.connection.as_ref()
     }
 
     /// Sends what is left, for a few seconds at most.
-    pub(crate) async fn end(self) {
-        let Some(exporter) = self.exporter else {
+    pub(crate) async fn end(mut self) {
+        let Some(exporter) = self.exporter.take() else {
             return;
         };
         let counts = exporter.end().await;
@@ -99,21 +140,62 @@ impl Alone {
     }
 }
 
-/// Serves pages, and says where.
-async fn serve(inspect: Inspect, port: u16, tasks: &mut JoinSet<()>) -> Result<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let listener = TcpListener::bind(address).await.with_context(|| {
-        format!("the pages cannot be served on {address}: choose another port with --ui-port")
-    })?;
-    let address = listener.local_addr()?;
-    let gate = Gate::new();
-    let url = format!("http://{address}/#k={}", gate.key());
-    let scrape = inspect.clone().scrape();
-    let router = gate.guard(inspect.router(), scrape, Inspect::pages());
-    tasks.spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::warn!(%error, "the pages are not served any more");
+/// Sends what an observer sees to a collector.
+async fn export(name: &str, observer: &Observer, settings: &Settings) -> Result<Exporter> {
+    Exporter::probe(settings).await?;
+    let whole = name.to_owned();
+    let names = move || Names {
+        whole: whole.clone(),
+        ..Names::default()
+    };
+    let source = Source {
+        observer: observer.clone(),
+        names: Box::new(names),
+        leads: Box::new(|| true),
+    };
+    Ok(Exporter::start(settings, source)?)
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let Some((observer, path)) = &self.recording else {
+            return;
+        };
+        let path = path.display();
+        match observer.end_recording() {
+            Some(Ok(bytes)) => print::say(format!(
+                "recorded in {path} ({} KiB): `odeon replay {path}` shows it",
+                bytes.div_ceil(1024)
+            )),
+            Some(Err(error)) => print::say(format!("{path} is not whole: {error}")),
+            None => {}
         }
-    });
-    Ok(url)
+    }
+}
+
+/// Begins a recording in a file, which must not be there yet.
+pub(crate) fn begun(path: &Path, name: &str) -> Result<Recorder> {
+    let file = File::create_new(path).with_context(|| {
+        format!(
+            "{} cannot be made: recordings go to a file that is not there yet",
+            path.display()
+        )
+    })?;
+    Ok(Recorder::new(Box::new(file), name, today())?)
+}
+
+/// Records for so long, or until the future is dropped, what an observer of its own sees.
+pub(super) async fn record(
+    observer: &Observer,
+    inspect: &Inspect,
+    system: &System,
+    limit: std::time::Duration,
+) {
+    let noting = noted::note(observer.clone(), inspect.facts.clone(), system.clone());
+    let following = inspect.facts.follow(observer, system);
+    tokio::select! {
+        () = Clock::sleep(limit) => {}
+        () = noting => {}
+        () = following => {}
+    }
 }

@@ -48,6 +48,9 @@ const ASSETS: &[Asset] = assets![
     "index.html",
     "keys.js",
     "locked.js",
+    "offline/answers.js",
+    "offline/boot.js",
+    "offline/lanes.js",
     "page/actors.js",
     "page/cluster.js",
     "page/events.js",
@@ -140,17 +143,32 @@ fn folder() -> Option<&'static PathBuf> {
         .as_ref()
 }
 
-fn serve(path: &str, headers: &HeaderMap) -> Response {
-    let Some(asset) = ASSETS.iter().find(|asset| asset.path == path) else {
-        return (StatusCode::NOT_FOUND, "there is no such file").into_response();
-    };
+/// The paths of all files.
+pub(super) fn paths() -> impl Iterator<Item = &'static str> {
+    ASSETS.iter().map(|asset| asset.path)
+}
+
+/// What a file holds, if there is one.
+pub(super) fn text(path: &str) -> Option<String> {
+    let asset = ASSETS.iter().find(|asset| asset.path == path)?;
+    String::from_utf8(bytes_of(asset)).ok()
+}
+
+fn bytes_of(asset: &Asset) -> Vec<u8> {
     // Only what is in the table: no path leads out of the folder.
-    let bytes = match folder() {
+    match folder() {
         Some(folder) => {
             std::fs::read(folder.join(asset.path)).unwrap_or_else(|_| asset.bytes.to_vec())
         }
         None => asset.bytes.to_vec(),
+    }
+}
+
+fn serve(path: &str, headers: &HeaderMap) -> Response {
+    let Some(asset) = ASSETS.iter().find(|asset| asset.path == path) else {
+        return (StatusCode::NOT_FOUND, "there is no such file").into_response();
     };
+    let bytes = bytes_of(asset);
     let tag = format!("\"{}\"", &Digest::of(&bytes).to_string()[..16]);
     let known = headers.get(header::IF_NONE_MATCH);
     let fresh = known.is_some_and(|known| known.as_bytes() == tag.as_bytes());

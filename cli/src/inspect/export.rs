@@ -1,4 +1,5 @@
-//! A part of time as a file that trace viewers open: the JSON of Chrome's trace events.
+//! A part of time as a file: for trace viewers, as the JSON of Chrome's trace events, or as a page that
+//! shows it without a server.
 
 use std::collections::BTreeMap;
 
@@ -32,28 +33,37 @@ pub(super) async fn export(
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Refused> {
     let Query(asked) = asked?;
-    if asked.format != "chrome" {
-        return Err(Refused::Invalid(format!(
-            "there is no format `{}`: there is chrome",
-            asked.format
-        )));
-    }
     if !(asked.from.is_finite() && asked.to.is_finite() && asked.from < asked.to) {
         return Err(Refused::Invalid(
             "`from` must lie before `to`, in milliseconds".to_owned(),
         ));
     }
     let (from, to) = (Date::from_ms(asked.from), Date::from_ms(asked.to));
-    let trace = inspect.shown(|shown| chrome(&shown, from, to));
+    let (content, name, kind) = match asked.format.as_str() {
+        "chrome" => {
+            let trace = inspect.shown(|shown| chrome(&shown, from, to));
+            (trace.to_string(), "trace.json", "application/json")
+        }
+        "html" => {
+            let page = super::exported(&inspect, from, to).await;
+            let page = page.map_err(|error| Refused::Invalid(format!("{error:#}")))?;
+            (page, "html", "text/html; charset=utf-8")
+        }
+        other => {
+            return Err(Refused::Invalid(format!(
+                "there is no format `{other}`: formats are chrome, html"
+            )));
+        }
+    };
     let name = format!(
-        "attachment; filename=\"odeon-{}.trace.json\"",
+        "attachment; filename=\"odeon-{}.{name}\"",
         asked.from as u64
     );
     let headers = [
-        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (header::CONTENT_TYPE, kind.to_owned()),
         (header::CONTENT_DISPOSITION, name),
     ];
-    Ok((headers, trace.to_string()).into_response())
+    Ok((headers, content).into_response())
 }
 
 /// Processes and lanes with their names, and a complete event for each span. Times are microseconds.

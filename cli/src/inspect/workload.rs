@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use odeon::ActorId;
 use odeon::telemetry::Label;
+use odeon::trace::SpanKind;
 use odeon_client::inspect as told;
 use odeon_observe::Observatory;
 use odeon_observe::observatory::Recorded;
@@ -212,12 +214,17 @@ impl Shown<'_> {
             }
         });
         let rows: Vec<_> = rows.collect();
-        let unmeasured = "every holder maps the same memory";
-        let edges = (0..rows.len()).map(|to| told::Edge {
+        let holders = recorded.iter().filter(|it| it.name == "weights.version");
+        let rates: Vec<_> = holders
+            .map(|holder| self.rate_to(published.actor, holder.actor))
+            .collect();
+        let slow = slow_below(&rates);
+        let unmeasured = "it maps the memory of its node";
+        let edges = rates.iter().enumerate().map(|(to, rate)| told::Edge {
             from: -1,
             to: to as i64,
-            gb_per_s: told::Measured::new(None, unmeasured),
-            straggler: false,
+            gb_per_s: told::Measured::new(*rate, unmeasured),
+            straggler: rate.is_some_and(|rate| rate < slow),
         });
         Some(told::Board {
             id: format!("weights:{job}"),
@@ -227,6 +234,36 @@ impl Shown<'_> {
             versions,
             source: self.actor_subject(published.actor),
         })
+    }
+
+    /// How fast the last copy of something of the publisher's node came to the node of a holder, in
+    /// gigabytes a second; `None` where nothing had to be copied.
+    fn rate_to(&self, publisher: ActorId, holder: ActorId) -> Option<f64> {
+        let node_of = |actor| self.seen.actors().get(actor).map(|it| it.node.as_str());
+        let node_at = |process| self.seen.process(process).map(|it| it.node.as_str());
+        let (from, to) = (node_of(publisher)?, node_of(holder)?);
+        let copies = self.seen.spans().ended().rev();
+        let mut copies = copies.filter(|span| span.kind == SpanKind::Copy && span.ok);
+        let copy = copies.find(|span| {
+            let owner = span.label("owner");
+            let mut processes = self.seen.processes();
+            let owner = processes.find(|it| Some(it.id.to_string()) == owner);
+            let came = owner.is_some_and(|owner| owner.node == from);
+            came && node_at(span.process) == Some(to)
+        })?;
+        let took = copy.end?.since(copy.start).as_secs_f64();
+        let bytes = copy.label("bytes")?.parse::<f64>().ok()?;
+        (took > 0.0).then(|| bytes / took / 1e9)
+    }
+}
+
+/// Below this a way is a straggler: half the median of those that were measured.
+fn slow_below(rates: &[Option<f64>]) -> f64 {
+    let mut rates: Vec<f64> = rates.iter().flatten().copied().collect();
+    rates.sort_by(f64::total_cmp);
+    match rates.len() {
+        0..=2 => 0.0,
+        many => rates[many / 2] / 2.0,
     }
 }
 
@@ -377,4 +414,24 @@ fn sources(recorded: &[&Recorded]) -> Vec<told::Source> {
         })
     };
     rates.filter_map(source).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_straggler_is_less_than_half_as_fast_as_the_median_of_at_least_three() {
+        let slow = |rates: &[f64]| {
+            let rates: Vec<_> = rates.iter().copied().map(Some).collect();
+            let least = slow_below(&rates);
+            let slow = rates.into_iter().flatten().filter(|it| *it < least);
+            slow.collect::<Vec<_>>()
+        };
+        assert_eq!(slow(&[1.0, 0.9, 0.4]), [0.4]);
+        assert!(slow(&[1.0, 0.9, 0.5]).is_empty());
+        assert!(slow(&[1.0, 0.1]).is_empty());
+        assert!(slow(&[]).is_empty());
+        assert_eq!(slow_below(&[None, Some(1.0), None]), 0.0);
+    }
 }

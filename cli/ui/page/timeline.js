@@ -6,7 +6,7 @@ import { span } from '../format.js';
 import { useKeys } from '../keys.js';
 import { panelHeight } from '../prefs.js';
 import { patch, route, select } from '../route.js';
-import { conn } from '../store.js';
+import { about, conn } from '../store.js';
 import { beside, find } from '../timeline/lanes.js';
 import { kinds } from '../timeline/paint.js';
 import { Panel } from '../timeline/panel.js';
@@ -61,7 +61,9 @@ function Export({ t }) {
       setWhy(explain(error).why);
     }
   };
+  if (about.value?.exported) return null;
   return html`<span class="choice" role="group" aria-label="Export"><button class="chip" onClick=${() => to('chrome', 'odeon-trace.json')} title="Chrome trace of what is in view; opens in Perfetto">Trace file</button>
+    <button class="chip" onClick=${() => to('html', 'odeon.html')} title="These pages with what is in view, as one file that opens without a server">Page</button>
     ${why ? html`<span class="tone-failed" role="alert">${why}</span>` : null}</span>`;
 }
 

@@ -80,7 +80,7 @@ async function session(req, res) {
 function act(world, path, input, res) {
   if (path === 'replay' && world.replay) {
     world.steer(input);
-    return send(res, 200, world.envelope({}));
+    return send(res, 200, world.replay);
   }
   return path.startsWith('actions/') ? send(res, 200, { sentence: `asked for ${path.slice(8)}` }) : refuse(res, 403, 'forbidden', 'Not allowed here.');
 }

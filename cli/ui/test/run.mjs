@@ -1,6 +1,7 @@
 // Runs all tests of the page: the pure ones, then those in a browser. One line a scenario; leaves no process behind.
 // node cli/ui/test/run.mjs [part of a name]
 // ODEON_NODE_MODULES: a folder with playwright-core and axe-core. ODEON_CHROMIUM: the browser, /usr/bin/chromium unless said.
+// ODEON_BIN: the command, for scenarios that look at what it really recorded; without it they are skipped.
 // ODEON_UI_URL and ODEON_UI_KEY: a running daemon; then scenarios that need a scripted world are skipped.
 
 import { spawnSync } from 'node:child_process';
@@ -65,7 +66,8 @@ async function browser() {
   const h = await harness({ require, chromium, url: real ?? mock.url, key: process.env.ODEON_UI_KEY ?? null });
   try {
     for (const s of all) {
-      if (real && !s.anywhere) line('skipped: needs a scripted world', s.name);
+      if (s.demo && !process.env.ODEON_BIN) line('skipped: ODEON_BIN names no command', s.name);
+      else if (real && !s.anywhere) line('skipped: needs a scripted world', s.name);
       else await one(h, s);
     }
   } finally {

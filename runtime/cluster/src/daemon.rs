@@ -395,7 +395,7 @@ impl Daemon {
         let seen = Observer::new("cluster", VIEWERS_MAX);
         let (memory, name) = (catalog.clone(), node.name.clone());
         let history = History::open(folder.path(), &seen).await;
-        let following = observer::follow(seen.clone(), system.clone(), memory, name, history);
+        let following = observer::follow(seen.clone(), system.clone(), memory, name, Some(history));
         tasks.spawn(following);
         announce(&catalog, &presence).await?;
         Ok(Self {
@@ -437,6 +437,12 @@ impl Daemon {
     #[must_use]
     pub const fn observer(&self) -> &Observer {
         &self.observer
+    }
+
+    /// Looks at the cluster for another observer, until the future is dropped.
+    pub async fn follow(&self, observer: Observer) {
+        let (system, catalog) = (self.system.clone(), self.catalog.clone());
+        observer::follow(observer, system, catalog, self.name.clone(), None).await;
     }
 
     /// Whether it has begun the cluster in this life.

@@ -12,7 +12,7 @@ use futures::future::join_all;
 use odeon::inspect::{NodeSight, Watch};
 use odeon::{Clock, Failure, Later, Ref, System, Timestamp, codec};
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
-use odeon_observe::{Date, Observer, here, today};
+use odeon_observe::{Date, Observer, here};
 use parking_lot::Mutex;
 
 use crate::catalog::Catalog;
@@ -137,7 +137,7 @@ pub(crate) async fn follow(
     system: System,
     catalog: Catalog,
     node: String,
-    mut history: History,
+    mut history: Option<History>,
 ) {
     let mut own = system.watch();
     let mut jobs = JobNews::new(&observer);
@@ -157,12 +157,12 @@ pub(crate) async fn follow(
             );
             let mut more = here_seen.more(round);
             let dates = here();
-            observer.write(|seen| seen.look(here_seen, dates, None));
+            observer.look(here_seen, dates, None);
             let clocks = clocks(&system);
             for sight in there_seen {
                 more |= sight.more(round);
                 let clock = clocks.get(&sight.process).copied();
-                observer.write(|seen| seen.look(sight, dates, clock));
+                observer.look(sight, dates, clock);
             }
             if !more {
                 break;
@@ -170,19 +170,21 @@ pub(crate) async fn follow(
         }
         jobs.note(&observer, &catalog);
         let known = catalog.nodes();
-        observer.write(|seen| {
-            let now = today();
-            let names: BTreeSet<_> = known.iter().map(|row| row.spec.name.as_str()).collect();
-            let gone = known
-                .iter()
-                .filter(|row| !matches!(row.state, NodeState::Up));
-            gone.for_each(|row| seen.node_gone(&row.spec.name, now));
-            let strange = seen.nodes().map(|it| it.name.clone());
-            let strange: Vec<_> = strange.filter(|it| !names.contains(it.as_str())).collect();
-            strange.iter().for_each(|name| seen.forget_node(name));
-            seen.tick(now);
+        let names: BTreeSet<_> = known.iter().map(|row| row.spec.name.as_str()).collect();
+        let gone = known
+            .iter()
+            .filter(|row| !matches!(row.state, NodeState::Up));
+        gone.for_each(|row| observer.node_gone(&row.spec.name));
+        let strange = observer.read(|seen| {
+            let names_seen = seen.nodes().map(|it| it.name.clone());
+            let strange = names_seen.filter(|it| !names.contains(it.as_str()));
+            strange.collect::<Vec<_>>()
         });
-        history.keep(&observer).await;
+        strange.iter().for_each(|name| observer.forget_node(name));
+        observer.tick();
+        if let Some(history) = &mut history {
+            history.keep(&observer).await;
+        }
         Clock::sleep(observer.pause()).await;
     }
 }
@@ -219,7 +221,7 @@ impl JobNews {
         let told = told.unwrap_or_default();
         if let Some(last) = told.last() {
             self.last = Some(key_of(last));
-            observer.write(|seen| told.into_iter().for_each(|event| seen.note(event)));
+            told.into_iter().for_each(|event| observer.happened(event));
         }
     }
 }

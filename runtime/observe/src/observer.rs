@@ -1,5 +1,6 @@
 //! An [`Observatory`] that others share: who looks at it, and when there is something new.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::date::Date;
+use crate::event::Event;
 use crate::observatory::Observatory;
+use crate::recording::{Frame, Recorder, RecordingError};
 
 /// See the module.
 #[derive(Clone)]
@@ -19,8 +22,12 @@ pub struct Observer(Arc<Shared>);
 
 struct Shared {
     name: String,
-    epoch: u64,
+    epoch: AtomicU64,
     started: Date,
+    /// The date that is told; `None` where it is the true one.
+    told: Option<AtomicU64>,
+    /// Taken before what is seen.
+    recorder: Mutex<Option<Recorder>>,
     seen: Mutex<Observatory>,
     news: watch::Sender<u64>,
     viewers: AtomicUsize,
@@ -58,12 +65,24 @@ impl Observer {
     /// One that has seen nothing of what people call so, for at most so many viewers.
     #[must_use]
     pub fn new(name: impl Into<String>, viewers_max: usize) -> Self {
-        let started = today();
+        Self::begun(name.into(), viewers_max, today(), None)
+    }
+
+    /// One whose date is told ([`Observer::set_now`]): of what was, rather than of what is.
+    #[must_use]
+    pub fn of_the_past(name: impl Into<String>, viewers_max: usize, from: Date) -> Self {
+        let told = AtomicU64::new(from.0);
+        Self::begun(name.into(), viewers_max, from, Some(told))
+    }
+
+    fn begun(name: String, viewers_max: usize, started: Date, told: Option<AtomicU64>) -> Self {
         Self(Arc::new(Shared {
-            name: name.into(),
+            name,
             // Another one each time it begins.
-            epoch: started.0,
+            epoch: started.0.into(),
             started,
+            told,
+            recorder: Mutex::default(),
             seen: Mutex::default(),
             news: watch::Sender::new(0),
             viewers: AtomicUsize::new(0),
@@ -81,7 +100,47 @@ impl Observer {
     /// A number that is another one when it begins anew.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.0.epoch
+        self.0.epoch.load(Ordering::Relaxed)
+    }
+
+    /// The date, by which all that is seen has its age.
+    #[must_use]
+    pub fn now(&self) -> Date {
+        let told = self.0.told.as_ref();
+        told.map_or_else(today, |told| Date(told.load(Ordering::Relaxed)))
+    }
+
+    /// Tells the date to one of the past; another one keeps its own.
+    pub fn set_now(&self, date: Date) {
+        if let Some(told) = &self.0.told {
+            told.store(date.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets all that it has seen, so that it can be shown from the start.
+    pub fn begin_anew(&self) {
+        self.0.epoch.fetch_add(1, Ordering::Relaxed);
+        self.write(|seen| *seen = Observatory::default());
+    }
+
+    /// Writes down all that it is told from now on.
+    pub fn record(&self, recorder: Recorder) {
+        *self.0.recorder.lock() = Some(recorder);
+    }
+
+    /// Ends what it writes down; `None` where nothing is. Else how many bytes there are.
+    ///
+    /// # Errors
+    /// Why recording has ended before.
+    pub fn end_recording(&self) -> Option<Result<u64, RecordingError>> {
+        let recorder = self.0.recorder.lock().take();
+        recorder.map(Recorder::finish)
+    }
+
+    /// Bytes that are written down, while something is.
+    #[must_use]
+    pub fn recorded(&self) -> Option<u64> {
+        self.0.recorder.lock().as_ref().map(Recorder::written)
     }
 
     /// When it began.
@@ -93,6 +152,65 @@ impl Observer {
     /// Looks at what is seen.
     pub fn read<T>(&self, look: impl FnOnce(&Observatory) -> T) -> T {
         look(&self.0.seen.lock())
+    }
+
+    /// Takes in what a node shows; see [`Observatory::look`].
+    pub fn look(&self, sight: NodeSight, own: (Timestamp, Date), clock: Option<(i64, Duration)>) {
+        let mut recorder = self.0.recorder.lock();
+        if let Some(recorder) = recorder.as_mut() {
+            recorder.add(&Frame::Look {
+                sight: Cow::Borrowed(&sight),
+                at: own.0,
+                date: own.1,
+                clock,
+            });
+        }
+        self.write(|seen| seen.look(sight, own, clock));
+    }
+
+    /// A node is known to be gone.
+    pub fn node_gone(&self, name: &str) {
+        let news = |seen: &Observatory| seen.node(name).is_some_and(|node| node.gone.is_none());
+        if self.read(news) {
+            let (name, date) = (name.into(), self.now());
+            self.tell(Frame::NodeGone { name, date });
+        }
+    }
+
+    /// A node is not part of the system any more.
+    pub fn forget_node(&self, name: &str) {
+        let (name, date) = (name.into(), self.now());
+        self.tell(Frame::Forgotten { name, date });
+    }
+
+    /// Something has happened that whoever observes knows from elsewhere; see [`Observatory::note`].
+    pub fn happened(&self, event: Event) {
+        let date = self.now();
+        self.tell(Frame::Happened {
+            date,
+            event: Cow::Owned(event),
+        });
+    }
+
+    /// Works out what follows from what was taken in.
+    pub fn tick(&self) {
+        self.tell(Frame::Tick { date: self.now() });
+    }
+
+    fn tell(&self, frame: Frame<'_>) {
+        let mut recorder = self.0.recorder.lock();
+        if let Some(recorder) = recorder.as_mut() {
+            recorder.add(&frame);
+        }
+        self.write(|seen| frame.tell(seen, |_, _| {}));
+    }
+
+    /// Writes down what a face shows beside what is observed, where something is written down.
+    pub fn note(&self, about: &str, json: &str) {
+        let (about, json, date) = (about.into(), json.into(), self.now());
+        if let Some(recorder) = self.0.recorder.lock().as_mut() {
+            recorder.add(&Frame::Note { date, about, json });
+        }
     }
 
     /// Takes something in, and tells those who look on.
@@ -123,6 +241,9 @@ impl Observer {
     /// Somebody looks once, and likely again. Resolves when what is seen is not old, or nothing new
     /// has come in time.
     pub async fn glance(&self) {
+        if self.0.told.is_some() {
+            return;
+        }
         let now = today();
         let before = Date(self.0.glanced.swap(now.0, Ordering::Relaxed));
         let mut changes = self.changes();
@@ -141,11 +262,12 @@ impl Observer {
         let _ = Clock::timeout(PATIENCE, looked).await;
     }
 
-    /// Whether somebody looks on, or has looked a moment ago.
+    /// Whether somebody looks on, has looked a moment ago, or will look at what is written down.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         let glanced = Date(self.0.glanced.load(Ordering::Relaxed));
-        self.0.viewers.load(Ordering::Relaxed) > 0 || today().since(glanced) < LINGER
+        let watched = self.0.viewers.load(Ordering::Relaxed) > 0;
+        watched || today().since(glanced) < LINGER || self.recorded().is_some()
     }
 
     /// How long to wait until the next look.
@@ -161,20 +283,14 @@ impl Observer {
             for round in 1..=ROUNDS_MAX {
                 let sight = watch.look(PATIENCE).await;
                 let more = sight.more(round);
-                self.take(sight);
+                self.look(sight, here(), None);
                 if !more {
                     break;
                 }
             }
-            self.write(|seen| seen.tick(today()));
+            self.tick();
             Clock::sleep(self.pause()).await;
         }
-    }
-
-    /// Takes in a look at a node of this process.
-    fn take(&self, sight: NodeSight) {
-        let own = here();
-        self.write(|seen| seen.look(sight, own, None));
     }
 }
 

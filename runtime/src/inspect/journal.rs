@@ -40,6 +40,7 @@ pub struct News {
     /// The process that it is about, or that the actor is in.
     pub process: Option<ProcessId>,
     /// The device of the node that it is about.
+    #[serde(default)]
     pub device: Option<u32>,
     /// What happened and what follows, in words.
     pub sentence: String,

@@ -69,6 +69,7 @@ pub struct Sight {
     /// There is more to see at once, beside spans.
     pub more: bool,
     /// There are more spans.
+    #[serde(default)]
     pub more_spans: bool,
 }
 

@@ -36,14 +36,25 @@ export async function harness({ require, chromium: executablePath, url, key }) {
     return context;
   }
 
-  function watch(page, quiet) {
+  /** Opens what is served elsewhere, with its key, or a file, which asks nobody anything. */
+  async function openAt(link, hash, options = {}) {
+    const context = options.context ?? await fresh(options);
+    const page = await context.newPage();
+    watch(page, false, link.startsWith('file:') ? link : new URL(link).origin);
+    await page.goto(link);
+    await page.waitForFunction(() => !location.hash.includes('k=') && document.querySelector('.app') !== null);
+    await go(page, hash);
+    return page;
+  }
+
+  function watch(page, quiet, home = url) {
     const note = (text) => { if (!quiet) wrong.push(text); };
     // A daemon may keep no log of a thing; the page says so, and the browser notes the answer as an error.
     const log = (m) => m.location().url.includes('/inspect/logs');
     page.on('console', (m) => { if (m.type() === 'error' && !log(m)) note(`console: ${m.text()}`); });
     page.on('pageerror', (e) => wrong.push(`error: ${e.stack}`));
     page.on('dialog', (d) => { wrong.push(`dialog: ${d.message()}`); d.dismiss(); });
-    page.on('request', (r) => { if (!r.url().startsWith(url) && !r.url().startsWith('data:')) wrong.push(`elsewhere: ${r.url()}`); });
+    page.on('request', (r) => { if (!r.url().startsWith(home) && !/^(data|blob):/.test(r.url())) wrong.push(`elsewhere: ${r.url()}`); });
   }
 
   const go = (page, hash) => page.evaluate((h) => { location.hash = h; }, hash);
@@ -74,7 +85,7 @@ export async function harness({ require, chromium: executablePath, url, key }) {
     await browser.close();
     rmSync(profile, { recursive: true, force: true });
   }
-  return { open, fresh, go, axe, control, streams, settle, clean, close, url, key };
+  return { open, openAt, fresh, go, axe, control, streams, settle, clean, close, url, key };
 }
 
 /** The page shows data: its heading stands and no skeleton is left. */

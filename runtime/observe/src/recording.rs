@@ -1,0 +1,188 @@
+//! What an observer was shown, as a file: the same pages again, at any other time.
+//!
+//! ```text
+//!  "odeonrec" | version u16 | length u32 | crc u32 | head          what it is of, and since when
+//!  length u32 | crc u32 | first u64 | last u64 | frames, deflated  again and again, each written at once
+//!  0 u32      | crc u32 | 0 u64     | 0 u64                        it was ended in order
+//! ```
+//!
+//! Numbers are little-endian. A frame is its length and its MessagePack with names of fields, so that
+//! files outlive fields that are added with a default. All blocks are pieces of one deflate stream,
+//! each flushed: one that is cut short, by whatever, replays up to the last block that is whole.
+
+mod read;
+mod write;
+
+use std::borrow::Cow;
+use std::io;
+use std::time::Duration;
+
+use odeon::Timestamp;
+use odeon::inspect::NodeSight;
+use serde::{Deserialize, Serialize};
+
+use crate::date::Date;
+use crate::event::Event;
+use crate::observatory::Observatory;
+
+pub use read::{Frames, Recording};
+pub use write::Recorder;
+
+/// What each file begins with.
+const MAGIC: [u8; 8] = *b"odeonrec";
+/// The version of the layout above and of what the frames mean.
+const VERSION: u16 = 1;
+/// Bytes of a block's own head.
+const BLOCK_HEAD: usize = 24;
+/// Bytes of a file: hours of a small system. What does not fit is not recorded, and that is said.
+pub const BYTES_MAX: u64 = 256 << 20;
+/// Bytes of one frame, and of the head. More is taken for damage.
+const FRAME_MAX: usize = 64 << 20;
+
+/// One thing that an observatory is told, or that faces note beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Frame<'a> {
+    /// [`Observatory::look`].
+    Look {
+        /// What the node shows.
+        sight: Cow<'a, NodeSight>,
+        /// What the observer's clock showed...
+        at: Timestamp,
+        /// ... at this date.
+        date: Date,
+        /// By how much the node's clock was ahead, and how sure that is.
+        clock: Option<(i64, Duration)>,
+    },
+    /// [`Observatory::node_gone`].
+    NodeGone {
+        /// Which.
+        name: Cow<'a, str>,
+        /// When.
+        date: Date,
+    },
+    /// [`Observatory::forget_node`].
+    Forgotten {
+        /// Which.
+        name: Cow<'a, str>,
+        /// When.
+        date: Date,
+    },
+    /// [`Observatory::tick`].
+    Tick {
+        /// When.
+        date: Date,
+    },
+    /// [`Observatory::note`].
+    Happened {
+        /// When it was told.
+        date: Date,
+        /// What.
+        event: Cow<'a, Event>,
+    },
+    /// What a face shows beside what is observed, in words of its own.
+    Note {
+        /// When.
+        date: Date,
+        /// What it is about.
+        about: Cow<'a, str>,
+        /// JSON.
+        json: Cow<'a, str>,
+    },
+}
+
+impl Frame<'_> {
+    /// When it was.
+    #[must_use]
+    pub const fn date(&self) -> Date {
+        match self {
+            Self::Look { date, .. }
+            | Self::NodeGone { date, .. }
+            | Self::Forgotten { date, .. }
+            | Self::Tick { date }
+            | Self::Happened { date, .. }
+            | Self::Note { date, .. } => *date,
+        }
+    }
+
+    /// Tells it to an observatory; a note is handed to `note` with what it is about.
+    pub fn tell(self, seen: &mut Observatory, mut note: impl FnMut(&str, &str)) {
+        match self {
+            Self::Look {
+                sight,
+                at,
+                date,
+                clock,
+            } => seen.look(sight.into_owned(), (at, date), clock),
+            Self::NodeGone { name, date } => seen.node_gone(&name, date),
+            Self::Forgotten { name, .. } => seen.forget_node(&name),
+            Self::Tick { date } => seen.tick(date),
+            Self::Happened { event, .. } => seen.note(event.into_owned()),
+            Self::Note { about, json, .. } => note(&about, &json),
+        }
+    }
+}
+
+/// What a recording says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// What people call what was looked at.
+    pub name: String,
+    /// The release that recorded it.
+    pub release: String,
+    /// When it began.
+    pub began: Date,
+}
+
+/// How a recording ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As it should.
+    InOrder,
+    /// In the middle of something: whoever recorded was killed, or its disk was full.
+    Cut,
+    /// At a block that is not as it was written; what follows it cannot be read.
+    Damaged,
+}
+
+/// A recording that cannot be made, or not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordingError {
+    /// The disk did not take or give it.
+    #[error("the recording cannot be read or written: {0}")]
+    Io(#[from] io::Error),
+    /// It is another kind of file.
+    #[error(
+        "this is no recording of odeon: it does not begin as one; `odeon run --record FILE` makes them"
+    )]
+    Foreign,
+    /// It was made by a newer release.
+    #[error(
+        "the recording has version {found}, and this release reads up to {VERSION}: replay it with \
+         the release that recorded it, or a newer one"
+    )]
+    Newer {
+        /// The version of the file.
+        found: u16,
+    },
+    /// Its head is not as it was written.
+    #[error("the head of the recording is damaged: nothing of it can be shown")]
+    Head,
+    /// A frame is whole, and this release does not understand it.
+    #[error("the recording, of release {release}, holds what this one does not understand: {why}")]
+    Strange {
+        /// The release that recorded it.
+        release: String,
+        /// What.
+        why: String,
+    },
+    /// It has reached its bound.
+    #[error("the recording has reached {} MiB and ends there", BYTES_MAX >> 20)]
+    Full,
+    /// Nothing is in it.
+    #[error("the recording is empty: it was cut before anything was seen")]
+    Empty,
+}
+
+#[cfg(test)]
+mod tests;
