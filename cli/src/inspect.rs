@@ -32,6 +32,7 @@ pub(crate) use facts::Facts;
 use gate::Gate;
 pub(crate) use gate::{Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 use shown::Shown;
+pub(crate) use view::takes_event;
 use view::{Asked, Counted};
 
 /// What the routes share.

@@ -24,6 +24,7 @@ use self::notes::Notes;
 use self::progress::Display;
 use self::tries::{Tries, Watch};
 use super::model;
+use super::pages::Note;
 use super::signals::Signals;
 use super::ui;
 use crate::args::{PagesArgs, RunArgs};
@@ -76,7 +77,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     job.run_with(
         |builder| builder.supervision(often),
         async |system| {
-            let pages = pages(&system, &recipe, &args.pages).await?;
+            let pages = pages(&system, &recipe, &folder, &args.pages).await?;
             follow(&system, plan, &recipe, folder, pages).await
         },
     )
@@ -85,16 +86,33 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
 /// The mark of processes that a cluster runs; it has pages of its own.
 const IN_CLUSTER: &str = "ODEON_TRY";
 
+/// Pages that are served, and the note that leads to them.
+struct Pages {
+    served: Alone,
+    _note: Note,
+}
+
 /// Serves the pages of a run.
-async fn pages(system: &System, recipe: &Recipe, args: &PagesArgs) -> Result<Option<Alone>> {
+async fn pages(
+    system: &System,
+    recipe: &Recipe,
+    folder: &RunFolder,
+    args: &PagesArgs,
+) -> Result<Option<Pages>> {
     if args.no_ui || std::env::var_os(IN_CLUSTER).is_some() {
+        // One that was killed may have left its note.
+        Note::remove(&folder.path);
         return Ok(None);
     }
-    let pages = Alone::serve(&recipe.run.name, system, args.ui_port).await?;
+    let served = Alone::serve(&recipe.run.name, system, args.ui_port).await?;
+    let note = Note::write(&folder.path, served.connection())?;
     if args.open {
-        ui::open(pages.url());
+        ui::open(&ui::address_of(served.connection()));
     }
-    Ok(Some(pages))
+    Ok(Some(Pages {
+        served,
+        _note: note,
+    }))
 }
 
 /// Starts a run and follows it to its end, or until somebody asks it to stop.
@@ -103,7 +121,7 @@ async fn follow(
     plan: RunPlan,
     recipe: &Recipe,
     folder: RunFolder,
-    pages: Option<Alone>,
+    pages: Option<Pages>,
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let reserves = plan.reservations().any(|(_, needs)| !needs.is_empty());
@@ -154,9 +172,10 @@ async fn follow(
 }
 
 /// Says where the pages are.
-fn tell(pages: Option<&Alone>) {
+fn tell(pages: Option<&Pages>) {
     if let Some(pages) = pages {
-        print::say(format!("look on at {}", pages.url()));
+        let url = ui::address_of(pages.served.connection());
+        print::say(format!("look on at {url}"));
     }
 }
 

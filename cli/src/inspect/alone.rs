@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use odeon::System;
+use odeon_client::Connection;
 use odeon_observe::Observer;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -16,13 +17,13 @@ const VIEWERS_MAX: usize = 16;
 /// Pages that are served; until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    url: String,
+    connection: Connection,
     /// Ends with it.
     _tasks: JoinSet<()>,
 }
 
 impl Alone {
-    /// Serves what is seen of a system, to whoever has the key in [`Alone::url`].
+    /// Serves what is seen of a system, to whoever has the key in [`Alone::connection`].
     pub(crate) async fn serve(name: &str, system: &System, port: u16) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let listener = TcpListener::bind(address).await.with_context(|| {
@@ -32,7 +33,12 @@ impl Alone {
         let observer = Observer::new(name, VIEWERS_MAX);
         let inspect = Inspect::new(observer.clone(), Facts::Alone, system.clone());
         let gate = Gate::new();
-        let url = format!("http://{address}/#k={}", gate.key());
+        let connection = Connection {
+            url: format!("http://{address}"),
+            key: gate.key().to_owned(),
+            authority: None,
+            others: vec![],
+        };
         let router = gate.guard(inspect.router(), Inspect::pages());
         let mut tasks = JoinSet::new();
         let system = system.clone();
@@ -42,11 +48,14 @@ impl Alone {
                 tracing::warn!(%error, "the pages are not served any more");
             }
         });
-        Ok(Self { url, _tasks: tasks })
+        Ok(Self {
+            connection,
+            _tasks: tasks,
+        })
     }
 
     /// Where the pages are, with the key.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    pub(crate) const fn connection(&self) -> &Connection {
+        &self.connection
     }
 }
