@@ -328,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    fn detail(id: &str, state: &str, current: Value, chain: &[&str], circle: bool) -> ActorDetail {
+    fn detail(id: &str, state: &str, current: &Value, chain: &[&str], circle: bool) -> ActorDetail {
         let quantiles = json!({"p50": null, "p99": null});
         let times = json!({"handling_us": quantiles, "waiting_us": quantiles});
         let link = |on: &&str| {
@@ -366,9 +366,9 @@ mod tests {
 
     #[test]
     fn a_chain_is_told_to_its_end_with_what_each_is_at() {
-        let first = detail("a", "waiting", step(1_000.0), &["b", "c"], false);
-        let second = detail("b", "waiting", step(3_000.0), &[], false);
-        let third = detail("c", "busy", step(4_500.0), &[], false);
+        let first = detail("a", "waiting", &step(1_000.0), &["b", "c"], false);
+        let second = detail("b", "waiting", &step(3_000.0), &[], false);
+        let third = detail("c", "busy", &step(4_500.0), &[], false);
         let told = stack(first, vec![Some(second), Some(third)], false, 5_000.0);
         let text = lines(&told).join("\n");
         for words in [
@@ -389,8 +389,8 @@ mod tests {
 
     #[test]
     fn a_circle_shows_each_once_and_is_a_deadlock_when_it_is_known_as_one() {
-        let first = || detail("a", "waiting", step(0.0), &["b", "a"], true);
-        let second = || vec![Some(detail("b", "waiting", step(0.0), &["a"], false))];
+        let first = || detail("a", "waiting", &step(0.0), &["b", "a"], true);
+        let second = || vec![Some(detail("b", "waiting", &step(0.0), &["a"], false))];
         let told = stack(first(), second(), true, 5_000.0);
         assert_eq!(told.frames.len(), 2);
         let last = lines(&told).pop().unwrap();
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn one_that_is_gone_is_told_as_gone() {
-        let first = detail("a", "waiting", step(0.0), &["b"], false);
+        let first = detail("a", "waiting", &step(0.0), &["b"], false);
         let text = lines(&stack(first, vec![None], false, 5_000.0)).join("\n");
         assert!(text.contains("name-b  b: not seen"), "{text}");
     }

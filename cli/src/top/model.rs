@@ -566,7 +566,7 @@ impl Model {
             Key::Up | Key::Char('k') => at.map_or(0, |at| at.saturating_sub(1)),
             Key::Down | Key::Char('j') => at.map_or(0, |at| (at + 1).min(last)),
             Key::PageUp => at.map_or(0, |at| at.saturating_sub(step)),
-            Key::PageDown => at.map_or(step.min(last), |at| (at + step).min(last)),
+            Key::PageDown => at.map_or(step, |at| at + step).min(last),
             Key::Home | Key::Char('g') => 0,
             Key::End | Key::Char('G') => last,
             _ => return vec![],

@@ -435,7 +435,7 @@ pub(super) fn sort(rows: &mut [ActorRow], order: Order) {
 fn jobs(page: &Jobs, now: f64) -> Section {
     let rows = page.jobs.iter().map(|job| {
         let why = job.refusal.as_ref().map(|it| &it.sentence);
-        let why = why.or(job.exit.as_ref().map(|it| &it.sentence));
+        let why = why.or_else(|| job.exit.as_ref().map(|it| &it.sentence));
         let cells = vec![
             cell(&job.id),
             cell(&job.name),
