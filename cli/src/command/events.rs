@@ -122,28 +122,35 @@ impl<'a> Teller<'a> {
     async fn follow(&mut self, mut inspector: Inspector) -> Result<()> {
         let mut pause = AGAIN;
         loop {
-            match self.listen(&inspector, &mut pause).await {
-                Ok(()) => {}
+            let heard = match self.listen(&inspector, &mut pause).await {
                 Err(Lost::Told(error)) => return Err(error),
-                Err(Lost::Heard(error)) if !error.is_away() => {
-                    return Err(self.watched.why_not(error));
-                }
-                Err(Lost::Heard(error)) => print::say(format!(
-                    "{}; it is asked again in {}",
+                Err(Lost::Heard(error)) => Err(error),
+                Ok(()) => Ok(()),
+            };
+            let run = self.watched.run();
+            if run.is_some_and(|run| !matches!(pages::find(run), Ok(Some(_)))) {
+                print::say("the run has ended");
+                return Ok(());
+            }
+            match heard {
+                Err(error) if !error.is_away() => return Err(self.watched.why_not(error)),
+                Err(error) => print::say(format!(
+                    "{}; asking again in {}",
                     self.watched.why_not(error),
                     figures::span(pause.as_secs_f64() * 1e3)
                 )),
-            }
-            if let Some(run) = self.watched.run()
-                && pages::find(run).is_err()
-            {
-                print::say("the run has ended");
-                return Ok(());
+                Ok(()) => {}
             }
             Clock::sleep(pause).await;
             pause = (2 * pause).min(AGAIN_MAX);
             // It may have begun again, elsewhere.
-            inspector = self.watched.inspector()?;
+            inspector = match self.watched.inspector() {
+                Err(_) if run.is_some() => {
+                    print::say("the run has ended");
+                    return Ok(());
+                }
+                inspector => inspector?,
+            };
         }
     }
 

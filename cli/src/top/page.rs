@@ -386,7 +386,7 @@ fn actors(actors: &[ActorRow], model: &Model) -> Section {
         columns,
         rows: rows.collect(),
         empty: match model.filter() {
-            "" => "no actors run".to_owned(),
+            "" => "no actors run; a shows those of the daemons".to_owned(),
             filter => format!("no actor matches `{filter}`: Esc clears the filter"),
         },
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use crossterm::event::{
     DisableBracketedPaste, EnableBracketedPaste, Event as Input, EventStream, KeyCode, KeyEvent,
     KeyEventKind, KeyModifiers,
@@ -98,7 +98,6 @@ impl Feed {
         if let Some(following) = self.following.take() {
             following.abort();
         }
-        while self.tasks.try_join_next().is_some() {}
     }
 
     fn look(&mut self, id: String) {
@@ -211,6 +210,11 @@ pub(crate) async fn look_on(watched: Watched, mut model: Model) -> Result<u8> {
                 None => return Ok(0),
             },
             event = hearing.recv() => event,
+            Some(ended) = feed.tasks.join_next() => match ended {
+                // The screen is given back already.
+                Err(error) if error.is_panic() => bail!("a part of this program has failed: {error}"),
+                _ => continue,
+            },
             _ = ticking.tick() => None,
         };
         effects.extend(model.apply(Event::Tick(now())));
