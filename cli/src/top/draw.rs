@@ -62,6 +62,17 @@ struct Parts {
     foot: Rect,
 }
 
+impl Parts {
+    /// The body with the panel.
+    fn all(&self) -> Rect {
+        match self.panel {
+            Some(panel) if self.body.width == 0 => panel,
+            Some(panel) => self.body.union(panel),
+            None => self.body,
+        }
+    }
+}
+
 fn parts(area: Rect, model: &Model) -> Parts {
     let row = |y: u16, height: u16| Rect {
         y: area.y + y.min(area.height),
@@ -112,10 +123,7 @@ pub(crate) fn draw(model: &Model, colours: Colours, area: Rect, buffer: &mut Buf
     head(&mut canvas, parts.head, model);
     pages(&mut canvas, parts.pages, model);
     if model.help {
-        help(
-            &mut canvas,
-            parts.body.union(parts.panel.unwrap_or(parts.body)),
-        );
+        help(&mut canvas, parts.all());
     } else {
         body(&mut canvas, parts.body, model);
         if let Some(area) = parts.panel {

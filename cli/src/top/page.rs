@@ -87,13 +87,13 @@ fn of_now(page: &Now, now: f64) -> Vec<Section> {
             columns: vec![
                 Column::text("", 7, 9),
                 Column::text("", 12, 200),
-                Column::text("", 5, 12).spare(1),
+                Column::time("").spare(1),
             ],
             rows: page.problems.iter().map(|it| problem(it, now)).collect(),
             empty: "\u{2713} nothing is wrong".to_owned(),
         },
         Section {
-            title: "The whole".to_owned(),
+            title: "Numbers".to_owned(),
             columns: vec![
                 Column::text("", 10, 30),
                 Column::number(""),
@@ -160,7 +160,7 @@ fn nodes(nodes: &[Node], now: f64) -> Section {
         columns: vec![
             Column::text("node", 6, 30),
             Column::text("state", 6, 12),
-            Column::text("for", 4, 12).spare(4),
+            Column::time("for").spare(4),
             Column::text("cpu", 6, 14).spare(1),
             Column::text("memory", 10, 24).spare(2),
             Column::number("devices").spare(5),
@@ -203,7 +203,7 @@ fn events<'a>(title: String, events: impl Iterator<Item = &'a Event>, now: f64) 
         title,
         columns: vec![
             Column::text("at (UTC)", 8, 8).spare(3),
-            Column::text("ago", 4, 10).spare(2),
+            Column::time("ago").spare(2),
             Column::text("kind", 9, 12).spare(1),
             Column::text("what", 12, 300),
         ],
@@ -276,7 +276,7 @@ fn of_cluster(page: &Cluster, now: f64) -> Vec<Section> {
             Column::number("pid"),
             Column::text("kind", 6, 10).spare(2),
             Column::text("state", 6, 12).spare(5),
-            Column::text("for", 4, 12).spare(4),
+            Column::time("for").spare(4),
             Column::number("cpu").spare(1),
             Column::number("memory").spare(1),
             Column::number("actors").spare(2),
@@ -366,8 +366,8 @@ fn actors(actors: &[ActorRow], model: &Model) -> Section {
         Column::number("mailbox").spare(2),
         Column::number("rate").spare(1),
         Column::number("busy").spare(4),
-        Column::text("doing", 10, 60).spare(1),
-        Column::text("for", 4, 12).spare(3),
+        Column::text("doing", 10, 50).spare(1),
+        Column::time("for").spare(3),
         Column::number("restarts").spare(5),
         Column::text("node", 6, 20).spare(6),
         Column::text("process", 4, 16).spare(7),
@@ -456,7 +456,7 @@ fn jobs(page: &Jobs, now: f64) -> Section {
             Column::text("job", 4, 10),
             Column::text("name", 8, 30).spare(1),
             Column::text("state", 8, 14),
-            Column::text("for", 4, 12).spare(2),
+            Column::time("for").spare(2),
             Column::text("node", 6, 20).spare(3),
             Column::number("actors").spare(4),
             Column::text("try", 6, 10).spare(6),
@@ -523,7 +523,7 @@ fn transfers(page: &Transfers, now: f64) -> Vec<Section> {
         title: "Copies".to_owned(),
         columns: vec![
             Column::text("state", 4, 10),
-            Column::text("ago", 4, 12).spare(2),
+            Column::time("ago").spare(2),
             Column::text("from", 8, 30),
             Column::text("to", 8, 30),
             Column::number("bytes"),
@@ -566,7 +566,7 @@ fn run(run: &Run, now: f64) -> Vec<Section> {
     });
     let sources = run.sources.iter().map(|it| {
         let source = format!(
-            "{} {}/s, {} of {} ready",
+            "{} {}, {} of {} ready",
             short(it.rate),
             it.unit,
             short(it.buffer),

@@ -92,6 +92,11 @@ impl Column {
         }
     }
 
+    /// A length of time, which is not cut.
+    pub(crate) const fn time(title: &'static str) -> Self {
+        Self::text(title, 12, 12)
+    }
+
     /// The larger, the sooner it is left out.
     pub(crate) const fn spare(self, spare: u8) -> Self {
         Self { spare, ..self }
@@ -152,26 +157,69 @@ pub(crate) fn width(text: &str) -> usize {
 /// How many columns stand between two.
 pub(crate) const GAP: usize = 2;
 
+/// Text that is cut to this can be read.
+const READABLE: usize = 24;
+
 /// The columns for which there is room, each with its width.
+///
+/// Those that are not spare are as wide as they need to be, if that can be; then as many others as have
+/// room to be read; and where some is left, one more that is cut.
 pub(crate) fn fit(section: &Section, room: usize) -> Vec<(usize, usize)> {
-    let natural = |(at, column): (usize, &Column)| {
-        let cells = section.rows.iter().filter_map(|row| row.cells.get(at));
-        let cells = cells.map(|cell| width(&cell.text));
-        let widest = cells.max().unwrap_or(0).max(width(column.title));
-        (at, widest.min(column.most))
+    let of = |at: usize| &section.columns[at];
+    let cells = |at: usize| section.rows.iter().filter_map(move |row| row.cells.get(at));
+    let natural = |at: usize| {
+        let widest = cells(at).map(|cell| width(&cell.text)).max();
+        let widest = widest.unwrap_or(0).max(width(of(at).title));
+        widest.min(of(at).most)
     };
-    let columns = section.columns.iter().enumerate();
-    let mut widths: Vec<(usize, usize)> = columns.map(natural).collect();
-    let is_empty = |at: usize| {
-        let cells = section.rows.iter().filter_map(|row| row.cells.get(at));
-        cells.clone().next().is_some() && cells.into_iter().all(|cell| cell.text.is_empty())
+    let all = |widths: &[(usize, usize)]| {
+        let gaps = GAP * widths.len().saturating_sub(1);
+        widths.iter().map(|(_, width)| width).sum::<usize>() + gaps
     };
-    widths.retain(|(at, _)| !is_empty(*at));
+    let columns = 0..section.columns.len();
+    let is_used = |at: &usize| section.rows.is_empty() || cells(*at).any(|it| !it.text.is_empty());
+    let natural: Vec<_> = columns
+        .filter(is_used)
+        .map(|at| (at, natural(at)))
+        .collect();
+    // What has no room to be read goes first.
+    let readable = |(at, width): &(usize, usize)| {
+        let enough = usize::midpoint(of(*at).least, of(*at).most).min(READABLE);
+        (*at, (*width).min(enough))
+    };
+    let mut widths = natural.clone();
+    let spare = |widths: &[(usize, usize)]| {
+        let spare = (0..widths.len()).filter(|place| of(widths[*place].0).spare > 0);
+        spare.max_by_key(|place| of(widths[*place].0).spare)
+    };
+    while all(&widths.iter().map(readable).collect::<Vec<_>>()) > room
+        && let Some(place) = spare(&widths)
+    {
+        widths.remove(place);
+    }
+    shrink(section, &mut widths, room);
+    let mut others: Vec<_> = natural
+        .into_iter()
+        .filter(|(at, _)| widths.iter().all(|it| it.0 != *at))
+        .collect();
+    others.sort_by_key(|(at, _)| of(*at).spare);
+    for (at, natural) in others {
+        let left = room.saturating_sub(all(&widths) + GAP);
+        if !widths.is_empty() && left >= natural.min(of(at).least) {
+            widths.push((at, natural.min(left)));
+        }
+    }
+    widths.sort_unstable();
+    widths
+}
+
+/// Takes from the widest until all have room, and leaves out what cannot give any.
+fn shrink(section: &Section, widths: &mut Vec<(usize, usize)>, room: usize) {
     loop {
         let gaps = GAP * widths.len().saturating_sub(1);
         let all: usize = widths.iter().map(|(_, width)| width).sum::<usize>() + gaps;
         if all <= room || widths.is_empty() {
-            return widths;
+            return;
         }
         let is_last = widths.len() == 1;
         let gives = |(at, width): &&mut (usize, usize)| *width > section.columns[*at].least;
@@ -184,9 +232,7 @@ pub(crate) fn fit(section: &Section, room: usize) -> Vec<(usize, usize)> {
                 let spare = *width - section.columns[*at].least;
                 *width -= spare.min(all - room).min((spare / 2).max(1));
             }
-            None if is_last => {
-                widths[0].1 = room;
-            }
+            None if is_last => widths[0].1 = room,
             None => {
                 // The last of those that may go first.
                 let last = widths.iter().enumerate();
@@ -274,7 +320,7 @@ mod tests {
         let section = section();
         let names = |room| -> Vec<usize> { fit(&section, room).iter().map(|it| it.0).collect() };
         assert_eq!(names(120), [0, 1, 2]);
-        assert_eq!(names(18), [0, 1, 2], "narrower");
+        assert_eq!(names(20), [0, 1, 2], "cut");
         assert_eq!(names(14), [0, 1], "what is spare goes first");
         assert_eq!(names(6), [0]);
         for room in 0..60 {

@@ -483,7 +483,7 @@ fn a_state_is_told_without_colours_too() {
 
 #[test]
 fn names_do_not_steer_the_terminal() {
-    let shown = picture(&mut seen(View::Actors), 120, 12);
+    let shown = picture(&mut seen(View::Actors), 160, 12);
     assert!(shown.contains("a \u{fffd}[31mname\u{fffd}"), "{shown}");
     assert!(!shown.contains('\u{1b}'));
 }
