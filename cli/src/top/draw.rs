@@ -102,7 +102,7 @@ fn parts(area: Rect, model: &Model) -> Parts {
         let body = parts.body;
         if body.width >= WIDE {
             let beside = body.width * 2 / 5;
-            parts.body.width = body.width - beside;
+            parts.body.width = body.width - beside - 1;
             parts.panel = Some(Rect {
                 x: body.x + body.width - beside,
                 width: beside,
@@ -252,7 +252,7 @@ fn note(model: &Model) -> (String, Tone) {
         _ => {
             let missing = model.shown.iter().flat_map(|page| &page.missing);
             let missing: Vec<_> = missing
-                .map(|node| format!("{} since {}", node.node, age(model.there() - node.since)))
+                .map(|node| format!("{} for {}", node.node, age(model.there() - node.since)))
                 .collect();
             let filter = model.asked().filter;
             match (missing.is_empty(), filter.is_empty()) {

@@ -84,11 +84,11 @@ impl Column {
         }
     }
 
-    /// A number, to the right.
+    /// A number, to the right. It is not cut: a part of it would be another one.
     pub(crate) const fn number(title: &'static str) -> Self {
         Self {
             to_the_right: true,
-            ..Self::text(title, 4, 12)
+            ..Self::text(title, 16, 16)
         }
     }
 

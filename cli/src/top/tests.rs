@@ -1,5 +1,8 @@
 //! What looking on does with keys and news, and how it looks: whole pictures, and any size.
 
+use std::fs;
+use std::path::Path;
+
 use odeon_client::inspect::{ActorRow, Envelope, Events};
 use odeon_client::{Asked, Page, Update, View};
 use proptest::prelude::*;
@@ -240,6 +243,70 @@ fn picture(model: &mut Model, width: u16, height: u16) -> String {
         .draw(|frame| draw::draw(model, Colours::Some, frame.area(), frame.buffer_mut()))
         .unwrap();
     draw::lines_of(terminal.backend().buffer())
+}
+
+/// Compares with a picture that is kept; `ODEON_BLESS=1` keeps this one.
+fn looks_like(name: &str, shown: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/top/pictures");
+    let path = folder.join(name).with_extension("txt");
+    if std::env::var_os("ODEON_BLESS").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(&path, format!("{shown}\n")).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(
+        format!("{shown}\n"),
+        kept,
+        "{name} looks otherwise:\n{shown}"
+    );
+}
+
+#[test]
+fn each_page_looks_as_it_should() {
+    for view in View::ALL {
+        looks_like(view.word(), &picture(&mut seen(view), 110, 30));
+        looks_like(&format!("{view}-small"), &picture(&mut seen(view), 40, 10));
+    }
+    let mut panel = seen(View::Actors);
+    press(&mut panel, "jj\n");
+    panel.apply(Event::Detail("1.11".to_owned(), Ok(Box::new(detail()))));
+    looks_like("actor", &picture(&mut panel, 110, 36));
+    looks_like("actor-small", &picture(&mut panel, 40, 10));
+    press(&mut panel, "?");
+    looks_like("help", &picture(&mut panel, 80, 20));
+    // Before anything is heard, without anything to show, when nothing is heard any more, and when it
+    // is refused.
+    let mut fresh = Model::new(View::Now, "", NOW);
+    looks_like("connecting", &picture(&mut fresh, 80, 6));
+    let mut empty = Model::new(View::Actors, "state:failed", NOW);
+    empty.follow();
+    let none = Page::Actors(odeon_client::inspect::Actors {
+        rows: vec![],
+        groups: None,
+    });
+    empty.apply(Event::Told(1, Update::Whole(Box::new(envelope(none)))));
+    looks_like("empty", &picture(&mut empty, 80, 8));
+    let loss = |is_final| Loss {
+        why: "the run at http://127.0.0.1:1 does not answer: connection refused".to_owned(),
+        is_final,
+    };
+    let mut stale = seen(View::Events);
+    stale.apply(Event::Tick(NOW + 4_000.0));
+    stale.apply(Event::Lost(1, loss(false)));
+    looks_like("stale", &picture(&mut stale, 80, 8));
+    let mut refused = Model::new(View::Now, "", NOW);
+    refused.follow();
+    refused.apply(Event::Lost(1, loss(true)));
+    looks_like("refused", &picture(&mut refused, 40, 8));
+    let mut missing = envelope(page(View::Jobs));
+    missing.missing = vec![odeon_client::inspect::MissingNode {
+        node: "node-3".to_owned(),
+        since: NOW - 5_000.0,
+        why: "it does not answer".to_owned(),
+    }];
+    let mut partial = seen(View::Jobs);
+    partial.apply(Event::Told(1, Update::Whole(Box::new(missing))));
+    looks_like("partial", &picture(&mut partial, 80, 8));
 }
 
 #[test]
