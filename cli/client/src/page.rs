@@ -184,11 +184,14 @@ impl Envelope<Page> {
                 apply(&mut page, delta);
                 Page::Actors(page)
             }),
-            (Page::Events(page), Update::Events(update)) => update.map(|more| {
-                Page::Events(Events {
-                    events: merged(page.events, more.events),
-                })
-            }),
+            (Page::Events(page), Update::Events(update)) => {
+                let all = update.map(|more| merged(page.events, more.events));
+                Self {
+                    // It counts what came, and not what is here now.
+                    shown: all.data.len() as u64,
+                    ..all.map(|events| Page::Events(Events { events }))
+                }
+            }
             (data, Update::Actors(_) | Update::Events(_)) => Self { data, ..self },
         }
     }
@@ -292,6 +295,7 @@ mod tests {
         let known = envelope(1, Page::Events(page(&[1, 2])));
         let more = known.after(Update::Events(Box::new(envelope(2, page(&[2, 3])))));
         assert_eq!(more.data, Page::Events(page(&[1, 2, 3])));
+        assert_eq!(more.shown, 3);
         let many: Vec<u64> = (4..=5_010).collect();
         let more = more.after(Update::Events(Box::new(envelope(3, page(&many)))));
         let Page::Events(kept) = more.data else {

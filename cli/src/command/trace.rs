@@ -66,7 +66,14 @@ pub(crate) fn run(args: &TraceArgs) -> Result<()> {
 async fn slowest(inspector: &Inspector) -> Result<Envelope<Vec<SpanBrief>>, ClientError> {
     // By the clock of whoever looks.
     let now = inspector.page(&Asked::all(View::Jobs)).await?.captured_at;
-    let spans = inspector.spans(now - RECENT_MS, now, SPANS_MAX).await?;
+    let mut spans = inspector.spans(now - RECENT_MS, now, SPANS_MAX).await?;
+    if spans.shown < spans.total {
+        // The newest of them, as far as there is room for all of a part.
+        let part = 0.8 * spans.shown as f64 / spans.total as f64;
+        spans = inspector
+            .spans(now - RECENT_MS * part, now, SPANS_MAX)
+            .await?;
+    }
     Ok(spans.map(|spans| {
         let mut roots: Vec<_> = spans.spans;
         roots.retain(|span| span.parent.is_none());
@@ -99,13 +106,10 @@ fn list(spans: &Envelope<Vec<SpanBrief>>, json: bool) -> Result<()> {
         ]);
     }
     table.print()?;
-    if spans.shown < spans.total {
-        print::say(format!(
-            "of the oldest {} of {} spans of the last minute",
-            figures::count(spans.shown),
-            figures::count(spans.total)
-        ));
-    }
+    print::say(format!(
+        "the slowest of {}",
+        figures::plural(spans.shown, "span")
+    ));
     Ok(())
 }
 

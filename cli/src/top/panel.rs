@@ -140,7 +140,11 @@ fn actor(teller: &mut Teller, page: &Envelope<ActorDetail>, model: &Model) {
     ));
     let (busy, waiting) = (percent(row.busy), percent(row.waiting));
     teller.below(format!("busy {busy}, waiting {waiting}"));
-    for message in &detail.messages {
+    let (handled, others): (Vec<_>, Vec<_>) = detail
+        .messages
+        .iter()
+        .partition(|it| it.count + it.failed > 0);
+    for message in handled {
         let tone = if message.failed > 0 {
             Tone::Failed
         } else {
@@ -165,6 +169,10 @@ fn actor(teller: &mut Teller, page: &Envelope<ActorDetail>, model: &Model) {
             Tone::Dim,
             format!("in the mailbox {}", quantiles(&message.waiting_us)),
         );
+    }
+    if !others.is_empty() {
+        let names: Vec<_> = others.iter().map(|it| it.name.as_str()).collect();
+        teller.put(2, Tone::Dim, format!("none yet: {}", names.join(", ")));
     }
     if detail.children.count > 0 {
         let states = detail.children.by_state.iter();
