@@ -33,8 +33,14 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Download a model or data set by name and check that it is the published one
     Fetch(FetchArgs),
-    /// List the processes of a run that goes on: role, actor id and process id
+    /// List what runs: the actors of a run or of the cluster, and what each is at
     Ps(PsArgs),
+    /// Look on in this terminal: problems, nodes, actors, jobs, events, live
+    Top(TopArgs),
+    /// Tell what an actor does and whom it waits for, and what those do, to the end of the chain
+    Stack(StackArgs),
+    /// Show all that one message caused, as a tree with its times
+    Trace(TraceArgs),
     /// Show the accelerators of this machine and how they are
     Devices(DevicesArgs),
     /// Show where the processes of a recipe would go, before any of them runs
@@ -65,9 +71,10 @@ pub(crate) enum Command {
     Key(KeyArgs),
     /// List namespaces of jobs, and set how many of their jobs may run
     Namespace(NamespaceArgs),
-    /// Show what happened in the cluster, oldest first
+    /// Show what happened in a run or in the cluster, oldest first: failures with their causes,
+    /// restarts, nodes, problems, jobs
     Events(EventsArgs),
-    /// Say where the pages of the cluster are, with the key to them
+    /// Say where the pages of a run or of the cluster are, with the key to them
     Ui(UiArgs),
     /// Record what the pages show, of a cluster or a run that goes on
     Record(RecordArgs),
@@ -341,14 +348,94 @@ pub(crate) struct FetchArgs {
     pub(crate) name: Option<String>,
 }
 
+/// What a command looks at.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LookArgs {
+    /// The run's folder, or the address of its pages; the cluster when none is named
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// The folder of the daemon whose cluster this is; ODEON_DIR, or `odeon` in the user's data
+    /// folder, unless told otherwise
+    #[arg(long, value_name = "FOLDER", conflicts_with = "run")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+const FILTERS: &str = "Filters are words that must all hold, `-` before one negates it: state:failed type:Rollout node:n2 \
+                       mailbox>100 age>10s system:any \"part of a name\"; docs/inspection.md has them all";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = FILTERS)]
+pub(crate) struct PsArgs {
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
+    /// Those for which this holds
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+    /// By this column, numbers with the largest first, `-` before it for the other way round; the worst
+    /// first unless told otherwise
+    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true, value_parser = crate::figures::order)]
+    pub(crate) sort: Option<String>,
+    /// How many
+    #[arg(long, default_value_t = 200)]
+    pub(crate) limit: usize,
+    /// Also the actors of the daemons themselves
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The processes of a run in place of its actors: the role that `odeon kill` takes, the id by which
+    /// logs name the actor, and the id of its process now. A run without pages shows these alone
+    #[arg(long, requires = "run", conflicts_with_all = ["filter", "sort", "limit", "all", "json"])]
+    pub(crate) processes: bool,
+    /// One JSON object for each
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = FILTERS)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
+    /// The page to begin with: now, cluster, actors, jobs, transfers, events or runs
+    #[arg(long, default_value = "now")]
+    pub(crate) page: odeon_client::View,
+    /// Actors or events for which this holds
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+    /// Print the page as it is now, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// With --once: as one JSON object
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StackArgs {
+    /// The actor: its id, its name, or a filter that takes it alone
+    pub(crate) actor: String,
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Columns: the role that `odeon kill` takes, the id by which logs name the actor, and the \
-                  id of its process now"
+    after_help = "Ids stand in `odeon stack`, in `odeon trace --slowest`, on the timeline in a browser, and in what handlers log"
 )]
-pub(crate) struct PsArgs {
-    /// The run's folder
-    pub(crate) run: PathBuf,
+pub(crate) struct TraceArgs {
+    /// The trace, or one of its spans, by its id
+    #[arg(required_unless_present = "slowest")]
+    pub(crate) id: Option<String>,
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
+    /// List the slowest traces of the last minute, or of the last 5,000 spans, in place of one
+    #[arg(long)]
+    pub(crate) slowest: bool,
+    /// As one JSON object; with --slowest, one for each
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -644,7 +731,7 @@ pub(crate) enum KeyCommand {
 #[derive(Debug, clap::Args)]
 pub(crate) struct UiArgs {
     #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
+    pub(crate) look: LookArgs,
     /// Show them in a browser
     #[arg(long)]
     pub(crate) open: bool,
@@ -653,7 +740,20 @@ pub(crate) struct UiArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct EventsArgs {
     #[command(flatten)]
-    pub(crate) cluster: ClusterArgs,
+    pub(crate) look: LookArgs,
+    /// Go on with what happens from now on
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Those for which all of these words hold: a part of the sentence, `kind:`, `severity:error`,
+    /// `subject:`, each with `-` before it for the contrary
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+    /// Those of these kinds: failure, restart, started, stopped, node, device, problem, job, cluster
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(crate::command::events::KINDS))]
+    pub(crate) kind: Vec<String>,
+    /// Those of so long ago at most: 90s, 10m, 2h, 1d
+    #[arg(long, value_name = "TIME", value_parser = crate::figures::time)]
+    pub(crate) since: Option<std::time::Duration>,
     /// One JSON object for each
     #[arg(long)]
     pub(crate) json: bool,

@@ -47,6 +47,7 @@ pub(crate) use replay::Replay;
 pub(crate) use scrape::METRICS;
 use scrape::Scraped;
 use shown::Shown;
+pub(crate) use view::takes_event;
 use view::{Asked, Counted};
 
 /// What the routes share.

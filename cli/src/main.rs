@@ -5,8 +5,10 @@
 mod api;
 mod args;
 mod command;
+mod figures;
 mod inspect;
 mod print;
+mod top;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,9 @@ fn main() -> ExitCode {
         Command::Chat(args) => done(command::chat::run(&args)),
         Command::Fetch(args) => done(command::fetch::run(&args)),
         Command::Ps(args) => done(command::ps::run(&args)),
+        Command::Top(args) => command::top::run(&args),
+        Command::Stack(args) => done(command::stack::run(&args)),
+        Command::Trace(args) => done(command::trace::run(&args)),
         Command::Devices(args) => done(command::devices::run(&args)),
         Command::Plan(args) => done(command::plan::run(job, &args)),
         Command::Why(args) => done(command::why::run(&args)),
@@ -43,7 +48,7 @@ fn main() -> ExitCode {
         Command::Namespace(args) => done(command::cluster::namespace(&args)),
         Command::Token(args) => done(command::cluster::token(&args)),
         Command::Key(args) => done(command::cluster::key(&args)),
-        Command::Events(args) => done(command::cluster::events(&args)),
+        Command::Events(args) => done(command::events::run(&args)),
         Command::Gang(args) => command::gang::run(job, &args),
         Command::Submit(args) => command::job::submit(&args),
         Command::Jobs(args) => done(command::job::jobs(&args)),

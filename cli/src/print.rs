@@ -186,7 +186,7 @@ impl<const N: usize> Table<N> {
 
 /// The columns of the terminal that tables are shown on, as `COLUMNS` or it itself says; none where
 /// they go elsewhere.
-fn room() -> Option<usize> {
+pub(crate) fn room() -> Option<usize> {
     let terminal = console::Term::stdout();
     let said = std::env::var("COLUMNS").ok();
     let said = said.and_then(|columns| columns.parse().ok());

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
@@ -53,6 +54,11 @@ impl Place {
         assert_eq!(output.status.code(), Some(1), "{args:?}: {text}");
         assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
         text
+    }
+
+    /// The processes of the run.
+    fn processes(&self) -> String {
+        self.out(&["ps", "--processes", "runs/rl-sums"])
     }
 
     /// The lines of the run's metrics.
@@ -503,7 +509,7 @@ fn killed(recipe: &str, role: &str) -> (String, Vec<Value>) {
     let mut running = Running::start(&place, &["run", "r.toml"]);
     // It tells of every fifth step; checkpoints are made at every second.
     running.until("reinforced 10/100");
-    assert!(pid(&place.out(&["ps", "runs/rl-sums"]), role).is_some());
+    assert!(pid(&place.processes(), role).is_some());
     place.out(&["kill", "runs/rl-sums", role]);
     let (said, code) = running.end();
     assert_eq!(code, Some(0), "{said}");
@@ -657,7 +663,7 @@ fn a_run_survives_a_killed_rollout_is_locked_and_stops_in_order_on_an_interrupt(
     place.write("r.toml", &tiny(1_000_000));
     let mut running = Running::start(&place, &["run", "r.toml"]);
     running.until("step 0: ");
-    let list = place.out(&["ps", "runs/rl-sums"]);
+    let list = place.processes();
     let driver = pid(&list, "driver").unwrap();
     assert_eq!(driver, running.child.id().to_string());
     let error = place.error(&["run", "r.toml"]);
@@ -672,7 +678,7 @@ fn a_run_survives_a_killed_rollout_is_locked_and_stops_in_order_on_an_interrupt(
     assert!(error.contains("no role `nobody`"), "{error}");
     // It comes back as another process.
     let begun = Clock::now();
-    while pid(&place.out(&["ps", "runs/rl-sums"]), "rollout-0").is_none_or(|now| now == rollout) {
+    while pid(&place.processes(), "rollout-0").is_none_or(|now| now == rollout) {
         assert!(
             Clock::now().since(begun) < PATIENCE,
             "it does not come back"
@@ -688,11 +694,118 @@ fn a_run_survives_a_killed_rollout_is_locked_and_stops_in_order_on_an_interrupt(
     // It goes on where it was; killed without notice, it leaves a list that nobody believes.
     let mut running = Running::start(&place, &["run", "r.toml"]);
     running.until("goes on from its checkpoint");
-    assert!(pid(&place.out(&["ps", "runs/rl-sums"]), "driver").is_some());
+    assert!(pid(&place.processes(), "driver").is_some());
+    assert!(place.path().join("runs/rl-sums/pages.json").exists());
     running.signal(Signal::KILL);
     running.child.wait().unwrap();
-    let error = place.error(&["ps", "runs/rl-sums"]);
-    assert!(error.contains("no run is going on there"), "{error}");
+    assert!(place.path().join("runs/rl-sums/pages.json").exists());
+    for args in [
+        &["ps"][..],
+        &["ps", "--processes"],
+        &["ps", "--json"],
+        &["top", "--once"],
+        &["stack", "trainer"],
+        &["trace", "0f"],
+        &["events", "--follow"],
+        &["ui"],
+    ] {
+        let error = place.error(&[args, &["runs/rl-sums"]].concat());
+        assert!(
+            error.contains("no run is going on there"),
+            "{args:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_run_is_seen_by_its_folder_or_the_address_that_it_prints() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(1_000_000));
+    let mut running = Running::start(&place, &["run", "r.toml"]);
+    let said = running.until("look on at ");
+    let address = said.split("look on at ").nth(1).unwrap().trim().to_owned();
+    running.until("step 0: ");
+    let run = "runs/rl-sums";
+    assert_eq!(place.out(&["ui", run]).trim(), address);
+    let note = fs::metadata(place.path().join(run).join("pages.json")).unwrap();
+    assert_eq!(note.permissions().mode() & 0o777, 0o600);
+
+    // A role is a name here, and the process is that which `odeon kill` takes.
+    let list = place.out(&["ps", run]);
+    let processes = place.processes();
+    for role in ["trainer", "rollout-0"] {
+        assert_eq!(pid(&list, role), pid(&processes, role), "{list}{processes}");
+        let stack = place.out(&["stack", role, run]);
+        assert!(stack.contains("process "), "{stack}");
+    }
+    let rows = place.out(&["ps", "--json", "--filter", "type:rl.", &address]);
+    let rows: Vec<Value> = rows
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(
+        rows.iter()
+            .all(|row| row["type"].as_str().unwrap().contains("rl."))
+    );
+    assert!(rows.len() > 2, "{rows:#?}");
+    let page = place.out(&["top", "--once", "--json", "--page", "runs", run]);
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(page["data"]["runs"][0]["name"], "rl-sums");
+    let traces = place.out(&["trace", "--slowest", "--json", run]);
+    let trace: Value = serde_json::from_str(traces.lines().next().unwrap()).unwrap();
+    let tree = place.out(&["trace", trace["trace"].as_str().unwrap(), run]);
+    assert!(tree.starts_with("trace ") && tree.contains("* "), "{tree}");
+
+    let (url, _) = address.split_once("#k=").unwrap();
+    for (wrong, word) in [
+        (url.to_owned(), "must end with the key"),
+        (
+            format!("{url}#k=odeon-no"),
+            "this key is not that of the run",
+        ),
+        (
+            "http://127.0.0.1:9/#k=odeon-no".to_owned(),
+            "does not answer",
+        ),
+    ] {
+        let error = place.error(&["ps", "--json", &wrong]);
+        assert!(error.contains(word), "{wrong}: {error}");
+    }
+    place.out(&["kill", run, "rollout-0"]);
+    let begun = Clock::now();
+    let failed = |text: &str| text.contains("\"kind\":\"failure\"");
+    while !failed(&place.out(&["events", "--json", run])) {
+        assert!(Clock::now().since(begun) < PATIENCE, "no failure is told");
+    }
+    // Who follows hears of the end.
+    let mut follower = Running::start(&place, &["events", "--follow", run]);
+    running.signal(Signal::INT);
+    assert_eq!(running.end().1, Some(130));
+    let (said, code) = follower.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the run has ended"), "{said}");
+    assert!(!place.path().join(run).join("pages.json").exists());
+}
+
+#[test]
+fn a_run_without_pages_shows_its_processes_and_says_so() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(1_000_000));
+    let mut running = Running::start(&place, &["run", "--no-ui", "r.toml"]);
+    running.until("step 0: ");
+    let list = place.out(&["ps", "runs/rl-sums"]);
+    assert_eq!(pid(&list, "driver"), Some(running.child.id().to_string()));
+    for args in [
+        &["top"][..],
+        &["ps", "--json"],
+        &["stack", "trainer"],
+        &["ui"],
+    ] {
+        let error = place.error(&[args, &["runs/rl-sums"]].concat());
+        assert!(error.contains("serves no pages"), "{args:?}: {error}");
+    }
+    running.signal(Signal::INT);
+    assert_eq!(running.end().1, Some(130));
 }
 
 /// SEMANTICS 46.

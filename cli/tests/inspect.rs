@@ -7,10 +7,12 @@ mod nodes;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::process::Stdio;
 use std::time::Duration;
 
 use nodes::Nodes;
-use odeon::Clock;
+use odeon::{AskError, Clock, Ref};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -455,4 +457,283 @@ async fn whoever_scrapes_needs_a_key_and_gets_the_numbers_of_the_node() {
         }
     };
     Clock::timeout(PATIENCE, all).await.expect("it shows both");
+}
+/// What [`program_entry`] runs: actors that ask each other in a circle.
+struct Party;
+
+#[odeon::actor(name = "test.Party")]
+impl Party {
+    fn start(_args: ()) -> Self {
+        Self
+    }
+
+    #[handler]
+    fn touch(&mut self) {}
+
+    /// Asks a second, which is to ask a third in turn.
+    #[handler]
+    async fn call(&mut self, first: Ref<Self>, then: Ref<Self>) -> Result<(), AskError> {
+        let asking = odeon::telemetry::span("round of calls");
+        let answer = first
+            .ask(Back { then })
+            .timeout(Duration::from_secs(600))
+            .await;
+        asking.end();
+        answer?
+    }
+
+    #[handler]
+    async fn back(&mut self, then: Ref<Self>) -> Result<(), AskError> {
+        then.ask(Touch).timeout(Duration::from_secs(600)).await
+    }
+}
+
+/// The program of a job, when this test binary is one; else nothing.
+#[test]
+fn program_entry() {
+    if std::env::var_os("ODEON_TEST_PROGRAM").is_none() {
+        return;
+    }
+    let outcome: anyhow::Result<()> = odeon::job![Party].run(async |system| {
+        let ping = system.spawn::<Party>(()).await?;
+        let pong = system.spawn::<Party>(()).await?;
+        system.register("ping", ping).await?;
+        system.register("pong", pong).await?;
+        // A trace that ends, before one that does not.
+        ping.ask(Touch).await?;
+        ping.ask(Call {
+            first: pong,
+            then: ping,
+        })
+        .timeout(Duration::from_secs(600))
+        .await??;
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+/// The first answer of a command that is as it should be.
+async fn until<T>(cluster: &Nodes, args: &[&str], fact: impl Fn(&str) -> Option<T>) -> T {
+    let mut last = String::new();
+    let looking = async {
+        loop {
+            let output = cluster.run("head", args);
+            last = nodes::text(&output.stdout) + &nodes::text(&output.stderr);
+            if let Some(found) = fact(&last) {
+                return found;
+            }
+            Clock::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    match Clock::timeout(PATIENCE, looking).await {
+        Some(found) => found,
+        None => panic!("{args:?}: {last}"),
+    }
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_terminal_shows_what_the_pages_show_and_names_a_deadlock() {
+    let cluster = up(1);
+    let program = std::env::current_exe().unwrap();
+    let submit = [
+        program.to_str().unwrap(),
+        "--name",
+        "parties",
+        "--env",
+        "ODEON_TEST_PROGRAM=1",
+        "--",
+        "program_entry",
+        "--exact",
+    ];
+    let job = cluster.submit("head", &submit);
+    let deadlock = |text: &str| text.contains("deadlock: ").then(|| text.to_owned());
+    let stack = until(&cluster, &["stack", "ping"], deadlock).await;
+    for words in [
+        "0  ping",
+        "handles Call for",
+        "in \"round of calls\" for",
+        "1  pong",
+        "handles Back for",
+    ] {
+        assert!(stack.contains(words), "{words}: {stack}");
+    }
+    assert!(
+        stack.ends_with("deadlock: ping, pong wait for each other, and none can go on\n"),
+        "{stack}"
+    );
+    let stack = cluster.json("head", &["stack", "pong", "--json"]);
+    assert_eq!(
+        (&stack["circle"], &stack["deadlock"]),
+        (&true.into(), &true.into())
+    );
+    let names: Vec<_> = stack["frames"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["name"])
+        .collect();
+    assert_eq!(names, ["pong", "ping"]);
+    let several = cluster.fails("head", &["stack", "type:test.Party"]);
+    assert!(
+        several.contains("is 2 actors, so take the id of one"),
+        "{several}"
+    );
+    let none = cluster.fails("head", &["stack", "nobody-of-this-name"]);
+    assert!(none.contains("no actor is `nobody-of-this-name`"), "{none}");
+
+    // The same actors in every list.
+    let list = cluster.ok("head", &["ps", "--filter", "state:waiting"]);
+    for words in [
+        "ping",
+        "pong",
+        "\u{25d0} waiting",
+        "test.Party",
+        "Call, waits for pong to Back",
+    ] {
+        assert!(list.contains(words), "{words}: {list}");
+    }
+    let rows = json_lines(&cluster.ok("head", &["ps", "--json", "--sort", "name"]));
+    let names: Vec<_> = rows.iter().map(|row| &row["name"]).collect();
+    assert_eq!(names, ["ping", "pong"], "the daemon's own are left out");
+    let all = json_lines(&cluster.ok("head", &["ps", "--json", "--all"]));
+    assert!(all.iter().any(|row| row["type"] == "odeon.cluster.Agent"));
+    let wrong = cluster.fails("head", &["ps", "--filter", "speed>3"]);
+    assert!(wrong.contains("keys are"), "{wrong}");
+    let wrong = cluster.run("head", &["ps", "--sort", "speed"]);
+    assert!(nodes::text(&wrong.stderr).contains("there is no column `speed`"));
+
+    let now = cluster.ok("head", &["top", "--once"]);
+    assert!(now.contains("deadlock") && now.contains("1 Now"), "{now}");
+    let page = cluster.json("head", &["top", "--once", "--json", "--page", "jobs"]);
+    assert_eq!(page["data"]["jobs"][0]["id"], job.as_str());
+    let piped = cluster.fails("head", &["top"]);
+    assert!(piped.contains("odeon ps --json"), "{piped}");
+
+    // A trace by its own id and by that of a span in it.
+    let traces = json_lines(&cluster.ok("head", &["trace", "--slowest", "--json"]));
+    let touch = traces.iter().find(|span| span["name"] == "Touch").unwrap();
+    let tree = cluster.ok("head", &["trace", touch["trace"].as_str().unwrap()]);
+    assert!(
+        tree.contains("* ask Touch") && tree.contains("handle Touch  ping"),
+        "{tree}"
+    );
+    assert_eq!(
+        cluster
+            .ok("head", &["trace", touch["id"].as_str().unwrap()])
+            .lines()
+            .count(),
+        tree.lines().count()
+    );
+    let gone = cluster.fails("head", &["trace", "00000000000000000000000000000001"]);
+    assert!(gone.contains("is not kept"), "{gone}");
+    let wrong = cluster.fails("head", &["trace", "ping"]);
+    assert!(wrong.contains("is no id of a trace or a span"), "{wrong}");
+
+    let events = json_lines(&cluster.ok("head", &["events", "--json", "--kind", "problem,job"]));
+    let has = |kind: &str, word: &str| {
+        let what = |it: &Value| it["what"].as_str().unwrap().to_owned();
+        events
+            .iter()
+            .any(|it| it["kind"] == kind && what(it).contains(word))
+    };
+    assert!(
+        has("problem", "limit 1 s") && has("job", "runs on node"),
+        "{events:#?}"
+    );
+    assert!(events.is_sorted_by_key(|it| it["at_ms"].as_u64().unwrap()));
+    cluster.ok("head", &["down"]);
+}
+
+#[tokio::test]
+async fn events_are_followed_as_they_come() {
+    let cluster = up(1);
+    let mut command = cluster.command("head", &["events", "--follow", "--json", "--kind", "job"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let job = cluster.submit("head", &["/bin/true"]);
+    cluster.ok("head", &["wait", &job]);
+    let told = lines.find_map(|line| {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        (event["about"] == job.as_str()).then_some(event)
+    });
+    assert_eq!(told.unwrap()["kind"], "job");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    cluster.ok("head", &["down"]);
+}
+
+/// A terminal of `script`, which every distribution has with its basic tools.
+#[tokio::test]
+async fn a_terminal_is_as_it_was_before_when_looking_on_ends() {
+    let cluster = up(1);
+    let folder = cluster.folder.path().to_owned();
+    let shell = "stty cols 100 rows 30; stty -g > before; \
+                 sh -c 'echo $$ > pid; exec \"$ODEON\" top'; echo $? > code; stty -g > after";
+    let mut command = std::process::Command::new("script");
+    command.args(["-q", "-f", "-c", shell, "/dev/null"]);
+    command
+        .env("ODEON", env!("CARGO_BIN_EXE_odeon"))
+        .env("TERM", "xterm-256color");
+    command
+        .env("ODEON_DIR", cluster.dir("head"))
+        .current_dir(&folder);
+    let pipes = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = match pipes.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            writeln!(
+                std::io::stderr(),
+                "skipped: no `script` to make a terminal: {error}"
+            )
+            .unwrap();
+            return;
+        }
+    };
+    let mut keys = child.stdin.take().unwrap();
+    let mut screen = child.stdout.take().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let reading = std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(n @ 1..) = screen.read(&mut bytes) {
+            if tell.send(bytes[..n].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut seen = String::new();
+    let mut until = |words: &str| {
+        while !seen.contains(words) {
+            let bytes = told.recv_timeout(PATIENCE);
+            let bytes = bytes.unwrap_or_else(|_| panic!("no {words:?}: {seen}"));
+            seen += &String::from_utf8_lossy(&bytes);
+        }
+        std::mem::take(&mut seen)
+    };
+    // Cells that are blank are not written, so a word is all that is looked for.
+    until("problems");
+    keys.write_all(b"2").unwrap();
+    until("Processes");
+    keys.write_all(b"3/system:any\r").unwrap();
+    until("odeon.cluster.Agent");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let pid: i32 = read("pid").trim().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    // It leaves the screen that it has taken.
+    until("\u{1b}[?1049l");
+    drop(keys);
+    child.wait().unwrap();
+    reading.join().unwrap();
+    assert_eq!(read("code").trim(), "143");
+    assert_eq!(read("before"), read("after"));
+    cluster.ok("head", &["down"]);
 }

@@ -55,6 +55,8 @@ struct Call {
     body: Option<(&'static str, Bytes)>,
     /// Whether a second one does no harm when nobody knows what became of the first.
     may_repeat: bool,
+    /// How long an answer may take.
+    patience: Duration,
 }
 
 impl Call {
@@ -64,6 +66,7 @@ impl Call {
             method,
             path,
             body: None,
+            patience: PATIENCE,
         }
     }
 
@@ -237,7 +240,7 @@ impl Endpoint {
             .http
             .request(call.method.clone(), url)
             .bearer_auth(key)
-            .timeout(PATIENCE);
+            .timeout(call.patience);
         if let Some((kind, body)) = &call.body {
             request = request.header(CONTENT_TYPE, *kind).body(body.clone());
         }
@@ -252,12 +255,7 @@ impl Endpoint {
         majority.send_replace(Majority::of_word(told.map(HeaderValue::as_bytes)));
         let bytes = answer.bytes().await.map_err(silent)?;
         if !status.is_success() {
-            let problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| Problem {
-                kind: "internal".to_owned(),
-                why: format!("{status}: {}", String::from_utf8_lossy(&bytes)),
-            });
-            let status = status.as_u16();
-            return Err(ClientError::Refused { status, problem });
+            return Err(refused(status, &bytes));
         }
         let text: &[u8] = if status == StatusCode::NO_CONTENT {
             b"null"
@@ -268,6 +266,31 @@ impl Endpoint {
             url: self.url.clone(),
             why: error.to_string(),
         })
+    }
+
+    /// Asks for an answer that goes on, and gives it when it has begun.
+    async fn open(&self, key: &str, path: &Route) -> Result<reqwest::Response, ClientError> {
+        let url = format!("{}/api/v1/{path}", self.url);
+        let silent = |why: String| ClientError::Silent {
+            url: self.url.clone(),
+            was_sent: true,
+            why,
+        };
+        let begun = async {
+            let answer = self.http.get(url).bearer_auth(key).send().await;
+            let answer = answer.map_err(|error| silent(in_short(&error)))?;
+            let status = answer.status();
+            if status.is_success() {
+                return Ok(answer);
+            }
+            let bytes = answer.bytes().await;
+            Err(refused(
+                status,
+                &bytes.map_err(|error| silent(in_short(&error)))?,
+            ))
+        };
+        let begun = tokio::time::timeout(CONNECT_PATIENCE, begun).await;
+        begun.unwrap_or_else(|_| Err(silent("time is up".to_owned())))
     }
 
     /// Whether it says anything in time.
@@ -438,6 +461,41 @@ impl Client {
             };
             is_due = last == Some(at);
         }
+    }
+
+    /// What a route shows, in a time that is not the usual one.
+    pub(crate) async fn look<T: DeserializeOwned>(
+        &self,
+        path: Route,
+        patience: Duration,
+    ) -> Result<T, ClientError> {
+        let call = Call::new(Method::GET, path);
+        self.send(Call { patience, ..call }).await
+    }
+
+    /// An answer that goes on, of the first node that gives one, and where that is.
+    pub(crate) async fn open(
+        &self,
+        path: Route,
+    ) -> Result<(reqwest::Response, String), ClientError> {
+        let mut failure: Option<ClientError> = None;
+        for at in self.order() {
+            let endpoint = &self.endpoints[at];
+            match endpoint.open(&self.key, &path).await {
+                Ok(answer) => {
+                    self.present.store(at, Ordering::Relaxed);
+                    return Ok((answer, endpoint.url.clone()));
+                }
+                Err(error) if error.is_away() => {
+                    failure = Some(match failure {
+                        Some(first) if first.says_more_than(&error) => first,
+                        _ => error,
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failure.unwrap_or(ClientError::Nowhere))
     }
 
     async fn get<T: DeserializeOwned>(&self, path: Route) -> Result<T, ClientError> {
@@ -796,8 +854,18 @@ impl Endpoint {
     }
 }
 
+/// Why a node will not, in its own words.
+fn refused(status: StatusCode, bytes: &[u8]) -> ClientError {
+    let problem = serde_json::from_slice(bytes).unwrap_or_else(|_| Problem {
+        kind: "internal".to_owned(),
+        why: format!("{status}: {}", String::from_utf8_lossy(bytes)),
+    });
+    let status = status.as_u16();
+    ClientError::Refused { status, problem }
+}
+
 /// What went wrong with a request, without the layers through which it was heard.
-fn in_short(error: &reqwest::Error) -> String {
+pub(crate) fn in_short(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "time is up".to_owned();
     }

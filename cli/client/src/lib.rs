@@ -1,4 +1,5 @@
-//! The HTTP API of a cluster: what travels ([`types`]), and a client for it.
+//! The HTTP API of a cluster: what travels ([`types`]), and a client for it. An [`Inspector`] looks at
+//! what runs ([`inspect`]), in a cluster or in one run.
 //!
 //! ```no_run
 //! # async fn demo() -> Result<(), odeon_client::ClientError> {
@@ -18,12 +19,17 @@
 mod client;
 mod connection;
 pub mod inspect;
+mod inspector;
 mod majority;
+mod page;
 mod route;
+mod sse;
 mod submission;
 pub mod types;
 
 pub use client::{Client, ClientError};
 pub use connection::{CONNECTION_FILE, Connection, default_folder};
+pub use inspector::{Inspector, Live};
 pub use majority::{MAJORITY_HEADER, Majority};
+pub use page::{Asked, Page, Update, View};
 pub use submission::{Submission, SubmissionError};

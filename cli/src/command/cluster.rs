@@ -1,4 +1,4 @@
-//! The cluster itself: `odeon status`, `drain`, `upgrade`, `forget`, `token`, `key`, `namespace`, `events`.
+//! The cluster itself: `odeon status`, `drain`, `upgrade`, `forget`, `token`, `key`, `namespace`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::job::cluster;
 use crate::args::{
-    DrainArgs, EventsArgs, ForgetArgs, KeyArgs, KeyCommand, NamespaceArgs, NamespaceCommand,
-    StatusArgs, TokenArgs, UpgradeArgs, VotersArgs,
+    DrainArgs, ForgetArgs, KeyArgs, KeyCommand, NamespaceArgs, NamespaceCommand, StatusArgs,
+    TokenArgs, UpgradeArgs, VotersArgs,
 };
 use crate::print;
 
@@ -357,19 +357,6 @@ pub(crate) fn namespace(args: &NamespaceArgs) -> Result<()> {
             }
             set(name, Namespace::default())?;
             print::say(format!("{name} has no bounds any more"));
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn events(args: &EventsArgs) -> Result<()> {
-    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    for news in runtime.block_on(look(&client, || client.news()))? {
-        if args.json {
-            print::line(serde_json::to_string(&news)?)?;
-        } else {
-            let at = odeon_cluster::unix::Unix(news.at_ms);
-            print::line(format!("{at}  {:<8} {}", news.about, news.what))?;
         }
     }
     Ok(())

@@ -4,14 +4,15 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
 
 /// The role of the process that runs the recipe.
 pub(crate) const DRIVER: &str = "driver";
 
 /// One process. Ids of processes are given again; with the start time they are not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) role: String,
     pub(crate) actor: String,
@@ -113,13 +114,18 @@ pub(crate) fn read(run: &Path) -> Result<Vec<Process>> {
     let mut processes: Vec<_> = text.lines().filter_map(row).collect();
     processes.retain(Process::is_alive);
     if !processes.iter().any(|process| process.role == DRIVER) {
-        bail!(
-            "{}: no run is going on there; its driver ended without notice, run the recipe again \
-             to go on",
-            run.display()
-        );
+        return Err(ended_without_notice(run));
     }
     Ok(processes)
+}
+
+/// Why nothing can be told of a run that has left its notes behind.
+pub(crate) fn ended_without_notice(run: &Path) -> anyhow::Error {
+    anyhow!(
+        "{}: no run is going on there; its driver ended without notice, run the recipe again \
+         to go on",
+        run.display()
+    )
 }
 
 /// Readers see the old text or the new one, never a part.

@@ -25,6 +25,7 @@ use self::notes::Notes;
 use self::progress::Display;
 use self::tries::{Tries, Watch};
 use super::model;
+use super::pages::Note;
 use super::signals::Signals;
 use super::ui;
 use crate::args::{PagesArgs, RunArgs};
@@ -79,6 +80,8 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         |builder| builder.supervision(often),
         async |system| {
             let pages = pages(&system, &recipe, &args.pages, otlp.as_ref()).await?;
+            let connection = pages.as_ref().and_then(Alone::connection);
+            let _note = Note::keep(&folder.path, connection)?;
             let outcome = follow(&system, plan, &recipe, folder, pages.as_ref()).await;
             if let Some(pages) = pages {
                 pages.end().await;

@@ -1,24 +1,28 @@
-//! `odeon ui`: where the pages of a cluster are.
+//! `odeon ui`: where the pages of a run or of a cluster are.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use odeon_client::{CONNECTION_FILE, Connection, default_folder};
 
+use super::watched::Watched;
 use crate::args::UiArgs;
 use crate::print;
 
 pub(crate) fn run(args: &UiArgs) -> Result<()> {
-    let folder = match &args.cluster.dir {
-        Some(folder) => folder.clone(),
-        None => default_folder(),
+    let connection = match Watched::of(&args.look)? {
+        // The daemon's own: the pages of another cluster cannot be told from a connection to it.
+        Watched::Cluster(folder) => {
+            let folder = folder.unwrap_or_else(default_folder);
+            Connection::read(&folder.join(CONNECTION_FILE)).with_context(|| {
+                format!(
+                    "{}: no daemon of yours keeps its connection there",
+                    folder.display()
+                )
+            })?
+        }
+        watched => watched.connection()?,
     };
-    let connection = Connection::read(&folder.join(CONNECTION_FILE)).with_context(|| {
-        format!(
-            "{}: no daemon of yours keeps its connection there",
-            folder.display()
-        )
-    })?;
     let url = address_of(&connection);
     print::line(&url)?;
     if args.open {
@@ -27,7 +31,7 @@ pub(crate) fn run(args: &UiArgs) -> Result<()> {
     Ok(())
 }
 
-/// Where the pages of a daemon are, with the key.
+/// Where the pages of a daemon or a run are, with the key.
 pub(crate) fn address_of(connection: &Connection) -> String {
     format!("{}/#k={}", connection.url, connection.key)
 }

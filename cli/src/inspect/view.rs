@@ -182,7 +182,7 @@ pub(super) fn point(point: &Point) -> (f64, f64) {
 }
 
 /// Words that must all be found; `kind:`, `severity:` and `subject:` look in one place only.
-fn takes_event(event: &told::Event, filter: &str) -> bool {
+pub(crate) fn takes_event(event: &told::Event, filter: &str) -> bool {
     let subject = event.subject.as_ref().map_or("", |it| it.name.as_str());
     let holds = |place: &str, word: &str| place.to_lowercase().contains(word);
     filter.split_whitespace().all(|word| {

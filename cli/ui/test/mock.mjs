@@ -42,7 +42,7 @@ async function handle(req, res, context) {
   if (url.pathname.startsWith('/mock/')) return control(req, res, url, context);
   if (!url.pathname.startsWith('/api/')) return asset(url.pathname, res);
   if (url.pathname === '/api/v1/session') return session(req, res);
-  const name = /odeon=([\w-]+)/.exec(req.headers.cookie ?? '')?.[1];
+  const name = /^Bearer ([\w-]+)$/.exec(req.headers.authorization ?? '')?.[1] ?? /odeon=([\w-]+)/.exec(req.headers.cookie ?? '')?.[1];
   if (!name || !worldNames.includes(name)) return refuse(res, 401, 'unauthorized', 'No key came with this request. Open the link that the daemon printed.');
   const world = context.worldOf(name);
   context.state.served += 1;

@@ -10,6 +10,7 @@ use odeon_actors::rl::report::Report;
 use serde_json::Value;
 
 use super::metrics::{METRICS, reports};
+use crate::command::pages;
 use crate::command::processes::{self, replace};
 
 /// The recipe as it was run, in the run's folder.
@@ -221,7 +222,8 @@ pub(super) fn check_run(folder: &Path) -> Result<()> {
 
 /// Removes what a run makes, and nothing that somebody has put beside it.
 fn clear(folder: &Path) -> Result<()> {
-    for name in [RECIPE, METRICS, processes::FILE, CHECKPOINT, BASE] {
+    let notes = [processes::FILE, pages::FILE];
+    for name in [RECIPE, METRICS, CHECKPOINT, BASE].into_iter().chain(notes) {
         let path = folder.join(name);
         let removed = if path.is_dir() {
             fs::remove_dir_all(&path)

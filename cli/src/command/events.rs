@@ -1,0 +1,337 @@
+//! `odeon events`: what happened in a run or in the cluster, oldest first, and what happens now.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use anyhow::Result;
+use odeon::Clock;
+use odeon_client::inspect::{Envelope, Event, Subject};
+use odeon_client::types::News;
+use odeon_client::{Asked, ClientError, Inspector, Page, Update, View};
+use odeon_cluster::unix::Unix;
+use serde::Serialize;
+
+use super::cluster::look;
+use super::pages;
+use super::watched::{self, Watched};
+use crate::args::EventsArgs;
+use crate::figures;
+use crate::inspect::takes_event;
+use crate::print;
+use crate::top::signs;
+
+/// Kinds of events: those that are seen, and `job` and `cluster`, which the cluster writes down.
+pub(crate) const KINDS: [&str; 9] = [
+    "failure", "restart", "started", "stopped", "node", "device", "problem", "job", "cluster",
+];
+
+/// Events of one answer.
+const EVENTS_MAX: usize = 2_000;
+/// How often a cluster is asked for what it has written down.
+const NEWS_PAUSE: Duration = Duration::from_secs(1);
+/// How long nobody is asked who did not answer: the first time, and at most.
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_MAX: Duration = Duration::from_secs(8);
+
+/// An event as it is written for programs.
+#[derive(Serialize)]
+struct Written<'a> {
+    at_ms: u64,
+    about: &'a str,
+    what: &'a str,
+    kind: &'a str,
+    severity: &'a str,
+    subject: Option<&'a Subject>,
+    chain: &'a [String],
+}
+
+pub(crate) fn run(args: &EventsArgs) -> Result<()> {
+    let watched = Watched::of(&args.look)?;
+    let inspector = watched.inspector()?;
+    let runtime = watched::runtime()?;
+    runtime.block_on(async {
+        let mut teller = Teller::new(&watched, args);
+        teller.before(&inspector).await?;
+        match args.follow {
+            true => teller.follow(inspector).await,
+            false => Ok(()),
+        }
+    })
+}
+
+/// Tells of events, each once.
+struct Teller<'a> {
+    watched: &'a Watched,
+    args: &'a EventsArgs,
+    /// Whose numbers the next one is of, and the last event that was told.
+    epoch: String,
+    seq: u64,
+    /// What the cluster has written down, as far as it was told.
+    news: HashSet<(u64, String, String)>,
+}
+
+impl<'a> Teller<'a> {
+    fn new(watched: &'a Watched, args: &'a EventsArgs) -> Self {
+        Self {
+            watched,
+            args,
+            epoch: String::new(),
+            seq: 0,
+            news: HashSet::new(),
+        }
+    }
+
+    const fn is_cluster(&self) -> bool {
+        matches!(self.watched, Watched::Cluster(_))
+    }
+
+    /// What has happened up to now.
+    async fn before(&mut self, inspector: &Inspector) -> Result<()> {
+        let mut events = vec![];
+        if self.is_cluster() {
+            let client = inspector.client();
+            let news = look(client, || client.news()).await?;
+            events.extend(self.fresh_news(news));
+        }
+        let asked = Asked {
+            limit: Some(EVENTS_MAX),
+            ..Asked::all(View::Events)
+        };
+        let page = inspector.page(&asked).await;
+        let page = page.map_err(|error| self.watched.why_not(error))?;
+        let (now, shown, total) = (page.captured_at, page.shown, page.total);
+        events.extend(self.fresh(page));
+        // Both are in order, each by itself.
+        events.sort_by(|a, b| a.at.total_cmp(&b.at));
+        let oldest = self
+            .args
+            .since
+            .map_or(f64::MIN, |since| now - since.as_secs_f64() * 1e3);
+        events.retain(|event| event.at >= oldest);
+        self.tell(&events)?;
+        if shown < total {
+            print::say(format!(
+                "{} earlier ones are kept and not shown here: see the pages (odeon ui)",
+                figures::count(total - shown)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Goes on with what happens, until what is looked at has ended.
+    async fn follow(&mut self, mut inspector: Inspector) -> Result<()> {
+        let mut pause = AGAIN;
+        loop {
+            let heard = match self.listen(&inspector, &mut pause).await {
+                Err(Lost::Told(error)) => return Err(error),
+                Err(Lost::Heard(error)) => Err(error),
+                Ok(()) => Ok(()),
+            };
+            let run = self.watched.run();
+            if run.is_some_and(|run| !matches!(pages::find(run), Ok(Some(_)))) {
+                print::say("the run has ended");
+                return Ok(());
+            }
+            match heard {
+                Err(error) if !error.is_away() => return Err(self.watched.why_not(error)),
+                Err(error) => print::say(format!(
+                    "{}; asking again in {}",
+                    self.watched.why_not(error),
+                    figures::span(pause.as_secs_f64() * 1e3)
+                )),
+                Ok(()) => {}
+            }
+            Clock::sleep(pause).await;
+            pause = (2 * pause).min(AGAIN_MAX);
+            // It may have begun again, elsewhere.
+            inspector = match self.watched.inspector() {
+                Err(_) if run.is_some() => {
+                    print::say("the run has ended");
+                    return Ok(());
+                }
+                inspector => inspector?,
+            };
+        }
+    }
+
+    /// Tells what a stream says, up to its end.
+    async fn listen(&mut self, inspector: &Inspector, pause: &mut Duration) -> Result<(), Lost> {
+        let asked = Asked {
+            limit: Some(EVENTS_MAX),
+            ..Asked::all(View::Events)
+        };
+        let mut live = inspector.live(&asked).await?;
+        let mut looking = tokio::time::interval(NEWS_PAUSE);
+        loop {
+            tokio::select! {
+                heard = live.next() => {
+                    let events = match heard? {
+                        None => return Ok(()),
+                        Some(Update::Whole(page)) => self.fresh(*page),
+                        Some(Update::Events(more)) => self.fresh(more.map(Page::Events)),
+                        Some(Update::Actors(_)) => vec![],
+                    };
+                    *pause = AGAIN;
+                    self.tell(&events)?;
+                }
+                _ = looking.tick(), if self.is_cluster() => {
+                    let news = inspector.client().news().await?;
+                    let news = self.fresh_news(news);
+                    self.tell(&news)?;
+                }
+            }
+        }
+    }
+
+    /// The events of a page that were not told yet.
+    fn fresh(&mut self, page: Envelope<Page>) -> Vec<Event> {
+        let Page::Events(mut page_of) = page.data else {
+            return vec![];
+        };
+        if self.epoch != page.epoch {
+            // Another observer counts from the beginning.
+            self.epoch = page.epoch;
+            self.seq = 0;
+        }
+        page_of.events.retain(|event| event.seq > self.seq);
+        if let Some(last) = page_of.events.last() {
+            self.seq = last.seq;
+        }
+        page_of.events
+    }
+
+    /// What the cluster has written down since it was last asked.
+    fn fresh_news(&mut self, news: Vec<News>) -> Vec<Event> {
+        let known = std::mem::take(&mut self.news);
+        let key = |it: &News| (it.at_ms, it.about.clone(), it.what.clone());
+        self.news = news.iter().map(key).collect();
+        let fresh = news.into_iter().filter(|it| !known.contains(&key(it)));
+        fresh.map(of_news).collect()
+    }
+
+    /// Tells those of these that are asked for.
+    fn tell(&self, events: &[Event]) -> Result<()> {
+        for event in events {
+            let kinds = &self.args.kind;
+            let is_asked = kinds.is_empty() || kinds.contains(&event.kind);
+            if !is_asked || !takes_event(event, &self.args.filter) {
+                continue;
+            }
+            match self.args.json {
+                true => print::line(serde_json::to_string(&written(event))?)?,
+                false => lines(event).into_iter().try_for_each(print::line)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a stream is not heard any more.
+enum Lost {
+    /// Whoever tells does not answer.
+    Heard(ClientError),
+    /// What it has said cannot be shown.
+    Told(anyhow::Error),
+}
+
+impl From<ClientError> for Lost {
+    fn from(error: ClientError) -> Self {
+        Self::Heard(error)
+    }
+}
+
+impl From<anyhow::Error> for Lost {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+/// What the cluster has written down, as an event.
+fn of_news(news: News) -> Event {
+    let digits = news.about.strip_prefix('j').unwrap_or_default();
+    let is_job = !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());
+    let kind = if is_job { "job" } else { "cluster" };
+    Event {
+        seq: 0,
+        at: news.at_ms as f64,
+        kind: kind.to_owned(),
+        severity: "info".to_owned(),
+        subject: Some(Subject {
+            kind: kind.to_owned(),
+            id: news.about.clone(),
+            name: news.about,
+        }),
+        sentence: news.what,
+        chain: vec![],
+    }
+}
+
+fn written(event: &Event) -> Written<'_> {
+    let subject = event.subject.as_ref();
+    Written {
+        at_ms: event.at as u64,
+        about: subject.map_or("", |subject| &subject.name),
+        what: &event.sentence,
+        kind: &event.kind,
+        severity: &event.severity,
+        subject,
+        chain: &event.chain,
+    }
+}
+
+/// An event for people: what happened, and below it why.
+fn lines(event: &Event) -> Vec<String> {
+    let sign = signs::of_severity(&event.severity);
+    let about = event.subject.as_ref().map_or("", |subject| &subject.name);
+    let told = match event.kind.as_str() {
+        "job" | "cluster" => format!("{about:<8} {}", event.sentence),
+        kind => format!("{kind:<8} {}", event.sentence),
+    };
+    let first = format!("{}  {sign} {told}", Unix(event.at as u64));
+    let because = event.chain.iter();
+    let because = because.map(|cause| format!("{:>19}      because {cause}", ""));
+    let lines = std::iter::once(first).chain(because);
+    lines.map(|line| figures::plain(&line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_cluster_writes_down_is_told_as_of_its_job() {
+        let news = |about: &str| {
+            of_news(News {
+                at_ms: 1_000,
+                about: about.to_owned(),
+                what: "it happened".to_owned(),
+            })
+        };
+        let kinds = ["j17", "j", "jack", "node-2"].map(|about| news(about).kind);
+        assert_eq!(kinds, ["job", "cluster", "cluster", "cluster"]);
+        assert_eq!(
+            lines(&news("j17")),
+            ["1970-01-01 00:00:01    j17      it happened"]
+        );
+    }
+
+    #[test]
+    fn a_failure_has_its_causes_below_it() {
+        let event = Event {
+            seq: 1,
+            at: 0.0,
+            kind: "failure".to_owned(),
+            severity: "error".to_owned(),
+            subject: None,
+            sentence: "worker: out of memory".to_owned(),
+            chain: vec!["asked 12 GiB".to_owned(), "3 GiB\u{1b}[2J free".to_owned()],
+        };
+        let lines = lines(&event);
+        assert!(
+            lines[0].ends_with("\u{2717} failure  worker: out of memory"),
+            "{lines:?}"
+        );
+        assert!(lines[1].ends_with("because asked 12 GiB"), "{lines:?}");
+        assert!(!lines[2].contains('\u{1b}'), "{lines:?}");
+    }
+}
