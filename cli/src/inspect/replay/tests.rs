@@ -177,7 +177,11 @@ async fn only_those_steer_who_may_look_and_only_a_recording() {
     let replay = short().await;
     let gate = Gate::new();
     let key = gate.key().to_owned();
-    let router = gate.guard(replay.inspect().router(), Inspect::pages());
+    let router = gate.guard(
+        replay.inspect().router(),
+        replay.inspect().scrape(),
+        Inspect::pages(),
+    );
     let path = "/api/v1/inspect/replay";
     let post = |with: &[(&str, &str)], body: &str| {
         let mut request = Request::post(path).header("host", "127.0.0.1:80");
