@@ -34,6 +34,7 @@ use crate::tally::Tally;
 pub struct Reader {
     given: opentelemetry_sdk::Resource,
     at: Place,
+    leads: bool,
     /// How many points of each recorded number were told.
     points: HashMap<SeriesKey, u64>,
     /// Recorded numbers of before are none of this reader's.
@@ -66,6 +67,8 @@ pub struct Export {
 struct Place {
     spans: u64,
     events: u64,
+    /// This reader has told so many itself.
+    is_own: bool,
 }
 
 /// A recorded number: its name, who records it, and what it is of.
@@ -109,6 +112,7 @@ impl Reader {
         Self {
             given,
             at: Place::default(),
+            leads: false,
             points: HashMap::new(),
             points_from: Date(0),
             tells: Tells::default(),
@@ -130,7 +134,11 @@ impl Reader {
         let place = Place {
             spans: seen.spans().told(),
             events: seen.events().told(),
+            is_own: false,
         };
+        // Whoever exported until now goes on where it was, should nobody else have taken over.
+        let place = if self.leads { self.at } else { place };
+        self.leads = false;
         self.marks.push_back((now, place));
         while self.marks.len() > 1 && now.since(self.marks[1].0) >= OVERLAP {
             self.marks.pop_front();
@@ -141,11 +149,15 @@ impl Reader {
     /// From now on this one exports, a little before from where the other may have ended.
     pub fn take_over(&mut self) {
         if let Some((date, place)) = self.marks.pop_front() {
+            if !place.is_own {
+                self.points_from = date;
+                self.points.clear();
+            }
             self.at = place;
-            self.points_from = date;
-            self.points.clear();
             self.marks.clear();
         }
+        self.at.is_own = true;
+        self.leads = true;
     }
 
     /// Spans and events that have come since the last time.

@@ -130,6 +130,31 @@ fn the_next_begins_a_little_before_where_the_other_ended() {
 }
 
 #[test]
+fn whoever_leads_again_goes_on_where_it_was() {
+    let mut seen = Observatory::default();
+    let mut reader = reader();
+    let (mut told, mut counted) = (vec![], vec![]);
+    for second in 0..20 {
+        look(&mut seen, second);
+        // For a moment it does not know whether it leads.
+        if (8..11).contains(&second) {
+            reader.stand_by(&seen, at(second));
+            continue;
+        }
+        if [0, 11].contains(&second) {
+            reader.take_over();
+        }
+        // What has come since the last time is read a second later.
+        if second % 2 == 1 {
+            told.extend(spans(&reader.news(&seen, &Names::default(), at(second))));
+            counted.extend(numbers(&mut reader, &seen, second));
+        }
+    }
+    let all: Vec<u64> = (0..20).collect();
+    assert_eq!((&told, &counted), (&all, &all));
+}
+
+#[test]
 fn more_than_fits_into_one_request_comes_in_several_and_once() {
     let mut seen = Observatory::default();
     (0..5_000).for_each(|second| look(&mut seen, second));

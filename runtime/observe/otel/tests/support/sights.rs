@@ -7,7 +7,7 @@ use odeon::trace::SpanCounts;
 use odeon::{ProcessId, Timestamp};
 
 /// A process that shows nothing.
-pub fn sight(process: ProcessId, job: &str) -> Sight {
+pub(crate) fn sight(process: ProcessId, job: &str) -> Sight {
     Sight {
         process,
         job: job.to_owned(),
@@ -33,7 +33,7 @@ pub fn sight(process: ProcessId, job: &str) -> Sight {
     }
 }
 
-pub fn process(sight: Sight, kind: ProcessKind) -> ProcessSight {
+pub(crate) fn process(sight: Sight, kind: ProcessKind) -> ProcessSight {
     ProcessSight {
         sight,
         pid: Some(7),
@@ -45,7 +45,7 @@ pub fn process(sight: Sight, kind: ProcessKind) -> ProcessSight {
 }
 
 /// A node, whose first process it is itself.
-pub fn node(name: &str, processes: Vec<ProcessSight>) -> NodeSight {
+pub(crate) fn node(name: &str, processes: Vec<ProcessSight>) -> NodeSight {
     NodeSight {
         node: name.to_owned(),
         process: processes[0].sight.process,
