@@ -35,6 +35,8 @@ struct Live {
     /// Dropped when they go.
     _viewer: Viewer,
     sent: Option<Sent>,
+    /// A recording that goes back is another one, of which they have nothing.
+    epoch: u64,
 }
 
 /// What they have.
@@ -60,6 +62,7 @@ pub(super) fn open(
     let viewer = inspect.observer.viewer().ok_or(Refused::TooMany)?;
     let live = Live {
         changes: inspect.observer.changes(),
+        epoch: inspect.observer.epoch(),
         inspect,
         asked,
         filter,
@@ -86,6 +89,10 @@ impl Live {
                 }
             }
             self.changes.mark_unchanged();
+            let epoch = self.inspect.observer.epoch();
+            if std::mem::replace(&mut self.epoch, epoch) != epoch {
+                self.sent = None;
+            }
             let event = match (&self.sent, self.asked.view.as_str()) {
                 (None, "actors") => self.actors(),
                 (None, "events") => self.events(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use futures::future::join_all;
 use odeon::{Blob, BlobError, Clock, Context, Failure, Job, Ref, System, WorkerMode, telemetry};
 use odeon_observe::{Observer, here};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -40,19 +41,15 @@ impl Publisher {
         let blob = writer.seal();
         telemetry::gauge("weights.published", version as f64).record();
         let takes = self.readers.iter().map(|reader| {
-            let take = Take {
-                version,
-                blob: blob.clone(),
-            };
-            tokio::spawn(reader.ask(take).timeout(PATIENCE).into_future())
+            let blob = blob.clone();
+            reader.ask(Take { version, blob }).timeout(PATIENCE)
         });
-        let takes: Vec<_> = takes.collect();
-        let mut taken = 0;
-        for take in takes {
-            let answer = take.await.map_err(Failure::error)?;
-            answer.map_err(Failure::error)?.map_err(Failure::error)?;
-            taken += 1;
-        }
+        let taken = join_all(takes.map(IntoFuture::into_future)).await;
+        let taken: Result<Vec<_>, Failure> = taken
+            .into_iter()
+            .map(|answer| answer.map_err(Failure::error)?.map_err(Failure::error))
+            .collect();
+        let taken = taken?.len();
         span.end();
         Ok(taken)
     }
@@ -126,7 +123,7 @@ pub(crate) async fn story(job: Job, observer: &Observer) -> Result<()> {
     let steps = async {
         for version in 1..=VERSIONS {
             let publish = publisher.ask(Publish { version }).timeout(PATIENCE);
-            publish.await??;
+            trainer.scope(publish.into_future()).await??;
             Clock::sleep(Duration::from_millis(700)).await;
         }
         linger(2).await;

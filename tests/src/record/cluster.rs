@@ -127,7 +127,7 @@ fn with_cluster(commands: &Commands<'_>, into: &Path) -> Result<()> {
             .context("the job runs in time")?
     })?;
     let mut recording = commands
-        .command(&["record", draft, "--for", "22"])?
+        .command(&["record", draft, "--for", "48"])?
         .spawn()?;
     runtime.block_on(Clock::sleep(Duration::from_secs(7)));
     kill(commands)?;

@@ -11,9 +11,9 @@ const folder = join(dirname(fileURLToPath(import.meta.url)), '../../../demo');
 
 /** Where a recording shows what it is about: a share of it, a page, and the words or marks that stand there. */
 const facts = {
-  deadlock: { share: 0.85, page: 'now', words: /wait(s)? for each other|deadlock|circle/i },
+  deadlock: { share: 0.85, page: 'now', words: /nobody can wake them/ },
   oom: { share: 0.97, page: 'events', words: /out of memory/i },
-  'lost-node': { share: 0.97, page: 'cluster', words: /down/i },
+  'lost-node': { share: 0.97, page: 'cluster', words: /node-3[^]*\bDown\b/ },
   broadcast: { share: 1, page: 'transfers', words: /Slow: .*reader-3/ },
   crowd: { share: 0.9, page: 'actors', words: /10,000/ },
   rl: { share: 1, page: 'runs', words: /reward/i },
@@ -96,7 +96,7 @@ export const scenarios = [
       await page.keyboard.press('End');
       await fact(page, 'deadlock');
       await page.keyboard.press('Home');
-      await until('nothing is wrong yet', async () => !/deadlock/i.test(await page.locator('main').innerText()));
+      await until('nothing is wrong yet', async () => !facts.deadlock.words.test(await page.locator('main').innerText()));
       assert.equal(await page.locator('.banner', { hasText: 'restarted' }).count(), 0);
       await page.getByRole('button', { name: '16x' }).click();
       await page.getByRole('button', { name: 'Play the recording' }).click();
