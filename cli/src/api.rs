@@ -83,6 +83,11 @@ pub(crate) struct Api {
 )]
 pub(crate) struct Description;
 
+/// All routes, those of inspection too.
+fn description() -> utoipa::openapi::OpenApi {
+    Description::openapi().merge_from(inspect::Description::openapi())
+}
+
 /// Bytes of a request that carries JSON.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a piece of a file, with room to spare.
@@ -124,7 +129,7 @@ impl Api {
         let large = |bytes| DefaultBodyLimit::max(bytes);
         let v1 = Router::new()
             .route("/version", get(cluster::version))
-            .route("/openapi.json", get(async || Json(Description::openapi())))
+            .route("/openapi.json", get(async || Json(description())))
             .route("/status", get(cluster::status))
             .route("/nodes", get(cluster::nodes))
             .route("/nodes/{node}", axum::routing::delete(cluster::forget))
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn the_description_is_the_published_one() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
-        let now = Description::openapi().to_pretty_json().unwrap() + "\n";
+        let now = description().to_pretty_json().unwrap() + "\n";
         if std::env::var_os("ODEON_WRITE_GOLDEN").is_some() {
             std::fs::write(path, &now).unwrap();
         }

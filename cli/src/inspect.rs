@@ -36,6 +36,7 @@ use odeon_observe::{Observer, bounds};
 use odeon_otel::Counting;
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::OpenApi;
 
 pub(crate) use alone::{Alone, Looks};
 pub(crate) use facts::Facts;
@@ -49,6 +50,44 @@ use scrape::Scraped;
 use shown::Shown;
 pub(crate) use view::takes_event;
 use view::{Asked, Counted};
+
+/// The routes of inspection, described.
+#[derive(OpenApi)]
+#[openapi(
+    paths(
+        about,
+        page,
+        live,
+        actor,
+        node,
+        device,
+        process,
+        job,
+        transfer,
+        logs,
+        time::timeline,
+        time::spans,
+        time::span,
+        time::trace,
+        time::aggregate,
+        time::series,
+        export::export,
+        record::recording,
+        replay::steer,
+        actions::act,
+        scrape::metrics,
+    ),
+    components(schemas(
+        told::Envelope<told::Now>,
+        told::Envelope<told::Cluster>,
+        told::Envelope<told::Actors>,
+        told::Envelope<told::Jobs>,
+        told::Envelope<told::Transfers>,
+        told::Envelope<told::Events>,
+        told::Envelope<told::Runs>,
+    ))
+)]
+pub(crate) struct Description;
 
 /// What the routes share.
 #[derive(Clone, Debug)]
@@ -329,6 +368,9 @@ fn head(it: &Shown<'_>, name: &str) -> told::Head {
     }
 }
 
+/// What can be looked at, and how much is kept.
+#[utoipa::path(get, path = "/api/v1/inspect/about",
+    responses((status = 200, body = told::About)))]
 async fn about(State(inspect): State<Inspect>) -> axum::Json<told::About> {
     let limits = bounds::told()
         .into_iter()
@@ -352,6 +394,9 @@ async fn about(State(inspect): State<Inspect>) -> axum::Json<told::About> {
     })
 }
 
+/// A page: an envelope with the data of the view that was asked for.
+#[utoipa::path(get, path = "/api/v1/inspect/view", params(Asked),
+    responses((status = 200, body = serde_json::Value)))]
 async fn page(
     State(inspect): State<Inspect>,
     asked: Result<Query<Asked>, QueryRejection>,
@@ -361,6 +406,9 @@ async fn page(
     inspect.page(&asked).map(axum::Json)
 }
 
+/// A page as it changes: the event `snapshot` with the whole, then `delta` with what has changed.
+#[utoipa::path(get, path = "/api/v1/inspect/stream", params(Asked),
+    responses((status = 200, content_type = "text/event-stream", body = String)))]
 async fn live(
     State(inspect): State<Inspect>,
     asked: Result<Query<Asked>, QueryRejection>,
@@ -406,6 +454,9 @@ impl Shown<'_> {
     }
 }
 
+/// All about an actor.
+#[utoipa::path(get, path = "/api/v1/inspect/actors/{id}",
+    responses((status = 200, body = told::Envelope<told::ActorDetail>)))]
 async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::ActorDetail> {
     let unknown = || {
         Refused::Unknown(format!(
@@ -488,6 +539,9 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
     Ok(axum::Json(inspect.envelope((detail, 1, 1))))
 }
 
+/// All about a node.
+#[utoipa::path(get, path = "/api/v1/inspect/nodes/{name}",
+    responses((status = 200, body = told::Envelope<told::NodeDetail>)))]
 async fn node(State(inspect): State<Inspect>, Path(name): Path<String>) -> Told<told::NodeDetail> {
     let detail = inspect.shown(|it| {
         let node = it.seen.node(&name)?;
@@ -503,6 +557,9 @@ async fn node(State(inspect): State<Inspect>, Path(name): Path<String>) -> Told<
     Ok(axum::Json(inspect.envelope((detail, 1, 1))))
 }
 
+/// All about a device.
+#[utoipa::path(get, path = "/api/v1/inspect/devices/{node}/{index}",
+    responses((status = 200, body = told::Envelope<told::DeviceDetail>)))]
 async fn device(
     State(inspect): State<Inspect>,
     Path((node, index)): Path<(String, u32)>,
@@ -528,6 +585,9 @@ async fn device(
     ))))
 }
 
+/// All about a process.
+#[utoipa::path(get, path = "/api/v1/inspect/processes/{id}",
+    responses((status = 200, body = told::Envelope<told::ProcessDetail>)))]
 async fn process(
     State(inspect): State<Inspect>,
     Path(id): Path<String>,
@@ -551,6 +611,9 @@ async fn process(
     ))))
 }
 
+/// All about a job, as it is seen.
+#[utoipa::path(get, path = "/api/v1/inspect/jobs/{id}",
+    responses((status = 200, body = told::Envelope<told::JobDetail>)))]
 async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::JobDetail> {
     let job = inspect.jobs().into_iter().find(|job| job.id == id);
     let job = job.ok_or_else(|| Refused::Unknown(format!("there is no job {id}")))?;
@@ -565,7 +628,7 @@ async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<tol
 }
 
 /// Which lines are asked for.
-#[derive(Debug, serde::Deserialize)]
+#[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
 struct LinesOf {
     #[serde(default)]
     job: String,
@@ -578,6 +641,9 @@ struct LinesOf {
 /// Lines of one answer.
 const LINES_MAX: usize = 2_000;
 
+/// What a job has printed last.
+#[utoipa::path(get, path = "/api/v1/inspect/logs", params(LinesOf),
+    responses((status = 200, body = told::Envelope<told::Logs>)))]
 async fn logs(
     State(inspect): State<Inspect>,
     asked: Result<Query<LinesOf>, QueryRejection>,
@@ -593,6 +659,9 @@ async fn logs(
     Ok(axum::Json(inspect.envelope((logs, lines, lines))))
 }
 
+/// All about a copy, or a board of versions.
+#[utoipa::path(get, path = "/api/v1/inspect/transfers/{id}",
+    responses((status = 200, body = told::Envelope<told::TransferDetail>)))]
 async fn transfer(
     State(inspect): State<Inspect>,
     Path(id): Path<String>,

@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A number, or why there is none.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
+#[schema(as = seen::Measured)]
 pub enum Measured {
     /// It was measured.
     Value(f64),
@@ -46,7 +48,8 @@ impl Measured {
 macro_rules! records {
     ($($(#[$about:meta])* $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* })*) => {$(
         $(#[$about])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+        #[schema(as = seen::$name)]
         pub struct $name {
             $($(#[$field_about])* pub $field: $kind,)*
         }
@@ -54,7 +57,8 @@ macro_rules! records {
 }
 
 /// Every answer: what it is of, how true it is, and the data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = seen::Envelope)]
 pub struct Envelope<T> {
     /// Another one when the observer began anew.
     pub epoch: String,
@@ -785,6 +789,7 @@ records! {
         /// How many there are below.
         children: u64,
         /// Id, begin and end from the window's begin, kind, name, whether it went well, row.
+        #[schema(value_type = Option<Vec<(String, f64, Option<f64>, u8, u32, u8, u16)>>)]
         spans: Option<Vec<Mark>>,
         /// Number, part that is busy, failures.
         buckets: Option<Vec<(u64, f64, u32)>>,

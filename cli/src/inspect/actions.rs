@@ -16,11 +16,13 @@ use super::{Inspect, Origin, Refused, shown};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which actor.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(super) struct Order {
     actor: String,
 }
 
+/// Stops an actor, or has it begin anew (`stop`, `restart`), where that is allowed.
+#[utoipa::path(post, path = "/api/v1/inspect/actions/{what}", request_body = Order, responses((status = 200, body = told::Done)))]
 pub(super) async fn act(
     State(inspect): State<Inspect>,
     Path(what): Path<String>,

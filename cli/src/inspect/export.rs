@@ -16,7 +16,7 @@ use super::shown::{Shown, kind_word, span_id};
 use super::{Inspect, Refused};
 
 /// What is asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
 pub(super) struct Asked {
     from: f64,
     to: f64,
@@ -28,6 +28,9 @@ fn usual_format() -> String {
     "chrome".to_owned()
 }
 
+/// A part of time as a file.
+#[utoipa::path(get, path = "/api/v1/inspect/export", params(Asked),
+    responses((status = 200, content_type = "application/octet-stream")))]
 pub(super) async fn export(
     State(inspect): State<Inspect>,
     asked: Result<Query<Asked>, QueryRejection>,

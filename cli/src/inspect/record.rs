@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::{Inspect, Origin, Refused, alone};
 
 /// What is asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     /// For how long.
@@ -45,6 +45,9 @@ impl Write for Pipe {
     }
 }
 
+/// What is seen from now on, as a recording.
+#[utoipa::path(get, path = "/api/v1/inspect/recording", params(Asked),
+    responses((status = 200, content_type = "application/octet-stream")))]
 pub(super) async fn recording(
     State(inspect): State<Inspect>,
     asked: Result<Query<Asked>, QueryRejection>,

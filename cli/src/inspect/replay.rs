@@ -55,7 +55,7 @@ struct Feed {
 }
 
 /// What somebody wants of it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Steer {
     paused: Option<bool>,
@@ -273,6 +273,8 @@ impl Replay {
 }
 
 /// `POST /replay`.
+/// Steers a recording that is shown.
+#[utoipa::path(post, path = "/api/v1/inspect/replay", request_body = Steer, responses((status = 200, body = serde_json::Value)))]
 pub(super) async fn steer(
     State(inspect): State<Inspect>,
     wish: Result<axum::Json<Steer>, JsonRejection>,

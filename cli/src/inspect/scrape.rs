@@ -30,7 +30,7 @@ impl Scraped {
 }
 
 /// What is asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     /// `node`, this one alone, as whoever scrapes all nodes expects; or `cluster`.
@@ -38,7 +38,7 @@ pub(super) struct Asked {
     scope: Scope,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Scope {
     #[default]
@@ -46,6 +46,9 @@ enum Scope {
     Cluster,
 }
 
+/// All numbers as Prometheus takes them.
+#[utoipa::path(get, path = "/metrics", params(Asked),
+    responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(
     State(inspect): State<Inspect>,
     asked: Result<Query<Asked>, QueryRejection>,

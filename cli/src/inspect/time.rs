@@ -16,7 +16,7 @@ use super::shown::{KINDS, Shown, kind_word, rounded, span_id};
 use super::{Inspect, Refused, Told};
 
 /// A part of time that somebody asks for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
 pub(super) struct Part {
     from: f64,
     to: f64,
@@ -91,6 +91,9 @@ fn takes(span: &Span, shown: &Shown<'_>, filter: &str) -> bool {
     })
 }
 
+/// Lanes of a part of time, no finer than can be drawn.
+#[utoipa::path(get, path = "/api/v1/inspect/timeline", params(Part),
+    responses((status = 200, body = told::Envelope<told::Timeline>)))]
 pub(super) async fn timeline(State(inspect): State<Inspect>, part: Asked) -> Told<told::Timeline> {
     let Query(part) = part?;
     let (from, to) = part.dates()?;
@@ -192,6 +195,9 @@ fn laid_out(shown: &Shown<'_>, window: &Window) -> (told::Timeline, usize) {
     (page, drawn)
 }
 
+/// Spans of a part of time as a list.
+#[utoipa::path(get, path = "/api/v1/inspect/spans", params(Part),
+    responses((status = 200, body = told::Envelope<told::Spans>)))]
 pub(super) async fn spans(State(inspect): State<Inspect>, part: Asked) -> Told<told::Spans> {
     let Query(part) = part?;
     let (from, to) = part.dates()?;
@@ -212,6 +218,9 @@ pub(super) async fn spans(State(inspect): State<Inspect>, part: Asked) -> Told<t
     Ok(Json(inspect.envelope((told::Spans { spans }, shown, all))))
 }
 
+/// All about a span.
+#[utoipa::path(get, path = "/api/v1/inspect/spans/{id}",
+    responses((status = 200, body = told::Envelope<told::SpanDetail>)))]
 pub(super) async fn span(
     State(inspect): State<Inspect>,
     Path(id): Path<String>,
@@ -235,6 +244,9 @@ pub(super) async fn span(
     Ok(Json(inspect.envelope((detail.ok_or_else(unknown)?, 1, 1))))
 }
 
+/// All that one message caused.
+#[utoipa::path(get, path = "/api/v1/inspect/traces/{id}",
+    responses((status = 200, body = told::Envelope<told::Trace>)))]
 pub(super) async fn trace(
     State(inspect): State<Inspect>,
     Path(id): Path<String>,
@@ -261,6 +273,9 @@ pub(super) async fn trace(
     Ok(Json(inspect.envelope((page, rows, rows))))
 }
 
+/// Spans of a part of time, added up by name.
+#[utoipa::path(get, path = "/api/v1/inspect/aggregate", params(Part),
+    responses((status = 200, body = told::Envelope<told::Aggregate>)))]
 pub(super) async fn aggregate(
     State(inspect): State<Inspect>,
     part: Asked,
@@ -294,6 +309,9 @@ pub(super) async fn aggregate(
     ))))
 }
 
+/// A number of the whole over time.
+#[utoipa::path(get, path = "/api/v1/inspect/series", params(Part),
+    responses((status = 200, body = told::Envelope<told::Spread>)))]
 pub(super) async fn series(State(inspect): State<Inspect>, part: Asked) -> Told<told::Spread> {
     let Query(part) = part?;
     let (from, to) = part.dates()?;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::shown::{Shown, by_badness, is_system, rounded};
 
 /// What is asked of a page.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     /// Which page.
