@@ -796,6 +796,9 @@ impl Client {
 
     /// Records what the pages show for so many seconds, and hands over each piece of the file as it
     /// comes, until one is not taken.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
     pub async fn record(
         &self,
         seconds: f64,

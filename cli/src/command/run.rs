@@ -72,6 +72,13 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         ));
         return Ok(ExitCode::SUCCESS);
     }
+    // Before anything of an earlier run is removed.
+    if let Some(path) = args.pages.record.as_ref().filter(|path| path.exists()) {
+        bail!(
+            "{} is there already: recordings go to a file that is not there yet",
+            path.display()
+        );
+    }
     let folder = RunFolder::take(&source, &recipe, args.fresh)?;
     // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
     // window is long, since every try of such a fault takes its time.

@@ -29,6 +29,8 @@ impl Write for Paper {
 
 struct Worker;
 
+type Another = Ref<Worker>;
+
 #[odeon::message]
 struct Boom;
 
@@ -48,7 +50,7 @@ impl Worker {
 
     /// Has another one add.
     #[handler]
-    async fn pass(&mut self, to: Ref<Worker>, n: u64) -> u64 {
+    async fn pass(&mut self, to: Another, n: u64) -> u64 {
         to.ask(Add { n }).await.unwrap_or(0)
     }
 

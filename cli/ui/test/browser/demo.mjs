@@ -41,6 +41,7 @@ const demo = (name) => ({ name: `demo: ${name} is shown on every page`, demo: tr
     await ready(page, titleOf(where));
     await fact(page, name);
   } finally {
+    await h.leave();
     await it.stop();
   }
 } });
@@ -77,6 +78,7 @@ export const scenarios = [
       assert.ok(p95 <= frameMs, `95 of 100 frames within ${p95.toFixed(0)} ms, of ${frameMs}`);
       return `95 of 100 frames within ${p95.toFixed(0)} ms`;
     } finally {
+      await h.leave();
       await it.stop();
     }
   } },
@@ -102,6 +104,7 @@ export const scenarios = [
       await page.getByRole('button', { name: 'Play the recording' }).click();
       await fact(page, 'deadlock');
     } finally {
+      await h.leave();
       await it.stop();
     }
   } },

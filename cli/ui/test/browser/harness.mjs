@@ -75,9 +75,14 @@ export async function harness({ require, chromium: executablePath, url, key }) {
     assert.deepEqual(was, []);
   }
 
-  async function clean() {
+  /** Closes all pages, before what they show ends. */
+  async function leave() {
     for (const c of contexts) await c.close().catch(() => {});
     contexts = [];
+  }
+
+  async function clean() {
+    await leave();
     wrong = [];
   }
 
@@ -85,7 +90,7 @@ export async function harness({ require, chromium: executablePath, url, key }) {
     await browser.close();
     rmSync(profile, { recursive: true, force: true });
   }
-  return { open, openAt, fresh, go, axe, control, streams, settle, clean, close, url, key };
+  return { open, openAt, fresh, go, axe, control, streams, settle, leave, clean, close, url, key };
 }
 
 /** The page shows data: its heading stands and no skeleton is left. */

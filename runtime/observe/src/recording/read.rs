@@ -217,12 +217,17 @@ impl Frames {
         let before = self.inflate.total_in();
         loop {
             let taken = (self.inflate.total_in() - before) as usize;
+            let known = self.read.len();
             self.read.reserve(length * 4 + 1024);
             let read =
                 self.inflate
                     .decompress_vec(&block[taken..], &mut self.read, FlushDecompress::Sync);
             read.map_err(|error| self.strange(&error.to_string()))?;
+            let went = (self.inflate.total_in() - before) as usize > taken;
             let taken = (self.inflate.total_in() - before) as usize;
+            if taken < length && !went && self.read.len() == known {
+                return Err(self.strange("a block goes on after its end"));
+            }
             if taken == length && self.read.len() < self.read.capacity() {
                 return Ok(());
             }
