@@ -98,7 +98,7 @@ struct Taken {
 struct Collector {
     address: SocketAddr,
     taken: Arc<Taken>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Collector {
@@ -122,8 +122,13 @@ impl Collector {
         Self {
             address,
             taken,
-            _tasks: tasks,
+            tasks,
         }
+    }
+
+    /// Goes, and lets go of its address.
+    async fn end(mut self) {
+        self.tasks.shutdown().await;
     }
 
     fn settings(&self) -> Settings {
@@ -541,7 +546,7 @@ async fn what_was_made_while_the_collector_was_away_arrives_when_it_is_back() {
     let tried = |taken: &Taken| (taken.requests.load(Ordering::SeqCst) > before + 1).then_some(());
     collector.until("a try", tried).await;
     let taken = Arc::clone(&collector.taken);
-    drop(collector);
+    collector.end().await;
     system.scope(async { say(&system, 100..150) }).await;
     taken.busy.store(false, Ordering::SeqCst);
     let collector = Collector::at(address, taken).await;
@@ -557,7 +562,7 @@ async fn what_has_no_room_while_nobody_takes_it_is_counted() {
     let gone = Collector::start().await;
     let mut settings = gone.settings();
     settings.bytes_max = 20_000;
-    drop(gone);
+    gone.end().await;
     let exported = Exported::start(&settings, Sampling::All).await;
     let system = exported.system.clone();
     let dropped = async {
@@ -624,6 +629,6 @@ async fn whoever_takes_nothing_is_named_at_the_start() {
     // One that is not there yet may come.
     let gone = Collector::start().await;
     let settings = gone.settings();
-    drop(gone);
+    gone.end().await;
     Exporter::probe(&settings).await.unwrap();
 }
