@@ -1,6 +1,8 @@
 //! A collector that takes OTLP over HTTP and decodes it with the protocol's own types, and a program of
 //! two processes that is exported to it.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
