@@ -49,7 +49,7 @@ impl Party {
     fn touch(&mut self) {}
 
     #[handler]
-    async fn call(&mut self, other: Ref<Party>) -> bool {
+    async fn call(&mut self, other: Ref<Self>) -> bool {
         let told = other.tell(Touch).await.is_ok();
         told && other.ask(Touch).await.is_ok()
     }
@@ -170,7 +170,7 @@ async fn serve(mut stream: TcpStream, taken: &Taken) {
             if let Some(at) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
                 break at + 4;
             }
-            let mut more = [0; 16 << 10];
+            let mut more = vec![0; 16 << 10];
             match stream.read(&mut more).await {
                 Ok(0) | Err(_) => return,
                 Ok(read) => bytes.extend_from_slice(&more[..read]),
@@ -182,7 +182,7 @@ async fn serve(mut stream: TcpStream, taken: &Taken) {
             .find_map(|it| it.strip_prefix("content-length:"));
         let length: usize = length.map_or(0, |it| it.trim().parse().unwrap());
         while bytes.len() < head + length {
-            let mut more = [0; 64 << 10];
+            let mut more = vec![0; 64 << 10];
             match stream.read(&mut more).await {
                 Ok(0) | Err(_) => return,
                 Ok(read) => bytes.extend_from_slice(&more[..read]),
