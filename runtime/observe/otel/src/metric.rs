@@ -141,7 +141,7 @@ pub(crate) const WAITED: Metric = of(
 pub(crate) const COUNT: Metric = of(
     Actors,
     UpDownCounter,
-    "odeon.actor.count",
+    "odeon.actor.instances",
     "{actor}",
     &[TYPE, STATE],
     "Actors by what they are at",

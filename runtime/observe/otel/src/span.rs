@@ -177,7 +177,7 @@ pub(crate) fn actor(
     let life = lives
         .clone()
         .find(|life| life.from <= at)
-        .or(row.lives.front());
+        .or_else(|| row.lives.front());
     if let Some(life) = life {
         attributes.push(count("odeon.actor.incarnation", life.number.into()));
     }

@@ -1,6 +1,8 @@
 //! A collector that takes OTLP over HTTP and decodes it with the protocol's own types, and a program of
 //! two processes that is exported to it.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +49,7 @@ impl Party {
     fn touch(&mut self) {}
 
     #[handler]
-    async fn call(&mut self, other: Ref<Party>) -> bool {
+    async fn call(&mut self, other: Ref<Self>) -> bool {
         let told = other.tell(Touch).await.is_ok();
         told && other.ask(Touch).await.is_ok()
     }
@@ -98,7 +100,7 @@ struct Taken {
 struct Collector {
     address: SocketAddr,
     taken: Arc<Taken>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Collector {
@@ -122,8 +124,13 @@ impl Collector {
         Self {
             address,
             taken,
-            _tasks: tasks,
+            tasks,
         }
+    }
+
+    /// Goes, and lets go of its address.
+    async fn end(mut self) {
+        self.tasks.shutdown().await;
     }
 
     fn settings(&self) -> Settings {
@@ -163,7 +170,7 @@ async fn serve(mut stream: TcpStream, taken: &Taken) {
             if let Some(at) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
                 break at + 4;
             }
-            let mut more = [0; 16 << 10];
+            let mut more = vec![0; 16 << 10];
             match stream.read(&mut more).await {
                 Ok(0) | Err(_) => return,
                 Ok(read) => bytes.extend_from_slice(&more[..read]),
@@ -175,7 +182,7 @@ async fn serve(mut stream: TcpStream, taken: &Taken) {
             .find_map(|it| it.strip_prefix("content-length:"));
         let length: usize = length.map_or(0, |it| it.trim().parse().unwrap());
         while bytes.len() < head + length {
-            let mut more = [0; 64 << 10];
+            let mut more = vec![0; 64 << 10];
             match stream.read(&mut more).await {
                 Ok(0) | Err(_) => return,
                 Ok(read) => bytes.extend_from_slice(&more[..read]),
@@ -541,7 +548,7 @@ async fn what_was_made_while_the_collector_was_away_arrives_when_it_is_back() {
     let tried = |taken: &Taken| (taken.requests.load(Ordering::SeqCst) > before + 1).then_some(());
     collector.until("a try", tried).await;
     let taken = Arc::clone(&collector.taken);
-    drop(collector);
+    collector.end().await;
     system.scope(async { say(&system, 100..150) }).await;
     taken.busy.store(false, Ordering::SeqCst);
     let collector = Collector::at(address, taken).await;
@@ -557,7 +564,7 @@ async fn what_has_no_room_while_nobody_takes_it_is_counted() {
     let gone = Collector::start().await;
     let mut settings = gone.settings();
     settings.bytes_max = 20_000;
-    drop(gone);
+    gone.end().await;
     let exported = Exported::start(&settings, Sampling::All).await;
     let system = exported.system.clone();
     let dropped = async {
@@ -624,6 +631,6 @@ async fn whoever_takes_nothing_is_named_at_the_start() {
     // One that is not there yet may come.
     let gone = Collector::start().await;
     let settings = gone.settings();
-    drop(gone);
+    gone.end().await;
     Exporter::probe(&settings).await.unwrap();
 }

@@ -1,5 +1,7 @@
 //! The text that is scraped, of a system that is made by hand, to the byte.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
 #[path = "support/sights.rs"]
 mod sights;
 

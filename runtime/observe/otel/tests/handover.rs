@@ -1,5 +1,7 @@
 //! Two that see the same, of which one exports: what comes twice and what is missing when the other goes on.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
 #[path = "support/sights.rs"]
 mod sights;
 
