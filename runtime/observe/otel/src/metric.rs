@@ -306,6 +306,14 @@ pub(crate) const RESUMED: Metric = of(
     PEER,
     "How often the link went on over another connection",
 );
+pub(crate) const SENT: Metric = of(
+    Node,
+    Counter,
+    "odeon.link.sent",
+    "By",
+    PEER,
+    "Bytes that were sent over the link, with what was sent again",
+);
 pub(crate) const UNSENT: Metric = of(
     Node,
     UpDownCounter,
@@ -337,6 +345,38 @@ pub(crate) const GPU_LEASES: Metric = of(
     "{lease}",
     HW,
     "Leases on a device",
+);
+pub(crate) const GPU_USED: Metric = of(
+    Node,
+    UpDownCounter,
+    names::HW_GPU_MEMORY_USAGE,
+    "By",
+    HW,
+    "Memory of a device that is allocated, where its driver tells",
+);
+pub(crate) const GPU_BUSY: Metric = of(
+    Node,
+    Gauge,
+    names::HW_GPU_UTILIZATION,
+    "1",
+    HW,
+    "Part of the time that a device computed, where its driver tells",
+);
+pub(crate) const GPU_HEAT: Metric = of(
+    Node,
+    Gauge,
+    names::HW_TEMPERATURE,
+    "Cel",
+    HW,
+    "Temperature of a device, where its driver tells",
+);
+pub(crate) const GPU_POWER: Metric = of(
+    Node,
+    Gauge,
+    names::HW_POWER,
+    "W",
+    HW,
+    "What the board of a device draws, where its driver tells",
 );
 pub(crate) const GPU_STATUS: Metric = of(
     Node,
@@ -423,10 +463,15 @@ pub const METRICS: &[&Metric] = &[
     &CLOCK,
     &TRIP,
     &RESUMED,
+    &SENT,
     &UNSENT,
     &GPU_LIMIT,
     &GPU_GRANTED,
     &GPU_LEASES,
+    &GPU_USED,
+    &GPU_BUSY,
+    &GPU_HEAT,
+    &GPU_POWER,
     &GPU_STATUS,
     &NEWS_LOST,
     &POINTS_LOST,

@@ -220,6 +220,8 @@ impl Readings {
             }
             let resumed = Value::Int(link.resumed.into());
             self.add(&metric::RESUMED, &owner, labels(), resumed);
+            let sent = Value::Int(link.sent_bytes);
+            self.add(&metric::SENT, &owner, labels(), sent);
             let unsent = Value::Int(link.queued_bytes);
             self.add(&metric::UNSENT, &owner, labels(), unsent);
         }
@@ -248,6 +250,27 @@ impl Readings {
                 self.add(&metric::GPU_LIMIT, owner, labels(), limit);
                 let granted = Value::Int(granted);
                 self.add(&metric::GPU_GRANTED, owner, labels(), granted);
+            }
+            let reading = view.readings.iter().find(|it| it.index == device.index);
+            if let Some(reading) = reading {
+                let mut add = |metric, value: Option<Value>| {
+                    if let Some(value) = value {
+                        self.add(metric, owner, labels(), value);
+                    }
+                };
+                let number = |value: f64| Some(Value::Number(value));
+                let used = reading.memory_used.value().copied().map(Value::Int);
+                add(&metric::GPU_USED, used);
+                add(
+                    &metric::GPU_BUSY,
+                    reading.busy.value().copied().and_then(number),
+                );
+                let celsius = reading.celsius.value().copied().map(f64::from);
+                add(&metric::GPU_HEAT, celsius.and_then(number));
+                add(
+                    &metric::GPU_POWER,
+                    reading.watts.value().copied().and_then(number),
+                );
             }
             let good = device.health == Default::default();
             for (state, is) in [("ok", good), ("failed", !good)] {
