@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use odeon::Clock;
 use rustix::process::{Pid, Signal, kill_process};
@@ -54,6 +54,22 @@ impl Place {
         assert_eq!(output.status.code(), Some(1), "{args:?}: {text}");
         assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
         text
+    }
+
+    /// What a command says as soon as it says this.
+    fn soon(&self, args: &[&str], says: impl Fn(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            let said = self.out(args);
+            if says(&said) {
+                return said;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "{args:?}: {said}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// The processes of the run.
@@ -731,7 +747,11 @@ fn a_run_is_seen_by_its_folder_or_the_address_that_it_prints() {
     assert_eq!(note.permissions().mode() & 0o777, 0o600);
 
     // A role is a name here, and the process is that which `odeon kill` takes.
-    let list = place.out(&["ps", run]);
+    // What has just begun is seen a moment later.
+    let list = place.soon(&["ps", run], |list| {
+        let roles = ["trainer", "rollout-0"].into_iter();
+        roles.filter_map(|role| pid(list, role)).count() == 2
+    });
     let processes = place.processes();
     for role in ["trainer", "rollout-0"] {
         assert_eq!(pid(&list, role), pid(&processes, role), "{list}{processes}");

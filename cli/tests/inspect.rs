@@ -342,13 +342,14 @@ async fn actors_are_stopped_from_the_pages_only_where_and_by_whom_that_is_allowe
     let own = format!("{cookie}Sec-Fetch-Site: same-origin\r\n");
     let (code, said) = post(&face, &own, "restart", &id);
     assert!(code == "200" && said.contains("next one"), "{code} {said}");
-    face.until(&view, |page| {
-        let rows = rows_of(page, &job).into_iter();
-        let again = |row: &&Value| row["restarts"].as_u64() > Some(0);
-        rows.filter(again).map(|_| ()).next()
+    // The gang, which supervises it, has heard why.
+    face.until("events", |page| {
+        let events = page["data"]["events"].as_array().unwrap().iter();
+        let mut failures = events.filter(|it| it["kind"] == "failure");
+        let told = |it: &Value| it.to_string().contains("somebody who looked on");
+        failures.find(|it| told(it)).map(|_| ())
     })
     .await;
-    cluster.ok("head", &["stop", &job]);
     cluster.ok("head", &["down"]);
 }
 
@@ -357,17 +358,7 @@ async fn actors_are_stopped_from_the_pages_only_where_and_by_whom_that_is_allowe
 async fn what_happened_is_there_again_when_the_head_is() {
     let cluster = up(1);
     let face = Face::of(&cluster, "head");
-    let program = [
-        "--gang",
-        "1",
-        "--max-restarts",
-        "0",
-        "--",
-        "sh",
-        "-c",
-        "exit 3",
-    ];
-    let job = cluster.submit("head", &program);
+    let job = cluster.submit("head", &words_of(&program("fails")));
     let failed = |page: &Value| {
         let rows = rows_of(page, &job).into_iter();
         let mut rows = rows.filter(|row| row["state"] == "failed");
@@ -470,6 +461,11 @@ impl Party {
     #[handler]
     fn touch(&mut self) {}
 
+    #[handler]
+    fn fail(&mut self) {
+        panic!("it was told to fail")
+    }
+
     /// Asks a second, which is to ask a third in turn.
     #[handler]
     async fn call(&mut self, first: Ref<Self>, then: Ref<Self>) -> Result<(), AskError> {
@@ -488,13 +484,38 @@ impl Party {
     }
 }
 
+/// What submits this test binary as a program that does this.
+fn program(does: &str) -> Vec<String> {
+    let program = std::env::current_exe().unwrap();
+    let does = format!("ODEON_TEST_PROGRAM={does}");
+    let words = [
+        program.to_str().unwrap(),
+        "--name",
+        "parties",
+        "--env",
+        &does,
+    ];
+    let words = words.into_iter().chain(["--", "program_entry", "--exact"]);
+    words.map(str::to_owned).collect()
+}
+
+fn words_of(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
 /// The program of a job, when this test binary is one; else nothing.
 #[test]
 fn program_entry() {
-    if std::env::var_os("ODEON_TEST_PROGRAM").is_none() {
+    let Ok(does) = std::env::var("ODEON_TEST_PROGRAM") else {
         return;
-    }
+    };
     let outcome: anyhow::Result<()> = odeon::job![Party].run(async |system| {
+        if does == "fails" {
+            let temporary = odeon::Restart::Temporary;
+            let party = system.spawn::<Party>(()).restart(temporary).await?;
+            party.tell(Fail).await?;
+            return std::future::pending().await;
+        }
         let ping = system.spawn::<Party>(()).await?;
         let pong = system.spawn::<Party>(()).await?;
         system.register("ping", ping).await?;
@@ -541,18 +562,7 @@ fn json_lines(text: &str) -> Vec<Value> {
 #[tokio::test]
 async fn a_terminal_shows_what_the_pages_show_and_names_a_deadlock() {
     let cluster = up(1);
-    let program = std::env::current_exe().unwrap();
-    let submit = [
-        program.to_str().unwrap(),
-        "--name",
-        "parties",
-        "--env",
-        "ODEON_TEST_PROGRAM=1",
-        "--",
-        "program_entry",
-        "--exact",
-    ];
-    let job = cluster.submit("head", &submit);
+    let job = cluster.submit("head", &words_of(&program("waits")));
     let deadlock = |text: &str| text.contains("deadlock: ").then(|| text.to_owned());
     let stack = until(&cluster, &["stack", "ping"], deadlock).await;
     for words in [

@@ -110,7 +110,7 @@ export function Replay() {
 export function Restarted() {
   if (restarted.value === null) return null;
   const newer = about.value && about.value.first !== about.value.version;
-  return html`<div class="banner"><${Shape} of="turn" /><span>daemon restarted ${clock(restarted.value)}, history starts here${newer ? `; it is version ${about.value.version} now, this page is of ${about.value.first}` : ''}</span>
+  return html`<div class="banner"><${Shape} of="turn" /><span>daemon restarted ${clock(restarted.value)}: numbers and spans start here${newer ? `; it is version ${about.value.version} now, this page is of ${about.value.first}` : ''}</span>
     ${newer ? html`<button class="chip" onClick=${() => location.reload()}>Reload</button>` : null}
     <button class="chip" onClick=${() => { restarted.value = null; }}>Dismiss</button></div>`;
 }

@@ -291,7 +291,7 @@ async fn members_reduce_together_wherever_they_are() {
 async fn a_collective_is_a_span_of_its_rank() {
     let system = system().await;
     let group = system
-        .spawn_group::<Member>(mesh! { dp: 2 }, |rank| rank)
+        .spawn_group::<Member>(mesh! { dp: 4 }, |rank| rank)
         .await
         .unwrap();
     seat(&group).await;
@@ -308,13 +308,13 @@ async fn a_collective_is_a_span_of_its_rank() {
         assert_eq!(span.message, "all_reduce");
         assert_eq!(
             (label("bytes"), label("world")),
-            ("4000".into(), "2".into())
+            ("4000".into(), "4".into())
         );
         assert_ne!(span.parent, 0, "below the handler that called it");
         ranks.push(label("rank"));
     }
     ranks.sort();
-    assert_eq!(ranks, ["0", "1"]);
+    assert_eq!(ranks, ["0", "1", "2", "3"]);
     system.shutdown().await;
 }
 

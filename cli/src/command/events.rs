@@ -189,13 +189,18 @@ impl<'a> Teller<'a> {
             return vec![];
         };
         if self.epoch != page.epoch {
-            // Another observer counts from the beginning.
             self.epoch = page.epoch;
-            self.seq = 0;
+            // Another observer goes on where the last one was, unless it has forgotten.
+            let last = page_of.events.last().map_or(0, |event| event.seq);
+            self.seq = self.seq.min(last);
         }
         page_of.events.retain(|event| event.seq > self.seq);
         if let Some(last) = page_of.events.last() {
             self.seq = last.seq;
+        }
+        if self.is_cluster() {
+            // What the cluster writes down of its jobs comes with what else it does.
+            page_of.events.retain(|event| event.kind != "job");
         }
         page_of.events
     }

@@ -91,6 +91,7 @@ fn node(name: &str, state: &str) -> Value {
             "state": "ok", "utilisation": {"missing": "this is not measured"},
             "memory": {"used": {"missing": "this is not measured"}, "total": 150_000_000_000_u64},
             "temperature": {"missing": "this is not measured"},
+            "power_w": {"missing": "this is not measured"},
             "leases": [{"holder": {"kind": "actor", "id": "1.11", "name": "trainer"}, "share": 0.5}],
             "owners": [], "actors": 1,
         }],

@@ -174,6 +174,7 @@ mod tests {
         }
     }
 
+    /// SEMANTICS 72.
     #[test]
     fn what_one_observer_kept_the_next_one_shows() {
         let past = Past {

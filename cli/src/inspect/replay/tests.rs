@@ -148,6 +148,7 @@ async fn recorded(seed: u64) -> (Vec<u8>, Vec<(Date, Value)>) {
     (bytes, shown)
 }
 
+/// SEMANTICS 73.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recording_shows_at_each_moment_what_was_shown_then() {
     for seed in [3, 17, 99] {
@@ -174,6 +175,7 @@ async fn short() -> Replay {
     Replay::of(recording, "it", 1.0, false).unwrap()
 }
 
+/// SEMANTICS 73.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_those_steer_who_may_look_and_only_a_recording() {
     let replay = short().await;

@@ -63,7 +63,7 @@ export const scenarios = [
     const page = await h.open('rl', '#/actors', { quiet: true });
     await ready(page);
     await h.control({ epoch: `e-${Date.now()}`, drop: true, world: 'rl' });
-    await page.locator('.banner', { hasText: /daemon restarted \d\d:\d\d:\d\d, history starts here/ }).waitFor();
+    await page.locator('.banner', { hasText: /daemon restarted \d\d:\d\d:\d\d: numbers and spans start here/ }).waitFor();
     assert.equal(await page.locator('[role=grid] .cell', { hasText: /^-\d/ }).count(), 0);
     await page.getByRole('button', { name: 'Dismiss' }).click();
     await page.locator('.banner').waitFor({ state: 'detached' });

@@ -64,7 +64,7 @@ async fn per_span() {
     let mut watch = system.watch();
     loop {
         let sight = watch.look(Duration::from_secs(5)).await;
-        let more = sight.more();
+        let more = sight.more(usize::MAX);
         seen.look(sight, here(), None);
         if !more {
             break;

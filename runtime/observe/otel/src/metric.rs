@@ -306,7 +306,7 @@ pub(crate) const RESUMED: Metric = of(
     PEER,
     "How often the link went on over another connection",
 );
-pub(crate) const SENT: Metric = of(
+pub(crate) const LINK_SENT: Metric = of(
     Node,
     Counter,
     "odeon.link.sent",
@@ -463,7 +463,7 @@ pub const METRICS: &[&Metric] = &[
     &CLOCK,
     &TRIP,
     &RESUMED,
-    &SENT,
+    &LINK_SENT,
     &UNSENT,
     &GPU_LIMIT,
     &GPU_GRANTED,

@@ -221,7 +221,7 @@ impl Readings {
             let resumed = Value::Int(link.resumed.into());
             self.add(&metric::RESUMED, &owner, labels(), resumed);
             let sent = Value::Int(link.sent_bytes);
-            self.add(&metric::SENT, &owner, labels(), sent);
+            self.add(&metric::LINK_SENT, &owner, labels(), sent);
             let unsent = Value::Int(link.queued_bytes);
             self.add(&metric::UNSENT, &owner, labels(), unsent);
         }

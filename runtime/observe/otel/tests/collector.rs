@@ -532,6 +532,7 @@ fn say(system: &System, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// SEMANTICS 74.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_made_while_the_collector_was_away_arrives_when_it_is_back() {
     let collector = Collector::start().await;
@@ -558,6 +559,7 @@ async fn what_was_made_while_the_collector_was_away_arrives_when_it_is_back() {
     assert!(numbered(&collector.taken).values().all(|count| *count == 1));
 }
 
+/// SEMANTICS 74.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_no_room_while_nobody_takes_it_is_counted() {
     // Nobody listens here any more.
@@ -582,6 +584,7 @@ async fn what_has_no_room_while_nobody_takes_it_is_counted() {
     assert!(counts.dropped > 0);
 }
 
+/// SEMANTICS 74.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_hangs_does_not_slow_the_program() {
     let collector = Collector::start().await;

@@ -139,6 +139,7 @@ fn the_text_is_the_published_one() {
     );
 }
 
+/// SEMANTICS 74.
 #[test]
 fn counters_do_not_go_down_when_actors_do() {
     let handled = |text: &str| {

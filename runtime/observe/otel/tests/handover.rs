@@ -83,6 +83,7 @@ fn numbers(reader: &mut Reader, seen: &Observatory, second: u64) -> Vec<u64> {
     times.collect()
 }
 
+/// SEMANTICS 74.
 #[test]
 fn the_next_begins_a_little_before_where_the_other_ended() {
     let mut seen = Observatory::default();

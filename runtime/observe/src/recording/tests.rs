@@ -155,6 +155,7 @@ proptest! {
     }
 }
 
+/// SEMANTICS 73.
 #[test]
 fn one_of_a_newer_release_says_so() {
     let mut bytes = recorded(&ticks(3));
@@ -172,6 +173,7 @@ fn a_number_that_is_none_is_recorded() {
     assert!(sight.machine.cpu.unwrap().is_nan());
 }
 
+/// SEMANTICS 73.
 #[test]
 fn a_full_disk_ends_it_and_what_was_written_replays() {
     let paper = Paper::default();
@@ -185,6 +187,7 @@ fn a_full_disk_ends_it_and_what_was_written_replays() {
     assert!(told.len() > 3 && told.len() < 300, "{}", told.len());
 }
 
+/// SEMANTICS 73.
 #[test]
 fn a_recording_is_no_larger_than_its_bound() {
     let paper = Paper::default();

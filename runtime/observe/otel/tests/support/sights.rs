@@ -30,6 +30,7 @@ pub(crate) fn sight(process: ProcessId, job: &str) -> Sight {
         dead_letters: 0,
         blob_bytes: 0,
         more: false,
+        more_spans: false,
     }
 }
 
