@@ -180,6 +180,21 @@ impl Api {
 mod tests {
     use super::*;
 
+    /// Programs that are made from the description call routes by these.
+    #[test]
+    fn no_two_routes_have_the_same_name() {
+        let paths = description().paths.paths;
+        let names = paths.values().flat_map(|item| {
+            let ways = [&item.get, &item.put, &item.post, &item.delete];
+            ways.into_iter().flatten()
+        });
+        let mut names: Vec<_> = names.map(|it| it.operation_id.clone().unwrap()).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
     /// The description that clients are written by. `ODEON_WRITE_GOLDEN=1` writes it anew.
     #[test]
     fn the_description_is_the_published_one() {

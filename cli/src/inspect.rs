@@ -369,7 +369,7 @@ fn head(it: &Shown<'_>, name: &str) -> told::Head {
 }
 
 /// What can be looked at, and how much is kept.
-#[utoipa::path(get, path = "/api/v1/inspect/about",
+#[utoipa::path(get, operation_id = "inspect_about", path = "/api/v1/inspect/about",
     responses((status = 200, body = told::About)))]
 async fn about(State(inspect): State<Inspect>) -> axum::Json<told::About> {
     let limits = bounds::told()
@@ -395,7 +395,7 @@ async fn about(State(inspect): State<Inspect>) -> axum::Json<told::About> {
 }
 
 /// A page: an envelope with the data of the view that was asked for.
-#[utoipa::path(get, path = "/api/v1/inspect/view", params(Asked),
+#[utoipa::path(get, operation_id = "inspect_page", path = "/api/v1/inspect/view", params(Asked),
     responses((status = 200, body = serde_json::Value)))]
 async fn page(
     State(inspect): State<Inspect>,
@@ -407,7 +407,7 @@ async fn page(
 }
 
 /// A page as it changes: the event `snapshot` with the whole, then `delta` with what has changed.
-#[utoipa::path(get, path = "/api/v1/inspect/stream", params(Asked),
+#[utoipa::path(get, operation_id = "inspect_live", path = "/api/v1/inspect/stream", params(Asked),
     responses((status = 200, content_type = "text/event-stream", body = String)))]
 async fn live(
     State(inspect): State<Inspect>,
@@ -455,7 +455,7 @@ impl Shown<'_> {
 }
 
 /// All about an actor.
-#[utoipa::path(get, path = "/api/v1/inspect/actors/{id}",
+#[utoipa::path(get, operation_id = "inspect_actor", path = "/api/v1/inspect/actors/{id}",
     responses((status = 200, body = told::Envelope<told::ActorDetail>)))]
 async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::ActorDetail> {
     let unknown = || {
@@ -540,7 +540,7 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
 }
 
 /// All about a node.
-#[utoipa::path(get, path = "/api/v1/inspect/nodes/{name}",
+#[utoipa::path(get, operation_id = "inspect_node", path = "/api/v1/inspect/nodes/{name}",
     responses((status = 200, body = told::Envelope<told::NodeDetail>)))]
 async fn node(State(inspect): State<Inspect>, Path(name): Path<String>) -> Told<told::NodeDetail> {
     let detail = inspect.shown(|it| {
@@ -558,7 +558,7 @@ async fn node(State(inspect): State<Inspect>, Path(name): Path<String>) -> Told<
 }
 
 /// All about a device.
-#[utoipa::path(get, path = "/api/v1/inspect/devices/{node}/{index}",
+#[utoipa::path(get, operation_id = "inspect_device", path = "/api/v1/inspect/devices/{node}/{index}",
     responses((status = 200, body = told::Envelope<told::DeviceDetail>)))]
 async fn device(
     State(inspect): State<Inspect>,
@@ -586,7 +586,7 @@ async fn device(
 }
 
 /// All about a process.
-#[utoipa::path(get, path = "/api/v1/inspect/processes/{id}",
+#[utoipa::path(get, operation_id = "inspect_process", path = "/api/v1/inspect/processes/{id}",
     responses((status = 200, body = told::Envelope<told::ProcessDetail>)))]
 async fn process(
     State(inspect): State<Inspect>,
@@ -612,7 +612,7 @@ async fn process(
 }
 
 /// All about a job, as it is seen.
-#[utoipa::path(get, path = "/api/v1/inspect/jobs/{id}",
+#[utoipa::path(get, operation_id = "inspect_job", path = "/api/v1/inspect/jobs/{id}",
     responses((status = 200, body = told::Envelope<told::JobDetail>)))]
 async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::JobDetail> {
     let job = inspect.jobs().into_iter().find(|job| job.id == id);
@@ -642,7 +642,7 @@ struct LinesOf {
 const LINES_MAX: usize = 2_000;
 
 /// What a job has printed last.
-#[utoipa::path(get, path = "/api/v1/inspect/logs", params(LinesOf),
+#[utoipa::path(get, operation_id = "inspect_logs", path = "/api/v1/inspect/logs", params(LinesOf),
     responses((status = 200, body = told::Envelope<told::Logs>)))]
 async fn logs(
     State(inspect): State<Inspect>,
@@ -660,7 +660,7 @@ async fn logs(
 }
 
 /// All about a copy, or a board of versions.
-#[utoipa::path(get, path = "/api/v1/inspect/transfers/{id}",
+#[utoipa::path(get, operation_id = "inspect_transfer", path = "/api/v1/inspect/transfers/{id}",
     responses((status = 200, body = told::Envelope<told::TransferDetail>)))]
 async fn transfer(
     State(inspect): State<Inspect>,

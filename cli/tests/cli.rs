@@ -799,6 +799,10 @@ fn a_run_is_seen_by_its_folder_or_the_address_that_it_prints() {
     }
     // Who follows hears of the end.
     let mut follower = Running::start(&place, &["events", "--follow", run]);
+    let told = follower.child.stdout.take().unwrap();
+    let mut told = BufReader::new(told).lines().map_while(Result::ok);
+    // It listens once it has told what was before.
+    assert!(told.any(|line| line.contains("failure")));
     running.signal(Signal::INT);
     assert_eq!(running.end().1, Some(130));
     let (said, code) = follower.end();

@@ -542,10 +542,6 @@ async fn whoever_knows_its_number_stops_an_actor_or_has_it_begin_anew() {
     system.stop_actor(child.id(), PATIENCE).await.unwrap();
     let gone = touch().await;
     assert!(matches!(gone, Err(AskError::Dead(_))), "{gone:?}");
-    seen(&system, |seen| {
-        (state_of(seen, child.id())? == State::Stopped).then_some(())
-    })
-    .await;
     // One that has ended has what is asked for.
     system.stop_actor(child.id(), PATIENCE).await.unwrap();
     let nobody = ActorId {
@@ -557,5 +553,23 @@ async fn whoever_knows_its_number_stops_an_actor_or_has_it_begin_anew() {
         matches!(refused, Err(AskError::Unreachable(_))),
         "{refused:?}"
     );
+    system.shutdown().await;
+}
+
+/// SEMANTICS 68.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_failed_before_anybody_looked_is_shown_too() {
+    let system = with_workers(Limits::default()).await;
+    let temporary = system.spawn::<Party>(()).restart(odeon::Restart::Temporary);
+    let party = temporary.await.unwrap();
+    party.tell(Boom).await.unwrap();
+    while party.ask(Touch).timeout(PATIENCE).await.is_ok() {}
+    let why = seen(&system, |seen| {
+        let row = seen.actors().get(party.id())?;
+        assert_eq!(row.state, State::Failed);
+        Some(row.ended.clone()?.sentence)
+    })
+    .await;
+    assert!(why.contains("boom"), "{why}");
     system.shutdown().await;
 }

@@ -29,7 +29,7 @@ fn usual_format() -> String {
 }
 
 /// A part of time as a file.
-#[utoipa::path(get, path = "/api/v1/inspect/export", params(Asked),
+#[utoipa::path(get, operation_id = "inspect_export", path = "/api/v1/inspect/export", params(Asked),
     responses((status = 200, content_type = "application/octet-stream")))]
 pub(super) async fn export(
     State(inspect): State<Inspect>,

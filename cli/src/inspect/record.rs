@@ -46,7 +46,7 @@ impl Write for Pipe {
 }
 
 /// What is seen from now on, as a recording.
-#[utoipa::path(get, path = "/api/v1/inspect/recording", params(Asked),
+#[utoipa::path(get, operation_id = "inspect_recording", path = "/api/v1/inspect/recording", params(Asked),
     responses((status = 200, content_type = "application/octet-stream")))]
 pub(super) async fn recording(
     State(inspect): State<Inspect>,

@@ -274,7 +274,7 @@ impl Replay {
 
 /// `POST /replay`.
 /// Steers a recording that is shown.
-#[utoipa::path(post, path = "/api/v1/inspect/replay", request_body = Steer, responses((status = 200, body = serde_json::Value)))]
+#[utoipa::path(post, operation_id = "inspect_steer", path = "/api/v1/inspect/replay", request_body = Steer, responses((status = 200, body = serde_json::Value)))]
 pub(super) async fn steer(
     State(inspect): State<Inspect>,
     wish: Result<axum::Json<Steer>, JsonRejection>,

@@ -47,7 +47,7 @@ enum Scope {
 }
 
 /// All numbers as Prometheus takes them.
-#[utoipa::path(get, path = "/metrics", params(Asked),
+#[utoipa::path(get, operation_id = "inspect_metrics", path = "/metrics", params(Asked),
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(
     State(inspect): State<Inspect>,

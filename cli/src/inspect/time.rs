@@ -92,7 +92,7 @@ fn takes(span: &Span, shown: &Shown<'_>, filter: &str) -> bool {
 }
 
 /// Lanes of a part of time, no finer than can be drawn.
-#[utoipa::path(get, path = "/api/v1/inspect/timeline", params(Part),
+#[utoipa::path(get, operation_id = "inspect_timeline", path = "/api/v1/inspect/timeline", params(Part),
     responses((status = 200, body = told::Envelope<told::Timeline>)))]
 pub(super) async fn timeline(State(inspect): State<Inspect>, part: Asked) -> Told<told::Timeline> {
     let Query(part) = part?;
@@ -196,7 +196,7 @@ fn laid_out(shown: &Shown<'_>, window: &Window) -> (told::Timeline, usize) {
 }
 
 /// Spans of a part of time as a list.
-#[utoipa::path(get, path = "/api/v1/inspect/spans", params(Part),
+#[utoipa::path(get, operation_id = "inspect_spans", path = "/api/v1/inspect/spans", params(Part),
     responses((status = 200, body = told::Envelope<told::Spans>)))]
 pub(super) async fn spans(State(inspect): State<Inspect>, part: Asked) -> Told<told::Spans> {
     let Query(part) = part?;
@@ -219,7 +219,7 @@ pub(super) async fn spans(State(inspect): State<Inspect>, part: Asked) -> Told<t
 }
 
 /// All about a span.
-#[utoipa::path(get, path = "/api/v1/inspect/spans/{id}",
+#[utoipa::path(get, operation_id = "inspect_span", path = "/api/v1/inspect/spans/{id}",
     responses((status = 200, body = told::Envelope<told::SpanDetail>)))]
 pub(super) async fn span(
     State(inspect): State<Inspect>,
@@ -245,7 +245,7 @@ pub(super) async fn span(
 }
 
 /// All that one message caused.
-#[utoipa::path(get, path = "/api/v1/inspect/traces/{id}",
+#[utoipa::path(get, operation_id = "inspect_trace", path = "/api/v1/inspect/traces/{id}",
     responses((status = 200, body = told::Envelope<told::Trace>)))]
 pub(super) async fn trace(
     State(inspect): State<Inspect>,
@@ -274,7 +274,7 @@ pub(super) async fn trace(
 }
 
 /// Spans of a part of time, added up by name.
-#[utoipa::path(get, path = "/api/v1/inspect/aggregate", params(Part),
+#[utoipa::path(get, operation_id = "inspect_aggregate", path = "/api/v1/inspect/aggregate", params(Part),
     responses((status = 200, body = told::Envelope<told::Aggregate>)))]
 pub(super) async fn aggregate(
     State(inspect): State<Inspect>,
@@ -310,7 +310,7 @@ pub(super) async fn aggregate(
 }
 
 /// A number of the whole over time.
-#[utoipa::path(get, path = "/api/v1/inspect/series", params(Part),
+#[utoipa::path(get, operation_id = "inspect_series", path = "/api/v1/inspect/series", params(Part),
     responses((status = 200, body = told::Envelope<told::Spread>)))]
 pub(super) async fn series(State(inspect): State<Inspect>, part: Asked) -> Told<told::Spread> {
     let Query(part) = part?;

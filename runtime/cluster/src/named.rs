@@ -7,7 +7,7 @@ use odeon::{AskError, Clock, NameError, Ref, Registered, System};
 use thiserror::Error;
 
 /// How long the names of the last life may stay: longer than its links do.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(25);
 /// How often they are tried.
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -415,6 +415,30 @@ impl Actors {
         }
     }
 
+    /// One that has never been looked at has failed: it is shown for as long as nothing else is known.
+    pub(crate) fn failed_unseen(
+        &mut self,
+        view: ActorView,
+        place: (&str, &str),
+        at: Date,
+        why: &str,
+    ) {
+        let (job, node) = place;
+        let id = view.id;
+        let row = Actor {
+            state: State::Failed,
+            ended: Some(Ended {
+                at,
+                sentence: why.to_owned(),
+                failed: true,
+            }),
+            changed: self.change,
+            ..Actor::new(view, job, node, at)
+        };
+        self.rows.insert(id, row);
+        self.failed.push_back(id);
+    }
+
     /// A life of an actor has begun.
     pub(crate) fn begun(&mut self, id: ActorId, life: Incarnation, at: Date) {
         if let Some(row) = self.rows.get_mut(&id) {

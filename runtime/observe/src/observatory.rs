@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use odeon::inspect::{News, NewsKind, NodeSight, ProcessKind, ProcessSight, Times, WaitView};
+use odeon::inspect::{
+    ActorView, News, NewsKind, NodeSight, ProcessKind, ProcessSight, Times, WaitView,
+};
 use odeon::telemetry::{Label, Labels};
 use odeon::trace::SpanKind;
-use odeon::{ActorId, ProcessId, Timestamp};
+use odeon::{ActorId, Phase, ProcessId, Timestamp};
 
 use crate::actor::Actors;
 use crate::bounds::{MAILBOX_FULL, SERIES_MAX, SERIES_POINTS_MAX};
@@ -563,6 +565,13 @@ impl Observatory {
         };
         match (news.kind, news.actor) {
             (NewsKind::Failed, Some(id)) => {
+                if news.ends && self.actors.get(id).is_none() {
+                    let why = news.chain.first().cloned().unwrap_or_default();
+                    let view = unseen(id, &news);
+                    let job = self.processes.get(&view.process);
+                    let job = job.map_or_else(String::new, |process| process.job.clone());
+                    self.actors.failed_unseen(view, (&job, node), at, &why);
+                }
                 self.actors.failed(id, news.incarnation, at, &news.chain);
             }
             (NewsKind::Restarted, Some(id)) => self.actors.begun(id, news.incarnation, at),
@@ -742,6 +751,29 @@ impl Observatory {
             totals.p99_ask_ms.add(now, p99.as_secs_f64() * 1e3);
         }
         totals.last = Some(sample);
+    }
+}
+
+/// An actor of which nothing is known but that it has failed.
+fn unseen(id: ActorId, news: &News) -> ActorView {
+    let home = id.home;
+    ActorView {
+        id,
+        parent: ActorId { home, serial: 0 },
+        actor: news.actor_type.clone(),
+        process: news.process.unwrap_or(home),
+        incarnation: news.incarnation,
+        phase: Phase::Over,
+        queued: 0,
+        room: 0,
+        queued_bytes: 0,
+        handled: 0,
+        failed: 1,
+        busy: 0,
+        waited: 0,
+        changed: news.at,
+        running: None,
+        devices: vec![],
     }
 }
 

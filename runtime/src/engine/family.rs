@@ -764,7 +764,8 @@ impl Engine {
             Verdict::Escalate(_) => "its supervisor gives up".to_owned(),
         };
         let news = News::new(NewsKind::Failed, format!("{failure}; {follows}"));
-        let news = news.of(down.id, actor, down.incarnation);
+        let ends = matches!(verdict, Verdict::Forget | Verdict::Escalate(_));
+        let news = news.of(down.id, actor, down.incarnation).ending(ends);
         self.journal.add(news.because(&down.reason));
     }
 

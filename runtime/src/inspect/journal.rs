@@ -37,6 +37,9 @@ pub struct News {
     pub actor_type: String,
     /// Which life of it; 0 when it is about none.
     pub incarnation: Incarnation,
+    /// The actor does not begin another life.
+    #[serde(default)]
+    pub ends: bool,
     /// The process that it is about, or that the actor is in.
     pub process: Option<ProcessId>,
     /// The device of the node that it is about.
@@ -57,6 +60,7 @@ impl News {
             actor: None,
             actor_type: String::new(),
             incarnation: 0,
+            ends: false,
             process: None,
             device: None,
             sentence: sentence.into(),
@@ -68,6 +72,11 @@ impl News {
         self.actor = Some(actor);
         actor_type.clone_into(&mut self.actor_type);
         self.incarnation = life;
+        self
+    }
+
+    pub(crate) const fn ending(mut self, ends: bool) -> Self {
+        self.ends = ends;
         self
     }
 
