@@ -68,7 +68,6 @@ impl Place {
                 begun.elapsed() < Duration::from_secs(30),
                 "{args:?}: {said}"
             );
-            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
