@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use odeon::Clock;
 use rustix::process::{Pid, Signal, kill_process};
@@ -58,16 +58,13 @@ impl Place {
 
     /// What a command says as soon as it says this.
     fn soon(&self, args: &[&str], says: impl Fn(&str) -> bool) -> String {
-        let begun = Instant::now();
+        let begun = Clock::now();
         loop {
             let said = self.out(args);
             if says(&said) {
                 return said;
             }
-            assert!(
-                begun.elapsed() < Duration::from_secs(30),
-                "{args:?}: {said}"
-            );
+            assert!(Clock::now().since(begun) < PATIENCE, "{args:?}: {said}");
         }
     }
 
