@@ -207,7 +207,7 @@ mod tests {
             failed: vec![one.clone()],
         });
         let lines = seen.lines_since(&mut Mark::default());
-        assert_eq!(lines.failed, [one.clone()]);
+        assert_eq!(lines.failed, std::slice::from_ref(&one));
         let text = serde_json::to_string(&lines.failed[0]).unwrap();
         assert_eq!(serde_json::from_str::<Remnant>(&text).unwrap(), one);
         let text = serde_json::to_string(&lines.events[0]).unwrap();
