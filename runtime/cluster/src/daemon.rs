@@ -394,9 +394,12 @@ impl Daemon {
         observer::serve(system, &node.name).await?;
         let seen = Observer::new("cluster", VIEWERS_MAX);
         let (memory, name) = (catalog.clone(), node.name.clone());
-        let history = History::open(folder.path(), &seen).await;
-        let following = observer::follow(seen.clone(), system.clone(), memory, name, Some(history));
-        tasks.spawn(following);
+        let (observer, own, home) = (seen.clone(), system.clone(), Arc::clone(folder));
+        tasks.spawn(async move {
+            // Not before the node is up: nobody waits for what was long ago.
+            let history = History::open(home.path(), &observer).await;
+            observer::follow(observer, own, memory, name, Some(history)).await;
+        });
         announce(&catalog, &presence).await?;
         Ok(Self {
             observer: seen,
