@@ -11,7 +11,7 @@ mod inbound;
 mod names;
 mod succession;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -164,8 +164,17 @@ impl fmt::Debug for Engine {
     }
 }
 
+/// A process is not reached by the way that was told of any more.
+fn way_lost(process: ProcessId) -> Fact {
+    let status = "it has ended, or the way to it has".to_owned();
+    Fact::ProcessDown(ProcessExit::new(process, status))
+}
+
 /// How long an engine that closes waits for its last answers, and for what it has said to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The longest way to a process that is believed, in links. Nodes are linked with one another, so a
+/// worker of another node is three away from a worker here.
+const HOPS_MAX: u8 = 16;
 /// How many sweeps an engine leaves out while nobody waits for an answer.
 const IDLE_INTERVALS: u32 = 100;
 
@@ -759,38 +768,68 @@ impl Engine {
             self.learn_route(*process, link.peer, *hops);
         }
         self.learn_names(&hello.names, link.peer);
-        for (process, hops) in self.carries(Some(link.peer)) {
-            if !ours.carries.contains(&(process, hops)) {
-                link.push(&Frame::Fact(Fact::ProcessUp { process, hops }), false);
+        self.catch_up(link, ours);
+    }
+
+    /// Tells a neighbour what has changed since it was told this hello: which processes and names
+    /// there are, and which there are no more. What changes while that is told may have been told
+    /// before it, so it goes on until nothing has changed.
+    fn catch_up(&self, link: &Link, told: &Hello) {
+        let tell = |fact| link.push(&Frame::Fact(fact), false);
+        let key = |row: NameRow| ((row.job.clone(), row.name.clone(), row.id), row);
+        let mut carried: BTreeMap<_, _> = told.carries.iter().copied().collect();
+        let mut named: BTreeMap<_, _> = told.names.iter().cloned().map(key).collect();
+        loop {
+            let carries: BTreeMap<_, _> = self.carries(Some(link.peer)).into_iter().collect();
+            let owners = self.names.lock().owners();
+            let names: BTreeMap<_, _> = owners.into_iter().map(key).collect();
+            if (&carries, &names) == (&carried, &named) {
+                return;
             }
-        }
-        let said = |row: &NameRow| (row.job.clone(), row.name.clone(), row.id);
-        let known: HashSet<_> = ours.names.iter().map(said).collect();
-        let owners = self.names.lock().owners();
-        let own: HashSet<_> = owners.iter().map(said).collect();
-        for (job, name, id) in known.difference(&own).cloned() {
-            link.push(&Frame::Fact(Fact::Unnamed { job, name, id }), false);
-        }
-        for row in owners {
-            if !known.contains(&said(&row)) {
-                link.push(&Frame::Fact(Fact::Named(row)), false);
+            // A longer way is another one: a neighbour that kept the lost one while the new one leads
+            // back through it would send in a circle.
+            let lost = |row: &(&ProcessId, &u8)| carries.get(row.0).is_none_or(|hops| hops > row.1);
+            for (process, _) in carried.iter().filter(lost) {
+                tell(way_lost(*process));
             }
+            for (process, hops) in &carries {
+                if carried.get(process) != Some(hops) {
+                    let (process, hops) = (*process, *hops);
+                    tell(Fact::ProcessUp { process, hops });
+                }
+            }
+            for (job, name, id) in named
+                .keys()
+                .filter(|row| !names.contains_key(*row))
+                .cloned()
+            {
+                tell(Fact::Unnamed { job, name, id });
+            }
+            for row in names.iter().filter(|row| !named.contains_key(row.0)) {
+                tell(Fact::Named(row.1.clone()));
+            }
+            (carried, named) = (carries, names);
         }
     }
 
-    /// A neighbour reaches a process. Only a shorter way is news, so it cannot go round in circles.
+    /// A neighbour reaches a process. Only a shorter way is news, so it does not go round in circles.
+    /// While a process ends, though, who has not heard of it yet may tell who has that it is there,
+    /// and that news runs before the news of the end from one to the next until it is too far away.
     fn learn_route(&self, process: ProcessId, through: ProcessId, hops: u8) {
-        if process == self.process || self.links.contains_key(&process) {
+        if process == self.process || self.links.contains_key(&process) || hops > HOPS_MAX {
             return;
         }
-        if self
-            .routes
-            .get(&process)
-            .is_some_and(|known| known.1 <= hops)
-        {
+        let known = self.routes.get(&process).map(|known| *known);
+        if known.is_some_and(|known| known.1 <= hops) {
             return;
         }
         self.routes.insert(process, (through, hops));
+        if known.is_some_and(|known| known.0 != through)
+            && let Some(link) = self.links.get(&through)
+        {
+            // It was told of the way that there was before, and must not send to itself by it.
+            link.push(&Frame::Fact(way_lost(process)), true);
+        }
         let fact = Fact::ProcessUp {
             process,
             hops: hops.saturating_add(1),

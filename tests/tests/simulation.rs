@@ -316,13 +316,16 @@ fn check_nothing_lost(seed: u64, seen: &[(u64, u32, u64)], tally: &Tally) {
 /// Plays the story of many seeds. A failing one is in the panic message; `ODEON_SEED=n` replays it
 /// alone.
 fn stories(trouble: Trouble) {
-    if let Ok(seed) = std::env::var("ODEON_SEED") {
-        story(seed.parse().expect("a number"), trouble);
-        return;
+    for_each_seed(1000, |seed| drop(story(seed, trouble)));
+}
+
+fn for_each_seed(seeds: u64, story: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let number = |name| std::env::var(name).map(|number| number.parse().expect("a number"));
+    if let Ok(seed) = number("ODEON_SEED") {
+        return story(seed);
     }
-    let seeds = std::env::var("ODEON_SEEDS").map_or(1000, |count| count.parse().expect("a number"));
-    for seed in 0..seeds {
-        let outcome = std::panic::catch_unwind(|| story(seed, trouble));
+    for seed in 0..number("ODEON_SEEDS").unwrap_or(seeds) {
+        let outcome = std::panic::catch_unwind(|| story(seed));
         assert!(outcome.is_ok(), "replay with ODEON_SEED={seed}");
     }
 }
@@ -569,5 +572,64 @@ fn an_actor_that_its_process_does_not_know_is_named() {
         };
         assert_eq!(failure.kind, FailureKind::UnknownActor);
         assert!(failure.message.contains(Recorder::NAME), "{failure}");
+    });
+}
+
+/// A node that was killed is back under its names, though the others come to know of the end of its
+/// former life before, while and after they greet it, each at a moment of its own.
+///
+/// SEMANTICS 16.
+#[test]
+fn names_of_a_former_life_are_free_whenever_its_end_becomes_known() {
+    const NAME: &str = "api";
+    /// The former life, those who stay, and the next life.
+    const NODES: (usize, [usize; 2], usize) = (0, [1, 2], 3);
+    let (former, others, next) = NODES;
+    let spec = SimulationSpec::new(odeon::job![Recorder])
+        .limits(limits())
+        .nodes(4);
+    let lost_after = limits().link_idle_timeout;
+    for_each_seed(400, |seed| {
+        System::simulated(seed, spec.clone()).run(async |world: World| {
+            let mut dice = Dice(seed);
+            for node in [former, others[0], others[1]] {
+                world.network.cut(node, next);
+            }
+            Clock::sleep(lost_after * 2).await;
+            let register = async |node: usize| {
+                let home = world.nodes[node].clone();
+                let registering = async {
+                    let actor = home.spawn::<Recorder>(()).await.expect("it starts");
+                    home.register(NAME, actor).await
+                };
+                home.scope(registering).await
+            };
+            assert_eq!(register(former).await, Ok(()));
+            let (mut begun, mut joins) = (vec![], vec![]);
+            for other in others {
+                let world = world.clone();
+                begun.push(tokio::spawn({
+                    let world = world.clone();
+                    let later = Duration::from_millis(dice.roll(40));
+                    async move {
+                        Clock::sleep(later).await;
+                        world.network.cut(former, other);
+                    }
+                }));
+                let later = lost_after + Duration::from_millis(dice.roll(60));
+                joins.push(tokio::spawn(async move {
+                    Clock::sleep(later).await;
+                    world.join(other, next).await
+                }));
+            }
+            for cut in begun {
+                cut.await.expect("no panic");
+            }
+            for joined in joins {
+                joined.await.expect("no panic").expect("it joins");
+            }
+            Clock::sleep(lost_after * 3).await;
+            assert_eq!(register(next).await, Ok(()), "seed {seed}");
+        });
     });
 }
