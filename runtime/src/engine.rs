@@ -35,7 +35,7 @@ use crate::gang::Gangs;
 use crate::hardware::{Hardware, HardwareConfig};
 use crate::id::{ActorId, ProcessId};
 use crate::inspect::recent::Recent;
-use crate::inspect::watch::Onlookers;
+use crate::inspect::watch::{LastSights, Onlookers};
 use crate::inspect::{News, NewsKind};
 use crate::limits::Limits;
 use crate::link::Link;
@@ -87,6 +87,7 @@ pub(crate) struct Engine {
     /// What programs say about their work.
     pub(crate) points: Recent<Point>,
     pub(crate) onlookers: Onlookers,
+    pub(crate) last_sights: LastSights,
     pub(crate) blobs: Arc<Store>,
     pub(crate) pending: Pending,
     pub(crate) crowd: Crowd,
@@ -216,6 +217,7 @@ impl Engine {
             journal: Recent::new(limits.news_max),
             points: Recent::new(limits.points_max),
             onlookers: Onlookers::default(),
+            last_sights: LastSights::default(),
             blobs: Store::new(process, &limits, blob_share),
             credits: Credits::new(limits.credit_messages),
             limits,
@@ -309,6 +311,7 @@ impl Engine {
         let mut answering = self.answering.subscribe();
         let answered = answering.wait_for(|tasks| *tasks == 0);
         drop(Clock::timeout(LAST_WORDS, answered).await);
+        self.show_last();
         let links: Vec<_> = self.links.iter().map(|link| Arc::clone(&link)).collect();
         for link in &links {
             link.push(&Frame::Fact(Fact::Leaving), true);
@@ -333,6 +336,16 @@ impl Engine {
         self.gangs.close();
         self.pending.stir();
         current::remove_engine(self.process);
+    }
+
+    /// Leaves with the node what people would still have seen here.
+    fn show_last(&self) {
+        let uplink = self.uplink.get().and_then(|node| self.links.get(node));
+        if let Some(link) = uplink {
+            for last in self.onlookers.show_last(self) {
+                link.push(&Frame::Fact(Fact::LastSight(last)), false);
+            }
+        }
     }
 
     /// The first failure that climbed out of the top of the tree.
@@ -851,6 +864,7 @@ impl Engine {
         // writes while it hangs up; so one that lives and has hung up counts as leaving, too.
         let hung_up = !link.is_given_up() && !self.workers.has_exited(link.peer);
         let left = self.workers.is_driver(link.peer) && (link.why() == LEFT || hung_up);
+        let as_told = self.workers.leaves(link.peer);
         let ended = match left {
             true => None,
             false => self.workers.exit_of(link.peer).await,
@@ -877,11 +891,13 @@ impl Engine {
         if self.links.remove_if(&link.peer, mine).is_none() {
             return;
         }
-        if !self.is_closing() && !left {
+        if !self.is_closing() && !left && !as_told {
             self.tell_of_loss(link, &exit);
         }
         self.lose_link(link, &exit);
         if self.uplink.get() == Some(&link.peer) {
+            // What was left with the node is on its way.
+            let _written = Clock::timeout(LAST_WORDS, link.finished()).await;
             self.close().await;
         }
     }

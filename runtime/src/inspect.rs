@@ -24,6 +24,7 @@ pub use journal::{News, NewsKind, chain_of};
 pub use machine::{MachineView, Usage};
 pub use sketch::Times;
 pub use stats::MethodView;
+pub(crate) use watch::LastSight;
 pub use watch::{NodeSight, ProcessKind, ProcessSight, Sight, WaitKind, WaitView, Watch};
 
 /// One hosted actor, as counters show it.

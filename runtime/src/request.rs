@@ -26,7 +26,7 @@ use crate::host::{self, Envelope, ReplyTo};
 use crate::id::{ActorId, Incarnation, ProcessId, Ref};
 use crate::pending::{Crowd, InCrowd, Slot, Waiter, Waiting};
 use crate::shape::{self, Shape};
-use crate::trace::{Outcome, Span, SpanContext, SpanKind};
+use crate::trace::{FOLLOWS, Outcome, Span, SpanContext, SpanKind};
 use crate::wire::{Call, codec};
 
 /// A reference to any actor that handles `M`: what [`Ref::narrow`] gives. It hides the actor's
@@ -230,11 +230,24 @@ impl<M: Message> Request<M> {
         now: Timestamp,
         outcome: Outcome,
     ) -> SpanContext {
-        let context = engine.tracer.begin(caller.span, now);
+        // Who tells itself to go on may do so for ever, and so may two who tell each other.
+        let told = kind == SpanKind::Tell;
+        let follows = told && (caller.inside() == Some(self.to) || caller.span.is_far());
+        let parent = if follows {
+            SpanContext::default()
+        } else {
+            caller.span
+        };
+        let begun = engine.tracer.begin(parent, now);
+        let context = if told { begun.told() } else { begun };
         if engine.tracer.keeps(context, outcome, Duration::ZERO) {
+            let labels = match follows && !caller.span.is_empty() {
+                true => vec![(FOLLOWS.into(), caller.span.traceparent().into())],
+                false => vec![],
+            };
             engine.tracer.record(Span {
                 context,
-                parent: caller.span.span_id,
+                parent: parent.span_id,
                 kind,
                 by: caller.actor(engine),
                 actor: self.to,
@@ -243,7 +256,7 @@ impl<M: Message> Request<M> {
                 started: now,
                 ended: now,
                 outcome,
-                labels: vec![],
+                labels,
             });
         }
         context

@@ -34,6 +34,13 @@ pub struct SpanContext {
 pub const TRACEPARENT: &str = "TRACEPARENT";
 /// Of the flags those that W3C gives a meaning: sampled, and random.
 const KNOWN_FLAGS: u8 = 0b11;
+/// Of the flags those that count how many tells lie between the first span of a trace and this one,
+/// and one of them.
+const TELLS: u8 = 0b0111_1100;
+const ONE_TELL: u8 = 0b0000_0100;
+/// The label of a span that begins a trace because the trace before it ends there: the span that has
+/// caused it, in the header form.
+pub const FOLLOWS: &str = "follows";
 /// The mark of a span that no system of Odeon has begun. It stays in its process: a child has none.
 const FOREIGN: u8 = 0b1000_0000;
 
@@ -59,10 +66,24 @@ impl SpanContext {
             let [span] = random::quick();
             Self {
                 span_id: span | 1,
-                flags: self.flags & KNOWN_FLAGS,
+                flags: self.flags & (KNOWN_FLAGS | TELLS),
                 ..self
             }
         }
+    }
+
+    /// The same as the span of a tell.
+    pub(crate) const fn told(self) -> Self {
+        Self {
+            flags: self.flags + if self.is_far() { 0 } else { ONE_TELL },
+            ..self
+        }
+    }
+
+    /// Whether so many tells lie before it that its trace is to end: actors that tell each other to
+    /// go on do so for ever.
+    pub(crate) const fn is_far(self) -> bool {
+        self.flags & TELLS == TELLS
     }
 
     /// The span that the calling task handles now, or that it was put [below](crate::telemetry::below);
@@ -227,6 +248,23 @@ pub struct Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tells_are_counted_up_to_the_end_of_a_trace() {
+        let root = SpanContext::root();
+        let (mut span, mut tells) = (root, 0);
+        while !span.is_far() {
+            span = span.child().told();
+            tells += 1;
+        }
+        assert_eq!(tells, 31);
+        assert_eq!(span.told(), span);
+        assert_eq!(
+            (span.trace_id, span.flags & KNOWN_FLAGS),
+            (root.trace_id, 1)
+        );
+        assert!(span.traceparent().ends_with("-01"));
+    }
 
     #[test]
     fn a_traceparent_survives_the_round_trip() {

@@ -23,14 +23,14 @@ use crate::gang::GangNews;
 use crate::hardware::{Ask, Granted, GrantedDevice, Launched, LeaseId, Picture};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::inspect::watch::LookOrder;
-use crate::inspect::{MethodView, Sight};
+use crate::inspect::{LastSight, MethodView, Sight};
 use crate::session::Marks;
 use crate::trace::SpanContext;
 
 /// Raised when a frame's layout or meaning changes, or that of what one program of a process leaves to the
 /// next (`Estate`, and what a daemon adds to it). Peers with different versions refuse each other, and a
 /// node does not become a program of another.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -411,6 +411,8 @@ pub(crate) enum Fact {
     RoomChanged,
     /// The speaker is leaving in order.
     Leaving,
+    /// What the speaker, which leaves, has to show to somebody who looks at it.
+    LastSight(LastSight),
 }
 
 /// Bytes that are no frame.

@@ -121,6 +121,8 @@ struct Worker {
     retired: Option<(Option<GpuFault>, String)>,
     /// Why it ends, as it says itself.
     last_words: Option<String>,
+    /// It was told to end in order.
+    leaves: bool,
     /// That of a driver which has not said hello.
     greeting: Option<Greeting>,
 }
@@ -303,6 +305,12 @@ impl Workers {
             .is_some_and(|worker| worker.retired.is_some())
     }
 
+    /// Whether a worker was told to end, so that its end is no news.
+    pub(crate) fn leaves(&self, process: ProcessId) -> bool {
+        let table = self.table.lock();
+        table.get(&process).is_some_and(|worker| worker.leaves)
+    }
+
     /// How a worker ended, waiting a moment for its status; `None` when it is not one of ours.
     pub(crate) async fn exit_of(&self, process: ProcessId) -> Option<ProcessExit> {
         let mut worker = self.table.lock().remove(&process)?;
@@ -319,6 +327,12 @@ impl Workers {
     }
 
     async fn exit_status(&self, process: ProcessId, worker: Worker) -> ProcessExit {
+        let mut exit = worker.exit;
+        if worker.leaves {
+            // It has ended its link and is about to end.
+            let ended = exit.wait_for(Option::is_some);
+            let _ = Clock::timeout(EXIT_PATIENCE, ended).await;
+        }
         if let Some(pid) = worker.pid {
             // A worker without its link is of no use, whatever it still does.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
@@ -326,7 +340,6 @@ impl Workers {
         if worker.inside.is_some() {
             return ProcessExit::new(process, "killed");
         }
-        let mut exit = worker.exit;
         // One that hangs in the driver does not end even so.
         let ended = Clock::timeout(EXIT_PATIENCE, exit.wait_for(Option::is_some)).await;
         match ended {
@@ -339,12 +352,11 @@ impl Workers {
 
     /// Ends a worker in order: it may finish what its actors do, then it is killed.
     pub(crate) async fn end(&self, engine: &Arc<Engine>, process: ProcessId) {
-        let Some((pid, mut exit, inside)) = self
-            .table
-            .lock()
-            .get(&process)
-            .map(|worker| (worker.pid, worker.exit.clone(), worker.inside.clone()))
-        else {
+        let told = self.table.lock().get_mut(&process).map(|worker| {
+            worker.leaves = true;
+            (worker.pid, worker.exit.clone(), worker.inside.clone())
+        });
+        let Some((pid, mut exit, inside)) = told else {
             return;
         };
         if let Some(link) = engine.links.get(&process).map(|link| Arc::clone(&link)) {
@@ -820,6 +832,7 @@ impl Engine {
                 retired,
                 last_words,
                 greeting: None,
+                leaves: false,
             },
         );
         let engine = Arc::clone(self);
@@ -999,6 +1012,7 @@ impl Engine {
                 inside: None,
                 retired: None,
                 last_words: None,
+                leaves: false,
                 greeting: None,
             },
         );
@@ -1153,6 +1167,7 @@ impl Engine {
             inside: Some(Arc::clone(&worker)),
             retired: None,
             last_words: None,
+            leaves: false,
             greeting: None,
         };
         self.workers.table.lock().insert(process, row);

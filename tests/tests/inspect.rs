@@ -416,6 +416,60 @@ async fn what_programs_tell_of_their_work_arrives_with_whose_it_is() {
     system.shutdown().await;
 }
 
+/// Makes a process, has it tell a number and a failure, and ends it at once.
+async fn short_life(system: &System) {
+    let far = system.spawn::<Party>(()).isolated().await.unwrap();
+    far.ask(TellNumbers).await.unwrap();
+    let failing = async {
+        let child = far.ask(Make).await.unwrap().unwrap();
+        let error = child.ask(Boom).await.unwrap_err();
+        assert!(matches!(error, AskError::Died(_)), "{error}");
+        // Its next life: what is done about the failure is known by now.
+        child.ask(Touch).await.unwrap();
+    };
+    system.scope(failing).await;
+    far.stop().await.unwrap();
+}
+
+/// How many numbers, spans and failures of short lives are seen.
+fn left_behind(seen: &Observatory) -> (usize, usize, usize) {
+    let numbers = seen.recorded().filter(|it| it.name == "rl.reward").count();
+    let spans = seen.spans().ended();
+    let spans = spans.filter(|span| &*span.name == "trajectory").count();
+    let events = seen.events().iter();
+    let failures = events.filter(|it| it.kind == EventKind::Failure);
+    let failures = failures.filter(|it| it.chain.iter().any(|why| why.contains("boom")));
+    (numbers, spans, failures.count())
+}
+
+/// SEMANTICS 69.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_process_that_ends_had_to_show_is_not_lost() {
+    const LIVES: usize = 8;
+    let system = with_workers(Limits::default()).await;
+    // Nobody looks before it is over.
+    short_life(&system).await;
+    seen(&system, |seen| {
+        (left_behind(seen) == (1, 1, 1)).then_some(())
+    })
+    .await;
+    // Somebody looks all the time.
+    let living = async {
+        for _ in 0..LIVES {
+            short_life(&system).await;
+        }
+    };
+    let looking = seen(&system, |seen| {
+        let lives = 1 + LIVES;
+        let processes = seen.processes();
+        let over = processes.filter(|it| it.ended.is_some()).count() == lives;
+        over.then(|| left_behind(seen))
+    });
+    let ((), found) = tokio::join!(living, looking);
+    assert_eq!(found, (1 + LIVES, 1 + LIVES, 1 + LIVES));
+    system.shutdown().await;
+}
+
 /// SEMANTICS 68.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_of_one_process_alone_runs_under_its_own_name() {

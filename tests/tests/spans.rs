@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use odeon::trace::{Outcome, Span, SpanKind};
-use odeon::{AskError, Reason, Ref, System, WorkerCommand, WorkerMode};
+use odeon::telemetry::Label;
+use odeon::trace::{FOLLOWS, Outcome, Span, SpanKind};
+use odeon::{AskError, Context, Reason, Ref, System, WorkerCommand, WorkerMode};
 use tokio::sync::Semaphore;
 
 /// Opens nothing: whoever waits here waits until it is dropped.
@@ -38,6 +39,26 @@ struct Far;
 impl Far {
     fn start(_args: ()) -> Self {
         Self
+    }
+
+    /// Tells itself to go on, so many times.
+    #[handler]
+    async fn go_on(&mut self, times: u32, cx: &mut Context<Self>) {
+        if let Some(times) = times.checked_sub(1) {
+            cx.me().tell(GoOn { times }).await.unwrap();
+        }
+    }
+
+    /// Tells the other to tell it, so many times.
+    #[handler]
+    async fn pass_on(&mut self, times: u32, other: Ref<Self>, cx: &mut Context<Self>) {
+        if let Some(times) = times.checked_sub(1) {
+            let back = PassOn {
+                times,
+                other: cx.me(),
+            };
+            other.tell(back).await.unwrap();
+        }
     }
 
     /// Asks back over the link that the message came by.
@@ -103,6 +124,57 @@ async fn a_trace_goes_through_other_processes() {
     let told = one(&spans, SpanKind::Tell, "Touch");
     assert_eq!((touched[1].parent, told.parent), (told.context.span_id, 0));
     assert_ne!(told.context.trace_id, asked.context.trace_id);
+    system.shutdown().await;
+}
+
+/// The spans of handlers of a message, once there are so many, in the order in which they ran.
+async fn handled(system: &System, message: &str, count: usize) -> Vec<Span> {
+    loop {
+        let mut spans = system.spans();
+        spans.retain(|it| it.kind == SpanKind::Handle && it.message == message);
+        if spans.len() == count {
+            return spans;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// SEMANTICS 39.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_ends_where_actors_go_on_for_ever() {
+    let system = System::local().await.unwrap();
+    let [one, other] = [
+        system.spawn::<Far>(()).await.unwrap(),
+        system.spawn::<Far>(()).await.unwrap(),
+    ];
+    // Each turn that an actor gives itself is a trace, which says what it follows.
+    one.tell(GoOn { times: 9 }).await.unwrap();
+    let turns = handled(&system, "GoOn", 10).await;
+    let spans = system.spans();
+    for pair in turns.windows(2) {
+        let [before, after] = pair else {
+            unreachable!()
+        };
+        assert_ne!(before.context.trace_id, after.context.trace_id);
+        let is_tell = |span: &&Span| span.context.span_id == after.parent;
+        let tell = spans.iter().find(is_tell).unwrap();
+        assert_eq!(tell.parent, 0);
+        let follows = Label::from(before.context.traceparent());
+        assert_eq!(tell.labels, [(FOLLOWS.into(), follows)]);
+    }
+    // What others tell is of the trace, but only so far.
+    one.tell(PassOn { times: 99, other }).await.unwrap();
+    let mut runs: Vec<usize> = vec![];
+    let mut last = None;
+    for turn in handled(&system, "PassOn", 100).await {
+        let trace = Some(turn.context.trace_id);
+        match trace == last {
+            true => *runs.last_mut().unwrap() += 1,
+            false => runs.push(1),
+        }
+        last = trace;
+    }
+    assert_eq!(runs, [31, 31, 31, 7]);
     system.shutdown().await;
 }
 

@@ -31,6 +31,17 @@ pub enum State {
 }
 
 impl State {
+    /// All of them, the harmless ones first.
+    pub const ALL: [Self; 7] = [
+        Self::Stopped,
+        Self::Idle,
+        Self::Busy,
+        Self::Starting,
+        Self::Waiting,
+        Self::Restarting,
+        Self::Failed,
+    ];
+
     /// The word that people read.
     #[must_use]
     pub const fn word(self) -> &'static str {

@@ -38,8 +38,11 @@ pub const RESTARTS: usize = 3;
 pub const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 /// How long a demand waits for room before it is a problem.
 pub const PENDING: Duration = Duration::from_secs(5);
-/// From this uncertainty on clocks are not good enough to order what nodes did.
-pub const CLOCK_ERROR: Duration = Duration::from_millis(1);
+/// From this uncertainty on clocks are not good enough to order what nodes did. Between nodes of one
+/// network that have little to do it is a tenth.
+pub const CLOCK_ERROR: Duration = Duration::from_millis(10);
+/// A problem that comes back within this is the same one, and no new event.
+pub const EPISODE: Duration = Duration::from_secs(60);
 /// From this part of its memory on a device is nearly full.
 pub const DEVICE_FULL: f64 = 0.95;
 /// A rank that takes so many times as long as the median of all holds the others up...
@@ -50,6 +53,14 @@ pub const STRAGGLER_RANKS: usize = 3;
 pub const STRAGGLER_STEPS: usize = 5;
 /// Ranks that have recorded nothing for so long are not compared.
 pub const STRAGGLER_LATELY: Duration = Duration::from_secs(60);
+/// A copy that takes so many times as long as the median of the same blob is slow...
+pub const COPY_STRAGGLES: f64 = 4.0;
+/// ... if it takes so long; less is noise.
+pub const COPY_NOISE: Duration = Duration::from_millis(200);
+/// Copies that are compared: of the last minute...
+pub const COPIES_LATELY: Duration = Duration::from_secs(60);
+/// ... and no more than these.
+pub const COPIES_MAX: usize = 1_000;
 /// A node that nothing has come from for so long is suspect.
 pub const SUSPECT: Duration = Duration::from_secs(3);
 /// A link whose round trip takes longer than this is slow.

@@ -46,6 +46,23 @@ pub enum EventKind {
     Job,
 }
 
+impl EventKind {
+    /// Its name, as it is shown, filtered by and exported under.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Failure => "failure",
+            Self::Restart => "restart",
+            Self::Started => "started",
+            Self::Stopped => "stopped",
+            Self::Node => "node",
+            Self::Device => "device",
+            Self::Problem => "problem",
+            Self::Job => "job",
+        }
+    }
+}
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::actor::Actor;
+use crate::actor::{Actor, State};
 use crate::date::Date;
 
 /// A filter, read from its text.
@@ -71,6 +71,8 @@ pub struct FilterError {
     word: String,
     why: &'static str,
 }
+
+const STATES: &str = "states are idle, busy, waiting, starting, restarting, stopped, failed";
 
 const KEYS: &str = "keys are state: type: node: job: name: device: process: system: and mailbox> rate> \
                     restarts> age> busy> waiting> failed> received> handled>";
@@ -156,7 +158,11 @@ impl Test {
             _ => None,
         };
         if let (Some(text), ":" | "=") = (text, sign) {
-            return Ok(Self::Text(text, value.to_lowercase()));
+            let value = value.to_lowercase();
+            if matches!(text, Text::State) && !State::ALL.iter().any(|it| it.word() == value) {
+                return Err(STATES);
+            }
+            return Ok(Self::Text(text, value));
         }
         if key == "system" {
             return match value {
@@ -290,6 +296,7 @@ mod tests {
             ("mailbox>many", "no number"),
             ("age>3 age>3d", "`age>3d`"),
             ("system:perhaps", "yes, no or any"),
+            ("state:nope", "states are idle"),
             ("state>3", "keys are"),
         ] {
             let error = Filter::parse(text).unwrap_err().to_string();

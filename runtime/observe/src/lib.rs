@@ -30,6 +30,9 @@ pub mod timeline;
 pub mod trace;
 pub mod waits;
 
+/// The job that what the system itself runs belongs to.
+pub const SYSTEM_JOB: &str = "odeon";
+
 pub use date::Date;
 pub use observatory::Observatory;
 pub use observer::{Observer, Viewer, here, today};

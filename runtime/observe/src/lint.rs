@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use odeon::ActorId;
 use odeon::telemetry::Label;
+use odeon::trace::SpanKind;
+use odeon::{ActorId, ProcessId};
 
 use crate::actor::{Actor, State};
 use crate::bounds::{
-    CIRCLE_STANDS, CLOCK_ERROR, DEVICE_FULL, MAILBOX_FULL, MAILBOX_FULL_FOR, PENDING, RESTARTS,
-    RESTARTS_WITHIN, SLOW_LINK, STRAGGLER_LATELY, STRAGGLER_RANKS, STRAGGLER_STEPS, STRAGGLES,
-    STUCK, SUSPECT,
+    CIRCLE_STANDS, CLOCK_ERROR, COPIES_LATELY, COPY_NOISE, COPY_STRAGGLES, DEVICE_FULL,
+    MAILBOX_FULL, MAILBOX_FULL_FOR, PENDING, RESTARTS, RESTARTS_WITHIN, SLOW_LINK,
+    STRAGGLER_LATELY, STRAGGLER_RANKS, STRAGGLER_STEPS, STRAGGLES, STUCK, SUSPECT,
 };
 use crate::date::Date;
 use crate::event::{Severity, Subject};
-use crate::observatory::Observatory;
+use crate::observatory::{Copied, Observatory, blob_of};
 
 /// Which rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +35,7 @@ pub enum Lint {
     Pending,
     /// Actors wait for each other, though one of them may go on.
     WaitsInCircle,
-    /// A rank takes much longer than the others.
+    /// A rank, or a copy of a blob, takes much longer than the others.
     Straggler,
     /// The memory of a device is nearly full.
     DeviceMemory,
@@ -137,6 +138,7 @@ pub fn problems(seen: &Observatory, now: Date) -> Vec<Problem> {
     found.extend(stuck(seen, now));
     found.extend(pending(seen));
     found.extend(stragglers(seen, now));
+    found.extend(slow_copies(seen, now));
     found.extend(full_devices(seen, now));
     found.extend(full_mailboxes(seen, now));
     found.extend(nodes(seen, now));
@@ -197,7 +199,7 @@ fn failed(seen: &Observatory) -> impl Iterator<Item = Problem> {
         problem(
             Lint::ActorFailed,
             since,
-            format!("{who} failed for good: {why}"),
+            format!("{who} failed and does not run any more: {why}"),
             subjects,
         )
     })
@@ -258,15 +260,18 @@ fn pending(seen: &Observatory) -> impl Iterator<Item = Problem> {
     let waiting = seen
         .nodes()
         .filter_map(|node| Some((node, node.hardware.as_ref()?)));
-    waiting.flat_map(|(node, hardware)| {
+    waiting.flat_map(move |(node, hardware)| {
         let late = hardware.waiting.iter().filter(|it| it.waited >= PENDING);
         late.map(move |waiting| {
             let sentence = format!("{} has no place yet: {waiting} (limit 5 s)", waiting.holder);
-            let subjects = waiting
-                .actors
-                .iter()
-                .map(|id| Subject::Actor(*id))
-                .collect();
+            let known = waiting.actors.iter();
+            let known = known.filter(|id| seen.actors().get(**id).is_some());
+            let mut subjects: Vec<_> = known.map(|id| Subject::Actor(*id)).collect();
+            // Who has never run is not seen anywhere else.
+            let job = waiting.job.rsplit('/').next().unwrap_or_default();
+            if let Some((number, _try)) = job.split_once('.') {
+                subjects.push(Subject::Job(number.to_owned()));
+            }
             problem(
                 Lint::Pending,
                 node.seen.before(waiting.waited),
@@ -400,6 +405,43 @@ fn behind(seen: &Observatory, now: Date, stage: &str, mut paces: Vec<Pace<'_>>) 
     .collect()
 }
 
+/// Copies of a blob that take much longer than the others of the same: a slow way, or a slow node.
+fn slow_copies(seen: &Observatory, now: Date) -> Vec<Problem> {
+    let mut blobs: BTreeMap<String, Vec<(ProcessId, Date, Duration)>> = BTreeMap::new();
+    let lately = seen.copies().filter(|it| now.since(it.at) < COPIES_LATELY);
+    for Copied { blob, to, at, took } in lately {
+        let copies = blobs.entry(blob.clone()).or_default();
+        copies.push((*to, *at, *took));
+    }
+    let going_on = seen.spans().going_on();
+    for span in going_on.filter(|span| span.kind == SpanKind::Copy) {
+        let copies = blobs.entry(blob_of(&span.labels)).or_default();
+        copies.push((span.process, now, now.since(span.start)));
+    }
+    let mut found = vec![];
+    for mut copies in blobs.into_values().filter(|it| it.len() >= STRAGGLER_RANKS) {
+        copies.sort_by_key(|(.., took)| *took);
+        let median = copies[copies.len() / 2].2;
+        let limit = median.mul_f64(COPY_STRAGGLES).max(COPY_NOISE);
+        for (to, at, took) in copies.iter().filter(|(.., took)| *took > limit) {
+            let node = seen.process(*to).map_or("?", |process| &process.node);
+            let sentence = format!(
+                "a copy to {node} takes {} where the median of {} copies of the same blob takes {} \
+                 (limit 4 times the median)",
+                spoken(*took),
+                copies.len(),
+                spoken(median)
+            );
+            let subject = vec![Subject::Process(*to)];
+            found.push(problem(Lint::Straggler, *at, sentence, subject));
+        }
+    }
+    // Of one process the last.
+    found.sort_by_key(|it| (it.subjects.clone(), std::cmp::Reverse(it.since)));
+    found.dedup_by_key(|it| it.subjects.clone());
+    found
+}
+
 fn nodes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
     seen.nodes().filter_map(move |node| {
         let subject = vec![Subject::Node(node.name.clone())];
@@ -435,7 +477,7 @@ fn links(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
         }
         if let Some((_, error)) = node.clock.filter(|(_, error)| *error > CLOCK_ERROR) {
             let sentence = format!(
-                "the clock of {} is known to {} only (limit 1 ms), so what nodes did may be shown in \
+                "the clock of {} is known to {} only (limit 10 ms), so what nodes did may be shown in \
                  another order",
                 node.name,
                 spoken(error)
@@ -456,4 +498,40 @@ fn dropped(seen: &Observatory, now: Date) -> Option<Problem> {
         let subjects = processes.into_iter().map(Subject::Process).collect();
         problem(Lint::EventsDropped, now, sentence, subjects)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_takes_much_longer_than_those_of_the_same_blob_is_named() {
+        let at = |second: u64| Date(second * 1_000_000_000);
+        let mut seen = Observatory::default();
+        let mut copy = |blob: &str, to: u64, ms: u64| {
+            seen.note_copy(Copied {
+                blob: blob.to_owned(),
+                to: ProcessId(to),
+                at: at(100),
+                took: Duration::from_millis(ms),
+            });
+        };
+        for (to, ms) in [(1, 90), (2, 100), (3, 110), (4, 441), (5, 439)] {
+            copy("weights", to, ms);
+        }
+        // Two are too few to compare, and what is quick is noise.
+        copy("other", 6, 10);
+        copy("other", 7, 5_000);
+        for (to, ms) in [(1, 1), (2, 1), (8, 150)] {
+            copy("small", to, ms);
+        }
+        let slow = |now| slow_copies(&seen, now);
+        let found = slow(at(101));
+        let subjects: Vec<_> = found.iter().flat_map(|it| it.subjects.clone()).collect();
+        assert_eq!(subjects, [Subject::Process(ProcessId(4))], "{found:?}");
+        for part in ["441 ms", "5 copies", "takes 110 ms", "limit 4 times"] {
+            assert!(found[0].sentence.contains(part), "{}", found[0].sentence);
+        }
+        assert_eq!(slow(at(161)).len(), 0, "a minute later it is history");
+    }
 }

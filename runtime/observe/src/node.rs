@@ -1,6 +1,6 @@
 //! Nodes and processes as they are seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use odeon::ProcessId;
@@ -33,6 +33,8 @@ pub struct Process {
     pub spans_lost: u64,
     /// How long its asks took.
     pub ask_times: Times,
+    /// How long those of the last minute took.
+    pub recent_asks: Recent,
     /// Messages without an answer that nobody handled.
     pub dead_letters: u64,
     /// Bytes in blobs that it owns.
@@ -43,6 +45,55 @@ pub struct Process {
     pub clock_error: Duration,
     /// What it uses of its machine, where the system tells.
     pub usage: Option<Usage>,
+}
+
+/// How long things took within the last minute.
+#[derive(Clone, Debug, Default)]
+pub struct Recent {
+    /// What there had been at moments, oldest first: one more than a minute ago, and those after it.
+    marks: VecDeque<(Date, Times)>,
+    times: Times,
+}
+
+/// How far back [`Recent`] reaches, and how far its moments are apart.
+const WINDOW: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_secs(5);
+
+impl Recent {
+    /// The times themselves.
+    #[must_use]
+    pub const fn times(&self) -> &Times {
+        &self.times
+    }
+
+    /// Of what is first seen now, all of it.
+    pub(crate) fn new(at: Date, all: &Times) -> Self {
+        Self {
+            marks: VecDeque::from([(at, Times::default())]),
+            times: all.clone(),
+        }
+    }
+
+    /// The same later on, when there have been so many in all.
+    pub(crate) fn go_on(mut self, at: Date, all: &Times) -> Self {
+        while self
+            .marks
+            .get(1)
+            .is_some_and(|mark| at.since(mark.0) >= WINDOW)
+        {
+            self.marks.pop_front();
+        }
+        let base = self.marks.front().and_then(|mark| all.since(&mark.1));
+        match base {
+            Some(times) => self.times = times,
+            None => self.marks.clear(),
+        }
+        let last = self.marks.back();
+        if last.is_none_or(|mark| at.since(mark.0) >= STEP) {
+            self.marks.push_back((at, all.clone()));
+        }
+        self
+    }
 }
 
 /// How much is sent over a link: a count at a moment, and the rate up to then.
@@ -101,8 +152,8 @@ pub struct Node {
     pub sending: BTreeMap<ProcessId, Flow>,
     /// What it has, who holds it, who waits.
     pub hardware: Option<NodeView>,
-    /// By how many nanoseconds its clock is ahead of the observer's, and how sure that is; `None` for
-    /// the observer's own.
+    /// By how many nanoseconds its machine's date is ahead of the observer's, and how sure that is;
+    /// `None` for the observer's own.
     pub clock: Option<(i64, Duration)>,
     /// What its machine is like.
     pub machine: MachineView,
@@ -138,5 +189,35 @@ impl History {
                 memory.add(at, *value as f64);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many asks of one length.
+    fn asks(count: u16) -> Times {
+        serde_json::from_value(serde_json::json!({"first": 9, "counts": [count]})).unwrap()
+    }
+
+    #[test]
+    fn what_is_a_minute_old_is_not_recent() {
+        let at = |seconds: u64| Date(seconds * 1_000_000_000);
+        // Ten a second for ten seconds, then one every ten.
+        let mut recent = Recent::new(at(1), &asks(10));
+        for second in 2..=10 {
+            recent = recent.go_on(at(second), &asks(10 * second as u16));
+        }
+        assert_eq!(recent.times().count(), 100);
+        for tens in 2..=20 {
+            recent = recent.go_on(at(10 * tens), &asks(99 + tens as u16));
+        }
+        assert_eq!(recent.times().count(), 6);
+        // Those of old have faded: what is known goes on until there is more to compare with.
+        recent = recent.go_on(at(201), &asks(60));
+        assert_eq!(recent.times().count(), 6);
+        recent = recent.go_on(at(202), &asks(61));
+        assert_eq!(recent.times().count(), 1);
     }
 }

@@ -10,12 +10,13 @@ use odeon::telemetry::{Label, Labels};
 use odeon::trace::SpanKind;
 use odeon::{ActorId, Phase, ProcessId, Timestamp};
 
-use crate::actor::Actors;
-use crate::bounds::{MAILBOX_FULL, SERIES_MAX, SERIES_POINTS_MAX};
+use crate::SYSTEM_JOB;
+use crate::actor::{Actor, Actors};
+use crate::bounds::{COPIES_MAX, EPISODE, MAILBOX_FULL, SERIES_MAX, SERIES_POINTS_MAX};
 use crate::date::{Date, Shift};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::lint::{self, Lint, Problem};
-use crate::node::{Flow, History, Node, Process};
+use crate::node::{Flow, History, Node, Process, Recent};
 use crate::past::Remnant;
 use crate::series::Series;
 use crate::spans::{Gap, Spans};
@@ -35,8 +36,12 @@ pub struct Observatory {
     spans: Spans,
     events: Events,
     problems: Vec<Problem>,
+    /// When problems were last found, those that have passed a moment ago too.
+    episodes: BTreeMap<(Lint, Vec<Subject>), Date>,
     totals: Totals,
     recorded: BTreeMap<RecordedKey, Recorded>,
+    /// Copies of blobs that have ended of late.
+    copies: VecDeque<Copied>,
     /// Spans lost of late, by process.
     lost: VecDeque<(Date, ProcessId, u64)>,
     last_look: HashMap<ProcessId, Date>,
@@ -252,6 +257,11 @@ impl Observatory {
         self.missed
     }
 
+    /// Copies of blobs that have ended of late, oldest first.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = &Copied> {
+        self.copies.iter()
+    }
+
     /// How far dates may be wrong.
     #[must_use]
     pub fn clock_error(&self) -> Option<Duration> {
@@ -292,8 +302,20 @@ impl Observatory {
         match process.kind {
             ProcessKind::Node => format!("node {}{pid}", process.node),
             ProcessKind::Driver => format!("driver of {}{pid}", process.job),
-            ProcessKind::Worker => format!("worker of {}{pid}", process.job),
+            ProcessKind::Worker => match self.only_actor(process) {
+                Some(actor) => format!("{}{pid}", actor.title()),
+                None => format!("worker of {}{pid}", process.job),
+            },
         }
+    }
+
+    /// The actor of a process that hosts no other: what it is for.
+    fn only_actor(&self, process: &Process) -> Option<&Actor> {
+        if process.hosted != 1 {
+            return None;
+        }
+        let mut actors = self.actors.iter();
+        actors.find(|it| it.view.process == process.id && it.ended.is_none())
     }
 
     /// The supervisors of an actor, the topmost first, then itself.
@@ -354,6 +376,7 @@ impl Observatory {
         }
         for Rest { process, gone, .. } in after {
             for actor in gone {
+                self.spans.rests(actor, process);
                 self.actors.gone(actor, process, now, "it was stopped");
             }
         }
@@ -412,7 +435,10 @@ impl Observatory {
             links: sight.links.clone(),
             sending,
             hardware: sight.hardware.as_deref().cloned(),
-            clock,
+            clock: clock.map(|(_, error)| {
+                let ahead = i128::from(sight.unix_nanos) - i128::from(now.0);
+                (i64::try_from(ahead).unwrap_or(0), error)
+            }),
             machine: sight.machine.clone(),
             history,
         };
@@ -430,6 +456,10 @@ impl Observatory {
         let sight = process.sight;
         let id = sight.process;
         let before = self.processes.get(&id);
+        let recent_asks = before.map_or_else(
+            || Recent::new(now, &sight.ask_times),
+            |it| it.recent_asks.clone().go_on(now, &sight.ask_times),
+        );
         let row = Process {
             id,
             node: node.to_owned(),
@@ -440,6 +470,7 @@ impl Observatory {
             ended: None,
             spans: sight.span_counts,
             spans_lost: before.map_or(0, |before| before.spans_lost) + sight.spans_lost,
+            recent_asks,
             ask_times: sight.ask_times,
             dead_letters: sight.dead_letters,
             blob_bytes: sight.blob_bytes,
@@ -447,23 +478,31 @@ impl Observatory {
             clock_error: process.ahead_error,
             usage: process.usage,
         };
+        let is_new = before.is_none() && row.kind != ProcessKind::Node;
         self.processes.insert(id, row);
+        if is_new {
+            self.tell_of(id, EventKind::Started, "is there", now);
+        }
         if sight.anew {
             let shown: Vec<_> = sight.actors.iter().map(|view| view.id).collect();
             // What is left over is not there any more; what has not come yet comes with the next look.
             if !sight.more {
                 for actor in self.actors.of_process(id) {
                     if !shown.contains(&actor) {
+                        self.spans.rests(actor, id);
                         self.actors.gone(actor, id, now, "it is not there any more");
                     }
                 }
             }
         }
         for view in sight.actors {
+            self.spans.handles(&view, shift);
             self.actors.show(view, &sight.job, node, shift, now);
         }
         let waits = sight.waits.into_iter().map(|wait| dated(wait, shift));
-        self.waits.insert(id, waits.collect());
+        let waits: Vec<_> = waits.collect();
+        self.spans.asks(id, &waits);
+        self.waits.insert(id, waits);
         let from = self.last_look.insert(id, now).unwrap_or(now);
         if sight.spans_lost > 0 {
             self.spans.miss(Gap {
@@ -479,6 +518,12 @@ impl Observatory {
         for span in sight.spans {
             if span.kind == SpanKind::Copy {
                 self.totals.bytes_copied += bytes_of(&span.labels);
+                self.note_copy(Copied {
+                    blob: blob_of(&span.labels),
+                    to: id,
+                    at: shift.date(span.ended),
+                    took: span.ended.since(span.started),
+                });
             }
             self.spans.add(span, id, shift);
         }
@@ -498,6 +543,13 @@ impl Observatory {
             gone: sight.gone,
             shift,
         }
+    }
+
+    pub(crate) fn note_copy(&mut self, copied: Copied) {
+        if self.copies.len() == COPIES_MAX {
+            self.copies.pop_front();
+        }
+        self.copies.push_back(copied);
     }
 
     fn record(&mut self, name: String, actor: ActorId, labels: Labels, at: Date, value: f64) {
@@ -647,12 +699,31 @@ impl Observatory {
         self.names.remove(name);
     }
 
+    /// Tells of a process that it has come or gone.
+    fn tell_of(&mut self, process: ProcessId, kind: EventKind, what: &str, at: Date) {
+        let sentence = format!("{} {what}", self.process_title(process));
+        self.events.tell(Event {
+            seq: 0,
+            at,
+            kind,
+            severity: Severity::Info,
+            subject: Some(Subject::Process(process)),
+            sentence,
+            chain: vec![],
+        });
+    }
+
     fn process_gone(&mut self, id: ProcessId, now: Date) {
-        if let Some(process) = self.processes.get_mut(&id) {
+        let ended = self.processes.get_mut(&id);
+        let ended = ended.filter(|process| process.ended.is_none());
+        if let Some(process) = ended {
             process.ended = Some(now);
+            if process.kind != ProcessKind::Node {
+                self.tell_of(id, EventKind::Stopped, "has ended", now);
+            }
         }
         self.waits.remove(&id);
-        self.spans.go_on(vec![], id, Shift::default());
+        self.spans.cut(id, now);
         for actor in self.actors.of_process(id) {
             self.actors.gone(actor, id, now, "its process has ended");
         }
@@ -683,8 +754,9 @@ impl Observatory {
                 Some(before) => problem.since = before.since.min(problem.since),
                 None => {
                     let kind = EventKind::Problem;
-                    let told = !matches!(problem.lint, Lint::ActorFailed | Lint::NodeDown);
-                    if told {
+                    let known = matches!(problem.lint, Lint::ActorFailed | Lint::NodeDown);
+                    let episode = (problem.lint, problem.subjects.clone());
+                    if !known && !self.episodes.contains_key(&episode) {
                         self.events.tell(Event {
                             seq: 0,
                             at: now,
@@ -698,6 +770,11 @@ impl Observatory {
                 }
             }
         }
+        for problem in &found {
+            let episode = (problem.lint, problem.subjects.clone());
+            self.episodes.insert(episode, now);
+        }
+        self.episodes.retain(|_, last| now.since(*last) < EPISODE);
         self.problems = found;
     }
 
@@ -707,7 +784,7 @@ impl Observatory {
             .actors
             .iter()
             .filter(|row| full(row.fill()) != row.full_since.is_some())
-            .map(crate::actor::Actor::id)
+            .map(Actor::id)
             .collect();
         for id in changed {
             if let Some(row) = self.actors.get_mut(id) {
@@ -720,7 +797,9 @@ impl Observatory {
     }
 
     fn sample(&mut self, now: Date) {
-        let handled = self.actors.iter().map(|row| row.handled).sum();
+        // What looks and keeps order is not what people run.
+        let actors = || self.actors.iter().filter(|row| row.job != SYSTEM_JOB);
+        let handled = actors().map(|row| row.handled).sum();
         let spans = self.processes.values().map(|it| it.spans.recorded).sum();
         let sample = Sample {
             at: now,
@@ -728,9 +807,12 @@ impl Observatory {
             bytes: self.totals.bytes_copied,
             spans,
         };
-        let deepest = self.actors.iter().map(|row| row.view.queued).max();
-        let living = self.processes.values().filter(|it| it.ended.is_none());
-        let asks = living.fold(Times::default(), |all, it| all.merge(&it.ask_times));
+        let deepest = actors().map(|row| row.view.queued).max();
+        let living = self.processes.values();
+        let living = living.filter(|it| it.ended.is_none() && it.job != SYSTEM_JOB);
+        let asks = living.fold(Times::default(), |all, it| {
+            all.merge(it.recent_asks.times())
+        });
         let totals = &mut self.totals;
         let Some(last) = totals.last else {
             totals.last = Some(sample);
@@ -752,6 +834,16 @@ impl Observatory {
         }
         totals.last = Some(sample);
     }
+}
+
+/// A blob that was copied to another node.
+#[derive(Clone, Debug)]
+pub(crate) struct Copied {
+    pub(crate) blob: String,
+    /// The process that it was copied to.
+    pub(crate) to: ProcessId,
+    pub(crate) at: Date,
+    pub(crate) took: Duration,
 }
 
 /// An actor of which nothing is known but that it has failed.
@@ -786,6 +878,15 @@ fn dated(wait: WaitView, shift: Shift) -> Wait {
         since: shift.date(wait.since),
         in_handler: wait.in_handler,
     }
+}
+
+/// Which blob a copy is of: its owner's process, and its number there.
+pub(crate) fn blob_of(labels: &Labels) -> String {
+    let text = |name: &str| {
+        let label = labels.iter().find(|(it, _)| it == name);
+        label.map_or_else(String::new, |(_, label)| label.to_string())
+    };
+    format!("{}.{}", text("owner"), text("blob"))
 }
 
 fn bytes_of(labels: &Labels) -> u64 {

@@ -1,14 +1,17 @@
 //! The spans that were seen, by when they came: a bounded store that forgets the oldest.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
+use odeon::inspect::{ActorView, WaitKind};
 use odeon::telemetry::Labels;
 use odeon::trace::{Outcome, SpanContext, SpanKind};
 use odeon::{ActorId, ProcessId};
 
 use crate::bounds::SPANS_MAX;
 use crate::date::{Date, Shift};
+use crate::waits::Wait;
 
 /// A span with dates.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,8 +90,18 @@ pub struct Spans {
     told: u64,
     /// By process, as of its last look.
     going_on: HashMap<ProcessId, Vec<Span>>,
+    /// By process, what its actors are at.
+    under_way: HashMap<ProcessId, UnderWay>,
     gaps: VecDeque<Gap>,
     names: HashMap<Arc<str>, ()>,
+}
+
+/// Handlers that run, and asks that have no answer yet: they leave a span of their own when they are
+/// over.
+#[derive(Clone, Debug, Default)]
+struct UnderWay {
+    handlers: BTreeMap<ActorId, Span>,
+    asks: Vec<Span>,
 }
 
 /// Gaps that are remembered.
@@ -117,7 +130,9 @@ impl Spans {
 
     /// Those that go on.
     pub fn going_on(&self) -> impl Iterator<Item = &Span> {
-        self.going_on.values().flatten()
+        let under_way = self.under_way.values();
+        let under_way = under_way.flat_map(|it| it.handlers.values().chain(&it.asks));
+        self.going_on.values().flatten().chain(under_way)
     }
 
     /// All of which a part lies between two moments.
@@ -140,6 +155,10 @@ impl Spans {
 
     pub(crate) fn add(&mut self, span: odeon::trace::Span, process: ProcessId, shift: Shift) {
         let span = self.dated(span, process, shift, true);
+        self.keep(span);
+    }
+
+    fn keep(&mut self, span: Span) {
         if self.ended.len() == SPANS_MAX {
             self.ended.pop_front();
         }
@@ -161,6 +180,79 @@ impl Spans {
             true => self.going_on.remove(&process),
             false => self.going_on.insert(process, dated),
         };
+    }
+
+    /// What an actor is at, as its process shows it.
+    pub(crate) fn handles(&mut self, view: &ActorView, shift: Shift) {
+        let Some(running) = &view.running else {
+            return self.rests(view.id, view.process);
+        };
+        let since = shift.date(running.since);
+        let span = Span {
+            context: SpanContext {
+                span_id: running.span,
+                ..SpanContext::default()
+            },
+            parent: 0,
+            kind: SpanKind::Handle,
+            name: self.shared(&running.message),
+            by: view.id,
+            actor: view.id,
+            process: view.process,
+            queued: since,
+            start: since,
+            end: None,
+            ok: true,
+            labels: vec![],
+        };
+        let own = self.under_way.entry(view.process).or_default();
+        own.handlers.insert(view.id, span);
+    }
+
+    /// An actor handles nothing any more.
+    pub(crate) fn rests(&mut self, actor: ActorId, process: ProcessId) {
+        if let Some(own) = self.under_way.get_mut(&process) {
+            own.handlers.remove(&actor);
+        }
+    }
+
+    /// What the actors of a process wait for.
+    pub(crate) fn asks(&mut self, process: ProcessId, waits: &[Wait]) {
+        let asks = waits.iter().filter(|wait| wait.how == WaitKind::Answer);
+        let asks = asks.map(|wait| Span {
+            context: SpanContext {
+                span_id: number_of(wait),
+                ..SpanContext::default()
+            },
+            parent: 0,
+            kind: SpanKind::Ask,
+            name: self.shared(&wait.message),
+            by: wait.who,
+            actor: wait.on,
+            process,
+            queued: wait.since,
+            start: wait.since,
+            end: None,
+            ok: true,
+            labels: vec![],
+        });
+        let asks = asks.collect();
+        self.under_way.entry(process).or_default().asks = asks;
+    }
+
+    /// A process is gone: what was under way there has failed.
+    pub(crate) fn cut(&mut self, process: ProcessId, now: Date) {
+        let programs = self.going_on.remove(&process).unwrap_or_default();
+        let own = self.under_way.remove(&process).unwrap_or_default();
+        let handlers = own.handlers.into_values();
+        for span in programs.into_iter().chain(handlers).chain(own.asks) {
+            let end = Some(now.max(span.start));
+            self.keep(Span {
+                end,
+                ok: false,
+                ..span
+            });
+        }
     }
 
     pub(crate) fn miss(&mut self, gap: Gap) {
@@ -203,5 +295,87 @@ impl Spans {
             self.names.insert(Arc::clone(&shared), ());
         }
         shared
+    }
+}
+
+/// A number for the span of an ask that goes on, the same at each look.
+fn number_of(wait: &Wait) -> u64 {
+    let about = (wait.who, wait.on, wait.since, &wait.message);
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(about) | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon::inspect::RunningView;
+    use odeon::{Phase, Timestamp};
+
+    use super::*;
+
+    fn view(actor: ActorId, running: Option<(&str, u64)>) -> ActorView {
+        ActorView {
+            id: actor,
+            parent: ActorId::root(actor.home),
+            actor: "T".to_owned(),
+            process: ProcessId(7),
+            incarnation: 1,
+            phase: Phase::Running,
+            queued: 0,
+            room: 1,
+            queued_bytes: 0,
+            handled: 0,
+            failed: 0,
+            busy: 0,
+            waited: 0,
+            changed: Timestamp(0),
+            running: running.map(|(message, since)| RunningView {
+                message: message.to_owned(),
+                since: Timestamp(since),
+                span: since | 1,
+            }),
+            devices: vec![],
+        }
+    }
+
+    /// What goes on is seen while it goes on, and has failed when its process is gone.
+    #[test]
+    fn a_handler_and_what_it_asks_are_spans_before_they_are_over() {
+        let (process, shift) = (ProcessId(7), Shift::new(Timestamp(0), Date(0)));
+        let [one, other] = [1, 2].map(|serial| ActorId {
+            home: process,
+            serial,
+        });
+        let ask = Wait {
+            who: one,
+            on: other,
+            how: WaitKind::Answer,
+            message: "Get".to_owned(),
+            since: Date(20),
+            in_handler: true,
+        };
+        let mut spans = Spans::default();
+        spans.handles(&view(one, Some(("Step", 10))), shift);
+        spans.handles(&view(other, Some(("Get", 30))), shift);
+        spans.asks(process, std::slice::from_ref(&ask));
+        let names = |spans: &Spans| {
+            let mut names: Vec<_> = spans.going_on().map(|it| (it.start.0, it.kind)).collect();
+            names.sort_by_key(|it| it.0);
+            names
+        };
+        let [handle, ask_kind] = [SpanKind::Handle, SpanKind::Ask];
+        assert_eq!(names(&spans), [(10, handle), (20, ask_kind), (30, handle)]);
+        assert!(spans.between(Date(15), Date(16)).all(|it| it.by == one));
+        // The same at the next look, with the same number; the other has answered.
+        let number = spans
+            .going_on()
+            .find(|it| it.kind == ask_kind)
+            .map(Span::id);
+        spans.asks(process, std::slice::from_ref(&ask));
+        spans.handles(&view(other, None), shift);
+        assert_eq!(names(&spans), [(10, handle), (20, ask_kind)]);
+        assert!(spans.get(number.unwrap()).is_some());
+        spans.cut(process, Date(50));
+        assert_eq!(spans.going_on().count(), 0);
+        assert!(spans.ended().all(|it| !it.ok && it.end == Some(Date(50))));
+        assert_eq!(spans.ended().count(), 2);
     }
 }

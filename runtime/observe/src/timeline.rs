@@ -92,6 +92,8 @@ pub struct Timeline<'a> {
     pub lanes: Vec<Lane<'a>>,
     /// How long a bucket is, in nanoseconds.
     pub bucket: u64,
+    /// Lanes of open processes that are left out, since others are busier.
+    pub left_out: usize,
 }
 
 /// The spans of the lanes of one process.
@@ -125,9 +127,10 @@ pub fn timeline<'a>(seen: &'a Observatory, window: &Window, now: Date) -> Timeli
     let mut timeline = Timeline {
         lanes: vec![],
         bucket: layout.bucket,
+        left_out: 0,
     };
     for (node, processes) in nodes {
-        layout.node(node, &processes, &mut timeline.lanes);
+        layout.node(node, &processes, &mut timeline);
     }
     timeline
 }
@@ -154,7 +157,7 @@ impl<'a> Layout<'a, '_> {
         }
     }
 
-    fn node(&self, node: &str, processes: &[(ProcessId, Lanes<'a>)], into: &mut Vec<Lane<'a>>) {
+    fn node(&self, node: &str, processes: &[(ProcessId, Lanes<'a>)], into: &mut Timeline<'a>) {
         let id = format!("n:{node}");
         let open = self.is_open(&id, true);
         let all = || {
@@ -162,7 +165,7 @@ impl<'a> Layout<'a, '_> {
                 .iter()
                 .flat_map(|(_, lanes)| lanes.values().flatten().copied())
         };
-        into.push(Lane {
+        into.lanes.push(Lane {
             parent: None,
             kind: LaneKind::Node,
             name: node.to_owned(),
@@ -180,19 +183,13 @@ impl<'a> Layout<'a, '_> {
         }
     }
 
-    fn process(
-        &self,
-        above: &str,
-        process: ProcessId,
-        lanes: &Lanes<'a>,
-        into: &mut Vec<Lane<'a>>,
-    ) {
+    fn process(&self, above: &str, process: ProcessId, lanes: &Lanes<'a>, into: &mut Timeline<'a>) {
         let id = format!("p:{process}");
         let open = self.is_open(&id, false);
         let gaps = self.seen.spans().gaps().filter(|gap| {
             gap.process == process && gap.from <= self.window.to && gap.to >= self.window.from
         });
-        into.push(Lane {
+        into.lanes.push(Lane {
             parent: Some(above.to_owned()),
             kind: LaneKind::Process,
             name: self.seen.process_title(process),
@@ -208,13 +205,14 @@ impl<'a> Layout<'a, '_> {
         }
         let mut busiest: Vec<_> = lanes.iter().collect();
         if busiest.len() > LANES_MAX {
+            into.left_out += busiest.len() - LANES_MAX;
             busiest.sort_by_key(|(_, spans)| std::cmp::Reverse(spans.len()));
             busiest.truncate(LANES_MAX);
             busiest.sort_by_key(|(actor, _)| **actor);
         }
         for (actor, spans) in busiest {
             let outside = actor.is_root();
-            into.push(Lane {
+            into.lanes.push(Lane {
                 id: format!("a:{actor}"),
                 parent: Some(id.clone()),
                 kind: LaneKind::Actor,

@@ -10,20 +10,31 @@ use crate::spans::{Span, Spans};
 /// The spans of one trace, parents before their children.
 #[derive(Clone, Debug)]
 pub struct Trace<'a> {
-    /// Its spans.
+    /// Its spans; of more than [`TRACE_SPANS_MAX`] those that began first.
     pub spans: Vec<&'a Span>,
+    /// How many there are in all.
+    pub all: usize,
     /// Those on the critical path, by number: had one of them been shorter, the whole would have been.
     pub critical: Vec<u64>,
     /// Spans whose parents are missing.
     pub lost: usize,
 }
 
+/// More than a person reads, and quickly put together.
+pub const TRACE_SPANS_MAX: usize = 10_000;
+
 /// Puts a trace together.
 #[must_use]
 pub fn trace(spans: &Spans, id: u128, now: Date) -> Trace<'_> {
     let all = spans.ended().chain(spans.going_on());
-    let mut own: Vec<&Span> = all.filter(|span| span.context.trace_id == id).collect();
+    let is_own = |span: &&Span| !span.context.is_empty() && span.context.trace_id == id;
+    let mut own: Vec<&Span> = all.filter(is_own).collect();
+    // One that was still going on when it was seen may have come again with its end.
+    own.sort_by_key(|span| (span.id(), span.end.is_none()));
+    own.dedup_by_key(|span| span.id());
     own.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end_or(now))));
+    let all = own.len();
+    own.truncate(TRACE_SPANS_MAX);
     let known: HashSet<u64> = own.iter().map(|span| span.id()).collect();
     let mut children: HashMap<u64, Vec<&Span>> = HashMap::new();
     let (mut roots, mut lost) = (vec![], 0);
@@ -45,40 +56,77 @@ pub fn trace(spans: &Spans, id: u128, now: Date) -> Trace<'_> {
         }
     }
     let last = roots.iter().max_by_key(|root| root.end_or(now));
-    let critical = last.map_or(vec![], |root| critical_path(root, &children, now));
+    let critical = last.map_or(vec![], |root| critical_path(root, children, now));
     Trace {
         spans: ordered,
+        all,
         critical,
         lost,
     }
 }
 
 /// From the end back to the beginning: of what had ended by then, the part that ended last.
-fn critical_path(root: &Span, children: &HashMap<u64, Vec<&Span>>, now: Date) -> Vec<u64> {
+fn critical_path(root: &Span, mut children: HashMap<u64, Vec<&Span>>, now: Date) -> Vec<u64> {
     let mut path = vec![];
-    let mut seen = HashSet::new();
     let mut next = vec![(root, root.end_or(now))];
-    while let Some((span, end)) = next.pop() {
-        if !seen.insert(span.id()) {
-            continue;
-        }
+    while let Some((span, mut until)) = next.pop() {
         path.push(span.id());
-        let below = children.get(&span.id()).map_or(&[][..], Vec::as_slice);
-        let mut until = end;
-        loop {
-            let before = below.iter().filter(|it| !seen.contains(&it.id()));
-            let before = before.filter(|it| it.end_or(now) <= until);
-            let Some(last) = before.max_by_key(|it| (it.end_or(now), it.start)) else {
-                break;
-            };
-            next.push((last, last.end_or(now).min(until)));
-            until = last.start;
+        let mut below = children.remove(&span.id()).unwrap_or_default();
+        below.sort_by_key(|it| std::cmp::Reverse((it.end_or(now), it.start)));
+        for part in below {
+            let end = part.end_or(now);
             if until <= span.start {
                 break;
+            }
+            if end <= until {
+                next.push((part, end));
+                until = part.start;
             }
         }
     }
     path
+}
+
+/// A trace in a few numbers.
+#[derive(Clone, Debug)]
+pub struct Extent<'a> {
+    /// Which.
+    pub trace: u128,
+    /// The span that began first.
+    pub first: &'a Span,
+    /// When the last of its spans was over; now, if one goes on.
+    pub end: Date,
+    /// How many spans there are.
+    pub spans: usize,
+    /// Those that failed.
+    pub failed: usize,
+}
+
+/// The traces that these spans are of, those that took longest first.
+#[must_use]
+pub fn slowest<'a>(spans: impl Iterator<Item = &'a Span>, now: Date) -> Vec<Extent<'a>> {
+    let mut traces: HashMap<u128, Extent<'a>> = HashMap::new();
+    // What is known only by its going on belongs to a trace that is not known yet.
+    for span in spans.filter(|span| !span.context.is_empty()) {
+        let trace = span.context.trace_id;
+        let extent = traces.entry(trace).or_insert_with(|| Extent {
+            trace,
+            first: span,
+            end: span.end_or(now),
+            spans: 0,
+            failed: 0,
+        });
+        extent.spans += 1;
+        extent.failed += usize::from(!span.ok);
+        extent.end = extent.end.max(span.end_or(now));
+        let began = |span: &Span| (span.start, span.parent != 0);
+        if began(span) < began(extent.first) {
+            extent.first = span;
+        }
+    }
+    let mut traces: Vec<_> = traces.into_values().collect();
+    traces.sort_by_key(|it| (std::cmp::Reverse(it.end.since(it.first.start)), it.trace));
+    traces
 }
 
 /// What spans of one kind and name took, all together.
@@ -168,11 +216,14 @@ mod tests {
     use super::*;
     use crate::date::Shift;
 
-    fn spans(rows: &[(u64, u64, u64, u64)]) -> Spans {
-        let mut spans = Spans::default();
-        for &(id, parent, start, end) in rows {
+    fn shift() -> Shift {
+        Shift::new(Timestamp(0), Date(0))
+    }
+
+    fn recorded(rows: &[(u64, u64, u64, u64)]) -> Vec<odeon::trace::Span> {
+        let row = |&(id, parent, start, end): &(u64, u64, u64, u64)| {
             let actor = ActorId::root(ProcessId(1));
-            let span = odeon::trace::Span {
+            odeon::trace::Span {
                 context: SpanContext {
                     trace_id: 7,
                     span_id: id,
@@ -188,8 +239,15 @@ mod tests {
                 ended: Timestamp(end),
                 outcome: Outcome::Ok,
                 labels: vec![],
-            };
-            spans.add(span, ProcessId(1), Shift::new(Timestamp(0), Date(0)));
+            }
+        };
+        rows.iter().map(row).collect()
+    }
+
+    fn spans(rows: &[(u64, u64, u64, u64)]) -> Spans {
+        let mut spans = Spans::default();
+        for span in recorded(rows) {
+            spans.add(span, ProcessId(1), shift());
         }
         spans
     }
@@ -216,11 +274,75 @@ mod tests {
         assert_eq!(trace.lost, 0);
     }
 
+    /// Tells take no time.
+    #[test]
+    fn a_path_over_what_takes_no_time_ends() {
+        let spans = spans(&[
+            (1, 0, 0, 100),
+            (2, 1, 50, 50),
+            (3, 1, 50, 50),
+            (4, 2, 100, 100),
+        ]);
+        let mut critical = trace(&spans, 7, Date(100)).critical;
+        critical.sort_unstable();
+        assert_eq!(critical, [1, 2, 3]);
+    }
+
     #[test]
     fn spans_without_their_parents_are_shown_and_counted() {
         let spans = spans(&[(2, 1, 5, 25), (3, 2, 6, 10)]);
         let trace = trace(&spans, 7, Date(100));
         assert_eq!((trace.spans.len(), trace.lost), (2, 1));
+    }
+
+    /// A chain of a hundred, each of which was seen while it went on and again when it was over: a
+    /// parent that counts twice has its children twice, and those theirs.
+    #[test]
+    fn a_span_that_was_seen_twice_is_one() {
+        let rows: Vec<_> = (1..=100).map(|id| (id, id - 1, id, 1_000 - id)).collect();
+        let mut spans = spans(&rows);
+        spans.go_on(recorded(&rows), ProcessId(1), shift());
+        let trace = trace(&spans, 7, Date(2_000));
+        assert_eq!(
+            (trace.spans.len(), trace.all, trace.critical.len()),
+            (100, 100, 100)
+        );
+        assert!(trace.spans.iter().all(|span| span.end.is_some()));
+    }
+
+    #[test]
+    fn of_a_trace_that_never_ends_the_beginning_is_shown() {
+        let more = TRACE_SPANS_MAX as u64 + 500;
+        let chain = (1..=more).map(|id| (id, id - 1, id, id + 1));
+        let wide = (1..=more).map(|id| (more + id, 1, more + id, more + id));
+        for rows in [
+            chain.collect::<Vec<_>>(),
+            wide.chain([(1, 0, 0, 4 * more)]).collect(),
+        ] {
+            let spans = spans(&rows);
+            let trace = trace(&spans, 7, Date(4 * more));
+            assert_eq!(
+                (trace.spans.len(), trace.all),
+                (TRACE_SPANS_MAX, rows.len())
+            );
+            assert_eq!(trace.spans[0].id(), 1);
+        }
+    }
+
+    #[test]
+    fn the_slowest_trace_is_the_one_that_lasted_longest_from_its_first_span_to_its_last() {
+        let mut all = recorded(&[(1, 0, 0, 0), (2, 1, 5, 90), (3, 0, 10, 60), (4, 3, 20, 30)]);
+        all[0].context.trace_id = 8;
+        all[1].context.trace_id = 8;
+        let mut spans = Spans::default();
+        for span in all {
+            spans.add(span, ProcessId(1), shift());
+        }
+        let slowest = slowest(spans.ended(), Date(100));
+        let told = slowest
+            .iter()
+            .map(|it| (it.trace, it.first.id(), it.end.0, it.spans));
+        assert_eq!(told.collect::<Vec<_>>(), [(8, 1, 90, 2), (7, 3, 60, 2)]);
     }
 
     #[test]

@@ -308,7 +308,7 @@ fn begin_span(engine: &Engine, origin: &Handle) -> Span {
         labels: vec![
             ("bytes".into(), origin.region.len.into()),
             ("owner".into(), origin.owner.to_string().into()),
-            ("blob".into(), origin.serial().into()),
+            ("blob".into(), origin.serial().to_string().into()),
         ],
     };
     if engine.tracer.is_on() {

@@ -701,6 +701,10 @@ impl Engine {
             .map(|kin| Arc::clone(&kin))
         else {
             // The family ended with its parent's life, and so does the child.
+            let actor = self.members.rows.get(&down.id).map(|row| row.actor);
+            if let Some(actor) = actor {
+                self.tell_failure(actor, &down, "its supervisor has ended", true);
+            }
             return self.dispose(down.id, down.reason).await;
         };
         let turn = kin.turn.lock().await;
@@ -752,9 +756,6 @@ impl Engine {
 
     /// Notes a failure, and what its supervisor does about it.
     fn tell_verdict(&self, actor: &str, down: &Down, verdict: &Verdict) {
-        let Reason::Failed(failure) = &down.reason else {
-            return;
-        };
         let follows = match verdict {
             Verdict::Forget => "it is not started again".to_owned(),
             Verdict::Restart { wait, start, .. } if start.len() > 1 => {
@@ -763,10 +764,17 @@ impl Engine {
             Verdict::Restart { wait, .. } => format!("it restarts in {wait:.0?}"),
             Verdict::Escalate(_) => "its supervisor gives up".to_owned(),
         };
-        let news = News::new(NewsKind::Failed, format!("{failure}; {follows}"));
         let ends = matches!(verdict, Verdict::Forget | Verdict::Escalate(_));
-        let news = news.of(down.id, actor, down.incarnation).ending(ends);
-        self.journal.add(news.because(&down.reason));
+        self.tell_failure(actor, down, &follows, ends);
+    }
+
+    /// Notes a failure and what follows, if it is one; whether the actor begins no other life.
+    fn tell_failure(&self, actor: &str, down: &Down, follows: &str, ends: bool) {
+        if let Reason::Failed(failure) = &down.reason {
+            let news = News::new(NewsKind::Failed, format!("{failure}; {follows}"));
+            let news = news.of(down.id, actor, down.incarnation).ending(ends);
+            self.journal.add(news.because(&down.reason));
+        }
     }
 
     /// The children are more than this supervisor can mend: they end, and so does it.

@@ -9,6 +9,7 @@ use crate::cell::Control;
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind, Reason};
 use crate::id::{ActorId, ProcessId};
+use crate::inspect::LastSight;
 use crate::link::Link;
 use crate::remote;
 use crate::wire::{Answer, Call, Fact, Frame, HostOrder, Request};
@@ -416,10 +417,26 @@ impl Engine {
             Fact::Named(row) => self.learn_names(&[row], link.peer),
             Fact::Unnamed { job, name, id } => self.unlearn_name(&job, &name, id, link.peer),
             Fact::RoomChanged => self.hardware.stir(),
+            Fact::LastSight(last) => self.keep_last_sight(link, last),
             Fact::Leaving => {
+                if self.uplink.get() == Some(&link.peer) {
+                    self.show_last();
+                }
                 link.close(super::LEFT);
             }
         }
+    }
+}
+
+impl Engine {
+    /// A process of this node that leaves has shown what was not seen of it.
+    fn keep_last_sight(&self, link: &Link, last: LastSight) {
+        let process = link.peer;
+        let mut started = self.workers.list().into_iter();
+        let Some(view) = started.find(|view| view.process == process) else {
+            return;
+        };
+        self.last_sights.keep(view, &link.view(), last);
     }
 }
 

@@ -16,6 +16,9 @@ use crate::id::ActorId;
 pub struct Waiting {
     /// Their name.
     pub holder: String,
+    /// Their job.
+    #[serde(default)]
+    pub job: String,
     /// The actors, in the order of their ranks.
     pub actors: Vec<ActorId>,
     /// Higher ones come first.
@@ -52,6 +55,7 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct Entry {
     holder: String,
+    job: String,
     actors: Vec<ActorId>,
     priority: i32,
     wants_devices: bool,
@@ -69,6 +73,9 @@ impl Queue {
             holder: asks
                 .first()
                 .map_or_else(String::new, |ask| ask.holder.clone()),
+            job: demands()
+                .next()
+                .map_or_else(String::new, |demand| demand.job.clone()),
             actors: actors.map(|(actor, _)| *actor).collect(),
             priority: demands().map(|demand| demand.priority).max().unwrap_or(0),
             wants_devices: demands().any(|demand| demand.devices.is_some()),
@@ -120,6 +127,7 @@ impl Queue {
     pub(super) fn waiting(&self, now: Timestamp) -> Vec<Waiting> {
         let waiting = self.entries.values().map(|entry| Waiting {
             holder: entry.holder.clone(),
+            job: entry.job.clone(),
             actors: entry.actors.clone(),
             priority: entry.priority,
             waited: now.since(entry.since),

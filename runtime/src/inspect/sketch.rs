@@ -116,6 +116,26 @@ impl Times {
         None
     }
 
+    /// Those of them that came after `before`, an earlier look at the same. `None` when some of what
+    /// was there then has faded.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        let at = |times: &Self, bucket: usize| {
+            let at = bucket.checked_sub(usize::from(times.first));
+            at.and_then(|at| times.counts.get(at)).copied().unwrap_or(0)
+        };
+        let counts: Option<Vec<u16>> = (0..BUCKETS)
+            .map(|bucket| at(self, bucket).checked_sub(at(before, bucket)))
+            .collect();
+        let counts = counts?;
+        let first = counts.iter().position(|count| *count > 0).unwrap_or(0);
+        let last = counts.iter().rposition(|count| *count > 0);
+        Some(Self {
+            first: first as u8,
+            counts: last.map_or(vec![], |last| counts[first..=last].to_vec()),
+        })
+    }
+
     /// Both together.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
@@ -188,6 +208,22 @@ mod tests {
             let (told, truth) = (times.quantile(part).unwrap().as_nanos() as f64, nanos[rank] as f64);
             prop_assert!((told - truth).abs() <= truth / 4.0, "{told} for {truth}");
             prop_assert_eq!(times.count(), nanos.len() as u64);
+        }
+
+        #[test]
+        fn what_came_later_is_the_difference(
+            before in proptest::collection::vec(0u64..1 << 50, 0..100),
+            later in proptest::collection::vec(0u64..1 << 50, 0..100),
+        ) {
+            let sketch = Sketch::default();
+            before.iter().for_each(|it| sketch.add(*it));
+            let first = sketch.view();
+            later.iter().for_each(|it| sketch.add(*it));
+            let alone = Sketch::default();
+            later.iter().for_each(|it| alone.add(*it));
+            prop_assert_eq!(sketch.view().since(&first), Some(alone.view()));
+            let faded = later.is_empty().then(Times::default);
+            prop_assert_eq!(first.since(&sketch.view()), faded);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! it was seen, so that a process with many actors sends those that have changed. An answer that got
 //! lost, or an onlooker that stayed away, makes it begin anew.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,6 +108,50 @@ pub(crate) struct LookOrder {
     seen: u64,
 }
 
+/// What a process shows before it leaves, since nobody can look at it after that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LastSight {
+    /// Who has looked at it before, and sees what is new since; whoever has not sees all.
+    pub(crate) onlooker: Option<u64>,
+    pub(crate) sight: Box<Sight>,
+}
+
+/// What processes of this node have shown last.
+#[derive(Debug, Default)]
+pub(crate) struct LastSights(Mutex<VecDeque<Left>>);
+
+#[derive(Debug)]
+struct Left {
+    at: Timestamp,
+    view: ProcessView,
+    /// By how many nanoseconds its clock was ahead, and how sure that is.
+    ahead: (i64, Duration),
+    last: LastSight,
+}
+
+/// How long what was shown last waits for those who look, and how many of such there are.
+const LAST_KEPT: Duration = Duration::from_secs(30);
+const LAST_MAX: usize = 256;
+
+impl LastSights {
+    /// A process that leaves has said what it has to show.
+    pub(crate) fn keep(&self, view: ProcessView, link: &LinkView, last: LastSight) {
+        let at = Clock::now();
+        let ahead = ahead(link, last.sight.at, at, at);
+        let mut kept = self.0.lock();
+        kept.retain(|it| at.since(it.at) < LAST_KEPT);
+        if kept.len() == LAST_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(Left {
+            at,
+            view,
+            ahead,
+            last,
+        });
+    }
+}
+
 /// Whoever looks at a process now and then.
 #[derive(Debug, Default)]
 pub(crate) struct Onlookers(Mutex<BTreeMap<u64, Onlooker>>);
@@ -137,6 +181,22 @@ const NEWS_MAX: usize = 512;
 const POINTS_MAX: usize = 4096;
 
 impl Onlookers {
+    /// What each onlooker of an engine that leaves has not seen, and all of it for those to come.
+    pub(crate) fn show_last(&self, engine: &Engine) -> Vec<LastSight> {
+        let now = Clock::now();
+        let mut onlookers = self.0.lock();
+        onlookers.retain(|_, onlooker| now.since(onlooker.last) < ABSENCE_MAX);
+        let known = onlookers.iter_mut().map(|(number, onlooker)| LastSight {
+            onlooker: Some(*number),
+            sight: Box::new(onlooker.look(engine, now, false)),
+        });
+        let all = LastSight {
+            onlooker: None,
+            sight: Box::new(Onlooker::new(now, 0).look(engine, now, true)),
+        };
+        known.chain([all]).collect()
+    }
+
     /// The rows, rings and counters of an engine, as far as this onlooker has not seen them.
     pub(crate) fn show(&self, engine: &Engine, order: LookOrder) -> Sight {
         let now = Clock::now();
@@ -145,14 +205,7 @@ impl Onlookers {
         let known = onlookers.remove(&order.onlooker);
         let known = known.filter(|onlooker| onlooker.answers == order.seen);
         let anew = known.is_none();
-        let mut onlooker = known.unwrap_or_else(|| Onlooker {
-            last: now,
-            answers: order.seen,
-            rows: HashMap::new(),
-            spans: SpanCursor::default(),
-            news: 0,
-            points: 0,
-        });
+        let mut onlooker = known.unwrap_or_else(|| Onlooker::new(now, order.seen));
         let sight = onlooker.look(engine, now, anew);
         onlooker.last = now;
         onlooker.answers += 1;
@@ -169,6 +222,17 @@ impl Onlookers {
 }
 
 impl Onlooker {
+    fn new(now: Timestamp, answers: u64) -> Self {
+        Self {
+            last: now,
+            answers,
+            rows: HashMap::new(),
+            spans: SpanCursor::default(),
+            news: 0,
+            points: 0,
+        }
+    }
+
     fn look(&mut self, engine: &Engine, now: Timestamp, anew: bool) -> Sight {
         let (actors, gone, hosted, more_actors) = self.actors(engine);
         let (spans, spans_lost) = engine.tracer.since(&mut self.spans, SPANS_MAX);
@@ -280,6 +344,8 @@ pub struct Watch {
     onlooker: u64,
     /// How many answers have come from each process.
     seen: BTreeMap<ProcessId, u64>,
+    /// When it saw the last of processes that have left.
+    left: BTreeMap<ProcessId, Timestamp>,
     names: Vec<(ActorId, String)>,
     meter: Meter,
 }
@@ -343,6 +409,7 @@ impl Watch {
             engine,
             onlooker: crate::random::number(),
             seen: BTreeMap::new(),
+            left: BTreeMap::new(),
             names: vec![],
             meter: Meter::default(),
         }
@@ -354,6 +421,8 @@ impl Watch {
         let engine = Arc::clone(&self.engine);
         let below: Vec<LinkView> = super::links(&engine);
         let (children, links): (Vec<_>, Vec<_>) = below.into_iter().partition(|it| it.is_worker);
+        // Before those that have left are forgotten: who was looked at by this watch shows it the rest.
+        let left = self.left(&engine);
         self.seen.retain(|process, _| {
             *process == engine.process || children.iter().any(|child| child.peer == *process)
         });
@@ -384,11 +453,20 @@ impl Watch {
                 Err(process) => silent.push(process),
             }
         }
+        let mut pids_left = BTreeMap::new();
+        for (view, sight, ahead) in left {
+            let kind = kind_of(std::slice::from_ref(&view), view.process);
+            pids_left.insert(view.process, view.pid);
+            sights.push(self.took(sight, kind, ahead));
+        }
         for sight in &mut sights {
             let view = started.iter().find(|it| it.process == sight.sight.process);
             sight.pid = match sight.kind {
                 ProcessKind::Node => Some(std::process::id()),
-                _ => view.and_then(|view| view.pid),
+                _ => {
+                    let left = pids_left.get(&sight.sight.process).copied().flatten();
+                    view.and_then(|view| view.pid).or(left)
+                }
             };
             sight.usage = sight.pid.and_then(|pid| self.meter.process(pid));
         }
@@ -407,6 +485,27 @@ impl Watch {
             machine: self.meter.machine(),
             names: self.news_of_names(),
         }
+    }
+
+    /// What processes that have left had to show to this watch. Each counts once.
+    fn left(&mut self, engine: &Engine) -> Vec<(ProcessView, Sight, (i64, Duration))> {
+        let now = Clock::now();
+        self.left.retain(|_, at| now.since(*at) < 2 * LAST_KEPT);
+        let kept = engine.last_sights.0.lock();
+        let mut shown = vec![];
+        for left in kept.iter() {
+            let process = left.view.process;
+            let own = match left.last.onlooker {
+                Some(onlooker) => onlooker == self.onlooker,
+                None => !self.seen.contains_key(&process),
+            };
+            if !own || self.left.contains_key(&process) {
+                continue;
+            }
+            self.left.insert(process, now);
+            shown.push((left.view.clone(), (*left.last.sight).clone(), left.ahead));
+        }
+        shown
     }
 
     fn order(&self, process: ProcessId) -> LookOrder {

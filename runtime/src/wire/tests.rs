@@ -149,6 +149,7 @@ impl Draw {
             actors: vec![(self.actor(), self.text(), self.process())],
             waiting: vec![Waiting {
                 holder: self.text(),
+                job: self.text(),
                 actors: vec![self.actor()],
                 priority: 1,
                 waited: Duration::from_millis(8),
@@ -362,7 +363,7 @@ impl Draw {
     }
 
     fn fact(&mut self) -> Fact {
-        match self.below(5) {
+        match self.below(6) {
             0 => Fact::ProcessUp {
                 process: self.process(),
                 hops: self.next() as u8,
@@ -380,6 +381,10 @@ impl Draw {
                 name: self.text(),
                 id: self.actor(),
             },
+            4 => Fact::LastSight(LastSight {
+                onlooker: self.option(Self::next),
+                sight: Box::new(self.sight()),
+            }),
             _ => Fact::Leaving,
         }
     }

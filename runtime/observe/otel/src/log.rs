@@ -1,7 +1,7 @@
 //! What has happened, as a record of OTLP.
 
 use odeon::trace::SpanContext;
-use odeon_observe::event::{Event, EventKind, Severity, Subject};
+use odeon_observe::event::{Event, Severity, Subject};
 use odeon_observe::{Date, Observatory};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 use opentelemetry_semantic_conventions::attribute as names;
@@ -56,21 +56,7 @@ pub(crate) fn record(
         flags: span.map_or(0, |span| u32::from(span.flags & 0b11)),
         trace_id: span.map_or_else(Vec::new, trace_id),
         span_id: span.map_or_else(Vec::new, |span| span_id(span.span_id)),
-        event_name: format!("odeon.{}", word_of(event.kind)),
+        event_name: format!("odeon.{}", event.kind.word()),
         ..LogRecord::default()
-    }
-}
-
-const fn word_of(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Failure => "failure",
-        EventKind::Restart => "restart",
-        EventKind::Started => "started",
-        EventKind::Stopped => "stopped",
-        EventKind::Node => "node",
-        EventKind::Device => "device",
-        EventKind::Problem => "problem",
-        EventKind::Job => "job",
-        _ => "event",
     }
 }

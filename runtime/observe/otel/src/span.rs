@@ -1,12 +1,12 @@
 //! A span as OTLP has it, with the attributes of the conventions for calls and for messages.
 
 use odeon::telemetry::Label;
-use odeon::trace::{SpanContext, SpanKind};
+use odeon::trace::{FOLLOWS, SpanContext, SpanKind};
 use odeon::{ActorId, ProcessId};
 use odeon_observe::spans::Span;
 use odeon_observe::{Date, Observatory};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
-use opentelemetry_proto::tonic::trace::v1::span::SpanKind as Told;
+use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind as Told};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{Span as Sent, SpanFlags, Status};
 use opentelemetry_semantic_conventions::attribute as names;
@@ -61,7 +61,11 @@ pub(crate) fn sent(
     } else {
         ""
     };
-    let labels = span.labels.iter();
+    let before = span.labels.iter().find_map(|(name, value)| match value {
+        Label::Text(text) if name == FOLLOWS => SpanContext::from_traceparent(text),
+        _ => None,
+    });
+    let labels = span.labels.iter().filter(|(name, _)| name != FOLLOWS);
     attributes.extend(labels.map(|(name, value)| labelled(prefix, name, value)));
     if span.parent == 0 && one_in > 1.0 {
         attributes.push(number("odeon.sampled_one_in", one_in));
@@ -91,8 +95,19 @@ pub(crate) fn sent(
         start_time_unix_nano: start.0,
         end_time_unix_nano: end.0,
         attributes,
+        links: before.into_iter().map(linked).collect(),
         status: Some(status),
         ..Sent::default()
+    }
+}
+
+/// A span that has caused the first one of another trace.
+fn linked(span: SpanContext) -> Link {
+    Link {
+        trace_id: trace_id(span),
+        span_id: span_id(span.span_id),
+        flags: u32::from(span.flags),
+        ..Link::default()
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use odeon::trace::{Sampling, SpanContext};
 use odeon::{
-    Clock, FakeDevices, Limits, Ref, Restart, Supervision, System, WorkerCommand, WorkerMode,
-    telemetry,
+    Clock, Context, FakeDevices, Limits, Ref, Restart, Supervision, System, WorkerCommand,
+    WorkerMode, telemetry,
 };
 use odeon_gpu::fake::{Fake, Model, Spec};
 use odeon_observe::Observer;
@@ -52,6 +52,14 @@ impl Party {
     async fn call(&mut self, other: Ref<Self>) -> bool {
         let told = other.tell(Touch).await.is_ok();
         told && other.ask(Touch).await.is_ok()
+    }
+
+    /// Tells itself to go on.
+    #[handler]
+    async fn go_on(&mut self, times: u32, cx: &mut Context<Self>) {
+        if let Some(times) = times.checked_sub(1) {
+            cx.me().tell(GoOn { times }).await.unwrap();
+        }
     }
 
     #[handler]
@@ -407,6 +415,24 @@ async fn a_program_of_two_processes_arrives_whole() {
     );
     let (_, step) = taken("train step", SpanKind::Internal).await;
     assert_eq!(of(&step, "version").as_deref(), Some("7"));
+
+    // What an actor tells itself is the first of a trace, linked with what has caused it.
+    near.tell(GoOn { times: 1 }).await.unwrap();
+    let again = |taken: &Taken| {
+        let spans = taken.spans.lock();
+        let mut linked = spans.iter().filter(|(_, span)| !span.links.is_empty());
+        linked.next().cloned()
+    };
+    let (_, again) = collector.until("a span with a link", again).await;
+    assert_eq!(again.name, "tell otel.Party/GoOn");
+    let (_, handled) = taken("process otel.Party/GoOn", SpanKind::Consumer).await;
+    let [link] = &again.links[..] else {
+        panic!("{:?}", again.links)
+    };
+    assert_eq!(link.trace_id, handled.trace_id);
+    assert_eq!(link.span_id, handled.span_id);
+    assert_ne!(again.trace_id, handled.trace_id);
+    assert_eq!(again.parent_span_id, Vec::<u8>::new());
 
     // Resources: one for each process.
     let res = |resource: &Resource, key: &str| text(&resource.attributes, key);
