@@ -31,6 +31,8 @@ pub struct StepStats {
     pub grad_norm: f64,
     /// Tokens trained on.
     pub tokens: u64,
+    /// Floating point operations of the model in all of its passes, as its shape asks for them.
+    pub flops: f64,
     /// Mean entropy per response token, in nats.
     pub entropy: f64,
     /// Mean divergence from the sampling policy, in nats.
@@ -90,6 +92,10 @@ pub trait TrainEngine: Send + Sync {
     /// # Errors
     /// Generation failed.
     fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure>;
+
+    /// Floating point operations per second that what it computes on reaches in a large product, as
+    /// a short trial now shows; `None` where nothing is computed.
+    fn reachable_flops(&self) -> Option<f64>;
 
     /// The number of bytes of the weights that rollouts load.
     fn weight_bytes(&self) -> usize;

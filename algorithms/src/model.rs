@@ -7,6 +7,7 @@
 //! sequences; [`Trainer`](crate::train::Trainer) trains it;
 //! [`Generator`](crate::generate::Generator) samples from it.
 
+mod arithmetic;
 mod batch;
 mod config;
 mod lora;

@@ -1,6 +1,7 @@
 //! The real engines: a transformer that trains and samples on this machine's processor or cards.
 
 mod checkpoint;
+mod peak;
 mod rollout;
 mod score;
 mod trainer;

@@ -87,6 +87,10 @@ impl TrainEngine for ScriptedTrainer {
         })
     }
 
+    fn reachable_flops(&self) -> Option<f64> {
+        None
+    }
+
     fn weight_bytes(&self) -> usize {
         8
     }

@@ -113,8 +113,15 @@ impl Stages {
         self.at = now;
     }
 
-    /// The step is over. When.
-    pub(super) fn tell(self, step: u64, batch: &Batch) -> Timestamp {
+    /// The step is over, for which the model had to do so many floating point operations, of
+    /// `reachable` a second. When.
+    pub(super) fn tell(
+        self,
+        step: u64,
+        batch: &Batch,
+        flops: f64,
+        reachable: Option<f64>,
+    ) -> Timestamp {
         for (stage, seconds) in self.seconds {
             let number = telemetry::gauge("train.stage_s", seconds).with("rank", 0);
             number.with("stage", stage).with("step", step).record();
@@ -124,6 +131,9 @@ impl Stages {
             let tokens = batch.trajectories.iter().map(|it| it.response.len());
             let rate = tokens.sum::<usize>() as f64 / took;
             told("rl.tokens_per_s", step, rate, "tokens/s");
+            if let Some(reachable) = reachable {
+                told("train.mfu", step, flops / (took * reachable), "");
+            }
         }
         self.at
     }

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use odeon::{ActorId, Failure, Needs, ProcessId, Ref, Restart, SpawnError, System};
+use odeon::{ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, SpawnError, System};
 use tokio::sync::mpsc;
 
 use super::critic::{Critic, CriticArgs};
@@ -173,7 +173,7 @@ impl Run {
                 .isolated();
             rollouts.push(rollout.await?);
         }
-        Ok(Self {
+        let run = Self {
             reports,
             store,
             relay,
@@ -182,7 +182,28 @@ impl Run {
             critic,
             reference,
             system: system.clone(),
-        })
+        };
+        run.called("monitor", monitor).await;
+        run.called("store", store).await;
+        run.called("reward", reward).await;
+        run.called("relay", relay).await;
+        for (index, rollout) in run.rollouts.iter().enumerate() {
+            run.called(&format!("rollout-{index}"), *rollout).await;
+        }
+        if let Some(critic) = critic {
+            run.called("critic", critic).await;
+        }
+        if let Some(reference) = reference {
+            run.called("reference", reference).await;
+        }
+        Ok(run)
+    }
+
+    /// Gives an actor its role for a name, for people who look on. Nobody needs it to be found.
+    async fn called<A: Registered>(&self, role: &str, actor: Ref<A>) {
+        if let Err(error) = self.system.register(role, actor).await {
+            tracing::warn!(role, %error, "an actor has no name");
+        }
     }
 
     /// Stops in order: the trainer ends its turn, saves and does no more. The last report is

@@ -103,6 +103,8 @@ pub struct Trainer {
     last: Option<Weights>,
     /// When it was done with the step before, in this life.
     free_since: Option<Timestamp>,
+    /// Floating point operations per second that what it computes on reaches.
+    reachable_flops: Option<f64>,
     blobs: Blobs,
 }
 
@@ -118,10 +120,11 @@ impl std::fmt::Debug for Trainer {
 impl Trainer {
     async fn start(mut args: TrainerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("trainer", cx.devices());
-        let (engine, restored) = tokio::task::block_in_place(|| {
+        let (engine, restored, reachable_flops) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.trainer()?;
             let restored = engine.restore(&args.plan.checkpoint)?;
-            Ok((engine, restored))
+            let reachable_flops = engine.reachable_flops();
+            Ok((engine, restored, reachable_flops))
         })
         .map_err(Failure::fatal)?;
         cx.register(TRAINER).await.map_err(Failure::error)?;
@@ -136,6 +139,7 @@ impl Trainer {
             evaluated: None,
             last: None,
             free_since: None,
+            reachable_flops,
             blobs,
         };
         // A life that begins anew is news as well.
@@ -259,7 +263,8 @@ impl Trainer {
         let version = self.progress.version;
         self.publish().await?;
         stages.end("publish");
-        self.free_since = Some(stages.tell(version, &batch));
+        let free_since = stages.tell(version, &batch, stats.flops, self.reachable_flops);
+        self.free_since = Some(free_since);
         self.args
             .store
             .tell(Trained(version))

@@ -136,6 +136,13 @@ impl Batch {
         &self.positions
     }
 
+    /// How many tokens of each sequence pass through the network.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.bounds
+            .array_windows()
+            .map(|[from, to]| (to - from) as usize)
+    }
+
     pub(crate) fn bounds(&self) -> &Arc<[u32]> {
         &self.bounds
     }

@@ -9,6 +9,7 @@ use odeon_algorithms::task::{Split, Task};
 use odeon_algorithms::train::{CrossEntropy, Schedule, TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
+use super::peak::reachable_flops;
 use super::rollout::{Sampler, training_temperature};
 use super::{ComputeSpec, Optimizer, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{EvalStats, Progress, Signals, StepStats, TrainEngine};
@@ -30,6 +31,13 @@ impl std::fmt::Debug for Trainer {
             .field("reinforcing", &self.reinforcing)
             .finish_non_exhaustive()
     }
+}
+
+/// What came of a pass over a batch.
+struct Pass {
+    loss: f64,
+    flops: f64,
+    metrics: PolicyMetrics,
 }
 
 impl Trainer {
@@ -78,7 +86,9 @@ impl Trainer {
         std::fs::rename(&fresh, &self.spec.base).map_err(failed)
     }
 
-    fn pass(&mut self, batch: &Batch, signals: &Signals) -> Result<(f64, PolicyMetrics), Failure> {
+    /// Adds the gradient of a batch. Its loss, the floating point operations, and what the objective
+    /// saw.
+    fn pass(&mut self, batch: &Batch, signals: &Signals) -> Result<Pass, Failure> {
         let rows: Vec<(Vec<u32>, usize)> = batch
             .trajectories
             .iter()
@@ -91,7 +101,7 @@ impl Trainer {
             .collect();
         let totals = Totals::of(&lengths);
         let objective = self.spec.objective;
-        let (mut loss, mut metrics) = (0.0, PolicyMetrics::default());
+        let (mut loss, mut flops, mut metrics) = (0.0, 0.0, PolicyMetrics::default());
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let temperature = training_temperature(self.spec.sampling);
             let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
@@ -126,11 +136,16 @@ impl Trainer {
                 }
             };
             loss += self.optimizer.accumulate(&micro, &mut evaluate).loss;
+            flops += self.optimizer.model().training_flops(&micro);
             if let Some(failure) = problem {
                 return Err(failure);
             }
         }
-        Ok((loss, metrics))
+        Ok(Pass {
+            loss,
+            flops,
+            metrics,
+        })
     }
 }
 
@@ -175,11 +190,12 @@ impl TrainEngine for Trainer {
             .iter()
             .map(|(tokens, prompt)| tokens.len() - prompt)
             .sum();
-        let mut loss = 0.0;
+        let (mut loss, mut flops) = (0.0, 0.0);
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let micro = pack(&rows[range])?;
             let mut objective = CrossEntropy::mean_over(predicted);
             loss += self.optimizer.accumulate(&micro, &mut objective).loss;
+            flops += self.optimizer.model().training_flops(&micro);
         }
         let update = self.optimizer.apply(1.0);
         let tokens = rows.iter().map(|row| row.0.len() as u64).sum();
@@ -188,6 +204,7 @@ impl TrainEngine for Trainer {
             loss,
             grad_norm,
             tokens,
+            flops,
             ..StepStats::default()
         })
     }
@@ -196,13 +213,13 @@ impl TrainEngine for Trainer {
         self.begin_reinforcement();
         let mut stats = StepStats::default();
         for _ in 0..self.spec.epochs {
-            let (loss, metrics) = self.pass(batch, signals)?;
+            let pass = self.pass(batch, signals)?;
             let update = self.optimizer.apply(1.0);
             if !update.applied {
                 tracing::warn!("the gradient was not finite; the step changed nothing");
             }
             stats = StepStats {
-                loss,
+                loss: pass.loss,
                 grad_norm: f64::from(update.grad_norm),
                 tokens: stats.tokens
                     + batch
@@ -210,9 +227,10 @@ impl TrainEngine for Trainer {
                         .iter()
                         .map(|t| tokens_of(t).len() as u64)
                         .sum::<u64>(),
-                entropy: metrics.entropy,
-                approximate_kl: metrics.approximate_kl,
-                clip_fraction: metrics.clip_fraction(),
+                flops: stats.flops + pass.flops,
+                entropy: pass.metrics.entropy,
+                approximate_kl: pass.metrics.approximate_kl,
+                clip_fraction: pass.metrics.clip_fraction(),
             };
         }
         Ok(stats)
@@ -226,6 +244,10 @@ impl TrainEngine for Trainer {
         };
         sampler.load(&flat)?;
         evaluate(sampler, &self.spec, self.task.as_ref(), problems)
+    }
+
+    fn reachable_flops(&self) -> Option<f64> {
+        Some(reachable_flops(self.optimizer.model().backend()))
     }
 
     fn weight_bytes(&self) -> usize {

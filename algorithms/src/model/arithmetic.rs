@@ -1,0 +1,87 @@
+//! How much arithmetic a batch costs a model, by its shape: what the utilisation of a device is
+//! measured against.
+
+use odeon_gpu::Backend;
+
+use super::{Batch, Model, ModelConfig};
+
+/// Floating point operations of a pass, in the order they are done.
+struct Pass {
+    /// Of products with weights.
+    weights: f64,
+    /// Of products of tokens with tokens.
+    attention: f64,
+}
+
+impl Pass {
+    /// The forward pass: two operations for each weight of a matrix and token that meets it, and
+    /// four for each element of a head and pair of a token with one that it attends to, which are
+    /// itself and those before it. The output head meets the predicted tokens alone. After Chowdhery
+    /// et al. 2022, appendix B, which counts the pairs that the causal mask leaves out as well.
+    fn forward(config: &ModelConfig, batch: &Batch) -> Self {
+        let head = config.head_dim as f64;
+        let (dim, ffn) = (config.dim as f64, config.ffn as f64);
+        let queries = config.heads as f64 * head;
+        let keys_and_values = 2.0 * config.kv_heads as f64 * head;
+        let layer = dim * (queries + keys_and_values) + queries * dim + 3.0 * dim * ffn;
+        let values = if config.value_head { 1.0 } else { 0.0 };
+        let output = dim * (config.vocab as f64 + values);
+        let layers = config.layers as f64;
+        let pairs = batch.lengths().map(|tokens| {
+            let tokens = tokens as f64;
+            tokens * (tokens + 1.0) / 2.0
+        });
+        let met = layers * layer * batch.processed() as f64 + output * batch.predicted() as f64;
+        Self {
+            weights: 2.0 * met,
+            attention: 4.0 * queries * layers * pairs.sum::<f64>(),
+        }
+    }
+}
+
+impl<B: Backend> Model<B> {
+    /// Floating point operations of a training step over this batch: the forward pass, and the
+    /// backward pass, in which each product becomes two. The gradient of a frozen weight is none of
+    /// them; adapters, which are small, are not counted, nor are norms and the optimiser.
+    #[must_use]
+    pub fn training_flops(&self, batch: &Batch) -> f64 {
+        let forward = Pass::forward(&self.config, batch);
+        let times = if self.has_adapters() { 2.0 } else { 3.0 };
+        times * forward.weights + 3.0 * forward.attention
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon_gpu::Cpu;
+
+    use super::*;
+    use crate::model::{LoraConfig, Sequence};
+
+    /// By hand: a layer has 4*(4+4) + 4*4 + 3*4*6 = 120 weights in matrices, the head 4*10. Of
+    /// sequences of 5 and 3 tokens 4 and 2 are read, 3 and 1 predicted. Pairs: 10 and 3.
+    #[test]
+    fn operations_are_those_counted_by_hand() {
+        let config = ModelConfig {
+            vocab: 10,
+            dim: 4,
+            layers: 2,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 2,
+            ffn: 6,
+            ..ModelConfig::default()
+        };
+        let sequence = |tokens, prompt| Sequence { tokens, prompt };
+        let rows = [sequence(&[1, 2, 3, 4, 5][..], 2), sequence(&[1, 2, 3], 2)];
+        let batch = Batch::pack(&rows).expect("it packs");
+        let weights = 2.0 * (2.0 * 120.0 * 6.0 + 40.0 * 4.0);
+        let attention = 4.0 * 4.0 * 2.0 * 13.0;
+        let mut model = Model::init(Cpu::new(1), config, 1).expect("a model");
+        let flops = model.training_flops(&batch);
+        assert_eq!(flops, 3.0 * (weights + attention));
+        model.add_lora(LoraConfig::default(), 1);
+        let flops = model.training_flops(&batch);
+        assert_eq!(flops, 2.0 * weights + 3.0 * attention);
+    }
+}
