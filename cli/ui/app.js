@@ -2,15 +2,15 @@
 // @ts-check
 import { html, render, useEffect, useState } from './vendor/preact.js';
 import { explain, get, post } from './api.js';
-import { Announcer, Footer, Header, Nav, Replay, Restarted, titleOf } from './frame.js';
+import { Announcer, Footer, Header, Nav, Noted, Replay, Restarted, titleOf } from './frame.js';
 import { globalKeys } from './global.js';
 import { Help } from './help.js';
 import { listenKeys } from './keys.js';
 import { Locked } from './locked.js';
 import { Palette } from './palette.js';
 import { applyTheme } from './prefs.js';
-import { listen, parse, route, selected } from './route.js';
-import { about, conn, head, restarted, setPhase, stale, startTick } from './store.js';
+import { href, listen, parse, route, selected } from './route.js';
+import { about, conn, head, noted, restarted, setPhase, stale, startTick } from './store.js';
 import { listenVisibility, retry } from './stream.js';
 import { Drawer } from './drawer/drawer.js';
 import { Partial } from './view/states.js';
@@ -43,7 +43,7 @@ function App() {
   return html`<div class="app ${stale.value ? 'is-stale' : ''} ${open ? 'has-drawer' : ''}">
     <${Header} openPalette=${() => setOver('palette')} openHelp=${() => setOver('help')} />
     <${Nav} />
-    <main id="main" tabindex="-1"><${Replay} /><${Restarted} /><${Partial} />
+    <main id="main" tabindex="-1"><${Replay} /><${Noted} /><${Restarted} /><${Partial} />
       ${conn.value.phase === 'locked' ? html`<${Locked} enter=${enter} />` : html`<${views[page]} key=${page} />`}</main>
     <${Drawer} />
     <${Footer} />
@@ -67,18 +67,36 @@ async function describe() {
   about.value = { ...data, first: about.peek()?.first ?? data.version };
 }
 
-/** Takes the key out of the address before anything else sees it. */
-async function begin() {
+/** Takes the key out of the address before anything else sees it. @param {string} instead what stands there then */
+function takeKey(instead) {
   const key = /^#(?:.*[?&])?k=([^&]+)/.exec(location.hash)?.[1];
-  if (key) history.replaceState(null, '', `${location.pathname}#/now`);
+  if (key) history.replaceState(null, '', `${location.pathname}${instead}`);
+  return key ? decodeURIComponent(key) : null;
+}
+
+/** A link that is pasted into this page: its key opens a locked one, and one that goes on says when the key is wrong. */
+function another() {
+  const { page, params } = route.peek();
+  const key = takeKey(href(page, params));
+  if (!key) return;
+  enter(key).catch((error) => {
+    const { why } = explain(error);
+    if (conn.peek().phase === 'locked') setPhase('locked', { why });
+    else noted.value = `The key of that link does not open this page, which goes on with the one it has: ${why}`;
+  });
+}
+
+async function begin() {
+  const key = takeKey('#/now');
   route.value = parse(location.hash);
   try {
-    if (key) await post('session', { key: decodeURIComponent(key) });
+    if (key) await post('session', { key });
     await describe();
   } catch (error) {
-    if (explain(error).kind === 'unauthorized') setPhase('locked');
+    const { kind, why } = explain(error);
+    if (kind === 'unauthorized') setPhase('locked', key ? { why } : {});
   }
-  listen();
+  listen(another);
   listenVisibility();
   startTick();
   applyTheme();

@@ -6,6 +6,9 @@ const words = ['state', 'type', 'node', 'job', 'name', 'system', 'kind', 'severi
 const numbers = ['mailbox', 'rate', 'restarts', 'age', 'busy', 'waiting', 'failed', 'received', 'handled'];
 const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
+/** What an actor may be at. */
+const states = ['starting', 'idle', 'busy', 'waiting', 'restarting', 'stopped', 'failed'];
+
 /** What may stand before a colon or a comparison. */
 export const keys = { words, numbers };
 
@@ -38,6 +41,7 @@ function read(word) {
   }
   const [, key, op, raw] = found;
   const value = unquote(raw).toLowerCase();
+  if (op === ':' && key === 'state' && !states.includes(value)) return `${value ? `no state is called ${value}` : 'state: wants one'}: ${states.join(', ')}`;
   if (op === ':') return { not, key, op: ':', value, number: 0 };
   if (words.includes(key)) return `${key} is compared with a colon: ${key}:${value || 'word'}`;
   const number = key === 'age' ? duration(value) : Number(value);
@@ -55,6 +59,9 @@ export function duration(text) {
 
 /** System actors stay hidden unless the filter speaks of them. @param {string} text */
 export const mentionsSystem = (text) => /(^|\s|-)system\b/.test(text);
+
+/** The filter with system actors, where the page shows them and it does not speak of them. @param {string} text @param {boolean} on */
+export const withSystem = (text, on) => (on && !mentionsSystem(text) ? `${text} system:any`.trimStart() : text);
 
 /**
  * @param {Term[]} terms @param {import('./types').ActorRow} row @param {number} now

@@ -96,6 +96,18 @@ export function measured(v, show) {
   return { text: '-', why: v?.missing ?? 'not measured' };
 }
 
+/** Bytes a second, given in gigabytes, in the unit that reads well. @param {number} gb */
+export function speed(gb) {
+  if (gb >= 0.1 || gb === 0) return `${digits(gb)} GB/s`;
+  return gb >= 0.0001 ? `${digits(gb * 1000)} MB/s` : `${digits(gb * 1e6)} kB/s`;
+}
+
+/** What is left of something, about: seconds below a minute. @param {number} ms */
+export function left(ms) {
+  if (ms < 60_000) return `${Math.ceil(ms / 1000)} s`;
+  return ms < 5_400_000 ? `${Math.ceil(ms / 60_000)} min` : `${(ms / 3_600_000).toFixed(1)} h`;
+}
+
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 

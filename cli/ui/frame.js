@@ -4,12 +4,11 @@ import { html, useEffect, useRef } from './vendor/preact.js';
 import { post } from './api.js';
 import { age, clock, clockError, count, plural, short, span } from './format.js';
 import { letters } from './keys.js';
-import { nextTheme, singleKeys, theme } from './prefs.js';
-import { go, href, pages, patch, route } from './route.js';
-import { about, ageOf, conn, head, instant, live, meta, paused, restarted, tick } from './store.js';
+import { nextTheme, singleKeys, system, theme } from './prefs.js';
+import { href, move, pages, route } from './route.js';
+import { about, ageOf, conn, head, instant, live, meta, noted, paused, restarted, tick } from './store.js';
 import { pause, retry } from './stream.js';
 import { Shape } from './view/glyph.js';
-import { mentionsSystem, split, toggle } from './filter.js';
 
 const titles = { now: 'Now', cluster: 'Cluster', actors: 'Actors', jobs: 'Jobs', runs: 'Runs', timeline: 'Timeline', transfers: 'Transfers', events: 'Events' };
 /** @param {string} page */
@@ -50,27 +49,22 @@ function Pulse() {
   tick.value;
   const c = conn.value;
   const gone = performance.now() - c.since;
-  const old = ageOf.value === null || ageOf.value < 100 ? '' : ` ${(ageOf.value / 1000).toFixed(1)} s ago`;
+  const old = ageOf.value === null || ageOf.value < 2000 ? '' : ` ${age(ageOf.value)} ago`;
+  const recorded = c.phase === 'live' && head.value?.replay;
   const words = {
-    connecting: 'connecting', live: `live${old}`, paused: `paused, shown as of ${meta.value ? clock(meta.value.captured_at) : '-'}`, hidden: 'resting',
+    connecting: 'connecting', live: recorded ? 'recorded' : `live${old}`, paused: `paused, shown as of ${meta.value ? clock(meta.value.captured_at) : '-'}`, hidden: 'resting',
     stale: `${lost[c.error?.kind] ?? 'disconnected'} ${age(gone)}, retrying in ${age(Math.max(0, c.retry_at - performance.now() + 999))}`, locked: 'locked', failed: 'refused',
   };
-  const sign = c.phase === 'live' ? 'dot' : c.phase === 'paused' ? 'pause' : c.phase === 'stale' ? 'mark' : 'circle';
-  return html`<span class="pulse is-${c.phase}"><${Shape} of=${sign} size=${10} /> <span>${words[c.phase]}</span>
+  const sign = recorded ? 'turn' : c.phase === 'live' ? 'dot' : c.phase === 'paused' ? 'pause' : c.phase === 'stale' ? 'mark' : 'circle';
+  return html`<span class="pulse is-${recorded ? 'recorded' : c.phase}"><${Shape} of=${sign} size=${10} /> <span>${words[c.phase]}</span>
     ${c.phase === 'stale' ? html`<button class="chip" onClick=${retry}>Now</button>` : null}</span>`;
 }
 
 /** @param {{ openHelp: () => void }} props */
 function Switches({ openHelp }) {
-  const f = route.value.params.f ?? '';
-  const system = mentionsSystem(f);
-  const flip = () => {
-    const text = system ? split(f).filter((w) => !/^-?system\b/.test(w)).join(' ') : toggle(f, 'system:any');
-    if (route.peek().page === 'actors') patch({ f: text });
-    else go('actors', { f: 'system:any' });
-  };
+  const on = system.value === 'on';
   return html`<div class="switches">
-    <button class="icon" aria-pressed=${system ? 'true' : 'false'} title="System actors too" onClick=${flip}>sys<span class="hidden">tem actors too</span></button>
+    <button class="icon" aria-pressed=${on ? 'true' : 'false'} aria-label="sys: system actors too" title=${`The runtime's own actors and their lanes are ${on ? 'shown' : 'hidden'}`} onClick=${() => { system.value = on ? 'off' : 'on'; }}>sys</button>
     <button class="icon" title=${`Theme: ${theme.value}`} aria-label=${`Theme: ${theme.value}`} onClick=${nextTheme}><${Shape} of="half" /></button>
     <button class="icon" title="Keys (?)" aria-label="Keys" onClick=${openHelp}>?</button>
   </div>`;
@@ -95,6 +89,8 @@ export function Replay() {
   }, () => {});
   const at = Math.min(r.to, r.at + instant() - (meta.peek()?.captured_at ?? instant()));
   const done = r.to > r.from ? (at - r.from) / (r.to - r.from) : 0;
+  const { exported, moments } = about.value ?? {};
+  if (exported && moments === 1) return html`<div class="replay" role="region" aria-label="Recorded"><b>Recorded</b> <span>${r.name}</span> <span class="dim holds">This file holds ${exported}</span></div>`;
   return html`<div class="replay" role="region" aria-label="Replay">
     <b>Replay</b> <span class="grow-0">${r.name}</span>
     <button class="icon" onClick=${() => send({ paused: !r.paused })} aria-label=${r.paused ? 'Play the recording' : 'Hold the recording'}><${Shape} of=${r.paused ? 'triangle' : 'pause'} /></button>
@@ -104,6 +100,18 @@ export function Replay() {
     <span role="group" aria-label="Speed">${[0.5, 1, 4, 16].map((s) => html`<button class="chip" key=${s} aria-pressed=${r.speed === s ? 'true' : 'false'} onClick=${() => send({ speed: s })}>${s}x</button>`)}</span>
     ${about.value?.exported ? html`<p class="dim holds">This file holds ${about.value.exported}</p>` : null}
   </div>`;
+}
+
+/** What is said once: of a link that did not work, of an address that names no page. */
+export function Noted() {
+  const { page, unknown } = route.value;
+  const text = noted.value ?? (unknown ? `No page is called ${unknown}; this is ${titleOf(page)}.` : null);
+  if (!text) return null;
+  const dismiss = () => {
+    noted.value = null;
+    move(href(page, route.peek().params), true);
+  };
+  return html`<div class="banner" role="alert"><${Shape} of="mark" /><span>${text}</span><button class="chip" onClick=${dismiss}>Dismiss</button></div>`;
 }
 
 /** Said once when the daemon came back as another one. */
@@ -117,23 +125,31 @@ export function Restarted() {
 
 /** What is shown of what there is, what was lost, how far it can be trusted. */
 export function Footer() {
-  const m = meta.value;
-  const grouped = route.value.page === 'actors' && route.value.params.g;
-  const words = { actors: grouped ? 'actors, in groups' : 'actors', events: 'events', jobs: 'jobs', cluster: 'nodes', transfers: 'copies', runs: 'runs', timeline: 'spans', now: 'problems' };
-  const noun = words[route.value.page];
+  tick.value;
+  const { page, params } = route.value;
+  const m = live.value.view === page ? live.value.meta : null;
   if (!m) return html`<footer class="honest"><span class="dim">nothing received yet</span></footer>`;
-  const old = ageOf.value ?? 0;
-  const shown = route.value.page === 'events' ? live.value.data?.events?.length ?? 0 : m.shown;
+  const old = performance.now() - m.received;
   return html`<footer class="honest" aria-label="How far this can be trusted">
-    <span class=${shown < m.total ? 'tone-waiting' : ''}>shown <b>${count(shown)}</b> of <b>${count(Math.max(shown, m.total))}</b> ${noun}</span>
+    <${Share} of=${m} noun=${page === 'actors' && params.g ? 'actors, in groups' : nouns[page]} page=${page} />
     <span class=${m.dropped ? 'tone-waiting' : ''}>dropped <b>${count(m.dropped)}</b> ${m.dropped === 1 ? 'span' : 'spans'}</span>
     <span class=${m.sampled > 1 ? 'tone-waiting' : ''}>spans ${m.sampled > 1 ? html`sampled <b>1 in ${short(m.sampled)}</b>` : html`<b>all</b> kept`}</span>
-    <span>clock error <b>${clockError(m.clock_error_us)}</b></span>
+    ${m.clock_error_us === null && (head.value?.nodes.all ?? 0) <= 1 ? html`<span><b>one</b> clock</span>` : html`<span>clock error <b>${clockError(m.clock_error_us)}</b></span>`}
     ${m.missing.length ? html`<span class="tone-waiting"><b>${m.missing.length}</b> not answering</span>` : null}
     <span class=${old > 5000 ? 'tone-waiting' : ''}>as of <b>${clock(m.captured_at)}</b></span>
     ${head.value ? html`<span class="wide">${short(head.value.spans_per_s)} spans/s</span>` : null}
     <span class="grow" /><span class="dim wide">${about.value ? `odeon ${about.value.version}` : ''}</span>
   </footer>`;
+}
+
+const nouns = { actors: 'actors', events: 'events', jobs: 'jobs', cluster: 'nodes', transfers: 'copies', runs: 'runs', timeline: 'spans', now: 'problems' };
+
+/** What is shown of what there is. Spans that are too thin to be drawn one by one are not missing. @param {{ of: any, noun: string, page: string }} props */
+function Share({ of: m, noun, page }) {
+  const shown = page === 'events' ? live.value.data?.events?.length ?? 0 : m.shown;
+  const all = Math.max(shown, m.total);
+  if (page === 'timeline' && shown < all) return html`<span title="The rest is drawn as how busy each moment was; zoom in to see each">shown one by one <b>${count(shown)}</b> of <b>${count(all)}</b> spans</span>`;
+  return html`<span class=${shown < all ? 'tone-waiting' : ''}>shown <b>${count(shown)}</b> of <b>${count(all)}</b> ${noun}</span>`;
 }
 
 /** Says problems to those who do not see them; nothing else. */

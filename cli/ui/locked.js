@@ -2,6 +2,7 @@
 // @ts-check
 import { html, useState } from './vendor/preact.js';
 import { explain } from './api.js';
+import { conn } from './store.js';
 import { Command } from './view/states.js';
 
 /** @param {{ enter: (key: string) => Promise<void> }} props */
@@ -21,5 +22,5 @@ export function Locked({ enter }) {
     <form onSubmit=${submit}><label for="key">Key or link</label>
       <input id="key" type="password" autocomplete="off" spellcheck="false" value=${key} onInput=${(e) => setKey(e.target.value)} />
       <button class="button" disabled=${!key.trim()}>Unlock</button></form>
-    ${why ? html`<p role="alert" class="tone-failed">${why}</p>` : null}</div>`;
+    ${why || conn.value.why ? html`<p role="alert" class="tone-failed">${why || conn.value.why}</p>` : null}</div>`;
 }

@@ -2,9 +2,10 @@
 // @ts-check
 import { html, useEffect, useMemo, useRef, useState } from './vendor/preact.js';
 import { get } from './api.js';
+import { withSystem } from './filter.js';
 import { titleOf } from './frame.js';
 import { letters } from './keys.js';
-import { nextTheme, singleKeys } from './prefs.js';
+import { nextTheme, singleKeys, system } from './prefs.js';
 import { go, pages } from './route.js';
 import { match, rank } from './subsequence.js';
 import { paused } from './store.js';
@@ -68,7 +69,7 @@ function commands(open) {
     command('Failed actors', () => go('actors', { f: 'state:failed' })),
     command('Waiting actors', () => go('actors', { f: 'state:waiting' })),
     command('Deep mailboxes', () => go('actors', { f: 'mailbox>100', sort: '-mailbox' })),
-    command('System actors too', () => go('actors', { f: 'system:any' })),
+    command(system.peek() === 'on' ? 'Hide system actors' : 'System actors too', () => { system.value = system.peek() === 'on' ? 'off' : 'on'; }),
     command('Actors by type', () => go('actors', { g: 'type' })),
     command('Supervision tree', () => go('actors', { tree: '1' })),
     command('Errors only', () => go('events', { f: 'severity:error' })),
@@ -98,7 +99,7 @@ function useThings(text) {
   }, []);
   const rows = (/** @type {any} */ e) => e.data.rows.map((r) => thing('actor', r.id, nameOf(r), r.state, r.node));
   useEffect(() => {
-    get('inspect/view', { view: 'actors', limit: known }).then((e) => {
+    get('inspect/view', { view: 'actors', limit: known, filter: withSystem('', system.peek() === 'on') }).then((e) => {
       setActors(rows(e));
       setMore(e.total > e.shown);
     }).catch(() => {});
@@ -107,7 +108,7 @@ function useThings(text) {
     const word = text.trim().replaceAll('"', '');
     if (!more || !word) return undefined;
     const control = new AbortController();
-    const timer = setTimeout(() => get('inspect/view', { view: 'actors', limit: 60, filter: `"${word}"` }, control.signal).then((e) => setFound(rows(e))).catch(() => {}), 120);
+    const timer = setTimeout(() => get('inspect/view', { view: 'actors', limit: 60, filter: withSystem(`"${word}"`, system.peek() === 'on') }, control.signal).then((e) => setFound(rows(e))).catch(() => {}), 120);
     return () => {
       clearTimeout(timer);
       control.abort();

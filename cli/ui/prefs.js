@@ -26,9 +26,13 @@ function remembered(name, fallback) {
 export const theme = remembered('theme', 'system');
 /** on or off: shortcuts of one key (Ctrl+K stays) */
 export const singleKeys = remembered('keys', 'on');
+/** on or off: whether lists and lanes tell of the runtime's own actors. */
+export const system = remembered('system', 'off');
 /** The drawer's width in pixels. */
 export const drawerWidth = remembered('drawer', '470');
-/** The gutter of the timeline in pixels. */
+/** The width of the names of lanes in pixels; as their content asks for while it is empty. */
+export const gutterWidth = remembered('gutter', '');
+/** The height of the panel below the timeline in pixels. */
 export const panelHeight = remembered('panel', '240');
 
 export function applyTheme() {

@@ -5,11 +5,12 @@ import { signal } from './vendor/preact.js';
 
 export const pages = ['now', 'cluster', 'actors', 'jobs', 'runs', 'timeline', 'transfers', 'events'];
 
-/** @param {string} hash @returns {Route} */
+/** An address that names no page is that of the first one, and says which it asked for. @param {string} hash @returns {Route} */
 export function parse(hash) {
   const [path, query = ''] = hash.replace(/^#\/?/, '').split('?');
-  const page = pages.includes(path) ? path : 'now';
-  return { page, params: Object.fromEntries(new URLSearchParams(query)) };
+  const params = Object.fromEntries(new URLSearchParams(query));
+  if (pages.includes(path) || !path) return { page: path || 'now', params };
+  return { page: 'now', params, unknown: path };
 }
 
 /** @param {string} page @param {Record<string, string | null | undefined>} [params] */
@@ -44,9 +45,10 @@ export function move(hash, replace) {
   route.value = parse(hash);
 }
 
-/** Follows the browser's own moves. */
-export function listen() {
+/** Follows the browser's own moves. @param {() => void} first what is done before the address is read */
+export function listen(first) {
   const read = () => {
+    first();
     route.value = parse(location.hash);
   };
   addEventListener('popstate', read);

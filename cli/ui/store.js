@@ -19,11 +19,15 @@ export const meta = signal(null);
 export const about = signal(null);
 /** When the daemon was seen to have restarted. @type {import('./vendor/preact.js').Signal<number | null>} */
 export const restarted = signal(null);
+/** Something to say once, until it is dismissed. @type {import('./vendor/preact.js').Signal<string | null>} */
+export const noted = signal(null);
 export const paused = signal(false);
 /** Counts up once a second; ages follow it. */
 export const tick = signal(0);
-/** The view that is open. @type {import('./vendor/preact.js').Signal<any>} */
-export const live = signal({ key: '', view: '', status: 'loading', data: null, error: null, meta: null });
+/** The view that is open; `wrong` is why its filter is not applied. @type {import('./vendor/preact.js').Signal<any>} */
+export const live = signal({ key: '', view: '', status: 'loading', data: null, error: null, wrong: null, meta: null });
+/** What the views that were open showed last, for when the connection breaks. @type {Map<string, { data: any, meta: any }>} */
+const before = new Map();
 /** Rates of actors over time: [at, rate] @type {Map<string, [number, number][]>} */
 export const rates = new Map();
 
@@ -70,8 +74,21 @@ export function takeMeta(envelope) {
 export function openView(key, view) {
   const old = live.peek();
   if (old.key === key) return;
+  if (old.status === 'ready' && old.data) before.set(old.view, { data: old.data, meta: old.meta });
   const same = old.view === view && old.status === 'ready';
-  live.value = { key, view, status: same ? 'ready' : 'loading', data: same ? old.data : null, error: null, meta: same ? old.meta : null, version: 0, fresh: false };
+  live.value = { key, view, status: same ? 'ready' : 'loading', data: same ? old.data : null, error: null, wrong: null, meta: same ? old.meta : null, version: 0, fresh: false };
+}
+
+/** An envelope that a page has fetched by itself: the footer tells of it while that page is open. @param {string} view @param {any} envelope */
+export function takeOwn(view, envelope) {
+  takeMeta(envelope);
+  if (live.peek().view === view) live.value = { ...live.peek(), meta: meta.peek() };
+}
+
+/** The server does not take the filter of the view: why. @param {string} key @param {string | null} wrong */
+export function refuseFilter(key, wrong) {
+  const old = live.peek();
+  if (old.key === key && old.wrong !== wrong) live.value = { ...old, wrong };
 }
 
 /** @param {string} key @param {string} type @param {any} envelope */
@@ -79,9 +96,9 @@ export function take(key, type, envelope) {
   const old = live.peek();
   if (old.key !== key) return;
   batch(() => {
-    const before = meta.peek()?.epoch;
+    const epoch = meta.peek()?.epoch;
     takeMeta(envelope);
-    const again = before !== undefined && before !== envelope.epoch;
+    const again = epoch !== undefined && epoch !== envelope.epoch;
     const data = type === 'delta' ? withDelta(old.data, envelope) : type === 'append' ? appended(old.data, envelope) : snapshot(old, envelope, again);
     live.value = { ...old, status: 'ready', error: null, data, meta: meta.peek(), version: old.version + 1, fresh: true };
   });
@@ -130,10 +147,13 @@ function note(id, at, rate) {
   rates.set(id, known);
 }
 
-/** @param {string} key @param {Failure} error */
+/** A view that cannot be reached shows what it showed last. @param {string} key @param {Failure} error */
 export function failView(key, error) {
   const old = live.peek();
-  if (old.key === key) live.value = { ...old, status: old.data && error.kind === 'unavailable' ? old.status : 'error', error };
+  if (old.key !== key) return;
+  const last = old.data ? old : error.kind === 'unavailable' ? before.get(old.view) : undefined;
+  if (last && error.kind === 'unavailable') live.value = { ...old, status: 'ready', data: last.data, meta: last.meta, error };
+  else live.value = { ...old, status: 'error', error };
 }
 
 /** @param {string} phase @param {any} [more] */

@@ -3,14 +3,17 @@
 import { useEffect } from './vendor/preact.js';
 import { aborted, explain, failure, get, url } from './api.js';
 import { parser } from './sse.js';
-import { failView, live, openView, paused, setPhase, take } from './store.js';
+import { failView, live, openView, paused, refuseFilter, setPhase, take } from './store.js';
 
 /** The daemon says something every 5 s; after this long without a byte the stream is taken for dead. */
 const silenceMost = 12_000;
 const waits = [500, 1000, 2000, 4000, 8000];
 
-/** @type {{ key: string, params: Record<string, any> } | null} */
+/** @typedef {{ key: string, params: Record<string, any>, instead?: Record<string, any> }} Followed `instead` is asked for where the filter is refused */
+/** @type {Followed | null} */
 let wanted = null;
+/** What the view was asked for when it last answered. @type {Record<string, any> | null} */
+let good = null;
 /** @type {AbortController | null} */
 let current = null;
 let failures = 0;
@@ -29,10 +32,11 @@ export function watch(params) {
   restart();
 }
 
-/** A page without a view of its own lets the stream go. */
-export function unwatch() {
+/** A page that fetches by itself lets the stream go. @param {string} view */
+export function unwatch(view) {
   wanted = null;
   stop();
+  openView(view, view);
 }
 
 export function retry() {
@@ -59,17 +63,35 @@ function restart() {
   if (document.hidden) return setPhase('hidden');
   if (paused.peek()) {
     setPhase('paused');
-    return wanted && live.peek().status === 'loading' ? once(wanted) : undefined;
+    return wanted && !live.peek().fresh ? once(wanted) : undefined;
   }
   if (wanted) run(wanted);
 }
 
-/** A page that is opened while paused is shown as it is at that moment. @param {{ key: string, params: Record<string, any> }} view */
+/** A page that is opened, or another filter that is given, while paused is shown as it is at that moment. @param {Followed} view */
 function once(view) {
-  return get('inspect/view', view.params).then((envelope) => take(view.key, 'snapshot', envelope), (error) => failView(view.key, explain(error)));
+  return get('inspect/view', view.instead ?? view.params).then((envelope) => answered(view, 'snapshot', envelope), (error) => {
+    const why = explain(error);
+    if (!withoutFilter(view, why)) failView(view.key, why);
+    else once(view);
+  });
 }
 
-/** @param {{ key: string, params: Record<string, any> }} view */
+/** @param {Followed} view @param {string} type @param {any} envelope */
+function answered(view, type, envelope) {
+  if (!view.instead) good = view.params;
+  take(view.key, type, envelope);
+}
+
+/** A filter that the server refuses is told beside its box, and the view goes on with the one before. @param {Followed} view @param {import('./types').Failure} error */
+function withoutFilter(view, error) {
+  if (error.kind !== 'invalid' || view.instead || !view.params.filter) return false;
+  view.instead = good?.view === view.params.view ? { ...view.params, filter: good?.filter } : { ...view.params, filter: view.params.filter.includes('system:any') ? 'system:any' : undefined };
+  refuseFilter(view.key, error.why);
+  return true;
+}
+
+/** @param {Followed} view */
 async function run(view) {
   const control = new AbortController();
   current = control;
@@ -77,7 +99,7 @@ async function run(view) {
   try {
     const headers = new Headers({ accept: 'text/event-stream' });
     if (lastId) headers.set('last-event-id', lastId);
-    const response = await fetch(url('inspect/stream', view.params), { signal: control.signal, headers, cache: 'no-store' });
+    const response = await fetch(url('inspect/stream', view.instead ?? view.params), { signal: control.signal, headers, cache: 'no-store' });
     if (!response.ok || !response.body) throw await failure(response);
     await read(response.body, view, control);
     throw explain(null);
@@ -86,12 +108,12 @@ async function run(view) {
   }
 }
 
-/** @param {ReadableStream<Uint8Array>} body @param {{ key: string }} view @param {AbortController} control */
+/** @param {ReadableStream<Uint8Array>} body @param {Followed} view @param {AbortController} control */
 async function read(body, view, control) {
   const text = new TextDecoder();
   const feed = parser((event) => {
     lastId = event.id || lastId;
-    take(view.key, event.type, JSON.parse(event.data));
+    answered(view, event.type, JSON.parse(event.data));
     failures = 0;
     setPhase('live');
   });
@@ -111,9 +133,10 @@ async function read(body, view, control) {
   }
 }
 
-/** @param {{ key: string }} view @param {import('./types').Failure} error */
+/** @param {Followed} view @param {import('./types').Failure} error */
 function lost(view, error) {
   current = null;
+  if (withoutFilter(view, error)) return restart();
   failView(view.key, error);
   if (error.kind === 'unauthorized') return setPhase('locked');
   if (['invalid', 'unknown', 'forbidden'].includes(error.kind)) return setPhase('failed', { error });

@@ -25,7 +25,7 @@ export type ActorRow = {
 };
 export type Hop = { subject: Subject; how: string; message: string; since: number };
 export type Term = { not: boolean; key: string; op: ':' | '>' | '<'; value: string; number: number };
-export type Route = { page: string; params: Record<string, string> };
+export type Route = { page: string; params: Record<string, string>; unknown?: string };
 export type Column = {
   id: string; title: string; width: string; cell: (row: any) => any; sort?: (row: any) => any; right?: boolean; hint?: string;
 };
@@ -34,7 +34,7 @@ export type Lane = {
   spans: SpanTuple[] | null; buckets: [number, number, number][] | null; gaps: [number, number, number][];
 };
 export type SpanTuple = [string, number, number | null, number, number, 0 | 1, number];
-export type Chunk = { from: number; to: number; bucket_ms: number; names: string[]; kinds: string[]; lanes: Lane[] };
+export type Chunk = { from: number; to: number; bucket_ms: number; names: string[]; kinds: string[]; lanes: Lane[]; lanes_left_out?: number };
 export type Span = {
   id: string; trace: string; parent: string | null; kind: string; name: string; actor: Subject; start: number;
   end: number | null; queued_ms: number; ok: boolean;

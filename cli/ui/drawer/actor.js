@@ -2,14 +2,14 @@
 // @ts-check
 import { html, useState } from '../vendor/preact.js';
 import { explain, post } from '../api.js';
-import { count, percent, plural, short, digits, span, when } from '../format.js';
+import { count, plural, short, digits, span, when } from '../format.js';
 import { href } from '../route.js';
 import { about, now } from '../store.js';
 import { sentence } from '../waits.js';
 import { Doing, Few } from '../view/actorrow.js';
 import { State, looks } from '../view/glyph.js';
 import { Logs } from '../view/logs.js';
-import { Age, Chain, Facts, Link, Rows, Section, Split, jobOf, nameOf, subjectOf } from '../view/part.js';
+import { Age, Chain, Facts, Link, Rows, Section, Split, jobOf, nameOf, split, subjectOf } from '../view/part.js';
 import { Series } from '../view/spark.js';
 import { Spans } from '../view/spans.js';
 import { Title } from './title.js';
@@ -42,7 +42,7 @@ function facts(r, d) {
     ['under', line.length ? html`${line.map((s, /** @type {number} */ i) => html`${i ? ' > ' : ''}<${Link} to=${s} />`)}` : 'nobody: a root'],
     ['mailbox', `${count(r.mailbox.len)} of ${count(r.mailbox.max)}`],
     ['messages', `${count(r.received)} received, ${count(r.handled)} handled, ${count(r.failed)} failed, ${short(Number(digits(r.rate)))}/s`],
-    ['time', html`<${Split} busy=${r.busy} waiting=${r.waiting} /> busy ${percent(r.busy)}, waiting ${percent(r.waiting)}`],
+    ['time', html`<${Split} busy=${r.busy} waiting=${r.waiting} /> ${split(r.busy, r.waiting)}`],
     ['id', html`<code>${r.id}</code>${r.system ? ' (of the system)' : ''}`],
   ];
 }

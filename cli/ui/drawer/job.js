@@ -21,7 +21,7 @@ export function JobBody({ of: d }) {
     ${j.refusal ? html`<${Section} title="Why it is pending"><${Refusal} of=${j.refusal} /><//>` : null}
     ${j.exit ? html`<${Section} title="How it ended"><p class=${j.state === 'failed' ? 'tone-failed' : ''}>${j.exit.sentence}${j.exit.code === null ? '' : html` <code>exit ${j.exit.code}</code>`}</p><${Chain} of=${j.exit.chain} /><//>` : null}
     <${Facts} of=${facts(j)} />
-    ${d.actors?.length ? html`<${Section} title="Actors" note=${html`<a href=${href('actors', { f: `job:${j.id}` })}>all ${count(j.actors)}</a>`}><${Few} rows=${d.actors} label="Actors of the job" /><//>` : null}
+    ${d.actors?.length ? html`<${Section} title="Actors" note=${j.actors > d.actors.length ? html`<a href=${href('actors', { f: `job:${j.id}` })}>all ${count(j.actors)}</a>` : count(d.actors.length)}><${Few} rows=${d.actors} label="Actors of the job" /><//>` : null}
     ${d.events?.length ? html`<${Section} title="Events" note=${html`<a href=${href('timeline', { sel: `job:${j.id}`, from: String(j.submitted) })}>in the timeline</a>`}><${EventLines} of=${[...d.events].reverse()} label="Events of the job" /><//>` : null}
     <${Logs} query=${{ job: j.id }} />
     ${d.files?.length ? html`<${Section} title="Files" note=${plural(d.files.length, 'file')}><${Rows} label="Files" head=${['name', 'size']} right=${[1]} rows=${d.files.map((f) => [f.name, bytes(f.bytes)])} /><//>` : null}
@@ -32,7 +32,7 @@ export function JobBody({ of: d }) {
 function facts(j) {
   return [
     ['program', html`<code>${[j.program, ...j.arguments].join(' ')}</code>`],
-    ['needs', j.needs],
+    ['needs', j.needs || null],
     ['node', j.node ? html`<${Link} to=${{ kind: 'node', id: j.node, name: j.node }} />` : null],
     ['submitted', html`${when(j.submitted, now.value)}${j.by ? ` by ${j.by}` : ''}`],
     ['namespace', j.namespace],

@@ -18,11 +18,11 @@ export function ProcessBody({ of: d }) {
       ['node', html`<${Link} to=${{ kind: 'node', id: p.node, name: p.node }} />`],
       ['pid', p.pid === null ? html`<span class="missing" title="no process id is known">-</span>` : String(p.pid)],
       ['job', p.job ? html`<${Link} to=${jobOf(p.job)} />` : null],
-      ['processor', html`<${Measured} of=${p.cpu} show=${percent} /> of one core`],
-      ['memory', html`<${Measured} of=${p.rss} show=${bytes} />`],
+      ['processor', html`<${Measured} of=${p.cpu} show=${percent} gone=${p.state === 'gone'} /> of one core`],
+      ['memory', html`<${Measured} of=${p.rss} show=${bytes} gone=${p.state === 'gone'} />`],
       ['actors', count(p.actors)],
     ]} />
-    ${series.length ? html`<div class="rates">${series.map((s) => html`<${Series} key=${s.name} of=${s} />`)}</div>` : null}
+    ${series.length ? html`<div class="rates">${series.map((s) => html`<${Series} key=${s.name} of=${s} gone=${p.state === 'gone'} />`)}</div>` : null}
     ${d.actors?.length ? html`<${Section} title="Actors" note=${count(p.actors)}><${Few} rows=${d.actors} label="Actors in it" /><//>` : null}
     ${d.events?.length ? html`<${Section} title="Events"><${EventLines} of=${[...d.events].reverse()} label="Events of the process" /><//>` : null}`;
 }

@@ -1,14 +1,12 @@
 // A transfer: from whom to whom, by which way, how fast against what it could be.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { bytes, clockMs, digits, percent, span } from '../format.js';
+import { bytes, clockMs, percent, span, speed } from '../format.js';
 import { now } from '../store.js';
 import { Board } from '../view/board.js';
 import { State } from '../view/glyph.js';
 import { Bar, Facts, Link, Measured } from '../view/part.js';
 import { Title } from './title.js';
-
-const speed = (/** @type {number} */ n) => `${digits(n)} GB/s`;
 
 /** @param {{ of: any }} props */
 export function TransferBody({ of: d }) {

@@ -30,7 +30,7 @@ async function answer(address, options) {
   const [path, rest] = address.replace('/api/v1/', '').split('?');
   const query = Object.fromEntries(new URLSearchParams(rest ?? ''));
   if (path === 'inspect/stream') return stream(query, options?.signal ?? null);
-  if (path === 'inspect/about') return json({ ...holds.about, exported: holds.holds });
+  if (path === 'inspect/about') return json({ ...holds.about, exported: holds.holds, moments: holds.heads.length });
   if (path === 'inspect/replay') return steer(JSON.parse(String(options?.body ?? '{}')));
   const data = look(path.replace('inspect/', ''), query, rest ?? '');
   return data ? json(envelope(data)) : json({ kind: 'unknown', why: `This file does not hold it. It has ${holds.holds}` }, 404);
@@ -47,11 +47,14 @@ function envelope({ data, shown: rows, total }) {
 
 const replay = () => ({ name: `${holds.heads[place.moment].head.name}, as a file`, speed: place.speed, paused: place.paused, at: place.at, from: holds.from, to: holds.to });
 
+/** How many spans there were where the file was made; it says so in words only. */
+const inAll = () => Number(/ of (\d+) spans/.exec(holds.holds)?.[1] ?? holds.spans.length);
+
 /** @param {string} path @param {any} query @param {string} rest @returns {any} */
 function look(path, query, rest) {
   const { from, to } = { from: Number(query.from), to: Number(query.to) };
   if (path === 'view') return page(query);
-  if (path === 'timeline') return { data: laidOut(holds.tiles, from, to, new Set((query.open ?? '').split(','))), shown: holds.spans.length, total: holds.spans.length };
+  if (path === 'timeline') return { data: laidOut(holds.tiles, from, to, new Set((query.open ?? '').split(','))), shown: holds.spans.length, total: inAll() };
   if (path === 'spans') {
     const spans = holds.spans.filter((s) => s.start <= to && (s.end ?? to) >= from);
     return { data: { spans: spans.slice(0, Number(query.limit ?? 500)) }, shown: spans.length, total: spans.length };

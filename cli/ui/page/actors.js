@@ -1,9 +1,10 @@
 // Every actor: what it is in, what it does, how deep its mailbox is, whom it waits for.
 // @ts-check
 import { html, useMemo, useState } from '../vendor/preact.js';
-import { assign, mentionsSystem, parse } from '../filter.js';
+import { assign, mentionsSystem, parse, withSystem } from '../filter.js';
 import { count } from '../format.js';
 import { useKeys } from '../keys.js';
+import { system } from '../prefs.js';
 import { patch, route, select, selected } from '../route.js';
 import { useView } from '../stream.js';
 import { columns, groupColumns, rowTone } from '../view/actorrow.js';
@@ -17,7 +18,7 @@ export function Actors() {
   const { params } = route.value;
   const filter = params.f && !parse(params.f).error ? params.f : '';
   const group = params.g ?? '';
-  const is = useView({ view: 'actors', filter: filter || undefined, group: group || undefined });
+  const is = useView({ view: 'actors', filter: withSystem(filter, system.value === 'on') || undefined, group: group || undefined });
   const tree = params.tree === '1' && !group;
   useKeys([
     { keys: ['t'], does: 'Tree or list', run: () => patch({ tree: tree ? null : '1', g: null }) },
@@ -26,7 +27,7 @@ export function Actors() {
   const rows = useMemo(() => (is.data?.rows ? [...is.data.rows.values()] : []), [is.data]);
   const total = is.meta?.total ?? rows.length;
   return html`<${Bar} title="Actors" note=${is.data ? `${group ? `${count(is.data.groups?.length ?? 0)} groups` : count(rows.length)}${!group && total > rows.length ? ` of ${count(total)}` : ''}` : ''}>
-      <${FilterBox} hint="state:failed node:n2 mailbox>100 age>10s -type:Relay" />
+      <${FilterBox} hint="state:failed node:n2 mailbox>100 age>10s -type:Relay" wrong=${is.wrong} />
       <${Toggle} on=${tree} onClick=${() => patch({ tree: tree ? null : '1', g: null })} title="Supervision tree (t)">Tree<//>
       <${Choice} label="Group" at=${group} of=${[['', 'none'], ['type', 'type'], ['node', 'node'], ['job', 'job']]} set=${(v) => patch({ g: v, tree: null, sort: null })} />
     <//>
@@ -76,6 +77,6 @@ function Groups({ of, by, filter }) {
 /** @param {{ filter: string }} props */
 function Nothing({ filter }) {
   if (!filter) return html`<${Empty} title="No actors run" why="They appear here as soon as a job or a run starts them." command="odeon run recipes/rl-sums.toml" />`;
-  return html`<${Empty} title="No actor matches" why=${html`Nothing holds for <code>${filter}</code>.${mentionsSystem(filter) ? '' : ' System actors are hidden unless the filter speaks of them.'}`}>
+  return html`<${Empty} title="No actor matches" why=${html`Nothing holds for <code>${filter}</code>.${mentionsSystem(filter) || system.value === 'on' ? '' : ' The runtime\'s own actors are hidden; sys shows them.'}`}>
     <p><button class="button" onClick=${() => patch({ f: null })}>Clear the filter</button></p><//>`;
 }

@@ -8,7 +8,7 @@ import { useView } from '../stream.js';
 import { Bar, Choice } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Links } from '../view/links.js';
-import { DeviceCell, Legend, Usage } from '../view/nodes.js';
+import { DeviceCell, Legend, Usage, isDown } from '../view/nodes.js';
 import { Age, Link, Measured, Section, Toggle } from '../view/part.js';
 import { Empty, View } from '../view/states.js';
 import { Table } from '../view/table.js';
@@ -47,23 +47,29 @@ function groups(nodes, by) {
   return [...all].sort(([a], [b]) => a.localeCompare(b));
 }
 
-/** @type {import('../types').Column[]} */
-const columns = [
-  { id: 'name', title: 'Node', width: 'minmax(88px, 0.7fr)', sort: (n) => n.name, cell: (n) => html`<span class="name">${n.name}</span>${n.leads ? html` <span class="dim" title="leads the cluster">leads</span>` : null}` },
-  { id: 'state', title: 'State', width: '142px', sort: (n) => ['down', 'suspect', 'draining', 'up'].indexOf(n.state), cell: (n) => html`<${State} of=${n.state} /> <span class="dim"><${Age} since=${n.since} /></span>` },
-  { id: 'gpus', title: 'GPUs: utilisation, actors, memory', width: 'minmax(236px, 3fr)', cell: (n) => html`<span class="gpus">${n.devices.length ? n.devices.map((d) => html`<${DeviceCell} key=${d.id} of=${d} />`) : html`<span class="missing" title="this node has no devices">-</span>`}</span>` },
-  { id: 'cpu', title: 'CPU', width: '88px', right: true, sort: (n) => (typeof n.cpu === 'number' ? n.cpu : null), cell: (n) => html`<span class="num"><${Measured} of=${n.cpu} show=${percent} /> <span class="dim">of ${n.cores}</span></span>` },
-  { id: 'memory', title: 'Memory', width: '212px', sort: (n) => (typeof n.memory.used === 'number' ? n.memory.used / n.memory.total : null), cell: (n) => html`<${Usage} of=${n.memory} />` },
-  { id: 'actors', title: 'Actors', width: '72px', right: true, sort: (n) => n.actors, cell: (n) => html`<span class="num">${count(n.actors)}</span>` },
-  { id: 'rtt', title: 'Round trip', width: '84px', right: true, sort: (n) => (typeof n.rtt_us === 'number' ? n.rtt_us : null), cell: (n) => html`<${Measured} of=${n.rtt_us} show=${(/** @type {number} */ us) => span(us / 1000)} />` },
-  { id: 'clock', title: 'Clock', width: '132px', right: true, hint: 'offset and its error', cell: (n) => (n.clock ? html`<span class=${`num ${n.clock.error_us > 1000 ? 'tone-waiting' : ''}`}>${span(n.clock.offset_us / 1000)} <span class="dim">±${span(n.clock.error_us / 1000)}</span></span>` : html`<span class="missing" title="no measurement yet">-</span>`) },
-];
+/** The columns, as wide as what stands in them; what is measured of a node that is down is what it was. @param {any[]} nodes @returns {import('../types').Column[]} */
+function columnsOf(nodes) {
+  const letters = Math.max(...nodes.map((n) => n.name.length + (n.leads ? 8 : 0)));
+  const gpus = Math.max(...nodes.map((n) => n.devices.length));
+  const narrow = matchMedia('(max-width: 760px)').matches;
+  const usual = narrow ? 150 : 320;
+  return [
+    { id: 'name', title: 'Node', width: `minmax(${Math.round(Math.min(usual, Math.max(88, 30 + letters * 7.5)))}px, 0.7fr)`, sort: (n) => n.name, cell: (n) => html`<span class="name" title=${n.name}>${n.name}</span>${n.leads ? html` <span class="dim" title="leads the cluster">leads</span>` : null}` },
+    { id: 'state', title: 'State', width: narrow ? '118px' : '142px', sort: (n) => ['down', 'suspect', 'draining', 'up'].indexOf(n.state), cell: (n) => html`<${State} of=${n.state} /> <span class="dim"><${Age} since=${n.since} /></span>` },
+    { id: 'cpu', title: 'CPU', width: nodes.some(isDown) ? '112px' : '88px', right: true, sort: (n) => (typeof n.cpu === 'number' ? n.cpu : null), cell: (n) => html`<span class="num"><${Measured} of=${n.cpu} show=${percent} gone=${isDown(n)} /> <span class="dim">of ${n.cores}</span></span>` },
+    { id: 'memory', title: 'Memory', width: '212px', sort: (n) => (typeof n.memory.used === 'number' ? n.memory.used / n.memory.total : null), cell: (n) => html`<${Usage} of=${n.memory} gone=${isDown(n)} />` },
+    { id: 'gpus', title: gpus ? 'GPUs: utilisation, actors, memory' : 'GPUs', width: gpus ? 'minmax(236px, 3fr)' : 'minmax(56px, 0.3fr)', cell: (n) => html`<span class="gpus">${n.devices.length ? n.devices.map((d) => html`<${DeviceCell} key=${d.id} of=${d} gone=${isDown(n)} />`) : html`<span class="missing" title="this node has no devices">-</span>`}</span>` },
+    { id: 'actors', title: 'Actors', width: '72px', right: true, sort: (n) => n.actors, cell: (n) => html`<span class="num">${count(n.actors)}</span>` },
+    { id: 'rtt', title: 'Round trip', width: '84px', right: true, sort: (n) => (typeof n.rtt_us === 'number' ? n.rtt_us : null), cell: (n) => html`<${Measured} of=${n.rtt_us} show=${(/** @type {number} */ us) => span(us / 1000)} />` },
+    { id: 'clock', title: 'Clock', width: '132px', right: true, hint: 'offset and its error', cell: (n) => (n.clock && !isDown(n) ? html`<span class=${`num ${n.clock.error_us > 10_000 ? 'tone-waiting' : ''}`}>${span(n.clock.offset_us / 1000)} <span class="dim">±${span(n.clock.error_us / 1000)}</span></span>` : html`<span class="missing" title=${isDown(n) ? 'the node is down' : 'no measurement yet'}>-</span>`) },
+  ];
+}
 
 /** @param {{ name: string, nodes: any[] }} props */
 function Group({ name, nodes }) {
   const sel = selected(route.value);
   const chosen = sel?.kind === 'node' ? sel.id : sel?.kind === 'device' ? sel.id.split('/')[0] : null;
-  const table = html`<div class="fit" style=${{ '--rows': String(Math.min(24, nodes.length)) }}><${Table} label=${name ? `Nodes of ${name}` : 'Nodes'} columns=${columns} rows=${nodes} keyOf=${(n) => n.name} sort=${route.value.params.sort ?? 'name'}
+  const table = html`<div class="fit" style=${{ '--rows': String(Math.min(24, nodes.length)) }}><${Table} label=${name ? `Nodes of ${name}` : 'Nodes'} columns=${columnsOf(nodes)} rows=${nodes} keyOf=${(n) => n.name} sort=${route.value.params.sort ?? 'name'}
     onSort=${(/** @type {string} */ s) => patch({ sort: s })} selected=${chosen} onOpen=${(n) => select('node', n.name)} tone=${(n) => (n.state === 'down' ? 'is-failed' : '')} /></div>`;
   return name ? html`<${Section} title=${name} note=${plural(nodes.length, 'node')}>${table}<//>` : table;
 }

@@ -2,20 +2,21 @@
 // @ts-check
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { get } from '../api.js';
+import { known } from '../drawer/detail.js';
 import { split, toggle } from '../filter.js';
 import { count, when } from '../format.js';
 import { useKeys } from '../keys.js';
-import { patch, route } from '../route.js';
+import { patch, route, select } from '../route.js';
 import { now, prependEvents } from '../store.js';
 import { useView } from '../stream.js';
-import { signOf, wordOf } from '../view/eventline.js';
+import { plainly, signOf, wordOf } from '../view/eventline.js';
 import { Bar, FilterBox } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Link, Toggle } from '../view/part.js';
 import { Empty, View } from '../view/states.js';
 import { Table } from '../view/table.js';
 
-const kinds = ['failure', 'restart', 'started', 'stopped', 'node', 'job', 'problem', 'device', 'log'];
+const kinds = ['failure', 'restart', 'started', 'stopped', 'node', 'job', 'problem', 'device'];
 const most = 1000;
 
 export function Events() {
@@ -28,7 +29,7 @@ export function Events() {
       <span class="choice" role="group" aria-label="Kinds">${kinds.map((k) => html`<${Toggle} key=${k} on=${words.includes(`kind:${k}`)} onClick=${() => patch({ f: only(f, k) })}>${k}<//>`)}</span>
     <//>
     <${View} of=${is} isEmpty=${!events.length} empty=${html`<${Empty} title=${f ? 'No event matches' : 'Nothing has happened yet'} why=${f ? html`Nothing holds for <code>${f}</code>.` : 'Failures, restarts, membership and logs come here.'} command=${f ? undefined : 'odeon run recipes/rl-sums.toml'} />`}>
-      <${Tail} events=${events} filter=${f} /><//>`;
+      <${Tail} events=${events} filter=${f} all=${!f && events.length >= (is.meta?.total ?? Infinity)} /><//>`;
 }
 
 /** One kind at a time; the same again takes it away. @param {string} f @param {string} kind */
@@ -43,14 +44,14 @@ const columns = [
   { id: 'at', title: 'Time', width: narrow ? '94px' : '114px', cell: (e) => html`<time class="num dim">${e.cause === undefined ? when(e.at, now.peek()) : ''}</time>` },
   { id: 'kind', title: 'Kind', width: narrow ? '46px' : '96px', cell: (e) => (e.cause === undefined ? html`<${State} of=${signOf(e)} word=${wordOf(e)} bare=${narrow} />` : html`<span class="dim">because</span>`) },
   { id: 'subject', title: 'Subject', width: narrow ? 'minmax(84px, 0.6fr)' : 'minmax(120px, 0.6fr)', cell: (e) => (e.cause === undefined && e.subject ? html`<${Link} to=${e.subject} />` : null) },
-  { id: 'what', title: 'What', width: 'minmax(136px, 3fr)', cell: (e) => html`<span title=${e.cause ?? e.sentence} class=${e.kind === 'log' ? 'mono' : ''}>${e.cause ?? e.sentence}</span>` },
+  { id: 'what', title: 'What', width: 'minmax(136px, 3fr)', cell: (e) => html`<span title=${e.cause ?? e.sentence}>${e.cause ?? plainly(e)}</span>` },
 ];
 
 /** @param {any} e */
 const keyOf = (e) => (e.cause === undefined ? String(e.seq) : `${e.seq}.${e.line}`);
 
-/** Follows the end as less +F does; scrolling up lets go of it. @param {{ events: any[], filter: string }} props */
-function Tail({ events, filter }) {
+/** Follows the end as less +F does; scrolling up lets go of it. @param {{ events: any[], filter: string, all: boolean }} props */
+function Tail({ events, filter, all }) {
   const [open, setOpen] = useState(() => new Set());
   const [seen, setSeen] = useState(/** @type {number | null} */ (null));
   const box = useRef(/** @type {HTMLElement | null} */ (null));
@@ -78,9 +79,13 @@ function Tail({ events, filter }) {
     open: (e) => (e.cause === undefined && e.chain?.length ? open.has(e.seq) : null),
     fold: (e, /** @type {boolean} */ on) => setOpen((old) => new Set(on ? [...old, e.seq] : [...old].filter((s) => s !== e.seq))),
   };
+  const show = (e) => {
+    if (tree.open(e) !== null) tree.fold(e, !open.has(e.seq));
+    else if (e.subject && e.cause === undefined && known(e.subject.kind)) select(e.subject.kind, e.subject.id);
+  };
   return html`<div class="tail" ref=${box}>
-    <${Older} first=${events[0]?.seq} filter=${filter} />
-    <${Table} label="Events" columns=${columns} rows=${rows} keyOf=${keyOf} tree=${tree} onOpen=${(e) => tree.open(e) !== null && tree.fold(e, !open.has(e.seq))} tone=${(e) => (e.severity === 'error' ? 'is-failed' : '')} />
+    ${all ? null : html`<${Older} first=${events[0]?.seq} filter=${filter} />`}
+    <${Table} label="Events" columns=${columns} rows=${rows} keyOf=${keyOf} tree=${tree} onOpen=${show} tone=${(e) => (e.severity === 'error' ? 'is-failed' : '')} />
     ${seen !== null ? html`<button class="chip floating" onClick=${follow}>${fresh ? `${count(fresh)} new` : 'not following'} - to the end</button>` : null}</div>`;
 }
 

@@ -3,7 +3,7 @@
 import { html } from '../vendor/preact.js';
 import { count, plural } from '../format.js';
 import { patch, route, select, selected } from '../route.js';
-import { now } from '../store.js';
+import { about, now } from '../store.js';
 import { useView } from '../stream.js';
 import { Bar, Choice } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
@@ -19,7 +19,7 @@ const order = ['placing', 'queued', 'starting', 'running', 'stopping', 'failed',
 function Why({ of: j }) {
   if (j.refusal) return html`<span class="tone-waiting" title=${j.refusal.sentence}>${j.refusal.sentence}</span>`;
   if (j.exit && j.state === 'failed') return html`<span class="tone-failed" title=${j.exit.sentence}>${j.exit.sentence}</span>`;
-  return html`<span class="dim" title=${j.exit?.sentence}>${j.exit?.sentence ?? j.needs}</span>`;
+  return html`<span class="dim" title=${j.exit?.sentence}>${j.exit?.sentence || j.needs || '-'}</span>`;
 }
 
 /** @type {import('../types').Column[]} */
@@ -46,7 +46,7 @@ export function Jobs() {
   const sel = selected(route.value);
   return html`<${Bar} title="Jobs" note=${is.data ? count(all.length) : ''}>
       <${Choice} label="Show" at=${show} of=${[['', 'all'], ['open', 'waiting and running'], ['over', 'over']]} set=${(/** @type {string} */ v) => patch({ g: v })} /><//>
-    <${View} of=${is} isEmpty=${!all.length} empty=${html`<${Empty} title="No job was submitted" why="A job is a program that the cluster places and keeps." command="odeon submit target/release/my_job -- --steps 100" />`}>
+    <${View} of=${is} isEmpty=${!all.length} empty=${html`<${Empty} title="No job was submitted" why=${about.value?.faces?.jobs === false ? 'Jobs are what a cluster places and keeps; this is a run by itself.' : 'A job is a program that the cluster places and keeps.'} command=${about.value?.faces?.jobs === false ? undefined : 'odeon submit target/release/my_job -- --steps 100'} />`}>
       <div class="page flush">
         <div class="fit" style=${{ '--rows': String(Math.max(1, Math.min(24, jobs.length))) }}><${Table} label="Jobs" columns=${columns} rows=${jobs} sort=${params.sort ?? 'state'} onSort=${(/** @type {string} */ s) => patch({ sort: s })}
           selected=${sel?.kind === 'job' ? sel.id : null} onOpen=${(j) => select('job', j.id)} tone=${(j) => (j.state === 'failed' ? 'is-failed' : over.includes(j.state) ? 'is-over' : '')} /></div>

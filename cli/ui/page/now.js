@@ -8,7 +8,7 @@ import { EventLines } from '../view/eventline.js';
 import { Bar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Strip } from '../view/nodes.js';
-import { Age, Link, Section } from '../view/part.js';
+import { Age, Link, Section, toward } from '../view/part.js';
 import { Series } from '../view/spark.js';
 import { Empty, View } from '../view/states.js';
 
@@ -38,7 +38,11 @@ function Problems({ of }) {
 /** @param {{ of: any }} props */
 function Problem({ of: p }) {
   const more = p.count - p.subjects.length;
-  return html`<li class="problem"><${State} of=${p.severity} word=${p.count > 1 ? `${p.count}` : p.severity === 'error' ? 'Error' : 'Warning'} />
+  const first = p.subjects[0];
+  const open = (e) => {
+    if (first && !e.target.closest('a') && !String(getSelection())) location.hash = toward(first);
+  };
+  return html`<li class="problem ${first ? 'opens' : ''}" onClick=${open}><${State} of=${p.severity} word=${p.count > 1 ? plural(p.count, p.severity) : p.severity === 'error' ? 'Error' : 'Warning'} />
     <span class="what"><span class="sentence">${p.sentence}</span> <span class="subjects">${p.subjects.map((s) => html`<${Link} key=${s.kind + s.id} to=${s} /> `)}${more > 0 && p.subjects.length ? html`<span class="dim">and ${more} more</span>` : null}</span></span>
     <span class="dim num lint">${p.lint.replaceAll('_', ' ')}</span><span class="dim since"><${Age} since=${p.since} /></span></li>`;
 }

@@ -1,13 +1,13 @@
 // Runs: what learns, how well, with which weights, on what data.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { count, percent, plural, value, when } from '../format.js';
+import { count, left, percent, plural, value, when } from '../format.js';
 import { patch, route } from '../route.js';
 import { now } from '../store.js';
 import { useView } from '../stream.js';
 import { Board } from '../view/board.js';
 import { Curve } from '../view/chart.js';
-import { Heat, Histogram, Sources, Store } from '../view/figures.js';
+import { Heat, Histogram, Sources, Store, inOrder } from '../view/figures.js';
 import { Bar as Toolbar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Age, Bar, Section } from '../view/part.js';
@@ -29,7 +29,7 @@ export function Runs() {
 function Run({ of: r }) {
   const newest = Math.max(0, ...r.rollouts.flatMap((x) => [x.version ?? 0, ...x.trajectories.map((t) => t[2])]));
   return html`<${Head} of=${r} />
-    ${r.curves.length ? html`<${Section} title="Curves" note="drag to zoom, double-click to see all"><div class="curves">${r.curves.map((c) => html`<${Curve} key=${`${r.id} ${c.name}`} of=${c} group=${`run ${r.id}`} />`)}</div><//>` : null}
+    ${r.curves.length ? html`<${Section} title="Curves" note="drag to zoom, double-click to see all"><div class="curves">${inOrder(r.curves).map((c) => html`<${Curve} key=${`${r.id} ${c.name}`} of=${c} group=${`run ${r.id}`} />`)}</div><//>` : null}
     ${r.rollouts.length ? html`<${Section} title="Rollouts" note=${newest ? `last minute; the newest weights in use are version ${newest}` : 'last minute'}><${Rollouts} of=${r.rollouts} at=${now.value} newest=${newest} /><//>` : null}
     <div class="two">
       ${r.store ? html`<${Section} title="Trajectories in store"><${Store} of=${r.store} /><//>` : null}
@@ -44,9 +44,9 @@ function Run({ of: r }) {
 function Head({ of: r }) {
   const p = r.progress;
   const share = p?.of ? p.done / p.of : 0;
-  const left = r.state === 'running' && share > 0.01 ? ((now.value - r.started) / share) * (1 - share) : null;
+  const rest = r.state === 'running' && share > 0.01 ? ((now.value - r.started) / share) * (1 - share) : null;
   return html`<div class="run-head"><div><h2>${r.name || 'run without a name'}</h2><p><${State} of=${r.state} /> <span class="dim">${r.ended ? html`ended ${when(r.ended, now.value)}` : html`for <${Age} since=${r.started} />`}</span></p>
       ${r.recipe || r.folder ? html`<p class="dim"><code>${r.recipe}</code>${r.folder ? html` in <code>${r.folder}</code>` : null}</p>` : null}</div>
-    ${p ? html`<div class="progress"><p><b>${count(p.done)}</b>${p.of ? html` of ${count(p.of)}` : null} ${p.unit} <span class="dim">${p.of ? percent(share) : ''}${left ? `, about ${left < 5_400_000 ? `${Math.ceil(left / 60_000)} min` : `${(left / 3_600_000).toFixed(1)} h`} left` : ''}</span></p>${p.of ? html`<${Bar} share=${share} />` : null}</div>` : null}
-    <dl class="figures">${r.facts.map((f) => html`<div key=${f.name}><dt>${f.name}</dt><dd>${value(f.value, f.unit)}</dd></div>`)}</dl></div>`;
+    ${p ? html`<div class="progress"><p><b>${count(p.done)}</b>${p.of ? html` of ${count(p.of)}` : null} ${p.unit} <span class="dim num">${p.of ? percent(share) : ''}${rest ? `, about ${left(rest)} left` : ''}</span></p>${p.of ? html`<${Bar} share=${share} />` : null}</div>` : null}
+    <dl class="figures">${inOrder(r.facts).map((f) => html`<div key=${f.name}><dt title=${f.name}>${f.name}</dt><dd title=${value(f.value, f.unit)}>${value(f.value, f.unit)}</dd></div>`)}</dl></div>`;
 }

@@ -6,7 +6,7 @@ import { span } from '../format.js';
 import { useKeys } from '../keys.js';
 import { panelHeight } from '../prefs.js';
 import { patch, route, select } from '../route.js';
-import { about, conn } from '../store.js';
+import { about, conn, head } from '../store.js';
 import { beside, find } from '../timeline/lanes.js';
 import { kinds } from '../timeline/paint.js';
 import { Panel } from '../timeline/panel.js';
@@ -33,7 +33,7 @@ export function TimelinePage() {
   const bare = t.chunk && !t.chunk.lanes.length;
   return html`<${Bar} title="Timeline" note=${span(t.view.to - t.view.from)}>
       <${FilterBox} hint="an actor's name, type or id" />
-      <${Toggle} on=${following} onClick=${live} title="Follow what happens now (End)">${t.follow ? 'Live' : 'Go live'}<//>
+      <${Toggle} on=${following} onClick=${live} title="Follow what happens now (End)">${head.value?.replay ? 'Follow' : t.follow ? 'Live' : 'Go live'}<//>
       <span class="choice" role="group" aria-label="Panel"><${Toggle} on=${panel === 'sums'} onClick=${() => patch({ panel: panel === 'sums' ? null : 'sums' })}>Sums<//><${Toggle} on=${panel === 'spans'} onClick=${() => patch({ panel: panel === 'spans' ? null : 'spans' })}>List spans in view<//></span>
       <${Export} t=${t} />
       <span class="kinds dim">${kinds.map((k) => html`<span key=${k}><span class="swatch k-${k}" /> ${k}</span>`)}</span>

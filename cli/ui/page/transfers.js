@@ -1,7 +1,7 @@
 // Where bytes went: who has which weights, and every copy with how fast it was against how fast it could be.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { bytes, clockMs, count, digits, percent, span } from '../format.js';
+import { bytes, clockMs, count, percent, span, speed } from '../format.js';
 import { patch, route, select, selected } from '../route.js';
 import { now } from '../store.js';
 import { useView } from '../stream.js';
@@ -20,20 +20,25 @@ function Pace({ of: c }) {
   const [got, could] = [number(c.gb_per_s), number(c.expected_gb_per_s)];
   if (got === null || could === null) return html`<${Speed} of=${c.gb_per_s} />`;
   const slow = got < could / 2;
-  return html`<${Bar} share=${got / could} tone=${slow ? 'waiting' : 'accent'} label=${`${percent(got / could)} of ${digits(could)} GB/s`} /><span class=${slow ? 'num tone-waiting' : 'num'}>${digits(got)}<span class="dim"> / ${digits(could)}</span></span>`;
+  return html`<${Bar} share=${got / could} tone=${slow ? 'waiting' : 'accent'} label=${`${percent(got / could)} of ${speed(could)}`} /><span class=${slow ? 'num tone-waiting' : 'num'}>${speed(got)}<span class="dim"> of ${speed(could)}</span></span>`;
 }
+
+/** Expectations have room where there are any. @param {any[]} copies @returns {import('../types').Column[]} */
+const columnsOf = (copies) => {
+  const could = copies.some((c) => number(c.expected_gb_per_s) !== null);
+  return [...columns, { id: 'pace', title: could ? 'Speed, expected' : 'Speed', width: could ? '212px' : '96px', right: true, hint: could ? 'achieved and expected' : undefined, sort: (c) => (could ? (number(c.gb_per_s) ?? 0) / (number(c.expected_gb_per_s) ?? 1e9) : number(c.gb_per_s)), cell: (c) => html`<${Pace} of=${c} />` }];
+};
 
 /** @type {import('../types').Column[]} */
 const columns = [
   { id: 'start', title: 'Began', width: '112px', sort: (c) => c.start, cell: (c) => html`<span class="num dim">${clockMs(c.start)}</span>` },
   { id: 'state', title: 'State', width: '104px', sort: (c) => signs(c), cell: (c) => html`<${State} of=${signs(c)} word=${!c.ok ? 'Failed' : c.end === null ? percent(c.bytes ? c.done / c.bytes : 0) : 'Done'} />` },
   { id: 'what', title: 'What', width: 'minmax(170px, 1.6fr)', sort: (c) => c.what, cell: (c) => html`<span class="name" title=${c.error ?? c.what}>${c.what}</span>` },
-  { id: 'from', title: 'From', width: 'minmax(120px, 1fr)', sort: (c) => c.from.name, cell: (c) => html`<${Link} to=${c.from} />` },
-  { id: 'to', title: 'To', width: 'minmax(120px, 1fr)', sort: (c) => c.to.name, cell: (c) => html`<${Link} to=${c.to} />` },
+  { id: 'from', title: 'From', width: 'minmax(136px, 1.2fr)', sort: (c) => c.from.name, cell: (c) => html`<${Link} to=${c.from} />` },
+  { id: 'to', title: 'To', width: 'minmax(136px, 1.2fr)', sort: (c) => c.to.name, cell: (c) => html`<${Link} to=${c.to} />` },
   { id: 'route', title: 'Route', width: '112px', sort: (c) => c.route, cell: (c) => html`<span class="dim">${c.route}</span>` },
   { id: 'bytes', title: 'Bytes', width: '84px', right: true, sort: (c) => c.bytes, cell: (c) => html`<span class="num">${bytes(c.bytes)}</span>` },
   { id: 'took', title: 'Took', width: '80px', right: true, sort: (c) => (c.end ?? now.peek()) - c.start, cell: (c) => html`<span class="num">${span((c.end ?? now.value) - c.start)}</span>` },
-  { id: 'pace', title: 'GB/s, could', width: '164px', right: true, hint: 'achieved and expected', sort: (c) => (number(c.gb_per_s) ?? 0) / (number(c.expected_gb_per_s) ?? 1e9), cell: (c) => html`<${Pace} of=${c} />` },
 ];
 
 export function Transfers() {
@@ -44,7 +49,7 @@ export function Transfers() {
     <${View} of=${is} isEmpty=${!boards.length && !copies.length} empty=${html`<${Empty} title="Nothing has been copied" why="Broadcasts of weights and copies between processes, nodes and devices appear here." command="odeon run recipes/rl-sums.toml" />`}>
       <div class="page flush">${boards.map((b) => html`<${Board} key=${b.id} of=${b} />`)}
         ${copies.length ? html`<section class="section"><header class="rule"><h2>Copies</h2><span class="note">the newest first</span></header>
-          <div class="fit" style=${{ '--rows': String(Math.min(30, copies.length)) }}><${Table} label="Copies" columns=${columns} rows=${copies} sort=${route.value.params.sort ?? '-start'} onSort=${(/** @type {string} */ s) => patch({ sort: s })}
+          <div class="fit" style=${{ '--rows': String(Math.min(30, copies.length)) }}><${Table} label="Copies" columns=${columnsOf(copies)} rows=${copies} sort=${route.value.params.sort ?? '-start'} onSort=${(/** @type {string} */ s) => patch({ sort: s })}
             selected=${sel?.kind === 'transfer' ? sel.id : null} onOpen=${(c) => select('transfer', c.id)} tone=${(c) => (c.ok ? '' : 'is-failed')} /></div></section>` : null}
       </div><//>`;
 }

@@ -1,7 +1,7 @@
 // The filter language, against rows.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { assign, duration, matches, mentionsSystem, parse, split, toggle } from '../filter.js';
+import { assign, duration, matches, mentionsSystem, parse, split, toggle, withSystem } from '../filter.js';
 
 const row = { id: 'a17', name: 'rollout/worker 17', type: 'algo::Rollout', node: 'n2', job: 'j7', state: 'failed', system: false, devices: ['n2/3'], mailbox: { len: 120, max: 256 }, rate: 11, restarts: 3, busy: 0.6, waiting: 0, failed: 4, current: { message: 'Collect', since: 1000 } };
 const holds = (text) => {
@@ -21,14 +21,19 @@ test('what cannot be compared says so', () => {
   assert.match(parse('state>3').error ?? '', /colon/);
   assert.match(parse('mailbox>many').error ?? '', /number/);
   assert.match(parse('age>soon').error ?? '', /time/);
+  assert.match(parse('state:nope').error ?? '', /no state is called nope: starting, idle/);
   assert.equal(parse('a::b http://x').error, null);
+});
+
+test('system actors are asked for where the page shows them and the filter does not speak of them', () => {
+  assert.deepEqual([withSystem('', true), withSystem('a', true), withSystem('a', false), withSystem('-system:yes', true)], ['system:any', 'a system:any', 'a', '-system:yes']);
 });
 
 test('durations, quotes, and words put in and taken out', () => {
   assert.deepEqual([duration('10s'), duration('250ms'), duration('2m'), duration('1h'), duration('3')], [10_000, 250, 120_000, 3_600_000, 3000]);
   assert.deepEqual(split('a "b c" -name:"d e" '), ['a', '"b c"', '-name:"d e"']);
-  assert.equal(toggle('a kind:log', 'kind:log'), 'a');
-  assert.equal(toggle('a', 'kind:log'), 'a kind:log');
+  assert.equal(toggle('a kind:job', 'kind:job'), 'a');
+  assert.equal(toggle('a', 'kind:job'), 'a kind:job');
   assert.equal(assign('node:n1 x', 'node', 'n2'), 'x node:n2');
   assert.equal(assign('x', 'type', 'two words'), 'x type:"two words"');
   assert.ok(mentionsSystem('-system:yes') && mentionsSystem('a system:any') && !mentionsSystem('systems'));

@@ -1,7 +1,7 @@
 // Numbers, bytes, durations and times, as they are shown.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { age, bytes, clockError, count, digits, measured, percent, plural, short, span, value } from '../format.js';
+import { age, bytes, clockError, count, digits, left, measured, percent, plural, short, span, speed, value } from '../format.js';
 
 const table = (f, rows) => rows.forEach(([input, expect]) => assert.equal(f(input), expect, `${f.name}(${input})`));
 
@@ -16,6 +16,11 @@ test('bytes are powers of 1024', () => table(bytes, [[0, '0 B'], [1023, '1,023 B
 test('durations name their two largest units', () => {
   table(span, [[0, '0 s'], [0.0425, '42.5 µs'], [12.5, '12.5 ms'], [999.9, '1.0 s'], [1200, '1.2 s'], [41_000, '41 s'], [125_000, '2 m 05 s'], [11_520_000, '3 h 12 m'], [360_000_000, '4 d 4 h'], [-1200, '-1.2 s']]);
   table(age, [[0, '0 s'], [999, '0 s'], [1000, '1 s'], [9999, '9 s'], [61_500, '1 m 01 s']]);
+});
+
+test('what is left and how fast are said in the unit that reads well', () => {
+  table(left, [[100, '1 s'], [59_000, '59 s'], [61_000, '2 min'], [7_200_000, '2.0 h']]);
+  table(speed, [[1.39, '1.39 GB/s'], [0.0091, '9.10 MB/s'], [0.00001, '10.0 kB/s'], [0, '0 GB/s']]);
 });
 
 test('what is not measured is a dash with its reason, and zero is a zero', () => {

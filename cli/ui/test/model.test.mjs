@@ -5,7 +5,9 @@ import { applyDelta, freeze, mergeEvents, visible } from '../delta.js';
 import { parser } from '../sse.js';
 import { match, rank } from '../subsequence.js';
 import { sorted } from '../view/order.js';
-import { jobOf, nameOf } from '../view/part.js';
+import { plainly } from '../view/eventline.js';
+import { inOrder, wholes } from '../view/figures.js';
+import { jobOf, nameOf, split } from '../view/part.js';
 import { newestThen } from '../view/rollouts.js';
 import { flatten } from '../view/tree.js';
 
@@ -63,6 +65,31 @@ test('a tree stands under its roots, folded where asked, and circles are cut', (
   const all = flatten(rows, new Set());
   assert.deepEqual(all.rows.map((r) => `${all.level.get(r.id)}${r.id}`), ['0a', '1b2', '2c', '1b10', '0lost']);
   assert.deepEqual(flatten(rows, new Set(['a'])).rows.map((r) => r.id), ['a', 'lost']);
+});
+
+test('who waits in a handler is not at work, though busy', () => {
+  assert.equal(split(0.7, 0.6), 'works 10 %, waits 60 %, idle 30 %');
+  assert.equal(split(1, 1), 'works 0 %, waits 100 %, idle 0 %');
+  assert.equal(split(0.2, 0.3), 'works 0 %, waits 30 %, idle 70 %');
+});
+
+test('a sentence does not repeat the subject that stands beside it', () => {
+  const said = (subject, sentence) => plainly({ subject, sentence });
+  assert.equal(said({ kind: 'job', id: 'j7', name: 'j7' }, 'job j7: submitted'), 'submitted');
+  assert.equal(said({ kind: 'node', id: 'n1', name: 'n1' }, 'node n1 is seen'), 'is seen');
+  assert.equal(said({ kind: 'node', id: 'n1', name: 'n1' }, 'n12 is seen'), 'n12 is seen');
+  assert.equal(said({ kind: 'actor', id: 'c.2', name: 'train.Learner 2' }, 'train.Learner 2: out of memory'), 'out of memory');
+  assert.equal(said({ kind: 'process', id: 'c', name: 'node n3 (pid 7)' }, 'node n3 is gone'), 'is gone');
+  assert.equal(said({ kind: 'actor', id: 'c.2', name: 'a' }, 'a > b > a: deadlock'), 'a > b > a: deadlock');
+  assert.equal(said(null, 'as it is'), 'as it is');
+});
+
+test('whole numbers have a place each, and what is judged by comes first', () => {
+  assert.deepEqual(wholes([[1, 2, 9]]), [{ value: 1, n: 9 }]);
+  assert.deepEqual(wholes([[0, 1, 4], [2, 3, 5]])?.map((b) => b.n), [4, 0, 5]);
+  assert.equal(wholes([[0, 32, 4]]), null);
+  assert.equal(wholes([[0, 1, 4], [900, 901, 5]]), null);
+  assert.deepEqual(inOrder(['kl', 'rl.loss', 'accuracy', 'rl.reward', 'supervised_loss'].map((name) => ({ name }))).map((x) => x.name), ['rl.reward', 'rl.loss', 'accuracy', 'kl', 'supervised_loss']);
 });
 
 test('names and jobs as the daemon tags them', () => {

@@ -9,7 +9,7 @@ test('an address says the whole view and comes back as it was', () => {
     assert.deepEqual(parse(href('actors', params)), { page: 'actors', params });
   }
   assert.equal(href('actors', { f: '', sel: null }), '#/actors');
-  assert.deepEqual(parse('#/nowhere?x=1'), { page: 'now', params: { x: '1' } });
+  assert.deepEqual(parse('#/nowhere?x=1'), { page: 'now', params: { x: '1' }, unknown: 'nowhere' });
   assert.deepEqual(parse(''), { page: 'now', params: {} });
 });
 

@@ -1,7 +1,7 @@
 // Windows, lanes, levels of detail, waterfalls.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { beside, layout, openByItself, spanAt } from '../timeline/lanes.js';
+import { beside, layout, openByItself, spanAt, withoutSystem } from '../timeline/lanes.js';
 import { bars, marks } from '../timeline/lod.js';
 import { rows, selfTime } from '../timeline/waterfall.js';
 import { fit, pan, serves, ticks, zoom } from '../timeline/window.js';
@@ -65,6 +65,11 @@ test('buckets land where their time is', () => {
 test('lanes open by themselves while they are few', () => {
   const open = openByItself([lane({ id: 'n1', kind: 'node', children: 3 }), lane({ id: 'n2', kind: 'node', children: 90 }), lane({ id: 'a', children: 5 })], new Set(), 20);
   assert.deepEqual([...open], ['n1']);
+});
+
+test("the runtime's own lanes go with all below them", () => {
+  const all = [lane({ id: 'n', kind: 'node', open: true, children: 2 }), lane({ id: 'p', parent: 'n', open: true, children: 2 }), lane({ id: 'a', parent: 'p' }), lane({ id: 's', parent: 'p' }), lane({ id: 'd', parent: 'n', open: true, children: 1 }), lane({ id: 'x', parent: 'd' })];
+  assert.deepEqual(withoutSystem(all, new Set(['s', 'd'])).map((l) => `${l.id}${l.children}`), ['n1', 'p1', 'a0']);
 });
 
 const span = (id, parent, start, end) => ({ id, parent, start, end, name: id, kind: 'ask' });

@@ -1,13 +1,16 @@
 // The names of the lanes: a tree of the page's own, beside the canvas.
 // @ts-check
 import { html, useRef } from '../vendor/preact.js';
+import { gutterWidth } from '../prefs.js';
+import { count } from '../format.js';
 import { toward } from '../view/part.js';
 import { Shape } from '../view/glyph.js';
-import { inView } from './lanes.js';
+import { inView, restHeight } from './lanes.js';
+import { font } from './paint.js';
 
 const narrow = matchMedia('(max-width: 760px)');
-/** The end of a name tells more than its beginning. @param {string} s @param {number} most */
-const clip = (s, most) => (s.length > most ? `…${s.slice(1 - most)}` : s);
+/** How far names begin from the left. @param {number} depth */
+const indent = (depth) => (narrow.matches ? 4 + depth * 5 : 8 + depth * 12);
 const signs = { node: 'dot', process: 'square', actor: 'circle', link: 'away', device: 'triangle' };
 
 /** @param {{ t: any, fold: (id: string, open: boolean) => void }} props */
@@ -54,7 +57,67 @@ function Name({ of: { lane, top, height }, active, fold, take }) {
     go();
   };
   return html`<div class="lane ${lane.kind}" role="treeitem" aria-level=${lane.depth + 1} aria-expanded=${opens ? String(lane.open) : undefined} aria-selected="false" tabindex=${active ? 0 : -1} data-lane=${lane.id}
-    style=${{ top: `${top}px`, height: `${height}px`, paddingLeft: `${narrow.matches ? 5 + lane.depth * 6 : 8 + lane.depth * 12}px` }} onClick=${go} onKeyDown=${key} onFocus=${take} title=${lane.name}>
+    style=${{ top: `${top}px`, height: `${height}px`, paddingLeft: `${indent(lane.depth)}px` }} onClick=${go} onKeyDown=${key} onFocus=${take} title=${lane.name}>
     <span class="fold" onClick=${(/** @type {Event} */ e) => { if (!opens) return; e.stopPropagation(); fold(lane.id, !lane.open); }}>${opens ? html`<${Shape} of=${lane.open ? 'down' : 'right'} size=${8} />` : null}</span>
-    <span class="dim sign"><${Shape} of=${signs[lane.kind] ?? 'circle'} size=${8} /></span><span class="text">${clip(lane.name, narrow.matches ? 9 : 24)}</span>${opens && !lane.open ? html`<span class="dim num">${lane.children}</span>` : null}</div>`;
+    <span class="dim sign"><${Shape} of=${signs[lane.kind] ?? 'circle'} size=${8} /></span><span class="text">${lane.name}</span>${opens && !lane.open ? html`<span class="dim num">${lane.children}</span>` : null}</div>`;
+}
+
+/** How wide names are, asked of a canvas that nobody sees. @type {CanvasRenderingContext2D | null} */
+let ruler = null;
+/** @type {Map<string, number>} */
+const widths = new Map();
+
+/** @param {string} name */
+function measure(name) {
+  const known = widths.get(name);
+  if (known !== undefined) return known;
+  ruler ??= document.createElement('canvas').getContext('2d');
+  if (ruler) ruler.font = `600 ${font.replace('11px', '12px')}`;
+  const wide = Math.ceil(ruler?.measureText(name).width ?? name.length * 7);
+  if (widths.size > 5000) widths.clear();
+  widths.set(name, wide);
+  return wide;
+}
+
+/**
+ * The width of the gutter: what somebody has dragged it to, otherwise what the longest name asks for, within limits.
+ * It grows while lanes come and does not shrink when they go.
+ * @param {any} t @param {string} dragged
+ */
+export function widthOf(t, dragged) {
+  const [least, most] = narrow.matches ? [104, Math.round(innerWidth * 0.42)] : [150, Math.round(Math.min(380, innerWidth * 0.34))];
+  if (dragged && !narrow.matches) return Math.max(90, Math.min(Number(dragged), Math.round(innerWidth * 0.6)));
+  const asked = Math.max(0, ...t.placed.map((/** @type {any} */ p) => indent(p.lane.depth) + measure(p.lane.name) + 30 + (p.lane.children && !p.lane.open ? 26 : 0)));
+  t.gutter = Math.max(t.gutter ?? 0, Math.max(least, Math.min(most, asked)));
+  return Math.min(most, t.gutter);
+}
+
+/** The edge of the names, dragged or moved with arrow keys; a double click lets it follow the names again. @param {{ at: number }} props */
+export function Grip({ at }) {
+  const set = (/** @type {number} */ w) => {
+    gutterWidth.value = String(Math.round(Math.max(90, Math.min(innerWidth * 0.6, w))));
+  };
+  const drag = (e) => {
+    const off = at - e.clientX;
+    e.currentTarget.setPointerCapture(e.pointerId);
+    e.currentTarget.onpointermove = (/** @type {PointerEvent} */ m) => set(m.clientX + off);
+  };
+  const drop = (e) => {
+    e.currentTarget.onpointermove = null;
+  };
+  const key = (/** @type {KeyboardEvent} */ e) => {
+    const step = { ArrowLeft: -16, ArrowRight: 16 }[e.key];
+    if (!step) return;
+    e.preventDefault();
+    e.stopPropagation();
+    set(at + step);
+  };
+  return html`<div class="grip" role="separator" aria-orientation="vertical" aria-label="Width of the names" tabindex="0" aria-valuenow=${at} aria-valuemin="90" aria-valuemax="2000"
+    onPointerDown=${drag} onPointerUp=${drop} onKeyDown=${key} onDblClick=${() => { gutterWidth.value = ''; }} />`;
+}
+
+/** The last row: how many lanes did not find room. @param {{ t: any }} props */
+export function Rest({ t }) {
+  if (!t.left) return null;
+  return html`<p class="rest dim" style=${{ top: `${t.height - restHeight}px` }}>${count(t.left)} less busy ${t.left === 1 ? 'lane is' : 'lanes are'} left out</p>`;
 }

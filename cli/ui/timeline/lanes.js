@@ -6,6 +6,8 @@
 export const rowStep = 16;
 const laneLeast = 24;
 const rowsMost = 6;
+/** The row that says how many lanes are left out. */
+export const restHeight = 24;
 
 /**
  * Heights never shrink while a lane is known, so that lanes do not jump as spans come and go.
@@ -73,6 +75,21 @@ export function beside(lane, id, step) {
   const all = (lane.spans ?? []).filter((s) => s[6] === row).sort((a, b) => a[1] - b[1]);
   const at = all.findIndex((s) => s[0] === id);
   return at < 0 ? all[0] ?? null : all[at + step] ?? null;
+}
+
+/**
+ * The lanes without those of the runtime itself: its actors, and the processes that only it runs in.
+ * @param {Lane[]} lanes @param {Set<string>} hidden ids of lanes
+ */
+export function withoutSystem(lanes, hidden) {
+  const gone = new Set();
+  const kept = lanes.filter((lane) => {
+    if (!hidden.has(lane.id) && !(lane.parent && gone.has(lane.parent))) return true;
+    gone.add(lane.id);
+    return false;
+  });
+  const fewer = (/** @type {string} */ id) => lanes.filter((l) => l.parent === id && gone.has(l.id)).length;
+  return kept.map((lane) => (lane.open && lane.children ? { ...lane, children: lane.children - fewer(lane.id) } : lane));
 }
 
 /**

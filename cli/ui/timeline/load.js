@@ -1,12 +1,15 @@
 // Asks the daemon for the lanes of the window that is looked at, again and again while it is live.
 // @ts-check
 import { aborted, explain, get } from '../api.js';
-import { paused, setPhase, takeMeta } from '../store.js';
-import { openByItself } from './lanes.js';
+import { system } from '../prefs.js';
+import { paused, setPhase, takeOwn } from '../store.js';
+import { openByItself, withoutSystem } from './lanes.js';
 import { serves } from './window.js';
 
 const whileFollowing = 300;
 const whileGrowing = 1000;
+/** How often it is asked which actors are the runtime's own. */
+const systemEvery = 5000;
 
 /**
  * @param {any} t what is looked at @param {() => void} changed
@@ -18,10 +21,11 @@ export function loader(t, changed) {
   let failures = 0;
   let ended = false;
 
-  async function load() {
+  /** @param {boolean} [anew] other lanes are wanted, even while it is paused */
+  async function load(anew = false) {
     clearTimeout(timer);
     control?.abort();
-    if (ended || document.hidden || t.size.width < 10 || (paused.peek() && t.follow && t.chunk)) return;
+    if (ended || document.hidden || t.size.width < 10 || (!anew && paused.peek() && t.follow && t.chunk)) return;
     const mine = new AbortController();
     control = mine;
     try {
@@ -41,7 +45,7 @@ export function loader(t, changed) {
   function again() {
     if (t.grown) {
       t.grown = false;
-      timer = Number(setTimeout(load, 0));
+      timer = Number(setTimeout(() => load(true), 0));
     } else if (paused.peek()) return;
     else if (t.follow) timer = Number(setTimeout(load, whileFollowing));
     else if (t.view.to > t.chunk.captured_at) timer = Number(setTimeout(load, whileGrowing));
@@ -76,17 +80,36 @@ export function loader(t, changed) {
 function say(t, error, wait) {
   t.error = error;
   if (error.kind === 'unauthorized') setPhase('locked');
-  else setPhase(t.chunk ? 'stale' : 'failed', { retry_at: performance.now() + wait, error });
+  else setPhase(['invalid', 'unknown', 'forbidden'].includes(error.kind) ? 'failed' : 'stale', { retry_at: performance.now() + wait, error });
 }
 
 /** @param {any} t @param {AbortSignal} signal */
 async function ask(t, signal) {
   const asked = windowOf(t);
   const open = t.asked && !t.open.size ? '-' : [...t.open].join(',');
+  const own = system.peek() === 'on' ? null : hidden(t, signal);
   const envelope = await get('inspect/timeline', { ...asked, open, filter: t.filter || undefined }, signal);
-  takeMeta(envelope);
+  t.hidden = await own;
+  // While it is paused the moment that is shown stays the same.
+  if (!paused.peek() || !t.chunk) takeOwn('timeline', envelope);
   setPhase(paused.peek() ? 'paused' : 'live');
   return { ...envelope.data, px: asked.px, captured_at: envelope.captured_at };
+}
+
+/**
+ * The lanes of the runtime's own actors and of the processes that run nothing else.
+ * @param {any} t @param {AbortSignal} signal @returns {Promise<Set<string>>}
+ */
+async function hidden(t, signal) {
+  if (t.hidden && performance.now() - t.named < systemEvery) return t.hidden;
+  t.named = performance.now();
+  const ask_ = (/** @type {any} */ query) => get('inspect/view', query, signal).then((e) => e.data, () => null);
+  const [own, cluster] = await Promise.all([ask_({ view: 'actors', filter: 'system:yes' }), ask_({ view: 'cluster' })]);
+  const rows = own?.rows ?? [];
+  const theirs = new Set(rows.map((/** @type {any} */ r) => r.process));
+  const processes = (cluster?.nodes ?? []).flatMap((/** @type {any} */ n) => n.processes);
+  const daemons = processes.filter((/** @type {any} */ p) => p.kind === 'node' && theirs.has(p.id));
+  return new Set([...rows.map((/** @type {any} */ r) => `a:${r.id}`), ...daemons.map((/** @type {any} */ p) => `p:${p.id}`)]);
 }
 
 /** A little more than is seen, so that small moves find it there. @param {any} t */
@@ -100,6 +123,7 @@ function windowOf(t) {
 
 /** @param {any} t @param {any} chunk */
 function accept(t, chunk) {
+  if (t.hidden && system.peek() === 'off') chunk.lanes = withoutSystem(chunk.lanes, t.hidden);
   t.chunk = chunk;
   t.error = null;
   if (t.filter) return narrowed(t, chunk);

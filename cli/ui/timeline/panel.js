@@ -3,6 +3,7 @@
 import { html, useEffect, useState } from '../vendor/preact.js';
 import { aborted, explain, get } from '../api.js';
 import { clockMs, count, plural, span } from '../format.js';
+import { system } from '../prefs.js';
 import { patch } from '../route.js';
 import { Shape } from '../view/glyph.js';
 import { Toggle } from '../view/part.js';
@@ -29,7 +30,15 @@ export function Panel({ t, panel, trace }) {
 function asked(t) {
   const a = t.area ?? t.view;
   const lanes = t.area ? t.placed.filter((p) => p.top >= t.area.top && p.top < t.area.bottom).map((p) => p.lane.id) : [];
-  return { from: a.from, to: a.to, lanes: lanes.length && lanes.length < t.placed.length ? lanes.slice(0, 60).join(',') : undefined };
+  if (lanes.length && lanes.length < t.placed.length) return { from: a.from, to: a.to, lanes: lanes.slice(0, 60).join(',') };
+  return { from: a.from, to: a.to, lanes: withoutOwn(t) };
+}
+
+/** The processes in sight, where those of the runtime itself are hidden beside them. @param {any} t */
+function withoutOwn(t) {
+  const lanes = t.placed.map((p) => p.lane);
+  if (!t.hidden?.size || system.value === 'on' || lanes.some((l) => l.kind === 'node' && !l.open)) return undefined;
+  return lanes.filter((l) => l.kind === 'process').map((l) => l.id).slice(0, 120).join(',') || undefined;
 }
 
 /** @param {string} path @param {any} t @param {(q: any) => any} query */
@@ -70,7 +79,7 @@ function Sums({ t }) {
 
 /** @param {{ t: any }} props */
 function List({ t }) {
-  const { is, again } = useAsked('inspect/spans', t, (q) => ({ from: q.from, to: q.to, lane: q.lanes?.split(',')[0], limit: spansMost }));
+  const { is, again } = useAsked('inspect/spans', t, (q) => ({ from: q.from, to: q.to, lanes: q.lanes, limit: spansMost }));
   const spans = is.data?.spans ?? [];
   return html`<${View} of=${is} again=${again} isEmpty=${!spans.length} empty=${html`<${Empty} title="No spans here" why="Nothing ran in this window, or it was not kept." />`}>
     <div class="pad">${spans.length >= spansMost ? html`<p class="tone-waiting">The first ${plural(spans.length, 'span')}; look at less time to see the rest.</p>` : html`<p class="dim">${plural(spans.length, 'span')}</p>`}

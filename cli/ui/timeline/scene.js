@@ -1,21 +1,24 @@
 // What is looked at: the window, the lanes, the selection; and the loop that draws it when something changed.
 // @ts-check
-import { conn, instant } from '../store.js';
+import { conn, head, instant } from '../store.js';
 import { draw } from './draw.js';
 import { flows } from './flows.js';
-import { inView, layout } from './lanes.js';
+import { inView, layout, restHeight } from './lanes.js';
 import { prepare } from './paint.js';
 import { ruler } from './ruler.js';
 
-/** The window when nobody asked for another, in milliseconds. */
-export const usual = 30_000;
+/** The window when nobody asked for another, in milliseconds: no longer than a recording is. */
+export function usual() {
+  const r = head.peek()?.replay;
+  return r ? Math.max(1000, Math.min(30_000, r.to - r.from)) : 30_000;
+}
 
 /** @returns {any} */
 export function makeScene() {
   const to = instant();
   return {
-    view: { from: to - usual, to }, follow: true, length: usual, filter: '', asked: false, grown: false,
-    chunk: null, placed: [], rows: new Map(), height: 0, open: new Set(),
+    view: { from: to - usual(), to }, follow: true, plain: true, length: usual(), filter: '', asked: false, grown: false,
+    chunk: null, placed: [], rows: new Map(), height: 0, left: 0, named: 0, hidden: null, open: new Set(),
     edge: to, size: { width: 0, height: 0 }, scroll: 0, error: null,
     selected: null, detail: null, critical: null, hover: null, area: null, dirty: true, frames: 0,
   };
@@ -27,7 +30,8 @@ export function relay(t) {
   if (!t.chunk) return;
   const { placed, height } = layout(t.chunk.lanes, t.rows);
   t.placed = placed;
-  t.height = height;
+  t.left = t.chunk.lanes_left_out ?? 0;
+  t.height = height + (t.left ? restHeight : 0);
   t.dirty = true;
 }
 
@@ -35,6 +39,7 @@ export function relay(t) {
 export function frame(t, body, top) {
   const moving = t.follow && conn.peek().phase === 'live' && !still.matches;
   t.edge = instant();
+  if (t.follow && t.plain) t.length = usual();
   if (t.follow && (moving || t.dirty)) t.view = { from: t.edge - t.length, to: t.edge };
   if (!t.dirty && !moving) return;
   t.dirty = false;

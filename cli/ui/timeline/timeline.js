@@ -2,13 +2,13 @@
 // @ts-check
 import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { get } from '../api.js';
-import { plural, span } from '../format.js';
-import { theme } from '../prefs.js';
+import { count, plural, span } from '../format.js';
+import { gutterWidth, system, theme } from '../prefs.js';
 import { patch, route, select, selected, unselect } from '../route.js';
 import { instant, paused } from '../store.js';
 import { unwatch } from '../stream.js';
 import { View } from '../view/states.js';
-import { Gutter } from './gutter.js';
+import { Grip, Gutter, Rest, widthOf } from './gutter.js';
 import { loader } from './load.js';
 import { repaint } from './paint.js';
 import { loop, makeScene, relay, usual } from './scene.js';
@@ -27,13 +27,15 @@ export function useTimeline() {
     again();
   }), []);
   useEffect(() => {
-    unwatch();
+    unwatch('timeline');
     const shown = () => load.load();
+    const sorts = system.subscribe(() => load.load(true));
     document.addEventListener('visibilitychange', shown);
     const held = paused.subscribe(shown);
     return () => {
       document.removeEventListener('visibilitychange', shown);
       held();
+      sorts();
       load.stop();
     };
   }, []);
@@ -49,7 +51,7 @@ function actions(t, load, again) {
   const write = () => {
     clearTimeout(timer);
     timer = Number(setTimeout(() => {
-      const free = t.follow ? { from: null, to: null, w: t.length === usual ? null : String(Math.round(t.length)) } : { from: t.view.from.toFixed(3), to: t.view.to.toFixed(3), w: null };
+      const free = t.follow ? { from: null, to: null, w: t.length === usual() ? null : String(Math.round(t.length)) } : { from: t.view.from.toFixed(3), to: t.view.to.toFixed(3), w: null };
       t.written = JSON.stringify(free);
       patch({ ...free, open: t.asked ? [...t.open].join(',') || '-' : null });
     }, 350));
@@ -57,6 +59,7 @@ function actions(t, load, again) {
   const look = (/** @type {{ from: number, to: number }} */ w) => {
     const wasAtEdge = t.follow && Math.abs(w.to - t.view.to) < 1e-6;
     t.view = w;
+    t.plain = false;
     if (wasAtEdge) t.length = w.to - w.from;
     else t.follow = false;
     load.poke();
@@ -65,6 +68,7 @@ function actions(t, load, again) {
   };
   const live = () => {
     t.length = Math.min(600_000, t.view.to - t.view.from);
+    t.plain = false;
     t.follow = true;
     load.load();
     again();
@@ -74,7 +78,7 @@ function actions(t, load, again) {
     t.asked = true;
     if (open) t.open.add(id);
     else t.open.delete(id);
-    load.load();
+    load.load(true);
     again();
     write();
   };
@@ -91,7 +95,8 @@ function useAddress(t, load, again) {
       t.view = { from: Number(from), to: to ? Number(to) : instant() };
       t.follow = false;
     } else {
-      t.length = w ? Number(w) : usual;
+      t.plain = !w;
+      t.length = w ? Number(w) : usual();
       t.follow = true;
     }
     load.load();
@@ -103,7 +108,7 @@ function useAddress(t, load, again) {
       t.open = new Set(open === '-' ? [] : open.split(','));
     }
     t.filter = f ?? '';
-    load.load();
+    load.load(true);
   }, [f]);
 }
 
@@ -155,9 +160,11 @@ export function Timeline({ of, onArea }) {
     },
   }) : undefined), []);
   const words = t.chunk ? `${t.placed.length} lanes, ${span(t.view.to - t.view.from)} long; the panel below lists its spans` : 'Timeline';
-  return html`<div class="timeline"><div class="corner dim"><span>${t.chunk ? plural(t.placed.length, 'lane') : ''}</span></div><canvas class="ruler" ref=${top} aria-hidden="true" />
+  const gutter = widthOf(t, gutterWidth.value);
+  const all = t.placed.length + t.left;
+  return html`<div class="timeline" style=${{ '--gutter': `${gutter}px` }}><div class="corner dim"><span>${!t.chunk ? '' : t.left ? `${count(t.placed.length)} of ${plural(all, 'lane')}` : plural(all, 'lane')}</span><${Grip} at=${gutter} /></div><canvas class="ruler" ref=${top} aria-hidden="true" />
     <div class="lanes" ref=${box} tabindex="-1">
-      <${Gutter} t=${t} fold=${fold} />
+      <${Gutter} t=${t} fold=${fold} /><${Rest} t=${t} />
       <div class="hold"><canvas ref=${body} role="img" aria-label=${words} /></div>
       ${tip ? html`<${Tip} of=${tip} t=${t} />` : null}
       ${t.chunk ? null : html`<div class="cover"><${View} of=${{ status: t.error ? 'error' : 'loading', error: t.error }} again=${load.load} /></div>`}
@@ -190,6 +197,7 @@ function watchSize(box, canvas, t, load, again) {
   };
   const seen = new ResizeObserver(read);
   seen.observe(box);
+  if (canvas.parentElement) seen.observe(canvas.parentElement);
   box.addEventListener('scroll', scroll, { passive: true });
   return () => {
     seen.disconnect();

@@ -40,11 +40,11 @@ export const columns = [
   { id: 'state', title: 'State', width: '100px', sort: (r) => worst.indexOf(r.state), cell: (r) => html`<${State} of=${r.state} fresh=${loud.includes(r.state) && now.value - r.since < 1500} />` },
   { id: 'doing', title: 'Doing', width: 'minmax(210px, 2.2fr)', hint: 'the message in its handler, or whom it waits for', sort: (r) => (r.current ? r.current.since : null), cell: (r) => html`<${Doing} row=${r} />` },
   { id: 'mailbox', title: 'Mailbox', width: '104px', right: true, sort: (r) => r.mailbox.len, cell: (r) => html`<${Mailbox} row=${r} />` },
-  { id: 'rate', title: 'Msgs/s', width: '116px', right: true, sort: (r) => r.rate, cell: (r) => html`<${Spark} points=${rates.get(r.id) ?? []} until=${now.value} /><span class="num">${short(Number(digits(r.rate)))}</span>` },
-  { id: 'busy', title: 'Busy', width: '84px', sort: (r) => r.busy, hint: 'busy, waiting, idle', cell: (r) => html`<${Split} busy=${r.busy} waiting=${r.waiting} />` },
+  { id: 'rate', title: 'Msgs/s', width: '124px', right: true, sort: (r) => r.rate, cell: (r) => html`<${Spark} points=${rates.get(r.id) ?? []} until=${now.value} /><span class="num">${short(Number(digits(r.rate)))}</span>` },
+  { id: 'busy', title: 'Busy', width: '84px', sort: (r) => r.busy, hint: 'works, waits in a handler, is idle', cell: (r) => html`<${Split} busy=${r.busy} waiting=${r.waiting} />` },
   { id: 'restarts', title: 'Rst', width: '44px', right: true, hint: 'restarts', sort: (r) => r.restarts, cell: (r) => html`<span class=${r.restarts ? 'num tone-starting' : 'num dim'}>${count(r.restarts)}</span>` },
   { id: 'type', title: 'Type', width: 'minmax(96px, 1fr)', sort: (r) => r.type, cell: (r) => html`<span class="dim" title=${r.type}>${tidy(r.type)}</span>` },
-  { id: 'node', title: 'Node', width: '64px', sort: (r) => r.node, cell: (r) => html`<${Link} to=${{ kind: 'node', id: r.node, name: r.node }} />` },
+  { id: 'node', title: 'Node', width: 'minmax(72px, 0.6fr)', sort: (r) => r.node, cell: (r) => html`<${Link} to=${{ kind: 'node', id: r.node, name: r.node }} />` },
   { id: 'device', title: 'GPU', width: '84px', sort: (r) => r.devices[0] ?? null, cell: (r) => (r.devices.length ? html`<a class="thing" href=${toward({ kind: 'device', id: r.devices[0], name: '' })}>${r.devices[0]}</a>${r.devices.length > 1 ? html`<span class="dim"> +${r.devices.length - 1}</span>` : null}` : html`<span class="missing" title="not on a device">-</span>`) },
 ];
 
@@ -56,7 +56,7 @@ export const groupColumns = [
   { id: 'sum', title: 'Mailbox sum', width: '104px', right: true, sort: (g) => g.mailbox.sum, cell: (g) => html`<span class="num">${short(g.mailbox.sum)}</span>` },
   { id: 'max', title: 'Deepest', width: '84px', right: true, sort: (g) => g.mailbox.max, cell: (g) => html`<span class="num">${short(g.mailbox.max)}</span>` },
   { id: 'rate', title: 'Msgs/s', width: '84px', right: true, sort: (g) => g.rate, cell: (g) => html`<span class="num">${short(Number(digits(g.rate)))}</span>` },
-  { id: 'busy', title: 'Busy', width: '120px', right: true, sort: (g) => g.busy, cell: (g) => html`<${Bar} share=${g.busy} tone="busy" /><span class="num">${Math.round(g.busy * 100)} %</span>` },
+  { id: 'busy', title: 'Busy', width: '120px', right: true, hint: 'in handlers, at work or waiting', sort: (g) => g.busy, cell: (g) => html`<${Bar} share=${g.busy} tone="busy" /><span class="num">${Math.round(g.busy * 100)} %</span>` },
   { id: 'failed', title: 'Failed', width: '72px', right: true, sort: (g) => g.failed, cell: (g) => html`<span class=${g.failed ? 'num tone-failed' : 'num dim'}>${count(g.failed)}</span>` },
   { id: 'restarts', title: 'Restarts', width: '80px', right: true, sort: (g) => g.restarts, cell: (g) => html`<span class="num">${count(g.restarts)}</span>` },
 ];

@@ -1,7 +1,7 @@
 // Who has which weights: rows are ranks, columns are versions; over it, the tree that the bytes took.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { digits, measured, percent } from '../format.js';
+import { measured, percent, speed as said } from '../format.js';
 import { Link, Measured, Section } from './part.js';
 
 const words = { none: 'nothing yet', receiving: 'receiving', whole: 'whole', used: 'in use' };
@@ -53,20 +53,20 @@ export function layout(b) {
 function Tree({ of: b }) {
   const { places, lanes } = layout(b);
   const deep = Math.max(1, ...[...places.values()].map((p) => p.depth));
-  const step = 210;
   const row = 24;
   const x = (p) => 8 + p.depth * step;
   const y = (p) => 14 + p.lane * row;
   const unmeasured = b.edges.every((e) => typeof e.gb_per_s !== 'number') ? b.edges[0]?.gb_per_s?.missing : null;
+  const [step, room] = unmeasured ? [210, 4] : [300, 74];
   const nameOf = (/** @type {number} */ i) => (i < 0 ? b.source.name : b.rows[i]?.name ?? '?');
   const edges = b.edges.filter((e) => places.has(e.from) && places.has(e.to));
   const slow = edges.filter((e) => e.straggler).map((e) => nameOf(e.to));
   return html`<div class="scroll-x" tabindex="0" role="region" aria-label="The way of the bytes"><svg class="flow" width=${deep * step + 190} height=${lanes * row + 8} role="img" aria-label=${`${nameOf(-1)} feeds ${b.rows.length} holders${slow.length ? `; slow: ${slow.join(', ')}` : ''}`}>
     ${edges.map((e, /** @type {number} */ i) => {
       const [p, q] = [places.get(e.from), places.get(e.to)];
-      const speed = measured(e.gb_per_s, (n) => `${digits(n)} GB/s`);
-      const [x1, y1, x2, y2] = [x(p) + 116, y(p), x(q) - 4, y(q)];
-      return html`<g key=${i} class=${e.straggler ? 'slow' : ''}><path d=${`M${x1} ${y1}C${x1 + 34} ${y1} ${x2 - 34} ${y2} ${x2} ${y2}`} /><text class="speed" x=${x2 - 8} y=${y2 - 4}>${unmeasured ? '' : speed.text}</text></g>`;
+      const speed = measured(e.gb_per_s, said);
+      const [x1, y1, x2, y2] = [x(p) + 116, y(p), x(q) - room, y(q)];
+      return html`<g key=${i} class=${e.straggler ? 'slow' : ''}><path d=${`M${x1} ${y1}C${x1 + 34} ${y1} ${x2 - 34} ${y2} ${x2} ${y2}`} /><text class="speed" x=${x(q) - 6} y=${y2 + 4}>${unmeasured ? '' : speed.text}</text></g>`;
     })}
     ${[...places].map(([i, p]) => html`<text key=${i} class=${edges.some((e) => e.to === i && e.straggler) ? 'slow' : ''} x=${x(p)} y=${y(p) + 4}>${clip(nameOf(i))}</text>`)}
   </svg></div>${slow.length ? html`<p class="tone-waiting">Slow: <b>${slow.join(', ')}</b>, less than half as fast as the median.</p>` : null}${unmeasured ? html`<p class="dim">No speeds: ${unmeasured}.</p>` : null}`;
@@ -76,4 +76,4 @@ function Tree({ of: b }) {
 const clip = (s) => (s.length > 17 ? `…${s.slice(-16)}` : s);
 
 /** @param {{ of: any }} props */
-export const Speed = ({ of }) => html`<${Measured} of=${of} show=${(/** @type {number} */ n) => `${digits(n)} GB/s`} />`;
+export const Speed = ({ of }) => html`<${Measured} of=${of} show=${said} />`;

@@ -2,7 +2,7 @@
 // @ts-check
 import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { uPlot } from '../vendor/uplot.js';
-import { clock, count, short, value } from '../format.js';
+import { clock, count, short, span, value } from '../format.js';
 import { theme } from '../prefs.js';
 import { paint, repaint } from '../timeline/paint.js';
 
@@ -16,7 +16,7 @@ export function Curve({ of, group }) {
     if (!el) return undefined;
     repaint();
     plot.current = new uPlot(options(of, el, group, setAt), columns(of.points), el);
-    const seen = new ResizeObserver(() => plot.current?.setSize({ width: el.clientWidth, height: 132 }));
+    const seen = new ResizeObserver(() => plot.current?.setSize({ width: el.clientWidth, height: tall }));
     seen.observe(el);
     return () => {
       seen.disconnect();
@@ -40,18 +40,28 @@ function columns(points) {
 /** @param {any} of @param {HTMLElement} el @param {string} group @param {(i: number | null) => void} setAt */
 function options(of, el, group, setAt) {
   const p = paint();
+  const own = ['share', 's', 'ms', 'bytes'].includes(of.unit);
+  const named = (/** @type {string} */ label) => ({ label, labelSize: 14, labelGap: 0, labelFont: '11px system-ui, sans-serif' });
   const axis = { stroke: p.dim, font: '11px system-ui, sans-serif', grid: { stroke: p.line, width: 1 }, ticks: { show: false } };
   return {
-    width: Math.max(120, el.clientWidth), height: 132, legend: { show: false }, padding: [8, 6, 0, 0],
+    width: Math.max(120, el.clientWidth), height: tall, legend: { show: false }, padding: [8, 16, 0, 0],
     scales: { x: { time: false } },
     cursor: { sync: { key: group }, points: { size: 6 }, drag: { x: true, y: false } },
     axes: [
-      { ...axis, size: 22, values: (_, /** @type {number[]} */ all) => all.map((v) => (of.x === 'time' ? clock(v) : short(v))), space: 44 },
-      { ...axis, size: 46, values: (_, /** @type {number[]} */ all) => all.map((v) => (of.unit === 'share' ? value(v, 'share') : plain(v))), space: 30 },
+      { ...axis, ...(of.x === 'time' ? {} : named('step')), size: 22, values: (_, /** @type {number[]} */ all) => all.map((v) => (of.x === 'time' ? clock(v) : short(v))), space: 44 },
+      { ...axis, ...(own || !of.unit ? {} : named(of.unit)), size: 48, values: (_, /** @type {number[]} */ all) => all.map((v) => marked(v, of.unit)), space: 22 },
     ],
     series: [{}, { stroke: p.accent, width: 1.3, points: { show: false } }],
     hooks: { setCursor: [(u) => setAt(u.cursor.idx ?? null)] },
   };
+}
+
+const tall = 146;
+
+/** What stands at a line across the chart. @param {number} v @param {string} unit */
+function marked(v, unit) {
+  if (unit === 's' || unit === 'ms') return span(unit === 's' ? v * 1000 : v);
+  return unit === 'share' || unit === 'bytes' ? value(v, unit) : plain(v);
 }
 
 /** Axis numbers without rounding away their differences. @param {number} v */

@@ -17,10 +17,22 @@ const words = { failure: 'Failed', restart: 'Restart', started: 'Started', stopp
 /** @param {any} e */
 export const wordOf = (e) => words[e.kind] ?? e.kind;
 
+/** The sentence without its subject at its front, which stands beside it already. @param {any} e */
+export function plainly(e) {
+  const { kind, id, name = '' } = e.subject ?? {};
+  for (const who of [name, name.replace(/ \(pid \d+\)$/, ''), id].filter(Boolean)) {
+    for (const front of [`${kind} ${who}`, who]) {
+      const rest = e.sentence.startsWith(front) ? /^[:,]?\s+([^\s>].*)$/s.exec(e.sentence.slice(front.length)) : null;
+      if (rest) return rest[1];
+    }
+  }
+  return e.sentence;
+}
+
 /** @param {{ of: any, chain?: boolean }} props */
 export function EventLine({ of: e }) {
   return html`<li class="event"><time class="num dim">${clock(e.at)}</time> <${State} of=${signOf(e)} word=${wordOf(e)} />
-    <span class="what">${e.subject ? html`<${Link} to=${e.subject} /> ` : null}<span class=${e.severity === 'info' ? '' : ''}>${e.sentence}</span>${e.chain?.length ? html` <span class="dim" title=${e.chain.join(', because ')}>because ${e.chain[e.chain.length - 1]}</span>` : null}</span></li>`;
+    <span class="what">${e.subject ? html`<${Link} to=${e.subject} /> ` : null}<span title=${e.sentence}>${plainly(e)}</span>${e.chain?.length ? html` <span class="dim" title=${e.chain.join(', because ')}>because ${e.chain[e.chain.length - 1]}</span>` : null}</span></li>`;
 }
 
 /** @param {{ of: any[], label: string }} props */

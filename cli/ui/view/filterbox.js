@@ -4,21 +4,25 @@ import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { keys, parse } from '../filter.js';
 import { patch, route } from '../route.js';
 
-/** @param {{ hint: string, id?: string, words?: string[] }} props */
-export function FilterBox({ hint, words = [] }) {
+/** @param {{ hint: string, wrong?: string | null, words?: string[] }} props `wrong` is why the server does not take the filter */
+export function FilterBox({ hint, wrong = null, words = [] }) {
   const asked = route.value.params.f ?? '';
   const [text, setText] = useState(asked);
+  const [bad, setBad] = useState(() => parse(asked).error);
   const timer = useRef(0);
   useEffect(() => {
     setText((old) => (old.trim() === asked ? old : asked));
+    setBad(parse(asked).error);
   }, [asked]);
-  const { error } = parse(text);
+  const error = bad ?? (text.trim() === asked ? wrong : null);
   const input = (e) => {
     const next = e.target.value;
     setText(next);
     clearTimeout(timer.current);
     timer.current = Number(setTimeout(() => {
-      if (!parse(next).error) patch({ f: next.trim() });
+      const why = parse(next).error;
+      setBad(why);
+      if (!why) patch({ f: next.trim() });
     }, 180));
   };
   const list = words.length ? words : [...keys.words.slice(0, 6).map((w) => `${w}:`), ...keys.numbers.slice(0, 5).map((n) => `${n}>`)];
@@ -29,7 +33,7 @@ export function FilterBox({ hint, words = [] }) {
   return html`<div class="filter ${error ? 'wrong' : ''}">
     <input type="search" aria-label="Filter" placeholder=${hint} spellcheck="false" autocomplete="off" value=${text} onInput=${input}
       aria-invalid=${error ? 'true' : 'false'} aria-describedby="filter-help" />
-    <div class="below" id="filter-help">${error ? html`<span class="tone-failed" role="alert">${error}</span>`
+    <div class="below" id="filter-help">${error ? html`<span class="tone-failed" role="alert">${error}</span> <span class="dim">It is not applied.</span>`
       : html`<span class="words"><span class="dim">narrow by</span> ${list.map((w) => html`<button class="chip" key=${w} tabindex="-1" onMouseDown=${(/** @type {Event} */ e) => { e.preventDefault(); add(w); }}>${w}</button>`)}</span>`}</div>
   </div>`;
 }

@@ -36,7 +36,7 @@ const states = {
   error: ['cross', 'failed', 'Error'], warning: ['mark', 'waiting', 'Warning'], info: ['info', 'idle', 'Info'],
   failure: ['cross', 'failed', 'Failed'], restart: ['turn', 'starting', 'Restarted'], started: ['triangle', 'busy', 'Started'],
   node: ['dot', 'idle', 'Node'], job: ['away', 'idle', 'Job'], problem: ['mark', 'waiting', 'Problem'],
-  device: ['square', 'idle', 'Device'], log: ['info', 'idle', 'Log'],
+  device: ['square', 'idle', 'Device'],
 };
 
 /** @param {string} state @returns {{ shape: string, tone: string, word: string }} */

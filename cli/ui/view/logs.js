@@ -25,5 +25,5 @@ export function Logs({ query, limit = 100 }) {
   if (!is.lines?.length) return is.lines ? html`<${Section} title="Log"><p class="dim">Nothing written.</p><//>` : null;
   return html`<${Section} title="Log" note=${html`<button class="chip" onClick=${() => load(undefined)}>Newest</button>`}>
     ${is.more ? html`<button class="chip" onClick=${() => load(is.lines[0].at)}>Earlier lines</button>` : null}
-    <pre class="log" tabindex="0" role="region" aria-label="Log">${is.lines.map((l, /** @type {number} */ i) => html`<span key=${i} class=${l.stream === 'err' ? 'err' : ''}><span class="dim">${clock(l.at)} ${l.node} ${l.stream === 'err' ? 'err ' : ''}</span>${l.text}${'\n'}</span>`)}</pre><//>`;
+    <pre class="log" tabindex="0" role="region" aria-label="Log">${is.lines.map((l, /** @type {number} */ i) => html`<span key=${i}><span class="dim">${clock(l.at)} ${l.node} ${l.stream === 'err' ? html`<span class="tag">err</span> ` : ''}</span>${l.text}${'\n'}</span>`)}</pre><//>`;
 }

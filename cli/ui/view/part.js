@@ -19,9 +19,10 @@ export function Link({ to, word }) {
   return html`<a class="thing" href=${toward(to)} title=${`${to.kind} ${to.id}`}>${word || to.name || to.id}</a>`;
 }
 
-/** A dash with its reason where nothing was measured. @param {{ of: any, show: (n: number) => string }} props */
-export function Measured({ of, show }) {
+/** A dash with its reason where nothing was measured; of what is gone, what it was. @param {{ of: any, show: (n: number) => string, gone?: boolean }} props */
+export function Measured({ of, show, gone = false }) {
   const { text, why } = measured(of, show);
+  if (gone && !why) return html`<span class="dim" title="when it was last seen">was ${text}</span>`;
   return why ? html`<span class="missing" title=${why}>-<span class="hidden"> (${why})</span></span>` : html`<span>${text}</span>`;
 }
 
@@ -31,12 +32,25 @@ export function Bar({ share, tone = 'accent', label }) {
   return html`<span class="bar" title=${label ?? percent(share)}><span class="fill tone-${tone}" style=${{ width }} /></span>`;
 }
 
-/** Busy, waiting and idle of one actor in one bar. @param {{ busy: number, waiting: number }} props */
+/** What a share in handlers is made of: those that wait in a handler are busy, too. @param {number} busy @param {number} waiting */
+export function shares(busy, waiting) {
+  const waits = Math.max(0, Math.min(1, waiting));
+  const works = Math.max(0, Math.min(1, busy) - waits);
+  return { works, waits, idle: Math.max(0, 1 - works - waits) };
+}
+
+/** @param {number} busy @param {number} waiting */
+export function split(busy, waiting) {
+  const { works, waits, idle } = shares(busy, waiting);
+  return `works ${percent(works)}, waits ${percent(waits)}, idle ${percent(idle)}`;
+}
+
+/** Work, waiting and idleness of one actor in one bar. @param {{ busy: number, waiting: number }} props */
 export function Split({ busy, waiting }) {
-  const label = `busy ${percent(busy)}, waiting ${percent(waiting)}, idle ${percent(Math.max(0, 1 - busy - waiting))}`;
-  return html`<span class="bar split" title=${label}>
-    <span class="fill tone-busy" style=${{ width: `${busy * 100}%` }} /><span class="fill tone-waiting" style=${{ width: `${waiting * 100}%` }} />
-    <span class="hidden">${label}</span></span>`;
+  const { works, waits } = shares(busy, waiting);
+  return html`<span class="bar split" title=${split(busy, waiting)}>
+    <span class="fill tone-busy" style=${{ width: `${works * 100}%` }} /><span class="fill tone-waiting" style=${{ width: `${waits * 100}%` }} />
+    <span class="hidden">${split(busy, waiting)}</span></span>`;
 }
 
 /** How long something has gone on. @param {{ since: number }} props */

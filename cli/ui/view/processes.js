@@ -11,7 +11,7 @@ export function Processes({ of }) {
     html`<${State} of=${p.state} bare=${true} /> <${Link} to=${{ kind: 'process', id: p.id, name: `${p.kind} ${p.id}` }} />`,
     p.pid ?? html`<span class="missing" title="no process id is known">-</span>`,
     p.job ? html`<${Link} to=${jobOf(p.job)} />` : html`<span class="dim">-</span>`,
-    html`<${Measured} of=${p.cpu} show=${percent} />`, html`<${Measured} of=${p.rss} show=${bytes} />`, count(p.actors), html`<${Age} since=${p.started} />`,
+    html`<${Measured} of=${p.cpu} show=${percent} gone=${p.state === 'gone'} />`, html`<${Measured} of=${p.rss} show=${bytes} gone=${p.state === 'gone'} />`, count(p.actors), html`<${Age} since=${p.started} />`,
   ]);
   return html`<${Rows} label="Processes" head=${['process', 'pid', 'job', 'cpu', 'memory', 'actors', 'age']} right=${[1, 3, 4, 5, 6]} rows=${rows} />`;
 }

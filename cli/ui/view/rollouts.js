@@ -26,12 +26,12 @@ export function Rollouts({ of, at, newest }) {
     seen.observe(/** @type {Element} */ (el.parentElement));
     return () => seen.disconnect();
   }, [of, theme.value]);
-  const all = of.flatMap((r) => r.trajectories);
-  const n = (/** @type {string} */ s) => all.filter((t) => t[4] === s).length;
-  const words = `${of.length} rollouts, last minute: ${n('done')} trajectories done, ${n('going')} going, ${n('dropped')} dropped`;
+  const sum = (/** @type {string} */ name) => of.reduce((all, r) => all + r[name], 0);
+  const words = `${of.length} rollouts, last minute: ${count(sum('done'))} trajectories done, ${count(sum('going'))} going, ${count(sum('dropped'))} dropped`;
+  const thinned = of.some((r) => r.trajectories.length < r.done + r.going + r.dropped);
   return html`<div class="rollouts"><ul>${of.map((r) => html`<li key=${r.name}><${Link} to=${r.subject} word=${r.name} /> ${r.version === null ? html`<span class="missing" title="it has not said which weights it uses">-</span>` : html`<span class=${r.version < newest ? 'tone-waiting num' : 'dim num'} title="the version it generates with">v${r.version}</span>`}</li>`)}</ul>
     <div class="hold-in"><canvas ref=${canvas} role="img" aria-label=${words} /></div></div>
-    <p class="legend dim"><span>weights behind the newest in use by</span>${['0', '1', '2', '3 or more'].map((w, i) => html`<span key=${w}><span class="swatch ${tones[i]}" /> ${w}</span>`)}<span>the shade turns with the version</span><span>outlined: going</span><span>crossed out: dropped</span><span class="grow" /><span>${words.split(': ')[1]}, ${count(all.reduce((sum, t) => sum + t[3], 0))} tokens</span></p>`;
+    <p class="legend dim"><span>weights behind the newest in use by</span>${['0', '1', '2', '3 or more'].map((w, i) => html`<span key=${w}><span class="swatch ${tones[i]}" /> ${w}</span>`)}<span>the shade turns with the version</span><span>outlined: going</span><span>crossed out: dropped</span><span class="grow" /><span>${words.split(': ')[1]}, ${count(sum('tokens'))} tokens${thinned ? ', some of them drawn' : ''}</span></p>`;
 }
 
 /** The newest version in use when each trajectory began. @param {any[]} of @returns {Map<any, number>} */

@@ -17,22 +17,23 @@ export function path(points, from, until, width, height, top) {
   return line;
 }
 
-/** @param {{ points: [number, number][], until: number, window?: number, width?: number, height?: number }} props */
-export function Spark({ points, until, window = 60_000, width = 56, height = 16 }) {
+/** As long as it is known, up to a minute: it fills its width from its first seconds on. @param {{ points: [number, number][], until: number, width?: number, height?: number }} props */
+export function Spark({ points, until, width = 60, height = 18 }) {
   const held = points.length ? [...points, /** @type {[number, number]} */ ([until, points[points.length - 1][1]])] : [];
-  return html`<svg class="spark" width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-hidden="true"><path d=${path(held, until - window, until, width, height)} /></svg>`;
+  const window = Math.max(2000, Math.min(60_000, until - (points[0]?.[0] ?? until)));
+  return html`<svg class="spark" width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`}><title>${`the last ${ago(window)}`}</title><path d=${path(held, until - window, until, width, height)} /></svg>`;
 }
 
-/** A series with its title, its last value and its range. @param {{ of: any, width?: number, height?: number }} props */
-export function Series({ of, width = 240, height = 44 }) {
+/** A series with its title, its last value and its range. @param {{ of: any, gone?: boolean, width?: number, height?: number }} props */
+export function Series({ of, gone = false, width = 240, height = 44 }) {
   const points = of.points ?? [];
   const last = points[points.length - 1];
   const values = points.map((p) => p[1]);
   const most = Math.max(...values, 0);
-  const words = last ? `${of.title}: now ${value(last[1], of.unit)}, most ${value(most, of.unit)}` : `${of.title}: nothing yet`;
+  const words = last ? `${of.title}: ${gone ? 'was' : 'now'} ${value(last[1], of.unit)}, most ${value(most, of.unit)}` : `${of.title}: nothing yet`;
   const line = last ? path(points, points[0][0], last[0], width, height) : '';
   return html`<figure class="series" aria-label=${words}>
-    <figcaption><span>${of.title}</span><b>${last ? value(last[1], of.unit) : '-'}</b></figcaption>
+    <figcaption><span>${of.title}</span>${gone && last ? html`<span class="dim" title="when it was last seen">was ${value(last[1], of.unit)}</span>` : html`<b>${last ? value(last[1], of.unit) : '-'}</b>`}</figcaption>
     <svg viewBox=${`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true">
       ${line ? html`<path class="area" d=${`${line}L${width} ${height}L0 ${height}Z`} /><path class="line" d=${line} />` : null}</svg>
     <p class="dim">${last ? `most ${value(most, of.unit)} in ${ago(last[0] - points[0][0])}` : 'nothing measured yet'}</p></figure>`;

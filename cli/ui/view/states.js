@@ -2,7 +2,7 @@
 // @ts-check
 import { html } from '../vendor/preact.js';
 import { age, clock } from '../format.js';
-import { meta, now } from '../store.js';
+import { about, head, meta, now } from '../store.js';
 import { retry } from '../stream.js';
 import { Shape } from './glyph.js';
 
@@ -23,8 +23,9 @@ export function Skeleton({ shape }) {
     ${widths.map((w, i) => html`<div class="bone" key=${i}><span style=${{ width: `${w / 3}%` }} /><span style=${{ width: `${w / 2}%` }} /></div>`)}</div>`;
 }
 
-/** @param {{ title: string, why?: any, command?: string, children?: any }} props */
-export function Empty({ title, why, command, children }) {
+/** A recording stays as it is: there no command is named. @param {{ title: string, why?: any, command?: string, children?: any }} props */
+export function Empty({ title, why, command: said, children }) {
+  const command = head.value?.replay || about.value?.exported ? undefined : said;
   return html`<div class="empty"><h2>${title}</h2>${why ? html`<p>${why}</p>` : null}
     ${command ? html`<${Command} text=${command} />` : null}${children}</div>`;
 }
@@ -38,7 +39,7 @@ export function Command({ text }) {
 /** @param {{ error: import('../types').Failure, again: () => void }} props */
 export function Failed({ error, again }) {
   const [first, ...rest] = (error.why ?? '').split(/(?<=[.!?])\s+/);
-  return html`<div class="failed" role="alert"><p class="tone-failed"><${Shape} of="cross" /> <code>${error.kind}</code></p>
+  return html`<div class="failed" role="alert"><p class="tone-failed"><${Shape} of="cross" /> <code>${error.kind === 'unavailable' ? 'disconnected' : error.kind}</code></p>
     <h2>${first}</h2>${rest.length ? html`<p>${rest.join(' ')}</p>` : null}
     ${error.request ? html`<p class="dim">request ${error.request}</p>` : null}
     <button class="button" onClick=${again}>Retry</button></div>`;

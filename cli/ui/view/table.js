@@ -29,10 +29,10 @@ export function Table(props) {
   };
   return html`<div class="table">
     <div role=${tree ? 'treegrid' : 'grid'} class="grid" aria-label=${label} aria-rowcount=${(total ?? shown.length) + 1} aria-colcount=${columns.length} style=${{ '--cols': cols, '--least': `${least}px` }}
-      ref=${view.box} onKeyDown=${roving.onKeyDown} onPointerEnter=${() => setPointed(true)} onPointerLeave=${() => setPointed(false)}
-      onFocusIn=${() => setFocused(true)} onFocusOut=${(e) => setFocused(e.currentTarget.contains(e.relatedTarget))}>
+      ref=${view.box} onKeyDown=${roving.onKeyDown}>
       <${Head} columns=${columns} sort=${sort} onSort=${props.onSort} />
-      <div role="rowgroup" class="body" style=${{ height: `${shown.length * rowHeight}px` }}>
+      <div role="rowgroup" class="body" style=${{ height: `${shown.length * rowHeight}px` }} onPointerEnter=${() => setPointed(true)} onPointerLeave=${() => setPointed(false)}
+        onFocusIn=${() => setFocused(true)} onFocusOut=${(e) => setFocused(e.currentTarget.contains(e.relatedTarget))}>
         ${roving.drawn(view).map((i) => html`<${Row} key=${keyOf(shown[i])} row=${shown[i]} at=${i} columns=${columns} tree=${tree}
           chosen=${keyOf(shown[i]) === selected} active=${i === roving.at} take=${roving.take} onOpen=${props.onOpen} tone=${props.tone?.(shown[i]) ?? ''} />`)}
       </div>

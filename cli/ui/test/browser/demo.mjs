@@ -13,7 +13,7 @@ const folder = join(dirname(fileURLToPath(import.meta.url)), '../../../demo');
 const facts = {
   deadlock: { share: 0.85, page: 'now', words: /nobody can wake them/ },
   oom: { share: 0.97, page: 'events', words: /out of memory/i },
-  'lost-node': { share: 0.97, page: 'cluster', words: /node-3[^]*\bDown\b/ },
+  'lost-node': { share: 0.97, page: 'cluster', words: /node-3[^]*\bDown\b[^]*\bwas\b/ },
   broadcast: { share: 1, page: 'transfers', words: /Slow: .*reader-3/ },
   crowd: { share: 0.9, page: 'actors', words: /10,000/ },
   rl: { share: 1, page: 'runs', words: /reward/i },
@@ -35,6 +35,7 @@ const demo = (name) => ({ name: `demo: ${name} is shown on every page`, demo: tr
       await h.go(page, `#/${p}`);
       await ready(page, titleOf(p));
       await page.locator('.replay', { hasText: name }).waitFor();
+      await page.locator('.pulse.is-recorded').waitFor();
       await h.axe(page, `${name} ${p}`);
     }
     await h.go(page, `#/${where}`);
@@ -124,6 +125,7 @@ export const scenarios = [
           await ready(page, titleOf(p));
         }
         await page.locator('.holds', { hasText: 'This file holds' }).waitFor();
+        await page.locator('.pulse.is-recorded').waitFor();
         await h.go(page, '#/timeline');
         await page.locator('.gutter .lane').nth(2).waitFor();
         await h.go(page, `#/${facts[name].page}`);

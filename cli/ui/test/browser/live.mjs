@@ -31,6 +31,53 @@ export const scenarios = [
     await until('it moves again', async () => (await names(page)).join() !== first);
     await chip.waitFor({ state: 'detached' });
   } },
+  { name: 'live: a click on a column sorts by it and leaves the order free', run: async (h) => {
+    const page = await h.open('big', '#/actors');
+    await ready(page);
+    await page.getByRole('columnheader', { name: 'Msgs/s' }).getByRole('button').click();
+    await page.locator('[role=columnheader][aria-sort=descending]', { hasText: 'Msgs/s' }).waitFor();
+    const first = (await names(page)).join();
+    await until('another order', async () => (await names(page)).join() !== first);
+    assert.equal(await page.locator('.chip.floating').count(), 0);
+  } },
+  { name: 'live: a filter that is given while paused is applied at that moment', run: async (h) => {
+    const page = await h.open('oom', '#/actors');
+    await ready(page);
+    await page.keyboard.press('Space');
+    await page.locator('.pulse.is-paused').waitFor();
+    await page.locator('main input[type=search]').fill('state:failed');
+    await until('three rows', async () => (await names(page)).length === 3);
+    await h.go(page, '#/events?f=kind:restart');
+    await until('restarts only', async () => (await page.locator('[role=treegrid] .body .state').allInnerTexts()).every((t) => t === 'Restart'));
+    await h.go(page, '#/timeline?f=trainer');
+    await until('one lane', async () => (await page.locator('.gutter .lane').allInnerTexts()).join() === 'trainer');
+    await page.locator('.pulse.is-paused').waitFor();
+    assert.equal(await h.streams('oom'), 0);
+  } },
+  { name: "live: the runtime's own actors and lanes are hidden on every page until they are asked for", run: async (h) => {
+    const page = await h.open('rl', '#/timeline?open=n:n1,n:n2,p:p1,p:p2');
+    await page.locator('.gutter .lane', { hasText: 'rollout/pool-n2' }).waitFor();
+    const own = page.locator('.gutter .lane', { hasText: 'system' });
+    assert.equal(await own.count(), 0);
+    const sys = page.getByRole('button', { name: 'system actors too' });
+    await sys.click();
+    await own.nth(3).waitFor();
+    assert.match(await page.evaluate(() => location.hash), /^#\/timeline/);
+    await h.go(page, '#/actors');
+    await page.locator('[role=grid] .name', { hasText: 'Registry' }).first().waitFor();
+    await sys.click();
+    await until('they are gone', async () => (await names(page)).every((n) => !/Registry/.test(n)));
+  } },
+  { name: 'live: lanes that are left out are counted in the last row', run: async (h) => {
+    const page = await h.open('big', '#/timeline?open=n:n1,p:p1');
+    await page.locator('.rest', { hasText: /[\d,]+ less busy lanes are left out/ }).waitFor({ state: 'attached' });
+    assert.match(await page.locator('.corner').innerText(), /^\d+ of [\d,]+ lanes/);
+  } },
+  { name: 'live: a click on a problem opens what it is about', run: async (h) => {
+    const page = await h.open('small', '#/now');
+    await page.locator('.problem .sentence', { hasText: 'pretrain-8b has been pending' }).click();
+    await page.locator('aside.drawer h2', { hasText: 'pretrain-8b' }).waitFor();
+  } },
   { name: 'live: pause freezes and frees the stream, Space goes on', run: async (h) => {
     const page = await h.open('oom', '#/actors?sort=-rate');
     await ready(page);
@@ -143,6 +190,8 @@ export const scenarios = [
     await page.keyboard.press('Space');
     await until('a span is under the pointer', async () => {
       await page.mouse.move(box.x + 100 + Math.random() * 700, lane.y + 11);
+      // What was under the pointer before must be gone.
+      await page.waitForTimeout(80);
       return page.locator('.tip').count();
     });
     await page.mouse.down();
@@ -152,6 +201,7 @@ export const scenarios = [
   { name: 'live: a replay is steered', run: async (h) => {
     const page = await h.open('replay', '#/now');
     await page.locator('.replay', { hasText: 'oom-loop.replay' }).waitFor();
+    assert.equal(await page.locator('.pulse.is-recorded').innerText(), 'recorded');
     await page.getByRole('button', { name: '16x' }).click();
     await page.locator('.replay [aria-pressed=true]', { hasText: '16x' }).waitFor();
     await page.getByRole('button', { name: 'Hold the recording' }).click();

@@ -37,6 +37,7 @@ export const scenarios = [
     await page.locator('.palette [role=option]').nth(5).waitFor();
     await h.axe(page, 'palette');
     await page.keyboard.press('Escape');
+    await page.locator('dialog').waitFor({ state: 'detached' });
     await page.keyboard.press('?');
     await page.locator('dialog .keys').first().waitFor();
     await h.axe(page, 'help');
@@ -96,6 +97,59 @@ export const scenarios = [
     await h.axe(page, 'sheet');
     await page.getByRole('button', { name: 'Close details' }).click();
     await sheet.waitFor({ state: 'detached' });
+  } },
+  { name: 'look: the first column stays in sight on a narrow screen', run: async (h) => {
+    const page = await h.open('small', '#/actors', narrow);
+    await ready(page);
+    const at = async () => (await page.locator('[role=grid] .body [role=row] .name').first().boundingBox()).x;
+    const before = await at();
+    await page.evaluate(() => { document.querySelector('.grid').scrollLeft = 400; });
+    await page.waitForTimeout(100);
+    assert.equal(await at(), before);
+  } },
+  { name: 'look: names of lanes are whole where there is room, cut at their end elsewhere, and their width is dragged', run: async (h) => {
+    const page = await h.open('calm', '#/timeline');
+    await page.locator('.gutter .lane', { hasText: 'rollout/worker-10' }).waitFor();
+    const cut = () => page.locator('.gutter .lane .text').evaluateAll((all) => all.filter((e) => e.scrollWidth > e.clientWidth).length);
+    assert.equal(await cut(), 0);
+    const wide = async () => (await page.locator('.gutter').boundingBox()).width;
+    const before = await wide();
+    const grip = page.getByRole('separator', { name: 'Width of the names' });
+    await grip.focus();
+    for (let i = 0; i < 4; i += 1) await page.keyboard.press('ArrowLeft');
+    await until('it is narrower', async () => (await wide()) < before - 50);
+    await until('names are cut', async () => (await cut()) > 0);
+    assert.ok((await page.locator('.gutter .lane').allInnerTexts()).every((t) => !t.startsWith('…')));
+    await grip.dblclick();
+    await until('as the names ask', async () => Math.abs((await wide()) - before) < 2);
+    const small = await h.open('calm', '#/timeline', narrow);
+    await small.locator('.gutter .lane', { hasText: 'trainer' }).waitFor();
+    assert.ok(await fits(small));
+  } },
+  { name: 'look: a node that is down says what it was, without a meter', run: async (h) => {
+    const page = await h.open('lost', '#/cluster?sel=node:n2');
+    const row = page.locator('[role=grid] .body [role=row]', { hasText: 'Down' });
+    await row.waitFor();
+    assert.match(await row.innerText(), /was 97 %[^]*was 200 GiB/);
+    assert.equal(await row.locator('.bar').count(), 0);
+    assert.ok((await row.locator('.gpu .util').evaluateAll((all) => all.map((e) => e.getBoundingClientRect().width))).every((w) => w === 0));
+    await page.locator('aside.drawer .title', { hasText: 'when it was last seen' }).waitFor();
+    await h.axe(page, 'a node that is down');
+  } },
+  { name: 'look: labels of a heat map and of whole numbers stand apart', run: async (h) => {
+    const page = await h.open('small', '#/runs?run=r0');
+    await page.locator('.heat').waitFor();
+    const boxes = await page.locator('.heat text.dim').evaluateAll((all) => all.map((e) => e.getBoundingClientRect()).map((b) => [b.left, b.right]));
+    for (let i = 1; i < boxes.length; i += 1) assert.ok(boxes[i][0] >= boxes[i - 1][1], `label ${i}`);
+    assert.match(await page.locator('.heat g g text').first().textContent(), /^\d+ %$/);
+    await h.axe(page, 'a heat map');
+    await h.go(page, '#/runs?run=r1');
+    await page.locator('.histogram', { hasText: 'Staleness of what was trained on' }).locator('.middles').waitFor();
+    const middle = (all) => all.map((e) => e.getBoundingClientRect()).map((b) => Math.round(b.left + b.width / 2));
+    const figure = page.locator('.histogram').first();
+    assert.deepEqual(await figure.locator('.middles span:not(.unit)').evaluateAll(middle), await figure.locator('rect').evaluateAll(middle));
+    assert.equal(await figure.locator('figcaption span').first().evaluate((e) => e.scrollWidth > e.clientWidth), false);
+    assert.match(await page.locator('.figures dt').first().innerText(), /reward/);
   } },
   { name: 'look: 200 % zoom keeps everything in reach', anywhere: true, run: async (h) => {
     const page = await h.open('small', '#/now', { context_: { viewport: { width: 640, height: 400 }, deviceScaleFactor: 2 } });

@@ -72,6 +72,83 @@ export const scenarios = [
     await page.locator('main input[type=search]').fill('mailbox>many');
     await page.locator('.filter [role=alert]', { hasText: 'number' }).waitFor();
   } },
+  { name: 'states: a filter that the server refuses is told beside its box, and the rows stay', run: async (h) => {
+    const page = await h.open('small', '#/actors?f=node:n2', { quiet: true });
+    await ready(page);
+    const rows = () => page.locator('[role=grid] .body [role=row]').count();
+    const box = page.locator('main input[type=search]');
+    const help = page.locator('.filter.wrong [role=alert]');
+    for (const [text, why] of [['bogus:1', 'keys are state:'], ['state:nope', 'no state is called nope: starting, idle']]) {
+      await box.fill(text);
+      await help.filter({ hasText: why }).waitFor();
+      await page.locator('.pulse.is-live').waitFor();
+      assert.ok((await rows()) > 5, text);
+      assert.match(await page.locator('.toolbar .note').innerText(), /^29\d$/);
+      assert.equal(await page.locator('main .failed').count() + (await page.locator('.top.amber').count()), 0);
+      const [over, under] = [await help.boundingBox(), await page.locator('[role=grid]').boundingBox()];
+      assert.ok(over.y + over.height <= under.y, 'it lies over the rows');
+    }
+    await h.axe(page, 'a refused filter');
+    await box.fill('node:n1');
+    await help.waitFor({ state: 'detached' });
+    const link = await h.open('small', '#/actors?f=bogus:2', { quiet: true });
+    await link.locator('.filter.wrong [role=alert]', { hasText: 'bogus:2' }).waitFor();
+    await link.locator('[role=grid] [role=row] .name').first().waitFor();
+  } },
+  { name: 'states: the footer tells of the page above it, and of nothing before that has come', run: async (h) => {
+    const page = await h.open('small', '#/actors', { quiet: true });
+    await ready(page);
+    assert.match(await page.locator('.honest').innerText(), /of 1,187 actors/);
+    await page.route('**/inspect/stream?view=jobs*', (r) => r.abort());
+    await h.go(page, '#/jobs');
+    await page.locator('.honest', { hasText: 'nothing received yet' }).waitFor();
+    await page.unroute('**/inspect/stream?view=jobs*');
+    await page.locator('.honest', { hasText: 'shown 5 of 5 jobs' }).waitFor();
+    await h.go(page, '#/timeline');
+    await ready(page, 'Timeline');
+    assert.match(await page.locator('.honest').innerText(), /spans\s+dropped/);
+  } },
+  { name: 'states: pages that were open stay readable without a connection, others say that it broke', run: async (h) => {
+    const page = await h.open('calm', '#/actors', { quiet: true });
+    await ready(page);
+    await h.go(page, '#/events');
+    await ready(page, 'Events');
+    await page.route('**/inspect/stream*', (r) => r.abort());
+    await h.control({ drop: true, world: 'calm' });
+    await page.locator('.top.amber').waitFor();
+    await h.go(page, '#/actors');
+    await page.locator('[role=grid] [role=row] .name').first().waitFor();
+    assert.equal(await page.locator('.app.is-stale').count(), 1);
+    await h.go(page, '#/jobs');
+    await page.locator('main .failed', { hasText: 'disconnected' }).waitFor();
+    await page.unroute('**/inspect/stream*');
+    await page.locator('.pulse.is-live').waitFor();
+    await page.locator('[role=grid]').waitFor();
+  } },
+  { name: 'states: an address that names no page says so', anywhere: true, run: async (h) => {
+    const page = await h.open('small', '#/nowhere');
+    await ready(page, 'Now');
+    await page.locator('.banner', { hasText: 'No page is called nowhere; this is Now.' }).getByRole('button', { name: 'Dismiss' }).click();
+    assert.equal(await page.locator('.banner').count(), 0);
+    assert.equal(await page.evaluate(() => location.hash), '#/now');
+  } },
+  { name: 'states: a link that is pasted into a locked page opens it, a wrong one says so', run: async (h) => {
+    const page = await h.open('', '#/jobs', { login: false, quiet: true });
+    await page.getByRole('heading', { name: 'Locked' }).waitFor();
+    await h.go(page, '#k=wrong');
+    await page.locator('.locked [role=alert]', { hasText: 'not the one' }).waitFor();
+    assert.equal(await page.evaluate(() => location.hash), '#/jobs');
+    await h.go(page, '#k=small');
+    await page.locator('[role=grid]').waitFor();
+    assert.equal(await page.evaluate(() => location.hash), '#/jobs');
+    await h.go(page, '#k=wrong');
+    await page.locator('.banner', { hasText: 'goes on with the one it has' }).waitFor();
+    await page.locator('.pulse.is-live').waitFor();
+    const other = await (await h.fresh()).newPage();
+    await other.goto(`${h.url}/#k=mistaken`);
+    await other.locator('.locked [role=alert]', { hasText: 'not the one' }).waitFor();
+    assert.ok(!other.url().includes('k='));
+  } },
   { name: 'states: locked asks for a key and takes a link', run: async (h) => {
     const page = await h.open('', '#/actors', { login: false, quiet: true });
     await page.getByRole('heading', { name: 'Locked' }).waitFor();

@@ -96,7 +96,7 @@ function chainOf(row, byId) {
 /** Lets one wait on another. */
 export function wait(all, from, to, how, message, since) {
   const [a, b] = [all.find((x) => x.name === from), all.find((x) => x.name === to)];
-  Object.assign(a, { state: 'waiting', since, waiting: 0.97, busy: 0.02, rate: 0, current: { message: 'Step', since }, waits_on: { id: b.id, name: b.name, how, message, since } });
+  Object.assign(a, { state: 'waiting', since, waiting: 0.97, busy: 0.99, rate: 0, current: { message: 'Step', since }, waits_on: { id: b.id, name: b.name, how, message, since } });
 }
 
 /** One row a key. */

@@ -15,7 +15,7 @@ function node(world, i, at) {
   const gone = { missing: 'the node does not answer' };
   return {
     name, state, since: lost ? at - 41_000 : world.started, address: `10.0.0.${10 + i}:7700`, leads: i === 0, votes: i < 3, version: '0.3.0', cores: 64,
-    cpu: lost ? gone : 0.1 + 0.7 * wave(at, i), memory: { used: lost ? gone : (60 + 300 * wave(at, i + 9, 200_000)) * gib, total: 512 * gib },
+    cpu: lost ? 0.97 : 0.1 + 0.7 * wave(at, i), memory: { used: lost ? 200 * gib : (60 + 300 * wave(at, i + 9, 200_000)) * gib, total: 512 * gib },
     devices: Array.from({ length: world.gpus }, (_, g) => device(world, i, g, at, lost)), actors: world.actors.filter((a) => a.node === name).length,
     processes: [
       { id: `p${i + 1}`, node: name, pid: 4100 + i, kind: 'worker', job: 'j7', state: lost ? 'gone' : 'running', started: world.started, rss: lost ? gone : 9.1 * gib, cpu: lost ? gone : 3.2 * wave(at, i), actors: world.actors.filter((a) => a.process === `p${i + 1}`).length },

@@ -17,9 +17,14 @@ function rl(world, at) {
     facts: [{ name: 'reward', value: 0.71 + 0.02 * wave(at, 1), unit: '' }, { name: 'tokens', value: 41_200 + 900 * wave(at, 2), unit: '/s' }, { name: 'staleness', value: 1.4, unit: 'versions' }, { name: 'policy', value: step, unit: '' }, { name: 'kl', value: 0.013, unit: 'nats' }, { name: 'trainer waits', value: 0.08, unit: 'share' }],
     curves: [curve('reward', 'Reward', '', (i) => 0.75 * (1 - Math.exp(-i / 70)) + 0.06 * noise(i, 1)), curve('loss', 'Policy loss', '', (i) => 0.4 * Math.exp(-i / 90) + 0.03 * noise(i, 2)), curve('kl', 'KL to the reference', 'nats', (i) => 0.004 + i * 0.00005 + 0.002 * noise(i, 3)), curve('entropy', 'Entropy', 'nats', (i) => 1.6 * Math.exp(-i / 300) + 0.05 * noise(i, 4)), curve('length', 'Tokens of an answer', '', (i) => 90 + i * 0.4 + 20 * noise(i, 5)), curve('grad', 'Gradient norm', '', (i) => 0.8 + 0.3 * noise(i, 6))],
     histograms: [{ name: 'staleness', title: 'Staleness of what was trained on', unit: 'versions', bins: [[0, 1, 812], [1, 2, 1411], [2, 3, 390], [3, 4, 71], [4, 5, 4]] }, { name: 'tokens', title: 'Tokens of a trajectory', unit: '', bins: Array.from({ length: 16 }, (_, i) => [i * 32, (i + 1) * 32, Math.round(900 * Math.exp(-((i - 5) ** 2) / 12))]) }],
-    rollouts: Array.from({ length: 8 }, (_, r) => ({ subject: { kind: 'actor', id: `a${7 + r}`, name: `rollout/worker-${r}` }, name: `rollout-${r}`, version: step - (r === 5 ? 2 : 0), trajectories: trajectories(r, step, at) })),
+    rollouts: Array.from({ length: 8 }, (_, r) => ({ subject: { kind: 'actor', id: `a${7 + r}`, name: `rollout/worker-${r}` }, name: `rollout-${r}`, version: step - (r === 5 ? 2 : 0), ...counted(trajectories(r, step, at)) })),
     store: { rows: 614 + Math.round(200 * wave(at, 4)), most: 1024, waiting: 3, in_use: 128 }, board: boardAt(world, at), heat: null, sources: [{ name: 'sums-easy', rate: 310, unit: 'rows/s', buffer: 412, buffer_max: 512, shadow: 'ready on n2' }, { name: 'sums-hard', rate: 88, unit: 'rows/s', buffer: 40, buffer_max: 512, shadow: 'none' }],
   };
+}
+
+function counted(rows) {
+  const n = (state) => rows.filter((t) => t[4] === state).length;
+  return { done: n('done'), going: n('going'), dropped: n('dropped'), tokens: rows.reduce((sum, t) => sum + t[3], 0), trajectories: rows };
 }
 
 function trajectories(r, step, at) {

@@ -83,8 +83,10 @@ export function timelineAt(world, query, at) {
     const { seed: _, ...rest } = l;
     return { ...rest, open: open.has(l.id), children: all.filter((x) => x.parent === l.id).length, spans, buckets, gaps };
   });
+  const opened = all.filter((l) => l.kind === 'process' && open.has(l.id) && visible(l, all, open));
+  const lanes_left_out = world.name === 'big' ? opened.reduce((n, l) => n + world.actors.filter((a) => `p:${a.process}` === l.id).length - all.filter((x) => x.parent === l.id).length, 0) : 0;
   const drawn = lanes.reduce((n, l) => n + (l.spans?.length ?? 0), 0);
-  return { data: { from, to, bucket_ms, names, kinds, lanes }, shown: drawn, total: Math.round(drawn + lanes.reduce((n, l) => n + (l.buckets?.length ?? 0), 0) * 4) };
+  return { data: { from, to, bucket_ms, names, kinds, lanes, lanes_left_out }, shown: drawn, total: Math.round(drawn + lanes.reduce((n, l) => n + (l.buckets?.length ?? 0), 0) * 4) };
 }
 
 function average(all, n) {

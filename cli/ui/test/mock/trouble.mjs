@@ -51,7 +51,7 @@ export function eventsFor(world, at) {
     else if (i % 57 === 7) out.push({ ...base, kind: 'failure', severity: 'error', sentence: 'failed while it handled Collect', chain: ['OutOfMemory: asked 12.0 GiB, free 3.1 GiB', 'the cache of the pool held 48.2 GiB', 'trajectories of version 41 were not dropped'] });
     else if (i % 57 === 8) out.push({ ...base, kind: 'restart', severity: 'warning', sentence: 'restart 3 of 5 after 800 ms, said its supervisor rollout/pool-n1' });
     else if (i === 300) out.push({ ...base, kind: 'job', severity: 'error', subject: { kind: 'job', id: 'j8', name: 'eval-nightly' }, sentence: 'failed in its third attempt', chain: ['the process of p2 ended with signal 9'] });
-    else out.push({ ...base, kind: 'log', severity: 'info', sentence: `step ${i} loss ${(2 + Math.sin(i)).toFixed(3)}` });
+    else out.push({ ...base, kind: 'job', severity: 'info', sentence: `step ${i} loss ${(2 + Math.sin(i)).toFixed(3)}` });
   }
   return out;
 }

@@ -65,7 +65,7 @@ function step(world, ms) {
   if (world.events.length && world.random.next() < 0.3) {
     const a = world.actors[world.random.below(world.actors.length)];
     const last = world.events[world.events.length - 1];
-    const e = { seq: last.seq + 1, at: Date.now(), kind: 'log', severity: 'info', subject: subject(a), sentence: `collected ${world.random.below(64)} trajectories, mean reward ${world.random.next().toFixed(2)}`, chain: [] };
+    const e = { seq: last.seq + 1, at: Date.now(), kind: 'job', severity: 'info', subject: subject(a), sentence: `collected ${world.random.below(64)} trajectories, mean reward ${world.random.next().toFixed(2)}`, chain: [] };
     world.events.push(e);
     world.fresh.push(e);
   }
@@ -87,7 +87,9 @@ function next(world, query, due) {
 }
 
 function filtered(world, query) {
-  const { terms, error } = parse(query.filter ?? '');
+  const { terms, error: mistake } = parse(query.filter ?? '');
+  const unknown = /\bbogus:\S*/.exec(query.filter ?? '');
+  const error = unknown ? `\`${unknown[0]}\` in the filter: keys are state: type: node: job: name:` : mistake;
   const now = Date.now();
   const open = mentionsSystem(query.filter ?? '');
   return { error, rows: world.actors.filter((a) => (open || !a.system) && matches(terms, a, now)) };
