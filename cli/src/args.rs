@@ -430,7 +430,7 @@ pub(crate) struct TraceArgs {
     pub(crate) id: Option<String>,
     #[command(flatten)]
     pub(crate) look: LookArgs,
-    /// List the slowest traces of the last minute, or of the last 5,000 spans, in place of one
+    /// List the slowest traces of the last minute in place of one
     #[arg(long)]
     pub(crate) slowest: bool,
     /// As one JSON object; with --slowest, one for each

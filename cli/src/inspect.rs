@@ -67,6 +67,7 @@ use view::{Asked, Counted};
         logs,
         time::timeline,
         time::spans,
+        time::traces,
         time::span,
         time::trace,
         time::aggregate,
@@ -264,12 +265,13 @@ impl Inspect {
             "events" => json(&self.envelope(self.shown(|it| it.events_page(asked)))),
             "runs" => {
                 let mut page = self.shown(|it| it.runs_page());
-                if !self.facts.has_jobs() {
-                    // There is one, and it is what is looked at.
-                    let name = self.observer.name();
-                    page.runs
-                        .iter_mut()
-                        .for_each(|run| name.clone_into(&mut run.name));
+                let jobs = self.facts.has_jobs().then(|| self.facts.jobs());
+                for run in &mut page.runs {
+                    match &jobs {
+                        Some(jobs) => jobs::name_run(run, jobs),
+                        // There is one, and it is what is looked at.
+                        None => self.observer.name().clone_into(&mut run.name),
+                    }
                 }
                 let rows = page.runs.len();
                 json(&self.envelope(all(page, rows)))
@@ -294,6 +296,7 @@ impl Inspect {
             .route("/transfers/{id}", get(transfer))
             .route("/timeline", get(time::timeline))
             .route("/spans", get(time::spans))
+            .route("/traces", get(time::traces))
             .route("/spans/{id}", get(time::span))
             .route("/traces/{id}", get(time::trace))
             .route("/aggregate", get(time::aggregate))

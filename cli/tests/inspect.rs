@@ -579,8 +579,8 @@ async fn a_terminal_shows_what_the_pages_show_and_names_a_deadlock() {
     );
     let stack = cluster.json("head", &["stack", "pong", "--json"]);
     assert_eq!(
-        (&stack["circle"], &stack["deadlock"]),
-        (&true.into(), &true.into())
+        (&stack["back"]["frame"], &stack["deadlock"]),
+        (&0.into(), &true.into())
     );
     let names: Vec<_> = stack["frames"]
         .as_array()
@@ -627,7 +627,10 @@ async fn a_terminal_shows_what_the_pages_show_and_names_a_deadlock() {
 
     // A trace by its own id and by that of a span in it.
     let traces = json_lines(&cluster.ok("head", &["trace", "--slowest", "--json"]));
-    let touch = traces.iter().find(|span| span["name"] == "Touch").unwrap();
+    let touch = traces
+        .iter()
+        .find(|it| it["first"]["name"] == "Touch")
+        .unwrap();
     let tree = cluster.ok("head", &["trace", touch["trace"].as_str().unwrap()]);
     assert!(
         tree.contains("* ask Touch") && tree.contains("handle Touch  ping"),
@@ -635,7 +638,7 @@ async fn a_terminal_shows_what_the_pages_show_and_names_a_deadlock() {
     );
     assert_eq!(
         cluster
-            .ok("head", &["trace", touch["id"].as_str().unwrap()])
+            .ok("head", &["trace", touch["first"]["id"].as_str().unwrap()])
             .lines()
             .count(),
         tree.lines().count()

@@ -728,6 +728,26 @@ records! {
         spans: Vec<SpanBrief>,
     }
 
+    /// Traces, the slowest first.
+    Traces {
+        /// Each in a few numbers.
+        traces: Vec<TraceBrief>,
+    }
+
+    /// A trace in a few numbers.
+    TraceBrief {
+        /// Its id.
+        trace: String,
+        /// Its first span.
+        first: SpanBrief,
+        /// When the last of its spans was over; now, if one goes on.
+        end: f64,
+        /// How many spans there are.
+        spans: u64,
+        /// Those that failed.
+        failed: u64,
+    }
+
     /// Spans added up by name.
     Aggregate {
         /// The longest first.
@@ -768,6 +788,8 @@ records! {
         kinds: Vec<String>,
         /// The lanes, each before those below it.
         lanes: Vec<Lane>,
+        /// Lanes of open processes that are not among them, since others are busier.
+        lanes_left_out: u64,
     }
 
     /// A line of time.
@@ -1167,7 +1189,15 @@ records! {
         name: String,
         /// The newest version that it uses.
         version: Option<i64>,
-        /// Begin, end, version, tokens, state, reward.
+        /// Those of the last minute that are over and were kept.
+        done: u64,
+        /// Those that go on.
+        going: u64,
+        /// Those of the last minute that were given up.
+        dropped: u64,
+        /// Tokens of all of these.
+        tokens: u64,
+        /// Begin, end, version, tokens, state, reward; every n-th where there are very many.
         trajectories: Vec<(f64, Option<f64>, i64, u64, String, Option<f64>)>,
     }
 

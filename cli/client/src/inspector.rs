@@ -6,7 +6,9 @@ use serde::de::DeserializeOwned;
 
 use crate::client::{Client, ClientError};
 use crate::connection::Connection;
-use crate::inspect::{About, ActorDetail, Envelope, Logs, SpanDetail, Spans, Spread, Trace};
+use crate::inspect::{
+    About, ActorDetail, Envelope, Logs, SpanDetail, Spans, Spread, Trace, Traces,
+};
 use crate::page::{Asked, Page, Update, View};
 use crate::route::Route;
 use crate::sse::{Event, Parser};
@@ -117,6 +119,20 @@ impl Inspector {
         limit: usize,
     ) -> Result<Envelope<Spans>, ClientError> {
         let route = Route::to(["inspect", "spans"])?.with("from", from);
+        self.get(route.with("to", to).with("limit", limit)).await
+    }
+
+    /// The slowest traces of a part of time, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn traces(
+        &self,
+        from: f64,
+        to: f64,
+        limit: usize,
+    ) -> Result<Envelope<Traces>, ClientError> {
+        let route = Route::to(["inspect", "traces"])?.with("from", from);
         self.get(route.with("to", to).with("limit", limit)).await
     }
 

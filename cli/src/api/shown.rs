@@ -134,7 +134,12 @@ fn job_seen(job: types::Job) -> seen::Job {
         other => other,
     };
     let mut phases = vec![("queued", Some(job.submitted_ms))];
-    phases.push(("starting", job.begun_ms));
+    // When a try that is over began to run is not kept; that it ran is seen by its exit code.
+    let began = match job.over && job.exit_code.is_some() {
+        true => "running",
+        false => "starting",
+    };
+    phases.push((began, job.begun_ms));
     let ran = (job.state == "running" || job.over).then_some(job.since_ms);
     phases.push((
         state,

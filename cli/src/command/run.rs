@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use odeon::{Clock, Job, SpawnError, Supervision, System};
+use odeon::{Clock, Job, SpawnError, Supervision, System, telemetry};
 use odeon_actors::recipe::{Recipe, Source};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
@@ -89,6 +89,10 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             let pages = pages(&system, &recipe, &args.pages, otlp.as_ref()).await?;
             let connection = pages.as_ref().and_then(Alone::connection);
             let _note = Note::keep(&folder.path, connection)?;
+            telemetry::gauge("run.about", 1.0)
+                .with("recipe", args.recipe.display().to_string())
+                .with("folder", folder.path.display().to_string())
+                .record();
             let outcome = follow(&system, plan, &recipe, folder, pages.as_ref()).await;
             if let Some(pages) = pages {
                 pages.end().await;

@@ -18,12 +18,20 @@ struct Stack {
     /// When it was looked at.
     captured_at: f64,
     frames: Vec<Frame>,
-    /// The last one waits for one above it.
-    circle: bool,
+    /// The last one waits for one of them, and how.
+    back: Option<Back>,
     /// None of them can go on: they wait for nobody outside of the circle.
     deadlock: bool,
     /// Actors behind the last frame that were not looked at.
     left_out: usize,
+}
+
+/// What closes a circle.
+#[derive(Debug, PartialEq, Serialize)]
+struct Back {
+    /// The frame that is waited for; those before it lead to the circle and are no part of it.
+    frame: usize,
+    waited_for: WaitedFor,
 }
 
 /// What one of them is at.
@@ -174,7 +182,8 @@ fn ahead(detail: &ActorDetail) -> &[ChainLink] {
 }
 
 fn stack(first: ActorDetail, others: Vec<Option<ActorDetail>>, deadlock: bool, at: f64) -> Stack {
-    let (links, circle) = (ahead(&first).to_vec(), first.circle);
+    let links = ahead(&first).to_vec();
+    let last = first.chain.last().filter(|_| first.circle).cloned();
     let left_out = links.len() - others.len();
     let mut frames = vec![Frame {
         id: first.row.id.clone(),
@@ -184,22 +193,31 @@ fn stack(first: ActorDetail, others: Vec<Option<ActorDetail>>, deadlock: bool, a
     }];
     for (link, detail) in links.into_iter().zip(others) {
         frames.push(Frame {
+            waited_for: Some(waited_for(&link)),
             id: link.subject.id,
             name: link.subject.name,
-            waited_for: Some(WaitedFor {
-                how: link.how,
-                message: link.message,
-                since: link.since,
-            }),
             actor: detail.map(seen),
         });
     }
+    let back = last.and_then(|link| {
+        let frame = frames.iter().position(|it| it.id == link.subject.id)?;
+        let waited_for = waited_for(&link);
+        Some(Back { frame, waited_for })
+    });
     Stack {
         captured_at: at,
+        deadlock: back.is_some() && deadlock,
         frames,
-        circle,
-        deadlock: circle && deadlock,
+        back,
         left_out,
+    }
+}
+
+fn waited_for(link: &ChainLink) -> WaitedFor {
+    WaitedFor {
+        how: link.how.clone(),
+        message: link.message.clone(),
+        since: link.since,
     }
 }
 
@@ -234,17 +252,7 @@ fn lines(stack: &Stack) -> Vec<String> {
     let mut lines = vec![];
     for (depth, frame) in stack.frames.iter().enumerate() {
         if let Some(waited) = &frame.waited_for {
-            let message = match waited.message.as_str() {
-                "" => String::new(),
-                message => format!(" to {message}"),
-            };
-            lines.push(match waited.how.as_str() {
-                "room" => format!(
-                    "  waits {} for room for its message{message}, at",
-                    ago(waited.since)
-                ),
-                _ => format!("  waits {} for an answer{message}, by", ago(waited.since)),
-            });
+            lines.push(edge(waited, stack.captured_at));
         }
         let Some(actor) = &frame.actor else {
             lines.push(format!(
@@ -297,19 +305,48 @@ fn lines(stack: &Stack) -> Vec<String> {
             figures::plural(left, "more actor")
         ));
     }
+    if let Some(back) = &stack.back {
+        let edge = edge(&back.waited_for, stack.captured_at);
+        let name = &stack.frames[back.frame].name;
+        lines.push(format!("{edge} {name} again ({})", back.frame));
+    }
     lines.push(end(stack));
     lines.iter().map(|line| figures::plain(line)).collect()
+}
+
+/// How the one above waits for the one below.
+fn edge(waited: &WaitedFor, now: f64) -> String {
+    let for_long = figures::span((now - waited.since).max(0.0));
+    let message = match waited.message.as_str() {
+        "" => String::new(),
+        message => format!(" to {message}"),
+    };
+    match waited.how.as_str() {
+        "room" => format!("  waits {for_long} for room for its message{message}, at"),
+        _ => format!("  waits {for_long} for an answer{message}, by"),
+    }
 }
 
 /// How the chain ends.
 fn end(stack: &Stack) -> String {
     let last = stack.frames.last();
-    if stack.circle {
-        let names: Vec<_> = stack.frames.iter().map(|it| it.name.as_str()).collect();
-        let names = names.join(", ");
-        return match stack.deadlock {
-            true => format!("deadlock: {names} wait for each other, and none can go on"),
-            false => format!("a circle: {names} wait for each other"),
+    if let Some(back) = &stack.back {
+        let (before, circle) = stack.frames.split_at(back.frame);
+        let names = |frames: &[Frame]| {
+            let names: Vec<_> = frames.iter().map(|it| it.name.clone()).collect();
+            names.join(", ")
+        };
+        let what = match stack.deadlock {
+            true => format!(
+                "deadlock: {} wait for each other, and none can go on",
+                names(circle)
+            ),
+            false => format!("a circle: {} wait for each other", names(circle)),
+        };
+        return match before.len() {
+            0 => what,
+            1 => format!("{what}; {} waits for them", names(before)),
+            _ => format!("{what}; {} wait for them", names(before)),
         };
     }
     let actor = last.and_then(|frame| frame.actor.as_ref());
@@ -399,7 +436,23 @@ mod tests {
             "deadlock: name-a, name-b wait for each other, and none can go on"
         );
         let told = stack(first(), second(), false, 5_000.0);
-        assert!(lines(&told).pop().unwrap().starts_with("a circle: "));
+        let text = lines(&told);
+        assert!(text.last().unwrap().starts_with("a circle: "));
+        assert!(
+            text[text.len() - 2].ends_with("an answer to Take, by name-a again (0)"),
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn who_waits_for_a_circle_is_no_part_of_it() {
+        let first = detail("a", "waiting", &step(0.0), &["b", "c", "b"], true);
+        let others = ["b", "c"].map(|id| Some(detail(id, "waiting", &step(0.0), &[], true)));
+        let told = stack(first, others.into(), true, 5_000.0);
+        assert_eq!(
+            lines(&told).pop().unwrap(),
+            "deadlock: name-b, name-c wait for each other, and none can go on; name-a waits for them"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result, bail};
-use odeon_client::inspect::{Envelope, SpanBrief, Trace};
+use odeon_client::inspect::{Envelope, SpanBrief, Trace, TraceBrief};
 use odeon_client::{Asked, ClientError, Inspector, View};
 
 use super::watched::{self, Watched};
@@ -13,8 +13,7 @@ use crate::print;
 
 /// Of which part of time the slowest are listed, in milliseconds.
 const RECENT_MS: f64 = 60_000.0;
-/// Spans that are looked at for that, and traces that are listed.
-const SPANS_MAX: usize = 5_000;
+/// Traces that are listed.
 const LISTED: usize = 20;
 /// A tree is not indented further, so that its names stay in sight.
 const DEPTH_MAX: usize = 24;
@@ -62,53 +61,57 @@ pub(crate) fn run(args: &TraceArgs) -> Result<()> {
     Ok(())
 }
 
-/// Spans without a cause, the longest first.
-async fn slowest(inspector: &Inspector) -> Result<Envelope<Vec<SpanBrief>>, ClientError> {
+/// The traces of the last minute that took longest.
+async fn slowest(inspector: &Inspector) -> Result<Envelope<Vec<TraceBrief>>, ClientError> {
     // By the clock of whoever looks.
     let now = inspector.page(&Asked::all(View::Jobs)).await?.captured_at;
-    let mut spans = inspector.spans(now - RECENT_MS, now, SPANS_MAX).await?;
-    if spans.shown < spans.total {
-        // The newest of them, as far as there is room for all of a part.
-        let part = 0.8 * spans.shown as f64 / spans.total as f64;
-        spans = inspector
-            .spans(now - RECENT_MS * part, now, SPANS_MAX)
-            .await?;
-    }
-    Ok(spans.map(|spans| {
-        let mut roots: Vec<_> = spans.spans;
-        roots.retain(|span| span.parent.is_none());
-        roots.sort_by(|a, b| took(b, now).total_cmp(&took(a, now)));
-        roots.truncate(LISTED);
-        roots
-    }))
+    let traces = inspector.traces(now - RECENT_MS, now, LISTED).await?;
+    Ok(traces.map(|traces| traces.traces))
 }
 
-fn list(spans: &Envelope<Vec<SpanBrief>>, json: bool) -> Result<()> {
+fn list(traces: &Envelope<Vec<TraceBrief>>, json: bool) -> Result<()> {
     if json {
-        for span in &spans.data {
-            print::line(serde_json::to_string(span)?)?;
+        for trace in &traces.data {
+            print::line(serde_json::to_string(trace)?)?;
         }
         return Ok(());
     }
-    if spans.data.is_empty() {
-        print::say("no trace has begun within the last minute");
+    if traces.data.is_empty() {
+        print::say("no trace of the last minute was kept");
         return Ok(());
     }
-    let mut table = print::Table::new(["trace", "ago", "took", "", "what", "by"]);
-    for span in &spans.data {
+    let head = [
+        "trace",
+        "ago",
+        "took",
+        "spans",
+        "failed",
+        "began with",
+        "by",
+    ];
+    let mut table = print::Table::new(head);
+    for TraceBrief {
+        trace,
+        first,
+        end,
+        spans,
+        failed,
+    } in &traces.data
+    {
         table.row([
-            span.trace.clone(),
-            figures::age(spans.captured_at - span.start),
-            figures::span(took(span, spans.captured_at)),
-            fate(span).to_owned(),
-            figures::plain(&format!("{} {}", span.kind, span.name)),
-            figures::plain(&span.actor.name),
+            trace.clone(),
+            figures::age(traces.captured_at - first.start),
+            figures::span(end - first.start),
+            spans.to_string(),
+            failed.to_string(),
+            figures::plain(&format!("{} {}", first.kind, first.name)),
+            figures::plain(&first.actor.name),
         ]);
     }
     table.print()?;
     print::say(format!(
-        "the slowest of {}",
-        figures::plural(spans.shown, "span")
+        "the slowest of {} in the last minute",
+        figures::plural(traces.total, "trace")
     ));
     Ok(())
 }
@@ -158,9 +161,13 @@ fn lines(page: &Envelope<Trace>) -> Vec<String> {
     let going = trace.spans.iter().any(|span| span.end.is_none());
     let critical: HashSet<&str> = trace.critical.iter().map(String::as_str).collect();
     let mut lines = vec![format!(
-        "trace {}: {}, {}{}{}",
+        "trace {}: {}{}, {}{}{}",
         trace.trace,
-        figures::plural(trace.spans.len() as u64, "span"),
+        match page.shown < page.total {
+            true => format!("the first {} of ", page.shown),
+            false => String::new(),
+        },
+        figures::plural(page.total, "span"),
         figures::span(end - begin),
         if going { " up to now" } else { "" },
         match failed {
@@ -223,6 +230,7 @@ mod tests {
     }
 
     fn page(spans: Vec<SpanBrief>, critical: &[&str], lost: u64) -> Envelope<Trace> {
+        let count = spans.len();
         let trace = Trace {
             trace: "0f".to_owned(),
             spans,
@@ -230,7 +238,7 @@ mod tests {
             lost,
         };
         serde_json::from_value(json!({
-            "epoch": "1", "seq": 1, "captured_at": 1_010.0, "shown": 1, "total": 1, "dropped": 0,
+            "epoch": "1", "seq": 1, "captured_at": 1_010.0, "shown": count, "total": count, "dropped": 0,
             "sampled": 1.0, "clock_error_us": null, "missing": [], "data": trace,
             "head": {
                 "name": "r", "nodes": {"up": 1, "all": 1}, "devices": 0,

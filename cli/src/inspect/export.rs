@@ -7,6 +7,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use odeon::ProcessId;
 use odeon_observe::Date;
 use odeon_observe::spans::Span;
 use serde::Deserialize;
@@ -69,34 +70,88 @@ pub(super) async fn export(
     Ok((headers, content).into_response())
 }
 
-/// Processes and lanes with their names, and a complete event for each span. Times are microseconds.
+/// Processes and lanes with their names, a complete event for each span, and arrows from one lane to
+/// another for what was caused there. Times are microseconds.
 fn chrome(shown: &Shown<'_>, from: Date, to: Date) -> Value {
     let mut events = vec![];
-    let mut processes: BTreeMap<String, usize> = BTreeMap::new();
-    let mut lanes: BTreeMap<(usize, String), usize> = BTreeMap::new();
-    for span in shown.seen.spans().between(from, to) {
-        let process = shown.seen.process_title(span.process);
+    let mut processes: BTreeMap<ProcessId, usize> = BTreeMap::new();
+    let mut lanes: BTreeMap<(usize, String), Vec<(usize, Stack)>> = BTreeMap::new();
+    let mut tids = 1..;
+    let mut places: BTreeMap<u64, (usize, usize, &Span)> = BTreeMap::new();
+    let mut spans: Vec<&Span> = shown.seen.spans().between(from, to).collect();
+    spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end_or(shown.now))));
+    for span in spans {
         let next = processes.len() + 1;
-        let pid = *processes.entry(process.clone()).or_insert_with(|| {
-            events.push(named("process_name", next, 0, &process));
+        let pid = *processes.entry(span.process).or_insert_with(|| {
+            let title = shown.seen.process_title(span.process);
+            events.push(named("process_name", next, 0, &title));
             next
         });
         let lane = match span.by.is_root() {
             true => "outside of actors".to_owned(),
             false => shown.seen.title_of(span.by),
         };
-        let next = lanes.len() + 1;
-        let tid = *lanes.entry((pid, lane.clone())).or_insert_with(|| {
-            events.push(named("thread_name", pid, next, &lane));
-            next
+        let stacks = lanes.entry((pid, lane.clone())).or_default();
+        let (start, end) = (span.start, span.end_or(shown.now));
+        let room = stacks
+            .iter_mut()
+            .position(|(_, stack)| stack.put(start, end));
+        let at = room.unwrap_or_else(|| {
+            let tid = tids.next().expect("numbers do not end");
+            let title = match stacks.len() {
+                0 => lane.clone(),
+                before => format!("{lane}, beside it {before}"),
+            };
+            events.push(named("thread_name", pid, tid, &title));
+            stacks.push((tid, Stack(vec![end])));
+            stacks.len() - 1
         });
+        let tid = stacks[at].0;
         events.push(event(span, pid, tid, shown.now));
+        // What was cut and seen again lies where it came last.
+        places.insert(span.id(), (pid, tid, span));
     }
+    let caused = places.values().filter_map(|(pid, tid, span)| {
+        let (cause_pid, cause_tid, cause) = places.get(&span.parent)?;
+        let elsewhere = (cause_pid, cause_tid) != (pid, tid);
+        elsewhere.then(|| {
+            let from = span.start.clamp(cause.start, cause.end_or(shown.now));
+            [
+                flow("s", span, (*cause_pid, *cause_tid), from),
+                flow("f", span, (*pid, *tid), span.start),
+            ]
+        })
+    });
+    events.extend(caused.flatten());
     json!({ "displayTimeUnit": "ms", "traceEvents": events })
+}
+
+/// The ends of the spans that go on where the last one began. A trace viewer takes what a lane has for
+/// calls of calls: each must end before what it began in.
+struct Stack(Vec<Date>);
+
+impl Stack {
+    /// Puts a span on it that begins no earlier than the last. Whether it has a place here.
+    fn put(&mut self, start: Date, end: Date) -> bool {
+        while self.0.pop_if(|top| *top <= start).is_some() {}
+        let fits = self.0.last().is_none_or(|top| end <= *top);
+        if fits {
+            self.0.push(end);
+        }
+        fits
+    }
 }
 
 fn named(what: &str, pid: usize, tid: usize, name: &str) -> Value {
     json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name } })
+}
+
+/// An end of the arrow from what has caused a span to the span.
+fn flow(end: &str, span: &Span, (pid, tid): (usize, usize), at: Date) -> Value {
+    json!({
+        "ph": end, "bp": "e", "name": "causes", "cat": "cause", "id": span_id(span.id()),
+        "pid": pid, "tid": tid, "ts": at.as_ms() * 1e3,
+    })
 }
 
 fn event(span: &Span, pid: usize, tid: usize, now: Date) -> Value {
@@ -128,4 +183,41 @@ fn event(span: &Span, pid: usize, tid: usize, now: Date) -> Value {
         "tid": tid,
         "args": about,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_on_one_stack_is_nested_or_apart() {
+        let mut number = 1u64;
+        let mut below = |most: u64| {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (number >> 33) % most
+        };
+        let mut spans: Vec<(Date, Date)> = (0..500)
+            .map(|_| {
+                let start = below(300);
+                (Date(start), Date(start + below(80)))
+            })
+            .collect();
+        spans.sort_by_key(|(start, end)| (*start, std::cmp::Reverse(*end)));
+        let mut stack = Stack(vec![]);
+        let placed: Vec<_> = spans
+            .iter()
+            .filter(|(start, end)| stack.put(*start, *end))
+            .collect();
+        assert!(placed.len() > 50, "{}", placed.len());
+        for (at, (start, end)) in placed.iter().enumerate() {
+            for (later, its_end) in &placed[at + 1..] {
+                assert!(
+                    later >= end || its_end <= end,
+                    "{start:?} {end:?} {later:?} {its_end:?}"
+                );
+            }
+        }
+    }
 }

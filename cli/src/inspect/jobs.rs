@@ -15,6 +15,23 @@ pub(super) fn job_number(tag: &str) -> &str {
     own.split('.').next().unwrap_or(own)
 }
 
+/// A run has the name of its job, and ends as it ends.
+pub(super) fn name_run(run: &mut told::Run, jobs: &[told::Job]) {
+    let number = job_number(&run.id);
+    let Some(job) = jobs.iter().find(|job| job.id == number) else {
+        return;
+    };
+    run.name = format!("{} {}", job.id, job.name);
+    let state = match job.state.as_str() {
+        "succeeded" => "finished",
+        "stopped" => "halted",
+        "failed" => "failed",
+        _ => return,
+    };
+    state.clone_into(&mut run.state);
+    run.ended = run.ended.or(Some(job.since));
+}
+
 /// What the actors of a job hold.
 #[derive(Default)]
 struct Held {
@@ -59,11 +76,7 @@ impl Shown<'_> {
                 row.nodes.insert(lease.node.clone());
             }
             for it in &view.waiting {
-                let mut actors = it.actors.iter();
-                let actor = actors.find_map(|id| self.seen.actors().get(*id));
-                if let Some(actor) = actor {
-                    waiting.entry(job_number(&actor.job)).or_insert(it);
-                }
+                waiting.entry(job_number(&it.job)).or_insert(it);
             }
         }
         for job in jobs {

@@ -10,18 +10,15 @@ use odeon_client::inspect::Measured;
 use odeon_cluster::logs::{Read, Stream};
 use odeon_gpu::inventory::Reading;
 use odeon_observe::actor::{Actor, State};
-use odeon_observe::event::{Event, EventKind, Severity, Subject};
+use odeon_observe::event::{Event, Severity, Subject};
 use odeon_observe::lint::Problem;
 use odeon_observe::node::{Node, Process};
 use odeon_observe::series::Short;
 use odeon_observe::spans::Span;
 use odeon_observe::waits::Wait;
-use odeon_observe::{Date, Observatory, bounds};
+use odeon_observe::{Date, Observatory, SYSTEM_JOB, bounds};
 
 use super::facts::NodeFacts;
-
-/// The job that daemons are themselves.
-const SYSTEM_JOB: &str = "odeon";
 
 /// What is seen, at one moment.
 #[derive(Clone, Copy)]
@@ -95,19 +92,6 @@ pub(super) const fn severity_word(severity: Severity) -> &'static str {
     }
 }
 
-const fn event_word(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Failure => "failure",
-        EventKind::Restart => "restart",
-        EventKind::Started => "started",
-        EventKind::Stopped => "stopped",
-        EventKind::Node => "node",
-        EventKind::Device => "device",
-        EventKind::Problem => "problem",
-        _ => "job",
-    }
-}
-
 const fn wait_word(how: WaitKind) -> &'static str {
     match how {
         WaitKind::Room => "room",
@@ -155,7 +139,7 @@ impl Shown<'_> {
         told::Event {
             seq: event.seq,
             at: event.at.as_ms(),
-            kind: event_word(event.kind).to_owned(),
+            kind: event.kind.word().to_owned(),
             severity: severity_word(event.severity).to_owned(),
             subject: event.subject.as_ref().map(|it| self.subject(it)),
             sentence: event.sentence.clone(),

@@ -12,7 +12,7 @@ use odeon_observe::timeline::{self, LaneKind, Marks, Window};
 use odeon_observe::trace;
 use serde::Deserialize;
 
-use super::shown::{KINDS, Shown, kind_word, rounded, span_id};
+use super::shown::{KINDS, Shown, is_system, kind_word, rounded, span_id};
 use super::{Inspect, Refused, Told};
 
 /// A part of time that somebody asks for.
@@ -191,6 +191,7 @@ fn laid_out(shown: &Shown<'_>, window: &Window) -> (told::Timeline, usize) {
             .map(|kind| kind_word(*kind).to_owned())
             .collect(),
         lanes,
+        lanes_left_out: line.left_out as u64,
     };
     (page, drawn)
 }
@@ -216,6 +217,36 @@ pub(super) async fn spans(State(inspect): State<Inspect>, part: Asked) -> Told<t
     });
     let shown = spans.len();
     Ok(Json(inspect.envelope((told::Spans { spans }, shown, all))))
+}
+
+/// The traces of a part of time, the slowest first; those that the system begins itself are left out.
+#[utoipa::path(get, operation_id = "inspect_traces", path = "/api/v1/inspect/traces", params(Part),
+    responses((status = 200, body = told::Envelope<told::Traces>)))]
+pub(super) async fn traces(State(inspect): State<Inspect>, part: Asked) -> Told<told::Traces> {
+    let Query(part) = part?;
+    let (from, to) = part.dates()?;
+    let limit = part.limit.unwrap_or(20).min(SPANS_MAX);
+    let (traces, all) = inspect.shown(|shown| {
+        let actors = shown.seen.actors();
+        let slowest = trace::slowest(shown.seen.spans().between(from, to), shown.now);
+        let is_own =
+            |it: &&trace::Extent<'_>| actors.get(it.first.actor).is_none_or(|it| !is_system(it));
+        let own: Vec<_> = slowest.iter().filter(is_own).collect();
+        let told = own.iter().take(limit).map(|it| told::TraceBrief {
+            trace: format!("{:032x}", it.trace),
+            first: shown.brief(it.first),
+            end: it.end.as_ms(),
+            spans: it.spans as u64,
+            failed: it.failed as u64,
+        });
+        (told.collect::<Vec<_>>(), own.len())
+    });
+    let shown = traces.len();
+    Ok(Json(inspect.envelope((
+        told::Traces { traces },
+        shown,
+        all,
+    ))))
 }
 
 /// All about a span.
@@ -257,20 +288,21 @@ pub(super) async fn trace(
         ))
     };
     let number = u128::from_str_radix(&id, 16).map_err(|_| unknown())?;
-    let page = inspect.shown(|shown| {
+    let (page, all) = inspect.shown(|shown| {
         let trace = trace::trace(shown.seen.spans(), number, shown.now);
-        told::Trace {
+        let page = told::Trace {
             trace: id.clone(),
             spans: trace.spans.iter().map(|span| shown.brief(span)).collect(),
             critical: trace.critical.iter().map(|id| span_id(*id)).collect(),
             lost: trace.lost as u64,
-        }
+        };
+        (page, trace.all)
     });
     if page.spans.is_empty() {
         return Err(unknown());
     }
     let rows = page.spans.len();
-    Ok(Json(inspect.envelope((page, rows, rows))))
+    Ok(Json(inspect.envelope((page, rows, all))))
 }
 
 /// Spans of a part of time, added up by name.

@@ -4,6 +4,7 @@
 //! training, `data.` for sources. Each job that records any is a run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use odeon::ActorId;
 use odeon::telemetry::Label;
@@ -26,12 +27,16 @@ const PLAIN: [&str; 8] = [
     "weights.version",
     "rl.staleness",
 ];
-/// Trajectories that are shown of one rollout.
-const TRAJECTORIES_MAX: usize = 200;
+/// Trajectories that are shown of one rollout: more than a lane has room for.
+const TRAJECTORIES_MAX: usize = 400;
+/// How far back they are shown.
+const LANE: Duration = Duration::from_secs(60);
 /// Versions that a board shows.
 const VERSIONS_MAX: usize = 12;
 /// Points of a curve.
 const POINTS_MAX: usize = 600;
+/// A number without meaning; its labels say which recipe runs, and in which folder.
+const ABOUT: &str = "run.about";
 /// What the span of a trajectory is called.
 const TRAJECTORY: &str = "trajectory";
 
@@ -64,13 +69,14 @@ impl Shown<'_> {
     pub(super) fn runs_page(&self) -> told::Runs {
         let mut jobs: BTreeMap<String, Vec<&Recorded>> = BTreeMap::new();
         for recorded in self.seen.recorded() {
-            if kind_of(&recorded.name).is_some() || recorded.name.starts_with("weights.") {
+            let more = recorded.name == ABOUT || recorded.name.starts_with("weights.");
+            if more || kind_of(&recorded.name).is_some() {
                 jobs.entry(job_of(self.seen, recorded))
                     .or_default()
                     .push(recorded);
             }
         }
-        // Weights alone make no run.
+        // Weights alone make no run, nor does its name.
         jobs.retain(|_, recorded| recorded.iter().any(|it| kind_of(&it.name).is_some()));
         let runs = jobs
             .into_iter()
@@ -95,6 +101,11 @@ impl Shown<'_> {
                 .find(|it| it.name == name)
                 .map(|it| last(it))
         };
+        let about = recorded.iter().rfind(|it| it.name == ABOUT);
+        let about = |name| {
+            let text = about.and_then(|about| label(about, name));
+            text.map_or(String::new(), |text| text.to_string())
+        };
         // One that trains on what it makes records of its training and its data, too.
         let kinds = ["rl", "train", "data"].into_iter();
         let mut kinds =
@@ -115,8 +126,8 @@ impl Shown<'_> {
             id: job.to_owned(),
             name: job.to_owned(),
             kind: kind.to_owned(),
-            recipe: String::new(),
-            folder: String::new(),
+            recipe: about("recipe"),
+            folder: about("folder"),
             state: if ended.is_some() {
                 "finished"
             } else {
@@ -140,31 +151,39 @@ impl Shown<'_> {
     fn rollouts(&self, job: &str, recorded: &[&Recorded]) -> Vec<told::Rollout> {
         let mut by: BTreeMap<_, Vec<&Span>> = BTreeMap::new();
         let spans = self.seen.spans();
-        let ended = spans.ended().rev();
-        for span in spans
-            .going_on()
-            .chain(ended)
+        let from = self.now.before(LANE);
+        let ended = spans.ended().filter(|it| it.end_or(self.now) >= from);
+        for span in ended
+            .chain(spans.going_on())
             .filter(|it| &*it.name == TRAJECTORY)
         {
             let of_job = |it: &odeon_observe::actor::Actor| it.job == job;
             if self.seen.actors().get(span.by).is_none_or(|it| !of_job(it)) {
                 continue;
             }
-            let rows = by.entry(span.by).or_default();
-            if rows.len() < TRAJECTORIES_MAX {
-                rows.push(span);
-            }
+            by.entry(span.by).or_default().push(span);
         }
         let version = |id| {
             let mut versions = recorded.iter().filter(|it| it.name == "weights.version");
             versions.find(|it| it.actor == id).map(|it| last(it) as i64)
         };
         by.into_iter()
-            .map(|(id, spans)| told::Rollout {
-                subject: self.actor_subject(id),
-                name: self.seen.title_of(id),
-                version: version(id),
-                trajectories: spans.into_iter().rev().map(trajectory).collect(),
+            .map(|(id, mut spans)| {
+                spans.sort_by_key(|span| span.start);
+                let all: Vec<_> = spans.into_iter().map(trajectory).collect();
+                let count = |state: &str| all.iter().filter(|it| it.4 == state).count() as u64;
+                let (done, going, dropped) = (count("done"), count("going"), count("dropped"));
+                let every = all.len().div_ceil(TRAJECTORIES_MAX).max(1);
+                told::Rollout {
+                    subject: self.actor_subject(id),
+                    name: self.seen.title_of(id),
+                    version: version(id),
+                    done,
+                    going,
+                    dropped,
+                    tokens: all.iter().map(|it| it.3).sum(),
+                    trajectories: all.into_iter().step_by(every).collect(),
+                }
             })
             .collect()
     }

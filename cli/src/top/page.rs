@@ -600,8 +600,6 @@ fn run(run: &Run, now: f64) -> Vec<Section> {
         )
     });
     let rollouts = run.rollouts.iter().map(|rollout| {
-        let of = &rollout.trajectories;
-        let going = of.iter().filter(|(_, end, ..)| end.is_none()).count();
         let cells = vec![
             cell(&rollout.name),
             cell(
@@ -609,7 +607,10 @@ fn run(run: &Run, now: f64) -> Vec<Section> {
                     .version
                     .map_or_else(|| "-".to_owned(), |it| it.to_string()),
             ),
-            cell(format!("{going} under way, {} over", of.len() - going)),
+            cell(format!(
+                "{} under way; last minute: {} done, {} dropped",
+                rollout.going, rollout.done, rollout.dropped
+            )),
         ];
         let key = format!("rollout {} {}", run.id, rollout.subject.id);
         row(key, cells, about(Some(&rollout.subject)))
@@ -642,7 +643,7 @@ fn run(run: &Run, now: f64) -> Vec<Section> {
         vec![
             Column::text("rollout", 8, 30),
             Column::number("version"),
-            Column::text("trajectories", 8, 40).spare(1),
+            Column::text("trajectories", 8, 50).spare(1),
         ],
         rollouts.collect(),
         "",

@@ -179,6 +179,7 @@ fn page(view: View) -> Page {
                         "points": [[1.0, 0.1], [2.0, 0.2], [3.0, 0.6]]}],
             "histograms": [], "rollouts": [{"subject": {"kind": "actor", "id": "1.10",
                 "name": "rollout-0"}, "name": "rollout-0", "version": 2,
+                "done": 3, "going": 1, "dropped": 0, "tokens": 16,
                 "trajectories": [[1.0, null, 2, 4, "running", null]]}],
             "store": {"rows": 10, "most": 100, "waiting": 4, "in_use": 6}, "board": null,
             "heat": null, "sources": [],
