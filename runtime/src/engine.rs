@@ -896,8 +896,6 @@ impl Engine {
         }
         self.lose_link(link, &exit);
         if self.uplink.get() == Some(&link.peer) {
-            // What was left with the node is on its way.
-            let _written = Clock::timeout(LAST_WORDS, link.finished()).await;
             self.close().await;
         }
     }

@@ -1311,6 +1311,10 @@ pub(crate) async fn serve(mut birth: Birth, types: ActorTypes) -> Result<(), Ser
             Ok(())
         }
     };
+    if link.is_closed() {
+        // What was left with the node is on its way, and nothing else waits for it.
+        let _written = Clock::timeout(LAST_WORDS, link.finished()).await;
+    }
     engine.close().await;
     Ok(outcome?)
 }

@@ -111,8 +111,9 @@ pub(crate) struct LookOrder {
 /// What a process shows before it leaves, since nobody can look at it after that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastSight {
-    /// Who has looked at it before, and sees what is new since; whoever has not sees all.
-    pub(crate) onlooker: Option<u64>,
+    /// For whom it is: who has had so many answers of this process, and sees what is new since; whoever
+    /// has had none sees all.
+    pub(crate) onlooker: Option<(u64, u64)>,
     pub(crate) sight: Box<Sight>,
 }
 
@@ -162,6 +163,14 @@ struct Onlooker {
     last: Timestamp,
     answers: u64,
     rows: HashMap<ActorId, u64>,
+    rings: Rings,
+    /// Where it was in them before the last answer, which may not arrive.
+    before: Rings,
+}
+
+/// How far somebody has read the rings of a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rings {
     spans: SpanCursor,
     news: u64,
     points: u64,
@@ -186,15 +195,25 @@ impl Onlookers {
         let now = Clock::now();
         let mut onlookers = self.0.lock();
         onlookers.retain(|_, onlooker| now.since(onlooker.last) < ABSENCE_MAX);
-        let known = onlookers.iter_mut().map(|(number, onlooker)| LastSight {
-            onlooker: Some(*number),
-            sight: Box::new(onlooker.look(engine, now, false)),
-        });
-        let all = LastSight {
+        let mut last = vec![];
+        for (number, onlooker) in onlookers.iter_mut() {
+            // Nobody knows whether the last answer will arrive.
+            let mut behind = Onlooker {
+                rings: onlooker.before,
+                ..Onlooker::new(now, onlooker.answers.saturating_sub(1))
+            };
+            for it in [&mut behind, onlooker] {
+                last.push(LastSight {
+                    onlooker: Some((*number, it.answers)),
+                    sight: Box::new(it.look(engine, now, false)),
+                });
+            }
+        }
+        last.push(LastSight {
             onlooker: None,
             sight: Box::new(Onlooker::new(now, 0).look(engine, now, true)),
-        };
-        known.chain([all]).collect()
+        });
+        last
     }
 
     /// The rows, rings and counters of an engine, as far as this onlooker has not seen them.
@@ -227,17 +246,18 @@ impl Onlooker {
             last: now,
             answers,
             rows: HashMap::new(),
-            spans: SpanCursor::default(),
-            news: 0,
-            points: 0,
+            rings: Rings::default(),
+            before: Rings::default(),
         }
     }
 
     fn look(&mut self, engine: &Engine, now: Timestamp, anew: bool) -> Sight {
+        self.before = self.rings;
+        let rings = &mut self.rings;
+        let (spans, spans_lost) = engine.tracer.since(&mut rings.spans, SPANS_MAX);
+        let (news, news_lost) = engine.journal.after(&mut rings.news, NEWS_MAX);
+        let (points, points_lost) = engine.points.after(&mut rings.points, POINTS_MAX);
         let (actors, gone, hosted, more_actors) = self.actors(engine);
-        let (spans, spans_lost) = engine.tracer.since(&mut self.spans, SPANS_MAX);
-        let (news, news_lost) = engine.journal.after(&mut self.news, NEWS_MAX);
-        let (points, points_lost) = engine.points.after(&mut self.points, POINTS_MAX);
         let (waits, waits_left_out) = waits(engine);
         let more = more_actors || news.len() == NEWS_MAX || points.len() == POINTS_MAX;
         let more_spans = spans.len() == SPANS_MAX;
@@ -495,9 +515,10 @@ impl Watch {
         let mut shown = vec![];
         for left in kept.iter() {
             let process = left.view.process;
+            let had = self.seen.get(&process).copied();
             let own = match left.last.onlooker {
-                Some(onlooker) => onlooker == self.onlooker,
-                None => !self.seen.contains_key(&process),
+                Some(onlooker) => onlooker == (self.onlooker, had.unwrap_or(0)),
+                None => had.is_none(),
             };
             if !own || self.left.contains_key(&process) {
                 continue;

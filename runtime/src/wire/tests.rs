@@ -382,7 +382,7 @@ impl Draw {
                 id: self.actor(),
             },
             4 => Fact::LastSight(LastSight {
-                onlooker: self.option(Self::next),
+                onlooker: self.option(|some| (some.next(), some.next())),
                 sight: Box::new(self.sight()),
             }),
             _ => Fact::Leaving,
