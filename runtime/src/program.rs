@@ -21,6 +21,17 @@ pub struct WorkerCommand {
     env: Vec<(OsString, OsString)>,
     folder: Option<PathBuf>,
     bare: bool,
+    taker: Option<Taker>,
+}
+
+/// Takes what processes print.
+#[derive(Clone)]
+struct Taker(Arc<dyn Fn(ProcessId, Output) + Send + Sync>);
+
+impl fmt::Debug for Taker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Taker")
+    }
 }
 
 impl WorkerCommand {
@@ -44,6 +55,7 @@ impl WorkerCommand {
             env: vec![],
             folder: None,
             bare: false,
+            taker: None,
         }
     }
 
@@ -72,6 +84,15 @@ impl WorkerCommand {
     #[must_use]
     pub const fn bare(mut self) -> Self {
         self.bare = true;
+        self
+    }
+
+    /// What each process prints goes to `take`, inside tokio, rather than to where this process prints.
+    /// Whoever takes it reads it to its end, or the process waits when the pipe is full. On a node that
+    /// serves a cluster, [`Programs`] take it.
+    #[must_use]
+    pub fn output(mut self, take: impl Fn(ProcessId, Output) + Send + Sync + 'static) -> Self {
+        self.taker = Some(Taker(Arc::new(take)));
         self
     }
 
@@ -108,6 +129,28 @@ pub enum WorkerMode {
     InProcess,
     /// Each is a process of the program of its job: the node serves a cluster.
     Jobs(Arc<dyn Programs>),
+}
+
+impl WorkerMode {
+    /// Whether somebody takes what processes print.
+    pub(crate) const fn takes_output(&self) -> bool {
+        match self {
+            Self::Processes(command) => command.taker.is_some(),
+            Self::InProcess => false,
+            Self::Jobs(_) => true,
+        }
+    }
+
+    /// Hands on what a process of a job prints.
+    pub(crate) fn take_output(&self, job: &str, process: ProcessId, output: Output) {
+        match self {
+            Self::Processes(WorkerCommand {
+                taker: Some(taker), ..
+            }) => (taker.0)(process, output),
+            Self::Processes(_) | Self::InProcess => {}
+            Self::Jobs(programs) => programs.take_output(job, process, output),
+        }
+    }
 }
 
 /// The programs of jobs, on a node that serves many.

@@ -30,7 +30,7 @@ use crate::trace::SpanContext;
 /// Raised when a frame's layout or meaning changes, or that of what one program of a process leaves to the
 /// next (`Estate`, and what a daemon adds to it). Peers with different versions refuse each other, and a
 /// node does not become a program of another.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;

@@ -989,15 +989,13 @@ impl Engine {
             process, job, role, ..
         } = *launch;
         let (mut child, stream) = self.fork(launch).map_err(not_started)?;
-        if let (WorkerMode::Jobs(programs), Some(stdout), Some(stderr)) =
-            (&self.workers.mode, child.stdout.take(), child.stderr.take())
-        {
+        if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
             let output = Output {
                 is_driver: role.leads(),
                 stdout,
                 stderr,
             };
-            programs.take_output(job, process, output);
+            self.workers.mode.take_output(job, process, output);
         }
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let (tell, exit) = watch::channel(None);
@@ -1070,7 +1068,7 @@ impl Engine {
             cpus: binding.map_or_else(Vec::new, |binding| binding.cpus.clone()),
         };
         let mut child = command.command();
-        if matches!(self.workers.mode, WorkerMode::Jobs(_)) {
+        if self.workers.mode.takes_output() {
             child.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         if let Some(binding) = binding {

@@ -12,7 +12,9 @@ use odeon_gpu::fake::{Fake, Model, Spec};
 use odeon_observe::actor::State;
 use odeon_observe::event::{EventKind, Subject};
 use odeon_observe::lint::{self, Lint};
+use odeon_observe::past::{Mark, Past};
 use odeon_observe::{Date, Observatory, Observer, here, today};
+use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 
 /// Opens nothing: whoever waits here waits until it is dropped.
@@ -111,7 +113,15 @@ async fn with_workers(limits: Limits) -> System {
 
 /// Looks until something is true of what is seen.
 async fn seen<T>(system: &System, fact: impl Fn(&Observatory) -> Option<T>) -> T {
-    let observer = Observer::new("test", 1);
+    seen_by(&Observer::new("test", 1), system, fact).await
+}
+
+/// Has an observer look until something is true of what it sees.
+async fn seen_by<T>(
+    observer: &Observer,
+    system: &System,
+    fact: impl Fn(&Observatory) -> Option<T>,
+) -> T {
     let looking = async {
         loop {
             if let Some(found) = observer.read(&fact) {
@@ -626,4 +636,109 @@ async fn what_failed_before_anybody_looked_is_shown_too() {
     .await;
     assert!(why.contains("boom"), "{why}");
     system.shutdown().await;
+}
+
+/// SEMANTICS 72.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who_is_missing() {
+    let system = with_workers(Limits::default()).await;
+    let lives = system.spawn::<Party>(()).isolated().await.unwrap();
+    let ends = system.spawn::<Party>(()).isolated().await.unwrap();
+    let boom = async || assert!(matches!(lives.ask(Boom).await, Err(AskError::Died(_))));
+    let begun = |life| {
+        move |seen: &Observatory| {
+            let row = seen.actors().get(lives.id())?;
+            let there = seen.actors().get(ends.id()).is_some();
+            let running = row.ended.is_none() && row.view.phase == Phase::Running;
+            (there && running && row.view.incarnation == life).then_some(())
+        }
+    };
+    let failures = |seen: &Observatory| {
+        let own = seen.events().iter().filter(|it| {
+            it.kind == EventKind::Failure && it.subject == Some(Subject::Actor(lives.id()))
+        });
+        own.map(|it| it.seq).collect::<Vec<_>>()
+    };
+    boom().await;
+    let before = Observer::new("before", 1);
+    seen_by(&before, &system, begun(2)).await;
+    let (past, known) = before.read(|seen| {
+        let lines = seen.lines_since(&mut Mark::default());
+        let past = Past {
+            events: lines.events,
+            actors: lines.actors,
+            heard: lines.heard,
+        };
+        (past, failures(seen))
+    });
+    assert_eq!(known.len(), 1);
+    // While nobody looks.
+    boom().await;
+    ends.stop().await.unwrap();
+    let after = Observer::new("after", 1);
+    after.write(|seen| seen.recall(past, today()));
+    after.read(|seen| {
+        for id in [lives.id(), ends.id()] {
+            assert_eq!(
+                state_of(seen, id),
+                Some(State::Stopped),
+                "not seen again yet"
+            );
+        }
+    });
+    seen_by(&after, &system, begun(3)).await;
+    after.read(|seen| {
+        let now = failures(seen);
+        assert_eq!((now.len(), now[0]), (2, known[0]), "{now:?}");
+        let row = seen.actors().get(lives.id()).unwrap();
+        let causes = row.lives.iter().filter(|life| life.cause.is_some());
+        assert_eq!(causes.count(), 2, "{:?}", row.lives);
+        let row = seen.actors().get(ends.id()).unwrap();
+        let ended = row.ended.as_ref().unwrap();
+        assert!(
+            ended.sentence.contains("looking on began again"),
+            "{ended:?}"
+        );
+    });
+    system.shutdown().await;
+}
+
+/// What a worker prints is read by whoever started it, to its last line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_workers_print_goes_to_whoever_takes_it() {
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let worker = WorkerCommand::current_exe().unwrap();
+    let worker = worker.arg("worker_entry").arg("--exact").arg("--nocapture");
+    let worker = worker.output(move |process, output| {
+        let tell = tell.clone();
+        let (mut stdout, mut stderr) = (output.stdout, output.stderr);
+        tokio::spawn(async move {
+            let (mut said, mut text) = (String::new(), String::new());
+            let (out, err) = tokio::join!(
+                stdout.read_to_string(&mut said),
+                stderr.read_to_string(&mut text)
+            );
+            out.and(err).unwrap();
+            // Nobody may wait for it any more.
+            let _ = tell.send((process, text));
+        });
+    });
+    let system = System::builder()
+        .job(job())
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap();
+    let temporary = odeon::Restart::Temporary;
+    let actor = system.spawn::<Party>(()).restart(temporary).isolated();
+    let actor = actor.await.unwrap();
+    let process = system.process_of(actor).unwrap();
+    assert!(actor.ask(Boom).await.is_err());
+    system.shutdown().await;
+    let (from, text) = Clock::timeout(PATIENCE, told.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(from, process);
+    assert!(text.contains("boom"), "{text}");
 }

@@ -1,13 +1,14 @@
 //! What a node has seen to happen, kept on its disk: it is there again when its daemon is.
 //!
-//! One file holds the last events and the actors that have failed, within the bounds of
-//! [`odeon_observe::bounds`]. What was seen within the last second before a crash may be missing. A
+//! One file holds the last events, the actors that there are and that have ended, within the bounds of
+//! [`odeon_observe::bounds`], and how far processes were heard, so that nothing is told twice. What was seen within the last second before a crash may be missing. A
 //! file that cannot be read is put aside, and a disk that takes nothing more is told of once: looking
 //! goes on either way.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use odeon::ProcessId;
 use odeon_observe::bounds::EVENTS_MAX;
 use odeon_observe::past::{Lines, Mark, Past};
 use odeon_observe::{Observer, today};
@@ -18,8 +19,10 @@ use thiserror::Error;
 
 /// Events by their numbers, as JSON.
 const EVENTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("events");
-/// Actors that have failed, by the words of their ids, as JSON.
-const FAILED: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("failed");
+/// Actors, by the words of their ids, as JSON.
+const ACTORS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("actors");
+/// How far the news of processes were heard: the number of the next, by that of the process.
+const HEARD: TableDefinition<'_, u64, u64> = TableDefinition::new("heard");
 /// What the file keeps in memory of itself.
 const CACHE_BYTES: usize = 1 << 20;
 const FILE: &str = "history.redb";
@@ -78,7 +81,7 @@ impl History {
             }
             Err(_) => (None, Past::default()),
         };
-        let mark = observer.write(|seen| seen.recall(past));
+        let mark = observer.write(|seen| seen.recall(past, today()));
         Self {
             path,
             file,
@@ -135,7 +138,8 @@ fn begin(path: &Path) -> Result<Database, HistoryError> {
         .create(path)?;
     let writing = file.begin_write()?;
     writing.open_table(EVENTS)?;
-    writing.open_table(FAILED)?;
+    writing.open_table(ACTORS)?;
+    writing.open_table(HEARD)?;
     writing.commit()?;
     Ok(file)
 }
@@ -150,8 +154,12 @@ fn read(file: &Database) -> Result<Past, HistoryError> {
     for entry in reading.open_table(EVENTS)?.iter()? {
         past.events.extend(row(entry?.1.value()));
     }
-    for entry in reading.open_table(FAILED)?.iter()? {
-        past.failed.extend(row(entry?.1.value()));
+    for entry in reading.open_table(ACTORS)?.iter()? {
+        past.actors.extend(row(entry?.1.value()));
+    }
+    for entry in reading.open_table(HEARD)?.iter()? {
+        let (process, next) = entry?;
+        past.heard.push((ProcessId(process.value()), next.value()));
     }
     Ok(past)
 }
@@ -171,12 +179,20 @@ fn write(file: &Database, lines: &Lines) -> Result<(), HistoryError> {
         if oldest > 0 {
             events.retain_in(..=oldest, |_, _| false)?;
         }
-        let mut failed = writing.open_table(FAILED)?;
-        for actor in &lines.failed {
-            failed.insert(actor.view.id.to_string().as_str(), json(actor)?.as_slice())?;
+        let mut actors = writing.open_table(ACTORS)?;
+        if lines.forgotten.is_none() {
+            actors.retain(|_, _| false)?;
         }
-        for actor in &lines.forgotten {
-            failed.remove(actor.to_string().as_str())?;
+        for actor in &lines.actors {
+            actors.insert(actor.view.id.to_string().as_str(), json(actor)?.as_slice())?;
+        }
+        for actor in lines.forgotten.iter().flatten() {
+            actors.remove(actor.to_string().as_str())?;
+        }
+        let mut heard = writing.open_table(HEARD)?;
+        heard.retain(|process, _| lines.heard.iter().any(|it| it.0.0 == process))?;
+        for (process, next) in &lines.heard {
+            heard.insert(process.0, next)?;
         }
     }
     writing.commit()?;
@@ -202,6 +218,8 @@ mod tests {
         };
         Lines {
             events: numbers.map(event).collect(),
+            forgotten: Some(vec![]),
+            heard: vec![(ProcessId(4), 9)],
             ..Lines::default()
         }
     }
@@ -223,6 +241,7 @@ mod tests {
         let mut expected: Vec<_> = (9..=20).collect();
         expected.push(most + 8);
         assert_eq!(told, expected);
+        assert_eq!(past.heard, [(ProcessId(4), 9)]);
         drop(file);
         std::fs::write(&path, "no history").unwrap();
         let (file, past) = open(&path).unwrap();

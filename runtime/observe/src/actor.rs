@@ -1,12 +1,13 @@
 //! Actors as they are seen: those that live, and those that have ended and stay for a while.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use odeon::inspect::{ActorView, RunningView};
 use odeon::{ActorId, Incarnation, Phase, ProcessId};
 use serde::{Deserialize, Serialize};
 
+use crate::SYSTEM_JOB;
 use crate::bounds::{FAILED_MAX, STOPPED_FOR, STOPPED_MAX};
 use crate::date::{Date, Shift};
 use crate::past::Remnant;
@@ -88,6 +89,8 @@ pub struct Actor {
     pub lives: VecDeque<LifeRow>,
     /// The number of the change that it was last part of.
     pub changed: u64,
+    /// The same of what is remembered of it: that it is there, where, its lives, its end.
+    pub(crate) turned: u64,
     /// When its mailbox was first seen nearly full, if it still is.
     pub full_since: Option<Date>,
     sample: Sample,
@@ -158,6 +161,7 @@ impl Actor {
             ended: None,
             lives: VecDeque::from([first]),
             changed: 0,
+            turned: 0,
             full_since: None,
             sample: Sample {
                 at: now,
@@ -257,6 +261,8 @@ pub struct Actors {
     /// Those that have ended, in that order.
     failed: VecDeque<ActorId>,
     stopped: VecDeque<ActorId>,
+    /// Those that lived when they were remembered, and have not been seen again yet.
+    awaited: HashSet<ActorId>,
     /// Those that are not shown any more, with the number of the change.
     removed: VecDeque<(u64, ActorId)>,
     /// Counts changes up.
@@ -311,6 +317,16 @@ impl Actors {
         })
     }
 
+    /// Those of which something that is remembered has changed since the change of this number; what
+    /// belongs to the system itself only where it has failed.
+    pub(crate) fn turned_since(&self, change: u64) -> impl Iterator<Item = &Actor> {
+        let later = self.rows.values().filter(move |row| row.turned > change);
+        later.filter(|row| {
+            let failed = row.ended.as_ref().is_some_and(|ended| ended.failed);
+            failed || row.job != SYSTEM_JOB
+        })
+    }
+
     /// The children of an actor, in no order.
     pub fn children(&self, parent: ActorId) -> impl Iterator<Item = &Actor> {
         let own = move |row: &&Actor| row.view.parent == parent && row.id() != parent;
@@ -326,6 +342,7 @@ impl Actors {
     pub(crate) fn show(&mut self, view: ActorView, job: &str, node: &str, shift: Shift, now: Date) {
         let change = self.change;
         let running = view.running.as_ref().map(|it| shift.date(it.since));
+        let mut turns = !self.rows.contains_key(&view.id);
         let row = self
             .rows
             .entry(view.id)
@@ -336,13 +353,20 @@ impl Actors {
         }
         if row.ended.take().is_some() {
             let id = view.id;
-            self.failed.retain(|it| *it != id);
-            self.stopped.retain(|it| *it != id);
+            if !self.awaited.remove(&id) {
+                self.failed.retain(|it| *it != id);
+                self.stopped.retain(|it| *it != id);
+            }
+            turns = true;
         }
         if view.incarnation > row.view.incarnation {
             row.begin_life(view.incarnation, now);
+            turns = true;
         }
         let moved = view.process != row.view.process;
+        if turns || moved {
+            row.turned = change;
+        }
         let before = if moved { 0 } else { row.view.handled };
         row.handled += view.handled.saturating_sub(before);
         if moved {
@@ -354,24 +378,57 @@ impl Actors {
         row.changed = change;
     }
 
-    /// Those that have failed before anything was looked at, in the order of their ends.
-    pub(crate) fn recall(&mut self, mut failed: Vec<Remnant>) {
+    /// Those that were there before anything was looked at. One that lived is taken for stopped now,
+    /// until it is seen again.
+    pub(crate) fn recall(&mut self, actors: Vec<Remnant>, now: Date) {
         self.change += 1;
-        failed.sort_by_key(|it| it.ended.at);
-        for it in failed {
+        let mut ended = vec![];
+        for it in actors {
             let id = it.view.id;
-            let row = Actor {
+            let mut row = Actor {
                 name: it.name,
-                state: State::Failed,
-                since: it.ended.at,
                 handled: it.handled,
-                ended: Some(it.ended),
                 lives: it.lives,
                 changed: self.change,
                 ..Actor::new(it.view, &it.job, &it.node, Date::default())
             };
+            row.view.running = None;
+            row.view.queued = 0;
+            let end = it.ended.unwrap_or_else(|| {
+                self.awaited.insert(id);
+                Ended {
+                    at: now,
+                    sentence: "it was not there any more when looking on began again".to_owned(),
+                    failed: false,
+                }
+            });
+            row.since = end.at;
+            row.state = match end.failed {
+                true => State::Failed,
+                false => State::Stopped,
+            };
+            ended.push((end.at, id, end.failed));
+            row.ended = Some(end);
             self.rows.insert(id, row);
-            self.failed.push_back(id);
+        }
+        ended.sort_unstable();
+        for (_, id, failed) in ended {
+            match failed {
+                true => self.failed.push_back(id),
+                false if self.awaited.contains(&id) => {}
+                false => self.stopped.push_back(id),
+            }
+        }
+    }
+
+    /// Those that lived when they were remembered are not waited for any more.
+    pub(crate) fn give_up(&mut self) {
+        let change = self.change;
+        for id in std::mem::take(&mut self.awaited) {
+            self.stopped.push_back(id);
+            if let Some(row) = self.rows.get_mut(&id) {
+                row.turned = change;
+            }
         }
     }
 
@@ -397,6 +454,7 @@ impl Actors {
         row.view.running = None;
         row.view.queued = 0;
         row.changed = self.change;
+        row.turned = self.change;
         match failed {
             true => self.failed.push_back(id),
             false => self.stopped.push_back(id),
@@ -416,11 +474,13 @@ impl Actors {
             row.chain = chain.to_vec();
         }
         row.changed = change;
+        row.turned = change;
         // Its cell may have gone a moment before it was known why.
         let is_last = row.lives.back().is_some_and(|last| last.number == life);
         if let Some(ended) = row.ended.as_mut().filter(|ended| is_last && !ended.failed) {
             ended.failed = true;
             ended.sentence = chain.first().cloned().unwrap_or_default();
+            self.awaited.remove(&id);
             self.stopped.retain(|it| *it != id);
             self.failed.push_back(id);
         }
@@ -444,6 +504,7 @@ impl Actors {
                 failed: true,
             }),
             changed: self.change,
+            turned: self.change,
             ..Actor::new(view, job, node, at)
         };
         self.rows.insert(id, row);
@@ -460,6 +521,7 @@ impl Actors {
                 noted.from = at;
             }
             row.changed = self.change;
+            row.turned = self.change;
         }
     }
 
@@ -478,6 +540,7 @@ impl Actors {
             if name.is_some() && name != row.name.as_ref() {
                 row.name = name.cloned();
                 row.changed = change;
+                row.turned = change;
             }
         }
     }

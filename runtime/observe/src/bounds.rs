@@ -9,6 +9,10 @@ pub const FAILED_MAX: usize = 2_000;
 pub const STOPPED_MAX: usize = 500;
 /// How long one that was stopped stays at most.
 pub const STOPPED_FOR: Duration = Duration::from_secs(600);
+/// Processes that have ended, which stay to be named.
+pub const ENDED_PROCESSES_MAX: usize = 2_000;
+/// How long actors that were there before an observer began anew are waited for.
+pub const AWAITED_FOR: Duration = Duration::from_secs(10);
 /// Things that have happened.
 pub const EVENTS_MAX: usize = 100_000;
 /// Spans, about 200 bytes each.

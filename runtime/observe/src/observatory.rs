@@ -12,12 +12,15 @@ use odeon::{ActorId, Phase, ProcessId, Timestamp};
 
 use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors};
-use crate::bounds::{COPIES_MAX, EPISODE, MAILBOX_FULL, SERIES_MAX, SERIES_POINTS_MAX};
+use crate::bounds::{
+    AWAITED_FOR, COPIES_MAX, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL, SERIES_MAX,
+    SERIES_POINTS_MAX,
+};
 use crate::date::{Date, Shift};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::lint::{self, Lint, Problem};
 use crate::node::{Flow, History, Node, Process, Recent};
-use crate::past::Remnant;
+use crate::past::Past;
 use crate::series::Series;
 use crate::spans::{Gap, Spans};
 use crate::waits::{Wait, Waits};
@@ -45,7 +48,33 @@ pub struct Observatory {
     /// Spans lost of late, by process.
     lost: VecDeque<(Date, ProcessId, u64)>,
     last_look: HashMap<ProcessId, Date>,
+    /// How far what processes number was heard.
+    heard: HashMap<ProcessId, Heard>,
+    /// Processes in the order in which they ended.
+    ended: VecDeque<ProcessId>,
+    /// When it went on from what another has seen, until the actors of that time are not awaited.
+    recalled: Option<Date>,
     missed: Missed,
+}
+
+/// The numbers of the next news and points of a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    news: u64,
+    points: u64,
+}
+
+/// Of things that a process numbers from `from` on, before which so many were lost, those that were not
+/// heard before, and how many were lost that were not.
+fn unheard<T>(next: &mut u64, from: u64, lost: u64, mut told: Vec<T>) -> (Vec<T>, u64) {
+    if from == 0 {
+        return (told, lost);
+    }
+    let known = next.saturating_sub(from).min(told.len() as u64);
+    let lost = lost.min(from.saturating_sub((*next).max(1)));
+    *next = (*next).max(from + told.len() as u64);
+    told.drain(..known as usize);
+    (told, lost)
 }
 
 /// What was lost before it was seen, beside spans.
@@ -336,12 +365,20 @@ impl Observatory {
 
     // ---- taking in ----
 
-    pub(crate) fn recall_events(&mut self, events: Vec<Event>) {
-        self.events.recall(events);
+    pub(crate) fn take_over(&mut self, past: Past, now: Date) {
+        self.events.recall(past.events);
+        self.actors.recall(past.actors, now);
+        for (process, news) in past.heard {
+            self.heard.entry(process).or_default().news = news;
+        }
+        self.recalled = Some(now);
     }
 
-    pub(crate) fn recall_failed(&mut self, failed: Vec<Remnant>) {
-        self.actors.recall(failed);
+    /// How far the news of processes that go on were heard: the number of the next.
+    pub(crate) fn heard(&self) -> Vec<(ProcessId, u64)> {
+        let living = self.processes.values().filter(|it| it.ended.is_none());
+        let next = |it: &Process| self.heard.get(&it.id).map_or(0, |heard| heard.news);
+        living.map(|it| (it.id, next(it))).collect()
     }
 
     /// Takes in what a node shows. `clock` says by how many nanoseconds the node's clock is ahead of
@@ -503,18 +540,23 @@ impl Observatory {
         let waits: Vec<_> = waits.collect();
         self.spans.asks(id, &waits);
         self.waits.insert(id, waits);
-        let from = self.last_look.insert(id, now).unwrap_or(now);
+        let looked = self.last_look.insert(id, now).unwrap_or(now);
         if sight.spans_lost > 0 {
             self.spans.miss(Gap {
                 process: id,
-                from,
+                from: looked,
                 to: now,
                 lost: sight.spans_lost,
             });
             self.lost.push_back((now, id, sight.spans_lost));
         }
-        self.missed.news += sight.news_lost;
-        self.missed.points += sight.points_lost;
+        let heard = self.heard.entry(id).or_default();
+        let (from, lost) = (sight.news_from, sight.news_lost);
+        let (news, news_lost) = unheard(&mut heard.news, from, lost, sight.news);
+        let (from, lost) = (sight.points_from, sight.points_lost);
+        let (points, points_lost) = unheard(&mut heard.points, from, lost, sight.points);
+        self.missed.news += news_lost;
+        self.missed.points += points_lost;
         for span in sight.spans {
             if span.kind == SpanKind::Copy {
                 self.totals.bytes_copied += bytes_of(&span.labels);
@@ -528,7 +570,7 @@ impl Observatory {
             self.spans.add(span, id, shift);
         }
         self.spans.go_on(sight.going_on, id, shift);
-        for point in sight.points {
+        for point in points {
             self.record(
                 point.name.into_owned(),
                 point.actor,
@@ -539,7 +581,7 @@ impl Observatory {
         }
         Rest {
             process: id,
-            news: sight.news,
+            news,
             gone: sight.gone,
             shift,
         }
@@ -718,6 +760,7 @@ impl Observatory {
         let ended = ended.filter(|process| process.ended.is_none());
         if let Some(process) = ended {
             process.ended = Some(now);
+            self.ended.push_back(id);
             if process.kind != ProcessKind::Node {
                 self.tell_of(id, EventKind::Stopped, "has ended", now);
             }
@@ -739,6 +782,20 @@ impl Observatory {
         self.actors.settle(now, |id| !waits.of(id).is_empty());
         self.note_mailboxes(now);
         self.sample(now);
+        let since = self.recalled.map(|recalled| now.since(recalled));
+        if since.is_some_and(|passed| passed >= AWAITED_FOR) {
+            self.recalled = None;
+            self.actors.give_up();
+        }
+        while self.ended.len() > ENDED_PROCESSES_MAX {
+            let first = self.ended.pop_front();
+            let ended = |id: &ProcessId| self.process(*id).is_none_or(|it| it.ended.is_some());
+            if let Some(id) = first.filter(ended) {
+                self.processes.remove(&id);
+                self.last_look.remove(&id);
+                self.heard.remove(&id);
+            }
+        }
         while self
             .lost
             .front()

@@ -1,19 +1,20 @@
-//! What outlives an observer: what has happened, and the actors that have failed.
+//! What outlives an observer: what has happened, and the actors that there were.
 //!
 //! Whoever keeps it takes the [`Lines`] that are new since the last time, and gives them back to the
 //! next observer as its [`Past`].
 
 use std::collections::VecDeque;
 
-use odeon::ActorId;
 use odeon::inspect::ActorView;
+use odeon::{ActorId, ProcessId};
 use serde::{Deserialize, Serialize};
 
-use crate::actor::{Ended, LifeRow};
+use crate::actor::{Actor, Ended, LifeRow};
+use crate::date::Date;
 use crate::event::Event;
 use crate::observatory::Observatory;
 
-/// An actor that has failed for good, as it is remembered.
+/// An actor as it is remembered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Remnant {
     /// What its process showed of it last.
@@ -26,8 +27,8 @@ pub struct Remnant {
     pub node: String,
     /// Messages that it has handled.
     pub handled: u64,
-    /// How it ended.
-    pub ended: Ended,
+    /// How it ended, if it had.
+    pub ended: Option<Ended>,
     /// Its lives, the last ones.
     pub lives: VecDeque<LifeRow>,
 }
@@ -37,8 +38,10 @@ pub struct Remnant {
 pub struct Past {
     /// What has happened, oldest first.
     pub events: Vec<Event>,
-    /// Who has failed.
-    pub failed: Vec<Remnant>,
+    /// Who was there.
+    pub actors: Vec<Remnant>,
+    /// How far the news of processes were heard that go on: the number of the next.
+    pub heard: Vec<(ProcessId, u64)>,
 }
 
 /// How far lines were taken.
@@ -53,17 +56,20 @@ pub struct Mark {
 pub struct Lines {
     /// What has happened, oldest first.
     pub events: Vec<Event>,
-    /// Who has failed; one that was told before has changed.
-    pub failed: Vec<Remnant>,
-    /// Those that are not remembered any more.
-    pub forgotten: Vec<ActorId>,
+    /// Who has come, begun another life, gone elsewhere or ended: as it is now.
+    pub actors: Vec<Remnant>,
+    /// Those that are not remembered any more; `None` when the actors that are told are all there are.
+    pub forgotten: Option<Vec<ActorId>>,
+    /// How far the news of all processes were heard that go on.
+    pub heard: Vec<(ProcessId, u64)>,
 }
 
 impl Lines {
     /// Whether nothing is new.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.failed.is_empty() && self.forgotten.is_empty()
+    pub fn is_empty(&self) -> bool {
+        let forgotten = self.forgotten.as_ref().is_some_and(Vec::is_empty);
+        self.events.is_empty() && self.actors.is_empty() && forgotten
     }
 }
 
@@ -72,24 +78,14 @@ impl Observatory {
     #[must_use]
     pub fn lines_since(&self, mark: &mut Mark) -> Lines {
         let actors = self.actors();
-        let changed = actors.iter().filter(|row| row.changed > mark.change);
-        let failed = changed.filter_map(|row| {
-            let ended = row.ended.clone().filter(|ended| ended.failed)?;
-            Some(Remnant {
-                view: row.view.clone(),
-                name: row.name.clone(),
-                job: row.job.clone(),
-                node: row.node.clone(),
-                handled: row.handled,
-                ended,
-                lives: row.lives.clone(),
-            })
-        });
         let forgotten = actors.removed_since(mark.change);
+        let forgotten: Option<Vec<_>> = forgotten.map(Iterator::collect);
+        let since = forgotten.as_ref().map_or(0, |_| mark.change);
         let lines = Lines {
             events: self.events().after(mark.events).cloned().collect(),
-            failed: failed.collect(),
-            forgotten: forgotten.into_iter().flatten().collect(),
+            actors: actors.turned_since(since).map(Remnant::of).collect(),
+            forgotten,
+            heard: self.heard(),
         };
         *mark = Mark {
             events: self.events().told(),
@@ -100,12 +96,25 @@ impl Observatory {
 
     /// Goes on from what another observer has seen; before anything is looked at. The mark behind it:
     /// none of it is new.
-    pub fn recall(&mut self, past: Past) -> Mark {
-        self.recall_events(past.events);
-        self.recall_failed(past.failed);
+    pub fn recall(&mut self, past: Past, now: Date) -> Mark {
+        self.take_over(past, now);
         Mark {
             events: self.events().told(),
             change: self.actors().change(),
+        }
+    }
+}
+
+impl Remnant {
+    fn of(row: &Actor) -> Self {
+        Self {
+            view: row.view.clone(),
+            name: row.name.clone(),
+            job: row.job.clone(),
+            node: row.node.clone(),
+            handled: row.handled,
+            ended: row.ended.clone(),
+            lives: row.lives.clone(),
         }
     }
 }
@@ -116,7 +125,6 @@ mod tests {
 
     use super::*;
     use crate::actor::State;
-    use crate::date::Date;
     use crate::event::{EventKind, Severity, Subject};
 
     fn failed(serial: u64, at: u64) -> Remnant {
@@ -153,11 +161,11 @@ mod tests {
             job: "team/j1.1".to_owned(),
             node: "n2".to_owned(),
             handled: 40,
-            ended: Ended {
+            ended: Some(Ended {
                 at: Date(at),
                 sentence: "out of memory".to_owned(),
                 failed: true,
-            },
+            }),
             lives: VecDeque::from([life]),
         }
     }
@@ -179,17 +187,18 @@ mod tests {
     fn what_one_observer_kept_the_next_one_shows() {
         let past = Past {
             events: vec![event(41), event(42)],
-            failed: vec![failed(1, 100), failed(2, 90)],
+            actors: vec![failed(1, 100), failed(2, 90)],
+            heard: vec![],
         };
         let mut next = Observatory::default();
-        let mut mark = next.recall(past.clone());
+        let mut mark = next.recall(past.clone(), Date(900));
         next.tick(Date(1_000));
         let told: Vec<_> = next.events().iter().take(2).cloned().collect();
         assert_eq!(told, past.events, "numbers go on where they were");
-        let row = next.actors().get(past.failed[0].view.id).unwrap();
+        let row = next.actors().get(past.actors[0].view.id).unwrap();
         assert_eq!((row.state, row.handled), (State::Failed, 40));
         assert_eq!(row.title(), "worker-1");
-        assert_eq!(row.lives, past.failed[0].lives);
+        assert_eq!(row.lives, past.actors[0].lives);
         let problem = next.problems().iter().find(|it| it.count == 2).unwrap();
         assert!(problem.sentence.contains("out of memory"), "{problem:?}");
         // What was recalled is not told again, but that the actors are failed now was noted here.
@@ -202,13 +211,17 @@ mod tests {
     fn an_actor_that_failed_is_told_once_and_survives_as_json() {
         let mut seen = Observatory::default();
         let one = failed(1, 100);
-        let _behind = seen.recall(Past {
+        let past = Past {
             events: vec![event(1)],
-            failed: vec![one.clone()],
-        });
+            actors: vec![one.clone()],
+            heard: vec![],
+        };
+        let mut mark = seen.recall(past, Date(900));
+        assert!(seen.lines_since(&mut mark).is_empty());
+        let row = seen.actors().get(one.view.id).unwrap();
+        assert_eq!(Remnant::of(row), one);
         let lines = seen.lines_since(&mut Mark::default());
-        assert_eq!(lines.failed, std::slice::from_ref(&one));
-        let text = serde_json::to_string(&lines.failed[0]).unwrap();
+        let text = serde_json::to_string(&one).unwrap();
         assert_eq!(serde_json::from_str::<Remnant>(&text).unwrap(), one);
         let text = serde_json::to_string(&lines.events[0]).unwrap();
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event(1));

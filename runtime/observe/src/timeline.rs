@@ -1,7 +1,7 @@
 //! Lanes of time: nodes, their processes, their actors, with the spans of each or, where there are
 //! more than can be read, how busy each moment was.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use odeon::trace::SpanKind;
 use odeon::{ActorId, ProcessId};
@@ -236,14 +236,17 @@ impl<'a> Layout<'a, '_> {
         }
         let mut spans = spans.to_vec();
         spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end_or(self.now))));
-        let mut ends: Vec<Date> = vec![];
+        // Each below what caused it, so that it is where it was when the window moves on.
+        let (mut ends, mut rows): (Vec<Date>, HashMap<u64, usize>) = (vec![], HashMap::new());
         let placed = spans.into_iter().map(|span| {
-            let free = ends.iter().position(|end| *end <= span.start);
-            let row = free.unwrap_or_else(|| {
-                ends.push(Date::default());
-                ends.len() - 1
-            });
+            let highest = rows.get(&span.parent).map_or(0, |row| row + 1);
+            let free = (highest..ends.len()).find(|row| ends[*row] <= span.start);
+            let row = free.unwrap_or(ends.len().max(highest));
+            if row >= ends.len() {
+                ends.resize(row + 1, Date::default());
+            }
             ends[row] = span.end_or(self.now);
+            rows.insert(span.id(), row);
             (span, (row as u16).min(ROWS_MAX - 1))
         });
         Marks::Spans(placed.collect())

@@ -1,9 +1,10 @@
 //! How long something took, as counts in buckets whose bounds grow by half octaves.
 //!
 //! One writer and any number of readers, without a lock. A bucket that is full has all of them
-//! halved, so what was long ago fades.
+//! halved, so what was long ago fades: of an actor's messages, whose counts are narrow since there are
+//! many of them, after some 65,000, and of a process's asks never in practice.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -38,40 +39,73 @@ const fn bounds_of(bucket: usize) -> (u64, u64) {
     (from, begin(bucket + 1))
 }
 
-/// Counts that one thread at a time adds to.
-#[derive(Debug)]
-pub(crate) struct Sketch {
-    counts: [AtomicU16; BUCKETS],
+/// A count of some width, with relaxed order.
+pub(crate) trait Count: Default {
+    /// What it counts up to.
+    const MOST: u32;
+
+    fn load(&self) -> u32;
+    fn store(&self, count: u32);
 }
 
-impl Default for Sketch {
+impl Count for AtomicU16 {
+    const MOST: u32 = u16::MAX as u32;
+
+    fn load(&self) -> u32 {
+        self.load(Ordering::Relaxed).into()
+    }
+
+    fn store(&self, count: u32) {
+        self.store(count as u16, Ordering::Relaxed);
+    }
+}
+
+impl Count for AtomicU32 {
+    const MOST: u32 = u32::MAX;
+
+    fn load(&self) -> u32 {
+        self.load(Ordering::Relaxed)
+    }
+
+    fn store(&self, count: u32) {
+        self.store(count, Ordering::Relaxed);
+    }
+}
+
+/// Counts that one thread at a time adds to.
+#[derive(Debug)]
+pub(crate) struct Sketch<C = AtomicU16> {
+    counts: [C; BUCKETS],
+}
+
+impl<C: Count> Default for Sketch<C> {
     fn default() -> Self {
         Self {
-            counts: std::array::from_fn(|_| AtomicU16::new(0)),
+            counts: std::array::from_fn(|_| C::default()),
         }
     }
 }
 
-impl Sketch {
+impl<C: Count> Sketch<C> {
     /// Adds one. Whoever calls it is the only one who does.
     pub(crate) fn add(&self, nanos: u64) {
         let count = &self.counts[bucket_of(nanos)];
-        let present = count.load(Ordering::Relaxed);
-        if present == u16::MAX {
+        let present = count.load();
+        if present == C::MOST {
             self.halve();
-            return count.store(u16::MAX / 2 + 1, Ordering::Relaxed);
+            return count.store(C::MOST / 2 + 1);
         }
-        count.store(present + 1, Ordering::Relaxed);
+        count.store(present + 1);
     }
 
     fn halve(&self) {
         for count in &self.counts {
-            count.store(count.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
+            count.store(count.load() / 2);
         }
     }
 
     pub(crate) fn view(&self) -> Times {
-        let counts = self.counts.each_ref().map(|it| it.load(Ordering::Relaxed));
+        let counts = self.counts.each_ref().map(C::load);
         let first = counts.iter().position(|count| *count > 0).unwrap_or(0);
         let last = counts.iter().rposition(|count| *count > 0);
         Times {
@@ -86,7 +120,7 @@ impl Sketch {
 pub struct Times {
     /// The bucket of the first count.
     first: u8,
-    counts: Vec<u16>,
+    counts: Vec<u32>,
 }
 
 impl Times {
@@ -116,6 +150,31 @@ impl Times {
         None
     }
 
+    /// The bounds of the buckets that have counts, upper ones, and how many do not exceed each: rising
+    /// in both. What is longer than the last, some 70 s, counts there.
+    pub fn up_to(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let mut all = 0;
+        let counts = self.counts.iter().enumerate();
+        counts.map(move |(at, count)| {
+            all += u64::from(*count);
+            let (_, to) = bounds_of(usize::from(self.first) + at);
+            (Duration::from_nanos(to), all)
+        })
+    }
+
+    /// The sum of all, each as long as the middle of its bucket.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        let counts = self.counts.iter().enumerate();
+        let sum: f64 = counts
+            .map(|(at, count)| {
+                let (from, to) = bounds_of(usize::from(self.first) + at);
+                f64::from(*count) * from.midpoint(to) as f64
+            })
+            .sum();
+        Duration::from_nanos(sum as u64)
+    }
+
     /// Those of them that came after `before`, an earlier look at the same. `None` when some of what
     /// was there then has faded.
     #[must_use]
@@ -124,7 +183,7 @@ impl Times {
             let at = bucket.checked_sub(usize::from(times.first));
             at.and_then(|at| times.counts.get(at)).copied().unwrap_or(0)
         };
-        let counts: Option<Vec<u16>> = (0..BUCKETS)
+        let counts: Option<Vec<u32>> = (0..BUCKETS)
             .map(|bucket| at(self, bucket).checked_sub(at(before, bucket)))
             .collect();
         let counts = counts?;
@@ -147,7 +206,7 @@ impl Times {
         }
         let end = |times: &Self| usize::from(times.first) + times.counts.len();
         let first = self.first.min(other.first);
-        let mut counts = vec![0u16; end(self).max(end(other)) - usize::from(first)];
+        let mut counts = vec![0u32; end(self).max(end(other)) - usize::from(first)];
         for times in [self, other] {
             let at = usize::from(times.first - first);
             for (sum, count) in counts[at..].iter_mut().zip(&times.counts) {
@@ -179,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_was_long_ago_fades() {
-        let sketch = Sketch::default();
+        let sketch = Sketch::<AtomicU16>::default();
         for _ in 0..u32::from(u16::MAX) {
             sketch.add(1_000);
         }
@@ -197,10 +256,10 @@ mod tests {
             mut nanos in proptest::collection::vec(512u64..60_000_000_000, 1..300),
             part in 0.0f64..1.0,
         ) {
-            let sketch = Sketch::default();
+            let sketch = Sketch::<AtomicU16>::default();
             let (half, rest) = nanos.split_at(nanos.len() / 2);
             half.iter().for_each(|it| sketch.add(*it));
-            let other = Sketch::default();
+            let other = Sketch::<AtomicU16>::default();
             rest.iter().for_each(|it| other.add(*it));
             let times = sketch.view().merge(&other.view());
             nanos.sort_unstable();
@@ -215,11 +274,11 @@ mod tests {
             before in proptest::collection::vec(0u64..1 << 50, 0..100),
             later in proptest::collection::vec(0u64..1 << 50, 0..100),
         ) {
-            let sketch = Sketch::default();
+            let sketch = Sketch::<AtomicU16>::default();
             before.iter().for_each(|it| sketch.add(*it));
             let first = sketch.view();
             later.iter().for_each(|it| sketch.add(*it));
-            let alone = Sketch::default();
+            let alone = Sketch::<AtomicU16>::default();
             later.iter().for_each(|it| alone.add(*it));
             prop_assert_eq!(sketch.view().since(&first), Some(alone.view()));
             let faded = later.is_empty().then(Times::default);

@@ -56,10 +56,16 @@ pub struct Sight {
     pub ask_times: Times,
     /// What has happened.
     pub news: Vec<News>,
+    /// The number of the first of it, counted from 1 since the process began; 0 where it is not told.
+    #[serde(default)]
+    pub news_from: u64,
     /// News that were overwritten before this look.
     pub news_lost: u64,
     /// What programs say about their work.
     pub points: Vec<Point>,
+    /// The number of the first of it, like that of the news.
+    #[serde(default)]
+    pub points_from: u64,
     /// Numbers that were overwritten before this look.
     pub points_lost: u64,
     /// Messages without an answer that nobody handled, so far.
@@ -130,9 +136,10 @@ struct Left {
     last: LastSight,
 }
 
-/// How long what was shown last waits for those who look, and how many of such there are.
+/// How long what was shown last waits for those who look, and of how many spans, numbers and the like
+/// all of it is: tens of megabytes. The oldest goes first.
 const LAST_KEPT: Duration = Duration::from_secs(30);
-const LAST_MAX: usize = 256;
+const LAST_ROWS_MAX: usize = 100_000;
 
 impl LastSights {
     /// A process that leaves has said what it has to show.
@@ -141,15 +148,26 @@ impl LastSights {
         let ahead = ahead(link, last.sight.at, at, at);
         let mut kept = self.0.lock();
         kept.retain(|it| at.since(it.at) < LAST_KEPT);
-        if kept.len() == LAST_MAX {
-            kept.pop_front();
-        }
         kept.push_back(Left {
             at,
             view,
             ahead,
             last,
         });
+        let mut rows: usize = kept.iter().map(Left::rows).sum();
+        while rows > LAST_ROWS_MAX
+            && let Some(oldest) = kept.pop_front()
+        {
+            rows -= oldest.rows();
+        }
+    }
+}
+
+impl Left {
+    /// About how much it is.
+    const fn rows(&self) -> usize {
+        let sight = &self.last.sight;
+        1 + sight.actors.len() + sight.spans.len() + sight.news.len() + sight.points.len()
     }
 }
 
@@ -257,6 +275,7 @@ impl Onlooker {
         let (spans, spans_lost) = engine.tracer.since(&mut rings.spans, SPANS_MAX);
         let (news, news_lost) = engine.journal.after(&mut rings.news, NEWS_MAX);
         let (points, points_lost) = engine.points.after(&mut rings.points, POINTS_MAX);
+        let rings = *rings;
         let (actors, gone, hosted, more_actors) = self.actors(engine);
         let (waits, waits_left_out) = waits(engine);
         let more = more_actors || news.len() == NEWS_MAX || points.len() == POINTS_MAX;
@@ -276,8 +295,10 @@ impl Onlooker {
             going_on: engine.tracer.going_on(),
             span_counts: engine.tracer.counts(),
             ask_times: engine.tracer.ask_times(),
+            news_from: rings.news - news.len() as u64 + 1,
             news,
             news_lost,
+            points_from: rings.points - points.len() as u64 + 1,
             points,
             points_lost,
             dead_letters: engine
@@ -511,7 +532,7 @@ impl Watch {
     fn left(&mut self, engine: &Engine) -> Vec<(ProcessView, Sight, (i64, Duration))> {
         let now = Clock::now();
         self.left.retain(|_, at| now.since(*at) < 2 * LAST_KEPT);
-        let kept = engine.last_sights.0.lock();
+        let mut kept = engine.last_sights.0.lock();
         let mut shown = vec![];
         for left in kept.iter() {
             let process = left.view.process;
@@ -526,6 +547,11 @@ impl Watch {
             self.left.insert(process, now);
             shown.push((left.view.clone(), (*left.last.sight).clone(), left.ahead));
         }
+        // What was for this watch alone is of no use any more.
+        kept.retain(|it| {
+            let own = it.last.onlooker.is_some_and(|it| it.0 == self.onlooker);
+            !(own && self.left.contains_key(&it.view.process))
+        });
         shown
     }
 

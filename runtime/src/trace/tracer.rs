@@ -84,7 +84,7 @@ struct Shard {
     kept: AtomicU64,
     /// Counts down to the next that is kept.
     skip: AtomicU32,
-    asks: Sketch,
+    asks: Sketch<AtomicU32>,
 }
 
 /// A full ring overwrites its oldest.

@@ -28,6 +28,8 @@ pub enum Kind {
     UpDownCounter,
     /// It is as it is; adding says nothing.
     Gauge,
+    /// How many there were up to each of some sizes, and their sum.
+    Histogram,
 }
 
 impl Kind {
@@ -38,6 +40,7 @@ impl Kind {
             Self::Counter => "counter",
             Self::UpDownCounter => "updowncounter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -86,7 +89,7 @@ const fn of(
     }
 }
 
-use self::Kind::{Counter, Gauge, UpDownCounter};
+use self::Kind::{Counter, Gauge, Histogram, UpDownCounter};
 use self::Of::{Actors, Export, Node, Process};
 
 /// The label with the type of an actor.
@@ -180,11 +183,11 @@ pub(crate) const MEMORY: Metric = of(
 );
 pub(crate) const ASK: Metric = of(
     Process,
-    Gauge,
+    Histogram,
     "odeon.ask.duration",
     "s",
-    &["quantile"],
-    "How long asks took of late, from the message to its answer",
+    &[],
+    "How long asks took, from the message to its answer",
 );
 pub(crate) const DEAD: Metric = of(
     Process,

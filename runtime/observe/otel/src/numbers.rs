@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use odeon::ProcessId;
+use odeon::inspect::Times;
 use odeon_observe::node::Node;
 use odeon_observe::{Date, Observatory, bounds};
 
@@ -30,10 +31,61 @@ pub(crate) struct Owner {
     pub(crate) job: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Int(u64),
     Number(f64),
+    Spread(Spread),
+}
+
+/// How many there were up to each of [`bounds_of_times`], all of them last, and their sum in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) up_to: Vec<u64>,
+    pub(crate) all: u64,
+    pub(crate) sum: f64,
+}
+
+/// What times are told apart by: each octave from about 1 us to 34 s, which are those of
+/// [`Times`], so that nothing is guessed.
+const OCTAVES: std::ops::RangeInclusive<u32> = 10..=35;
+
+/// The upper bounds, in seconds, under which times are counted.
+pub(crate) fn bounds_of_times() -> impl Iterator<Item = f64> {
+    OCTAVES.map(|octave| Duration::from_nanos(1u64 << octave).as_secs_f64())
+}
+
+impl Spread {
+    /// Both together.
+    pub(crate) fn add(&mut self, more: &Self) {
+        for (count, more) in self.up_to.iter_mut().zip(&more.up_to) {
+            *count += more;
+        }
+        self.all += more.all;
+        self.sum += more.sum;
+    }
+
+    /// How many there were between one bound and the next, as OTLP counts.
+    pub(crate) fn apart(&self) -> Vec<u64> {
+        let ends = self.up_to.iter().chain([&self.all]);
+        let before = [0].into_iter().chain(self.up_to.iter().copied());
+        ends.zip(before).map(|(end, before)| end - before).collect()
+    }
+}
+
+impl From<&Times> for Spread {
+    fn from(times: &Times) -> Self {
+        let count = |octave| {
+            let bound = Duration::from_nanos(1u64 << octave);
+            let below = times.up_to().take_while(|(to, _)| *to <= bound);
+            below.last().map_or(0, |(_, count)| count)
+        };
+        Self {
+            up_to: OCTAVES.map(count).collect(),
+            all: times.count(),
+            sum: times.sum().as_secs_f64(),
+        }
+    }
 }
 
 /// Whether actors of a type are told by process, or together by node and job.
@@ -171,12 +223,9 @@ impl Readings {
             add(&metric::KEPT, Value::Int(process.spans.traces_kept));
             add(&metric::SPANS, Value::Int(process.spans.recorded));
             add(&metric::LOST, Value::Int(process.spans_lost));
-            for (part, name) in [(0.5, "0.5"), (0.99, "0.99")] {
-                if let Some(time) = process.ask_times.quantile(part) {
-                    let labels = vec![("quantile", name.to_owned())];
-                    let value = Value::Number(time.as_secs_f64());
-                    self.add(&metric::ASK, &owner, labels, value);
-                }
+            if process.ask_times.count() > 0 {
+                let spread = Spread::from(&process.ask_times);
+                add(&metric::ASK, Value::Spread(spread));
             }
         }
     }
@@ -339,5 +388,22 @@ fn owner_of_node(node: &Node) -> Owner {
         process: Some(node.process),
         node: node.name.clone(),
         job: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_counted_under_each_octave() {
+        // Buckets of half octaves: the fourth begins at 1.024 us, and the last has no end.
+        let counts: Vec<u32> = (0..54).map(|_| 1).collect();
+        let times = serde_json::json!({"first": 0, "counts": counts});
+        let spread = Spread::from(&serde_json::from_value::<Times>(times).unwrap());
+        assert_eq!(spread.up_to.len(), bounds_of_times().count());
+        assert_eq!(spread.up_to[..3], [2, 4, 6]);
+        assert_eq!((spread.up_to.last(), spread.all), (Some(&52), 54));
+        assert_eq!(bounds_of_times().next(), Some(1.024e-6));
     }
 }

@@ -1,6 +1,7 @@
 //! The text that Prometheus and its kin scrape.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use odeon_observe::{Date, Observatory};
 use parking_lot::Mutex;
 
 use crate::metric::{Kind, METRICS, Of};
-use crate::numbers::{By, Owner, Value, readings};
+use crate::numbers::{By, Owner, Spread, Value, bounds_of_times, readings};
 use crate::outbox::Counts;
 use crate::resource::instance;
 use crate::tally::Tally;
@@ -27,7 +28,24 @@ pub struct Exposition(Mutex<Tally>);
 const RECENT: Duration = Duration::from_secs(300);
 
 /// The series of a family: their labels and values.
-type Series = BTreeMap<String, f64>;
+type Series = BTreeMap<String, Sample>;
+
+/// What a series has.
+enum Sample {
+    Plain(f64),
+    Spread(Spread),
+}
+
+impl Sample {
+    fn add(&mut self, more: Self) {
+        match (self, more) {
+            (Self::Plain(sum), Self::Plain(more)) => *sum += more,
+            (Self::Spread(sum), Self::Spread(more)) => sum.add(&more),
+            // A family is of one kind.
+            _ => {}
+        }
+    }
+}
 
 struct Family {
     kind: Kind,
@@ -63,10 +81,14 @@ impl Exposition {
                 series: Series::new(),
             });
             let value = match reading.value {
-                Value::Int(value) => value as f64,
-                Value::Number(value) => value,
+                Value::Int(value) => Sample::Plain(value as f64),
+                Value::Number(value) => Sample::Plain(value),
+                Value::Spread(spread) => Sample::Spread(spread),
             };
-            *family.series.entry(written(labels)).or_default() += value;
+            match family.series.entry(written(labels)) {
+                Entry::Vacant(room) => drop(room.insert(value)),
+                Entry::Occupied(mut before) => before.get_mut().add(value),
+            }
         }
         drop(tally);
         for recorded in seen.recorded().filter(|it| is_current(seen, it, now)) {
@@ -184,7 +206,7 @@ fn note(
         about: format!("Recorded by the program as {}", recorded.name),
         series: Series::new(),
     });
-    family.series.insert(written(labels), *value);
+    family.series.insert(written(labels), Sample::Plain(*value));
 }
 
 /// Labels as they are written.
@@ -211,15 +233,32 @@ fn text_of(families: &BTreeMap<String, Family>) -> String {
         let kind = match family.kind {
             Kind::Counter => "counter",
             Kind::UpDownCounter | Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         let about = escaped(&family.about, false);
         // Writing into a String does not fail.
         let _ = write!(text, "# HELP {name} {about}\n# TYPE {name} {kind}\n");
-        for (labels, value) in &family.series {
-            let _ = writeln!(text, "{name}{{{labels}}} {}", number(*value));
+        for (labels, sample) in &family.series {
+            match sample {
+                Sample::Plain(value) => {
+                    let _ = writeln!(text, "{name}{{{labels}}} {}", number(*value));
+                }
+                Sample::Spread(spread) => write_spread(&mut text, name, labels, spread),
+            }
         }
     }
     text
+}
+
+fn write_spread(text: &mut String, name: &str, labels: &str, spread: &Spread) {
+    let bounds = bounds_of_times().chain([f64::INFINITY]);
+    let counts = spread.up_to.iter().chain([&spread.all]);
+    for (bound, count) in bounds.zip(counts) {
+        let bound = number(bound);
+        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
+    }
+    let _ = writeln!(text, "{name}_sum{{{labels}}} {}", number(spread.sum));
+    let _ = writeln!(text, "{name}_count{{{labels}}} {}", spread.all);
 }
 
 fn number(value: f64) -> String {

@@ -13,8 +13,8 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as PointValue;
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, Exemplar, Gauge, Metric as Told, NumberDataPoint, ResourceMetrics,
-    ScopeMetrics, Sum, exemplar, metric::Data,
+    AggregationTemporality, Exemplar, Gauge, Histogram, HistogramDataPoint, Metric as Told,
+    NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, exemplar, metric::Data,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Sent};
@@ -23,7 +23,7 @@ use opentelemetry_semantic_conventions::SCHEMA_URL;
 use crate::attributes::{label, number, scope, text, yes};
 use crate::log;
 use crate::metric::Kind;
-use crate::numbers::{By, OVERFLOW, Reading, Value, readings};
+use crate::numbers::{By, OVERFLOW, Reading, Value, bounds_of_times, readings};
 use crate::outbox::Counts;
 use crate::resource::{self, Names};
 use crate::span::{self, Sender};
@@ -175,7 +175,9 @@ impl Reader {
         }
         let events: Vec<&Event> = seen.events().after(self.at.events).collect();
         let mut spans: BTreeMap<ProcessId, Vec<Sent>> = BTreeMap::new();
-        for span in new {
+        // What was cut off while it ran never said which trace it is of, and a span without one makes
+        // a collector refuse what comes with it.
+        for span in new.into_iter().filter(|span| !span.context.is_empty()) {
             let why = self.why(span, &events);
             let sender = match self.tells.known.get(&span.parent) {
                 Some(process) if span.kind == SpanKind::Handle => Sender::Told(*process),
@@ -379,41 +381,66 @@ fn add(own: &mut BTreeMap<String, Told>, reading: &Reading, start: Date, now: Da
     let metric = reading.metric;
     let attributes = reading.labels.iter().map(|(name, value)| match *name {
         OVERFLOW => yes(OVERFLOW),
-        "quantile" => number("quantile", value.parse().unwrap_or(f64::NAN)),
         name => text(name, value.as_str()),
     });
-    let value = match reading.value {
-        Value::Int(value) => PointValue::AsInt(i64::try_from(value).unwrap_or(i64::MAX)),
-        Value::Number(value) => PointValue::AsDouble(value),
-    };
-    let point = NumberDataPoint {
-        attributes: attributes.collect(),
-        start_time_unix_nano: match metric.kind {
-            Kind::Gauge => 0,
-            Kind::Counter | Kind::UpDownCounter => start.0,
-        },
-        time_unix_nano: now.0,
-        value: Some(value),
-        ..NumberDataPoint::default()
-    };
+    let attributes: Vec<_> = attributes.collect();
     let told = own.entry(metric.name.to_owned()).or_insert_with(|| Told {
         name: metric.name.to_owned(),
         description: metric.about.to_owned(),
         unit: metric.unit.to_owned(),
         metadata: vec![],
-        data: Some(match metric.kind {
-            Kind::Gauge => Data::Gauge(Gauge::default()),
-            kind => Data::Sum(Sum {
-                data_points: vec![],
-                aggregation_temporality: AggregationTemporality::Cumulative.into(),
-                is_monotonic: kind == Kind::Counter,
-            }),
-        }),
+        data: Some(nothing_of(metric.kind)),
     });
+    let value = match &reading.value {
+        Value::Int(value) => PointValue::AsInt(i64::try_from(*value).unwrap_or(i64::MAX)),
+        Value::Number(value) => PointValue::AsDouble(*value),
+        Value::Spread(spread) => {
+            if let Some(Data::Histogram(histogram)) = &mut told.data {
+                histogram.data_points.push(HistogramDataPoint {
+                    attributes,
+                    start_time_unix_nano: start.0,
+                    time_unix_nano: now.0,
+                    count: spread.all,
+                    sum: Some(spread.sum),
+                    bucket_counts: spread.apart(),
+                    explicit_bounds: bounds_of_times().collect(),
+                    ..HistogramDataPoint::default()
+                });
+            }
+            return;
+        }
+    };
+    let point = NumberDataPoint {
+        attributes,
+        start_time_unix_nano: match metric.kind {
+            Kind::Gauge => 0,
+            Kind::Counter | Kind::UpDownCounter | Kind::Histogram => start.0,
+        },
+        time_unix_nano: now.0,
+        value: Some(value),
+        ..NumberDataPoint::default()
+    };
     match &mut told.data {
         Some(Data::Gauge(gauge)) => gauge.data_points.push(point),
         Some(Data::Sum(sum)) => sum.data_points.push(point),
         _ => {}
+    }
+}
+
+/// No points of a kind yet.
+fn nothing_of(kind: Kind) -> Data {
+    let aggregation_temporality = AggregationTemporality::Cumulative.into();
+    match kind {
+        Kind::Gauge => Data::Gauge(Gauge::default()),
+        Kind::Histogram => Data::Histogram(Histogram {
+            data_points: vec![],
+            aggregation_temporality,
+        }),
+        Kind::Counter | Kind::UpDownCounter => Data::Sum(Sum {
+            data_points: vec![],
+            aggregation_temporality,
+            is_monotonic: kind == Kind::Counter,
+        }),
     }
 }
 
@@ -468,6 +495,7 @@ fn count_of(metrics: &ResourceMetrics) -> u64 {
     let counts = all.map(|metric| match &metric.data {
         Some(Data::Gauge(gauge)) => gauge.data_points.len() as u64,
         Some(Data::Sum(sum)) => sum.data_points.len() as u64,
+        Some(Data::Histogram(histogram)) => histogram.data_points.len() as u64,
         _ => 0,
     });
     counts.sum()

@@ -7,10 +7,10 @@ mod sights;
 
 use std::collections::BTreeMap;
 
-use odeon::inspect::ProcessKind;
+use odeon::inspect::{ActorView, ProcessKind, RunningView};
 use odeon::telemetry::Point;
 use odeon::trace::{Outcome, Span, SpanContext, SpanKind};
-use odeon::{ActorId, ProcessId, Timestamp};
+use odeon::{ActorId, Phase, ProcessId, Timestamp};
 use odeon_observe::{Date, Observatory};
 use odeon_otel::{Export, Names, OVERLAP, Reader};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -130,6 +130,49 @@ fn the_next_begins_a_little_before_where_the_other_ended() {
             "{twice:?}"
         );
     }
+}
+
+/// It is seen, but has no trace, and a collector refuses all that comes with such a span.
+#[test]
+fn a_handler_that_was_cut_off_with_its_process_is_not_sent() {
+    let mut seen = Observatory::default();
+    let process = ProcessId(0x0b);
+    let mut sight = sights::sight(process, "odeon");
+    let actor = ActorId {
+        home: NODE,
+        serial: 9,
+    };
+    sight.actors = vec![ActorView {
+        id: actor,
+        parent: ActorId::root(NODE),
+        actor: "T".to_owned(),
+        process,
+        incarnation: 1,
+        phase: Phase::Running,
+        queued: 0,
+        room: 1,
+        queued_bytes: 0,
+        handled: 0,
+        failed: 0,
+        busy: 0,
+        waited: 0,
+        changed: Timestamp(1),
+        running: Some(RunningView {
+            message: "Step".to_owned(),
+            since: Timestamp(1),
+            span: 77,
+        }),
+        devices: vec![],
+    }];
+    let own = sights::process(sights::sight(NODE, "odeon"), ProcessKind::Node);
+    let worker = sights::process(sight, ProcessKind::Worker);
+    let both = sights::node("first", vec![own, worker]);
+    seen.look(both, (Timestamp(1), at(0)), Some((0, OVERLAP)));
+    look(&mut seen, 1);
+    let cut = seen.spans().ended().find(|span| span.id() == 77);
+    assert!(cut.is_some_and(|span| !span.ok));
+    let export = reader().news(&seen, &Names::default(), at(1));
+    assert_eq!((spans(&export), export.span_count), (vec![1], 1));
 }
 
 #[test]
