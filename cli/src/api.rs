@@ -13,6 +13,7 @@ mod jobs;
 mod limits;
 mod majority;
 mod problem;
+mod request_id;
 mod serve;
 mod shown;
 
@@ -31,6 +32,7 @@ pub(crate) use access::{is_own, new_key};
 pub(crate) use audit::Audit;
 pub(crate) use door::open as open_door;
 pub(crate) use limits::Limiter;
+pub(crate) use request_id::number;
 pub(crate) use serve::{ApiConfig, Server};
 pub(crate) use shown::jobs_seen;
 
@@ -172,6 +174,7 @@ impl Api {
                 Arc::clone(&self),
                 access::admit,
             ))
+            .layer(middleware::from_fn(number))
             .with_state(self)
     }
 }
@@ -193,6 +196,18 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn each_name_in_a_path_is_described() {
+        for (path, item) in description().paths.paths {
+            let text = serde_json::to_string(&item).unwrap();
+            for part in path.split('/').filter_map(|it| it.strip_prefix('{')) {
+                let name = part.trim_end_matches('}');
+                let told = format!("{{\"name\":\"{name}\",\"in\":\"path\"");
+                assert!(text.contains(&told), "{path}: {text}");
+            }
+        }
     }
 
     /// The description that clients are written by. `ODEON_WRITE_GOLDEN=1` writes it anew.

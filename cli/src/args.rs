@@ -468,11 +468,13 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WhyArgs {
-    /// The run's folder
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The run's folder, or a job of the cluster: j1, j2, ...
     pub(crate) run: PathBuf,
-    /// A role or an actor id that `odeon ps` lists; all of them when none is named
+    /// A role, a name or an actor id that `odeon ps` lists; all of them when none is named
     pub(crate) actor: Option<String>,
-    /// One JSON object for each process
+    /// One JSON object for each
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -12,6 +12,7 @@ mod gate;
 mod jobs;
 mod noted;
 mod page;
+mod prints;
 mod record;
 mod replay;
 mod scrape;
@@ -40,10 +41,12 @@ use utoipa::OpenApi;
 
 pub(crate) use alone::{Alone, Looks};
 pub(crate) use facts::Facts;
+use facts::LinesOf;
 use gate::Gate;
 pub(crate) use gate::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 use jobs::job_number;
 pub(crate) use page::exported;
+pub(crate) use prints::{FILES as PRINTS, Prints};
 pub(crate) use replay::Replay;
 pub(crate) use scrape::METRICS;
 use scrape::Scraped;
@@ -458,14 +461,10 @@ impl Shown<'_> {
 }
 
 /// All about an actor.
-#[utoipa::path(get, operation_id = "inspect_actor", path = "/api/v1/inspect/actors/{id}",
+#[utoipa::path(get, operation_id = "inspect_actor", path = "/api/v1/inspect/actors/{id}", params(("id" = String, Path, description = "Which, by its id.")),
     responses((status = 200, body = told::Envelope<told::ActorDetail>)))]
 async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::ActorDetail> {
-    let unknown = || {
-        Refused::Unknown(format!(
-            "no actor {id} is seen or remembered: it may have ended long ago"
-        ))
-    };
+    let unknown = || unknown_actor(&id);
     let place = inspect.shown(|it| {
         let mut actors = it.seen.actors().iter();
         let actor = actors.find(|actor| actor.view.id.to_string() == id)?;
@@ -533,7 +532,7 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
                 handling_us: shown::quantiles(&sum(|it| &it.handling)),
                 waiting_us: shown::quantiles(&sum(|it| &it.waiting)),
             },
-            placement: it.placement(row),
+            placement: Some(it.placement(row)),
             lives: lives.collect(),
             spans: own.map(|span| it.brief(span)).collect(),
         })
@@ -543,7 +542,7 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
 }
 
 /// All about a node.
-#[utoipa::path(get, operation_id = "inspect_node", path = "/api/v1/inspect/nodes/{name}",
+#[utoipa::path(get, operation_id = "inspect_node", path = "/api/v1/inspect/nodes/{name}", params(("name" = String, Path, description = "Which, by its name.")),
     responses((status = 200, body = told::Envelope<told::NodeDetail>)))]
 async fn node(State(inspect): State<Inspect>, Path(name): Path<String>) -> Told<told::NodeDetail> {
     let detail = inspect.shown(|it| {
@@ -561,7 +560,7 @@ async fn node(State(inspect): State<Inspect>, Path(name): Path<String>) -> Told<
 }
 
 /// All about a device.
-#[utoipa::path(get, operation_id = "inspect_device", path = "/api/v1/inspect/devices/{node}/{index}",
+#[utoipa::path(get, operation_id = "inspect_device", path = "/api/v1/inspect/devices/{node}/{index}", params(("node" = String, Path, description = "Which node."), ("index" = u32, Path, description = "Its number there.")),
     responses((status = 200, body = told::Envelope<told::DeviceDetail>)))]
 async fn device(
     State(inspect): State<Inspect>,
@@ -589,7 +588,7 @@ async fn device(
 }
 
 /// All about a process.
-#[utoipa::path(get, operation_id = "inspect_process", path = "/api/v1/inspect/processes/{id}",
+#[utoipa::path(get, operation_id = "inspect_process", path = "/api/v1/inspect/processes/{id}", params(("id" = String, Path, description = "Which, by its id.")),
     responses((status = 200, body = told::Envelope<told::ProcessDetail>)))]
 async fn process(
     State(inspect): State<Inspect>,
@@ -606,16 +605,15 @@ async fn process(
             process: it.process(process),
         })
     });
-    let unknown = || Refused::Unknown(format!("no process {id} is seen or remembered"));
     Ok(axum::Json(inspect.envelope((
-        detail.ok_or_else(unknown)?,
+        detail.ok_or_else(|| unknown_process(&id))?,
         1,
         1,
     ))))
 }
 
 /// All about a job, as it is seen.
-#[utoipa::path(get, operation_id = "inspect_job", path = "/api/v1/inspect/jobs/{id}",
+#[utoipa::path(get, operation_id = "inspect_job", path = "/api/v1/inspect/jobs/{id}", params(("id" = String, Path, description = "Which, by its id.")),
     responses((status = 200, body = told::Envelope<told::JobDetail>)))]
 async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::JobDetail> {
     let job = inspect.jobs().into_iter().find(|job| job.id == id);
@@ -630,11 +628,19 @@ async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<tol
     Ok(axum::Json(inspect.envelope((detail, 1, 1))))
 }
 
-/// Which lines are asked for.
-#[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
-struct LinesOf {
+/// Whose lines are asked for: those of a job, of an actor's process, of a process, or, of a program that
+/// runs alone, all of them.
+#[derive(Debug, Default, serde::Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct LogsAsked {
     #[serde(default)]
-    job: String,
+    job: Option<String>,
+    #[serde(default)]
+    actor: Option<String>,
+    #[serde(default)]
+    process: Option<String>,
+    /// Lines before this moment.
     #[serde(default)]
     before: Option<f64>,
     #[serde(default)]
@@ -644,26 +650,112 @@ struct LinesOf {
 /// Lines of one answer.
 const LINES_MAX: usize = 2_000;
 
-/// What a job has printed last.
-#[utoipa::path(get, operation_id = "inspect_logs", path = "/api/v1/inspect/logs", params(LinesOf),
+/// Whose lines they are.
+#[derive(Debug, Default)]
+struct Printer {
+    job: String,
+    /// The number and the node of a process.
+    process: Option<(String, String)>,
+}
+
+impl Inspect {
+    /// Whose lines are asked for.
+    fn printer(&self, asked: &LogsAsked) -> Result<Printer, Refused> {
+        match (&asked.job, &asked.actor, &asked.process) {
+            (Some(job), None, None) => {
+                let known = self.facts.jobs().iter().any(|it| it.id == *job);
+                let unknown = || Refused::Unknown(format!("there is no job {job}"));
+                let job = known.then(|| job.clone()).ok_or_else(unknown)?;
+                Ok(Printer { job, process: None })
+            }
+            (None, Some(actor), None) => self.shown(|it| {
+                let mut actors = it.seen.actors().iter();
+                let row = actors.find(|row| row.id().to_string() == *actor);
+                let row = row.ok_or_else(|| unknown_actor(actor))?;
+                let process = it.seen.process(row.view.process);
+                Ok(Printer {
+                    job: job_number(&row.job).to_owned(),
+                    process: Some(match process {
+                        Some(process) => named(process),
+                        None => (row.view.process.to_string(), row.node.clone()),
+                    }),
+                })
+            }),
+            (None, None, Some(id)) => self.shown(|it| {
+                let mut processes = it.seen.processes();
+                let process = processes.find(|it| it.id.to_string() == *id);
+                let process = process.ok_or_else(|| unknown_process(id))?;
+                Ok(Printer {
+                    job: job_number(&process.job).to_owned(),
+                    process: Some(named(process)),
+                })
+            }),
+            (None, None, None) if !self.facts.has_jobs() => Ok(Printer::default()),
+            _ => Err(Refused::Invalid(
+                "say whose lines: one of job=, actor= and process=".to_owned(),
+            )),
+        }
+    }
+}
+
+/// A process as its lines name it.
+fn named(process: &odeon_observe::node::Process) -> (String, String) {
+    let number = match process.kind {
+        odeon::inspect::ProcessKind::Driver => "driver".to_owned(),
+        _ => process.id.to_string(),
+    };
+    (number, process.node.clone())
+}
+
+fn unknown_actor(id: &str) -> Refused {
+    Refused::Unknown(format!(
+        "no actor {id} is seen or remembered: it may have ended long ago"
+    ))
+}
+
+fn unknown_process(id: &str) -> Refused {
+    Refused::Unknown(format!("no process {id} is seen or remembered"))
+}
+
+/// What was printed last.
+#[utoipa::path(get, operation_id = "inspect_logs", path = "/api/v1/inspect/logs", params(LogsAsked),
     responses((status = 200, body = told::Envelope<told::Logs>)))]
 async fn logs(
     State(inspect): State<Inspect>,
-    asked: Result<Query<LinesOf>, QueryRejection>,
+    asked: Result<Query<LogsAsked>, QueryRejection>,
 ) -> Told<told::Logs> {
     let Query(asked) = asked?;
-    let before = asked.before.unwrap_or(f64::INFINITY);
-    let limit = asked.limit.unwrap_or(200).clamp(1, LINES_MAX);
-    let logs = inspect.facts.logs(&asked.job, before, limit).await;
-    let logs = logs.ok_or_else(|| {
-        Refused::Unknown("no lines are kept of this: those of a job are, on a cluster".to_owned())
-    })?;
+    let printer = inspect.printer(&asked)?;
+    let process = printer.process.as_ref();
+    let of = LinesOf {
+        job: if inspect.facts.has_jobs() {
+            &printer.job
+        } else {
+            ""
+        },
+        process: process.map(|(number, node)| (number.as_str(), node.as_str())),
+        before: asked.before.unwrap_or(f64::INFINITY),
+        limit: asked.limit.unwrap_or(200).clamp(1, LINES_MAX),
+    };
+    let logs = inspect.facts.logs(&of).await;
+    let mut logs = logs.unwrap_or_else(|| told::Logs {
+        lines: vec![],
+        more: false,
+        none_kept: Some(match printer.job.as_str() {
+            "" | odeon_observe::SYSTEM_JOB => {
+                "what daemons say is in the journal of their machine, or in daemon.log of their folder"
+                    .to_owned()
+            }
+            job => format!("the lines of {job} are kept no more, or not here"),
+        }),
+    });
+    inspect.shown(|it| it.place(&mut logs.lines));
     let lines = logs.lines.len();
     Ok(axum::Json(inspect.envelope((logs, lines, lines))))
 }
 
 /// All about a copy, or a board of versions.
-#[utoipa::path(get, operation_id = "inspect_transfer", path = "/api/v1/inspect/transfers/{id}",
+#[utoipa::path(get, operation_id = "inspect_transfer", path = "/api/v1/inspect/transfers/{id}", params(("id" = String, Path, description = "Which, by its id.")),
     responses((status = 200, body = told::Envelope<told::TransferDetail>)))]
 async fn transfer(
     State(inspect): State<Inspect>,

@@ -99,6 +99,19 @@ pub(crate) fn say(text: impl Display) {
     BARS.suspend(|| talk(text));
 }
 
+/// What a worker has printed, as it has.
+pub(crate) fn pass_on(is_talk: bool, text: &[u8]) {
+    if is_talk {
+        // Never fails.
+        let _ = AboveBars.write(text);
+        return;
+    }
+    BARS.suspend(|| {
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(text).and_then(|()| stdout.flush());
+    });
+}
+
 /// The columns of the terminal that bars are drawn on.
 pub(crate) fn columns() -> usize {
     usize::from(console::Term::stderr().size().1)
@@ -151,12 +164,24 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> Result<(), Unsho
 #[derive(Debug)]
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
+    /// Columns that go where there is no room for all, the first first.
+    expendable: Vec<usize>,
 }
 
 impl<const N: usize> Table<N> {
     pub(crate) fn new(headings: [&str; N]) -> Self {
         let rows = vec![headings.map(ToOwned::to_owned)];
-        Self { rows }
+        Self {
+            rows,
+            expendable: vec![],
+        }
+    }
+
+    /// The columns that go where a terminal has no room for all, the first first.
+    pub(crate) fn expendable(mut self, headings: &[&str]) -> Self {
+        let place = |heading: &&str| self.rows[0].iter().position(|it| it == heading);
+        self.expendable = headings.iter().filter_map(place).collect();
+        self
     }
 
     pub(crate) fn row(&mut self, cells: [String; N]) {
@@ -171,13 +196,24 @@ impl<const N: usize> Table<N> {
                 .max()
         };
         let mut widths: Vec<usize> = (0..N).map(|n| width(n).unwrap_or(0)).collect();
+        let mut columns: Vec<usize> = (0..N).collect();
         if let Some(room) = room() {
-            narrow(&mut widths, room);
+            for column in &self.expendable {
+                if least(columns.iter().map(|n| widths[*n])) <= room {
+                    break;
+                }
+                columns.retain(|n| n != column);
+            }
+            let mut shown: Vec<usize> = columns.iter().map(|n| widths[*n]).collect();
+            narrow(&mut shown, room);
+            for (n, width) in columns.iter().zip(shown) {
+                widths[*n] = width;
+            }
         }
         self.rows.iter().try_for_each(|row| {
-            let cells = row.iter().zip(&widths);
+            let cells = columns.iter().map(|n| (&row[*n], widths[*n]));
             let text: String = cells
-                .map(|(cell, width)| format!("{:<width$}  ", cut(cell, *width)))
+                .map(|(cell, width)| format!("{:<width$}  ", cut(cell, width)))
                 .collect();
             line(text.trim_end())
         })
@@ -192,6 +228,12 @@ pub(crate) fn room() -> Option<usize> {
     let said = said.and_then(|columns| columns.parse().ok());
     let own = || usize::from(terminal.size().1);
     io::stdout().is_terminal().then(|| said.unwrap_or_else(own))
+}
+
+/// What columns of these widths take at least.
+fn least(widths: impl ExactSizeIterator<Item = usize>) -> usize {
+    let gaps = 2 * widths.len().saturating_sub(1);
+    widths.map(|width| width.min(NARROWEST)).sum::<usize>() + gaps
 }
 
 /// Takes from the widest column until all fit beside each other, or none has anything to give.

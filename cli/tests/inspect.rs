@@ -375,13 +375,23 @@ async fn what_happened_is_there_again_when_the_head_is() {
         ))
     };
     let before = face.until("events", told).await;
+    // This one ends with the head and has told nothing of that.
+    let lasting = cluster.submit("head", &words_of(&program("waits")));
+    let there = |page: &Value| {
+        let row = rows_of(page, &lasting).into_iter().next()?;
+        Some(row["id"].as_str()?.to_owned())
+    };
+    let living = face.until("actors", there).await;
     // It is on the disk a moment later, and a crash loses what is not.
     let file = cluster.dir("head").join("history.redb");
     let kept = async {
         loop {
             let bytes = std::fs::read(&file).unwrap_or_default();
-            let word = before.1.as_bytes();
-            if bytes.windows(word.len()).any(|it| it == word) {
+            let has = |word: &str| {
+                let mut windows = bytes.windows(word.len());
+                windows.any(|it| it == word.as_bytes())
+            };
+            if has(&before.1) && has(&living) {
                 return;
             }
             Clock::sleep(Duration::from_millis(50)).await;
@@ -393,6 +403,14 @@ async fn what_happened_is_there_again_when_the_head_is() {
     let face = Face::of(&cluster, "head");
     assert_eq!(face.until("events", told).await, before);
     assert_eq!(face.until(all, failed).await, id);
+    let stopped = |page: &Value| {
+        let mut rows = page["data"]["rows"].as_array().unwrap().iter();
+        rows.find(|row| row["id"] == *living && row["state"] == "stopped")?["ended"]["sentence"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let said = face.until("actors&filter=state:stopped", stopped).await;
+    assert!(said.contains("not there any more"), "{said}");
     // What the catalog says of the job is among it, once.
     let page = face.view("events");
     let events = page["data"]["events"].as_array().unwrap().iter();

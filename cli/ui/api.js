@@ -14,12 +14,15 @@ export function url(path, query = {}) {
 /** @param {Response} response @returns {Promise<Failure>} */
 export async function failure(response) {
   const text = await response.text().catch(() => '');
-  const retry_s = Number(response.headers.get('retry-after')) || undefined;
+  const of = {
+    status: response.status, retry_s: Number(response.headers.get('retry-after')) || undefined,
+    request: response.headers.get('x-request-id') ?? undefined,
+  };
   try {
-    const body = JSON.parse(text);
-    return { kind: body.kind ?? 'internal', why: body.why ?? body.detail ?? 'no reason was given', request: body.request, status: response.status, retry_s };
+    const { kind, why, hint } = JSON.parse(text);
+    return { ...of, kind: kind ?? kindOf(of.status), why: why ?? 'no reason was given', hint };
   } catch {
-    return { kind: kindOf(response.status), why: text.slice(0, 200) || `the daemon answered ${response.status}`, status: response.status, retry_s };
+    return { ...of, kind: kindOf(of.status), why: text.slice(0, 200) || `the daemon answered ${of.status}` };
   }
 }
 
@@ -32,7 +35,13 @@ function kindOf(status) {
 /** What a thrown thing is to a reader. @param {any} error @returns {Failure} */
 export function explain(error) {
   if (error?.kind) return error;
-  return { kind: 'unavailable', why: 'The daemon does not answer. Is it running? `odeon up` starts it.' };
+  return { kind: 'unavailable', why: 'The daemon does not answer.', hint: 'Is it running? `odeon up` starts it.' };
+}
+
+/** The same in one line. @param {any} error */
+export function words(error) {
+  const { why, hint } = explain(error);
+  return hint ? `${why} ${hint}` : why;
 }
 
 /** @param {string} path @param {Record<string, any>} [query] @param {AbortSignal} [signal] */

@@ -1,7 +1,7 @@
 // The start of the page: a session, then the frame around the page that the address names.
 // @ts-check
 import { html, render, useEffect, useState } from './vendor/preact.js';
-import { explain, get, post } from './api.js';
+import { explain, get, post, words } from './api.js';
 import { Announcer, Footer, Header, Nav, Noted, Replay, Restarted, titleOf } from './frame.js';
 import { globalKeys } from './global.js';
 import { Help } from './help.js';
@@ -80,7 +80,7 @@ function another() {
   const key = takeKey(href(page, params));
   if (!key) return;
   enter(key).catch((error) => {
-    const { why } = explain(error);
+    const why = words(error);
     if (conn.peek().phase === 'locked') setPhase('locked', { why });
     else noted.value = `The key of that link does not open this page, which goes on with the one it has: ${why}`;
   });
@@ -93,8 +93,7 @@ async function begin() {
     if (key) await post('session', { key });
     await describe();
   } catch (error) {
-    const { kind, why } = explain(error);
-    if (kind === 'unauthorized') setPhase('locked', key ? { why } : {});
+    if (explain(error).kind === 'unauthorized') setPhase('locked', key ? { why: words(error) } : {});
   }
   listen(another);
   listenVisibility();

@@ -85,7 +85,7 @@ export function Replay() {
   if (!r) return null;
   tick.value;
   const send = (body) => post('inspect/replay', body).then((told) => {
-    if (told?.to) head.value = { ...head.peek(), replay: told };
+    if (told?.to) head.value = /** @type {any} */ ({ ...head.peek(), replay: told });
   }, () => {});
   const at = Math.min(r.to, r.at + instant() - (meta.peek()?.captured_at ?? instant()));
   const done = r.to > r.from ? (at - r.from) / (r.to - r.from) : 0;

@@ -1,7 +1,7 @@
 // The place to paste a key, when the cookie is missing or worn out.
 // @ts-check
 import { html, useState } from './vendor/preact.js';
-import { explain } from './api.js';
+import { words } from './api.js';
 import { conn } from './store.js';
 import { Command } from './view/states.js';
 
@@ -14,7 +14,7 @@ export function Locked({ enter }) {
     const text = key.trim();
     const bare = /k=([^&\s]+)/.exec(text)?.[1] ?? text;
     setWhy('');
-    enter(decodeURIComponent(bare)).catch((error) => setWhy(explain(error).why));
+    enter(decodeURIComponent(bare)).catch((error) => setWhy(words(error)));
   };
   return html`<div class="empty locked"><h1>Locked</h1>
     <p>This page needs the key that the daemon printed. The link it prints holds it already:</p>

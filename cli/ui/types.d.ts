@@ -13,16 +13,17 @@ export type Meta = {
   clock_error_us: number | null; missing: { node: string; since: number; why: string }[]; head?: Head;
 };
 export type Envelope = Meta & { head: Head; data: any };
-export type Failure = { kind: string; why: string; request?: string; status?: number; retry_s?: number };
+export type Failure = { kind: string; why: string; hint?: string; request?: string; status?: number; retry_s?: number };
 export type State = 'starting' | 'idle' | 'busy' | 'waiting' | 'restarting' | 'stopped' | 'failed';
 export type ActorRow = {
   id: string; name: string | null; type: string; job: string | null; node: string; process: string; devices: string[];
-  parent: string | null; system: boolean; state: State; since: number; mailbox: { len: number; max: number };
+  parent: string | null; system: boolean; state: State; since: number; mailbox: { len: number; max: number; bytes: number };
   received: number; handled: number; failed: number; restarts: number; incarnation: number; rate: number; busy: number;
   waiting: number; current: { message: string; since: number } | null;
   waits_on: { id: string; name: string; how: string; message: string; since: number } | null;
   ended: { at: number; sentence: string } | null;
 };
+export type Waiting = { subject: Subject; chain: Hop[]; circle: boolean; since: number };
 export type Hop = { subject: Subject; how: string; message: string; since: number };
 export type Term = { not: boolean; key: string; op: ':' | '>' | '<'; value: string; number: number };
 export type Route = { page: string; params: Record<string, string>; unknown?: string };
@@ -30,7 +31,7 @@ export type Column = {
   id: string; title: string; width: string; cell: (row: any) => any; sort?: (row: any) => any; right?: boolean; hint?: string;
 };
 export type Lane = {
-  id: string; parent: string | null; depth: number; kind: string; name: string; subject: Subject | null; open: boolean; children: number;
+  id: string; parent: string | null; depth: number; kind: string; name: string; subject: Subject | null; system: boolean; open: boolean; children: number;
   spans: SpanTuple[] | null; buckets: [number, number, number][] | null; gaps: [number, number, number][];
 };
 export type SpanTuple = [string, number, number | null, number, number, 0 | 1, number];

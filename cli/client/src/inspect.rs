@@ -261,6 +261,9 @@ records! {
     Now {
         /// What is wrong, the worst first.
         problems: Vec<Problem>,
+        /// Who has waited longest for others.
+        #[serde(default)]
+        waiting: Vec<Waiting>,
         /// The nodes.
         nodes: Vec<Node>,
         /// The whole over time.
@@ -399,6 +402,9 @@ records! {
         cpu: Measured,
         /// Actors in it.
         actors: u64,
+        /// Messages without an answer that nobody handled, so far.
+        #[serde(default)]
+        dead_letters: u64,
     }
 
     /// A link between two nodes.
@@ -591,6 +597,18 @@ records! {
         by_state: BTreeMap<String, u64>,
         /// Some of them.
         some: Vec<ActorRow>,
+    }
+
+    /// An actor that waits.
+    Waiting {
+        /// Which.
+        subject: Subject,
+        /// Whom it waits for, and whom those do, to the end.
+        chain: Vec<ChainLink>,
+        /// The chain comes back to where it has been.
+        circle: bool,
+        /// Since when.
+        since: f64,
     }
 
     /// One step of a chain of waits.
@@ -806,6 +824,9 @@ records! {
         name: String,
         /// What it is of.
         subject: Option<Subject>,
+        /// It is of the system itself.
+        #[serde(default)]
+        system: bool,
         /// Whether the lanes below follow.
         open: bool,
         /// How many there are below.
@@ -1075,6 +1096,9 @@ records! {
         lines: Vec<LogLine>,
         /// There are earlier ones.
         more: bool,
+        /// Why there are none, where none are kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        none_kept: Option<String>,
     }
 
     /// A line that a job has printed.

@@ -102,7 +102,7 @@ pub(super) async fn nodes(State(api): State<Arc<Api>>, _: Viewer) -> Answer<Vec<
 }
 
 /// Has a node get no new jobs, or get some again.
-#[utoipa::path(post, path = "/api/v1/nodes/{node}/drain", request_body = Drain,
+#[utoipa::path(post, path = "/api/v1/nodes/{node}/drain", params(("node" = String, Path, description = "Which node.")), request_body = Drain,
     responses((status = 204)))]
 pub(super) async fn drain(
     State(api): State<Arc<Api>>,
@@ -118,7 +118,7 @@ pub(super) async fn drain(
 
 /// Has a node become the program that lies where its own did, while what it runs goes on. The answer
 /// comes when nothing is in the way; the node is another program a moment later.
-#[utoipa::path(post, path = "/api/v1/nodes/{node}/upgrade", responses((status = 204)))]
+#[utoipa::path(post, path = "/api/v1/nodes/{node}/upgrade", params(("node" = String, Path, description = "Which node.")), responses((status = 204)))]
 pub(super) async fn upgrade(
     State(api): State<Arc<Api>>,
     Admin(_): Admin,
@@ -133,7 +133,7 @@ pub(super) async fn upgrade(
 }
 
 /// Forgets a node that is gone.
-#[utoipa::path(delete, path = "/api/v1/nodes/{node}", responses((status = 204)))]
+#[utoipa::path(delete, path = "/api/v1/nodes/{node}", params(("node" = String, Path, description = "Which node.")), responses((status = 204)))]
 pub(super) async fn forget(
     State(api): State<Arc<Api>>,
     Admin(_): Admin,
@@ -239,7 +239,7 @@ pub(super) async fn make_key(
 }
 
 /// Revokes a key.
-#[utoipa::path(delete, path = "/api/v1/keys/{name}", responses((status = 204)))]
+#[utoipa::path(delete, path = "/api/v1/keys/{name}", params(("name" = String, Path, description = "Which, by its name.")), responses((status = 204)))]
 pub(super) async fn revoke_key(
     State(api): State<Arc<Api>>,
     Admin(caller): Admin,
@@ -271,7 +271,7 @@ pub(super) async fn set_voters(
 }
 
 /// Sets the bounds of a namespace.
-#[utoipa::path(put, path = "/api/v1/namespaces/{name}", request_body = Namespace,
+#[utoipa::path(put, path = "/api/v1/namespaces/{name}", params(("name" = String, Path, description = "Which, by its name.")), request_body = Namespace,
     responses((status = 204)))]
 pub(super) async fn set_namespace(
     State(api): State<Arc<Api>>,

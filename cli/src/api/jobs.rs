@@ -88,7 +88,7 @@ pub(super) async fn offer(
 }
 
 /// Puts a piece of a file.
-#[utoipa::path(put, path = "/api/v1/pieces/{digest}", request_body(content_type = "application/octet-stream"),
+#[utoipa::path(put, path = "/api/v1/pieces/{digest}", params(("digest" = String, Path, description = "Which piece.")), request_body(content_type = "application/octet-stream"),
     responses((status = 204)))]
 pub(super) async fn put_piece(
     State(api): State<Arc<Api>>,
@@ -136,6 +136,7 @@ pub(super) async fn submit(
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobsQuery {
     /// How many.
@@ -166,6 +167,7 @@ pub(super) async fn jobs(
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobQuery {
     /// Waits so many seconds for its end, 30 at most.
@@ -173,7 +175,7 @@ pub(super) struct JobQuery {
 }
 
 /// A job, at once or when it is over.
-#[utoipa::path(get, path = "/api/v1/jobs/{job}", params(JobQuery),
+#[utoipa::path(get, path = "/api/v1/jobs/{job}", params(("job" = String, Path, description = "Which job."), JobQuery),
     responses((status = 200, body = Job)))]
 pub(super) async fn job(
     State(api): State<Arc<Api>>,
@@ -203,7 +205,7 @@ pub(super) async fn job(
 }
 
 /// Ends a job.
-#[utoipa::path(post, path = "/api/v1/jobs/{job}/stop", request_body = StopJob,
+#[utoipa::path(post, path = "/api/v1/jobs/{job}/stop", params(("job" = String, Path, description = "Which job.")), request_body = StopJob,
     responses((status = 200, body = Job)))]
 pub(super) async fn stop(
     State(api): State<Arc<Api>>,
@@ -219,7 +221,7 @@ pub(super) async fn stop(
 }
 
 /// Runs a job again that is over.
-#[utoipa::path(post, path = "/api/v1/jobs/{job}/retry", responses((status = 200, body = Job)))]
+#[utoipa::path(post, path = "/api/v1/jobs/{job}/retry", params(("job" = String, Path, description = "Which job.")), responses((status = 200, body = Job)))]
 pub(super) async fn retry(
     State(api): State<Arc<Api>>,
     Submitter(caller): Submitter,
@@ -238,6 +240,7 @@ async fn happened(api: &Api, job: JobId, event: Event) -> Answer<Job> {
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LogsQuery {
     /// Where to read on: `next` of an answer, from whichever node; `end` for what was printed up to
@@ -248,7 +251,7 @@ pub(super) struct LogsQuery {
 }
 
 /// What a job has printed, as far as the voters that answer have it.
-#[utoipa::path(get, path = "/api/v1/jobs/{job}/logs", params(LogsQuery),
+#[utoipa::path(get, path = "/api/v1/jobs/{job}/logs", params(("job" = String, Path, description = "Which job."), LogsQuery),
     responses((status = 200, body = Lines)))]
 pub(super) async fn logs(
     State(api): State<Arc<Api>>,

@@ -115,7 +115,8 @@ fn table(
         "name", "state", "type", "id", "node", "process", "mailbox", "rate", "doing", "for",
         "restarts", "pid",
     ];
-    let mut table = print::Table::new(head);
+    let expendable = ["process", "pid", "restarts", "id", "type", "node", "for"];
+    let mut table = print::Table::new(head).expendable(&expendable);
     for row in &page.data {
         let (doing, since) = signs::doing(row);
         let name = row.name.as_ref().or_else(|| roles.get(&row.id));

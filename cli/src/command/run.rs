@@ -11,8 +11,8 @@ mod tries;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
-use odeon::{Clock, Job, SpawnError, Supervision, System, telemetry};
+use anyhow::{Context, Result, anyhow, bail};
+use odeon::{Clock, Job, SpawnError, Supervision, System, WorkerCommand, WorkerMode, telemetry};
 use odeon_actors::recipe::{Recipe, Source};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
@@ -29,7 +29,7 @@ use super::pages::Note;
 use super::signals::Signals;
 use super::ui;
 use crate::args::{PagesArgs, RunArgs};
-use crate::inspect::{Alone, Looks};
+use crate::inspect::{Alone, Looks, PRINTS, Prints};
 use crate::print::{self, Unshown};
 
 pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE};
@@ -83,10 +83,18 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
     // window is long, since every try of such a fault takes its time.
     let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
-    job.run_with(
-        |builder| builder.supervision(often),
+    let prints = Prints::in_folder(&folder.path)
+        .with_context(|| format!("{} takes no {}", folder.path.display(), PRINTS[0]))?;
+    let taken = prints.clone();
+    let worker =
+        WorkerCommand::current_exe()?.output(move |process, output| taken.take(process, output));
+    let outcome = job.run_with(
+        |builder| {
+            let builder = builder.supervision(often);
+            builder.workers(WorkerMode::Processes(worker))
+        },
         async |system| {
-            let pages = pages(&system, &recipe, &args.pages, otlp.as_ref()).await?;
+            let pages = pages(&system, &recipe, &args.pages, otlp.as_ref(), &prints).await?;
             let connection = pages.as_ref().and_then(Alone::connection);
             let _note = Note::keep(&folder.path, connection)?;
             telemetry::gauge("run.about", 1.0)
@@ -99,7 +107,9 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             }
             outcome
         },
-    )
+    );
+    prints.end();
+    outcome
 }
 
 /// The mark of processes that a cluster runs; it has pages of its own.
@@ -111,6 +121,7 @@ async fn pages(
     recipe: &Recipe,
     args: &PagesArgs,
     otlp: Option<&Settings>,
+    prints: &Prints,
 ) -> Result<Option<Alone>> {
     let in_cluster = std::env::var_os(IN_CLUSTER).is_some();
     let port = (!args.no_ui && !in_cluster).then_some(args.ui_port);
@@ -118,6 +129,7 @@ async fn pages(
         port,
         allow_actions: args.allow_actions,
         record: args.record.as_deref(),
+        prints: prints.clone(),
         otlp: otlp.filter(|_| !in_cluster),
     };
     if looks.is_blind() {

@@ -3,17 +3,18 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use odeon_client::{CONNECTION_FILE, Connection, default_folder};
+use odeon_client::{CONNECTION_FILE, Connection, Inspector, default_folder};
 
-use super::watched::Watched;
+use super::watched::{self, Watched};
 use crate::args::UiArgs;
 use crate::print;
 
 pub(crate) fn run(args: &UiArgs) -> Result<()> {
-    let connection = match Watched::of(&args.look)? {
+    let watched = Watched::of(&args.look)?;
+    let connection = match &watched {
         // The daemon's own: the pages of another cluster cannot be told from a connection to it.
         Watched::Cluster(folder) => {
-            let folder = folder.unwrap_or_else(default_folder);
+            let folder = folder.clone().unwrap_or_else(default_folder);
             Connection::read(&folder.join(CONNECTION_FILE)).with_context(|| {
                 format!(
                     "{}: no daemon of yours keeps its connection there",
@@ -24,6 +25,13 @@ pub(crate) fn run(args: &UiArgs) -> Result<()> {
         watched => watched.connection()?,
     };
     let url = address_of(&connection);
+    // An address that leads nowhere is no answer, also where another node would answer.
+    let inspector = Inspector::new(Connection {
+        others: vec![],
+        ..connection
+    })?;
+    let about = watched::runtime()?.block_on(inspector.about());
+    about.map_err(|error| watched.why_not(error))?;
     print::line(&url)?;
     if args.open {
         open(&url);

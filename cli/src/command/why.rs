@@ -1,4 +1,4 @@
-//! `odeon why`: where the processes of a run are, or what they wait for.
+//! `odeon why`: where the processes of a run or the actors of a job are and why, or what they wait for.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use odeon::ActorId;
 use odeon::inspect::{NodeView, Why};
+use odeon_client::{Asked, Page, View};
 use serde::{Deserialize, Serialize};
 
 use super::processes::{self, replace};
+use super::watched::{self, Watched};
 use crate::args::WhyArgs;
+use crate::figures;
 use crate::print;
 
 /// Where a run writes down what its nodes have and who waits.
@@ -35,7 +38,7 @@ impl Places {
     }
 }
 
-/// One process of a run, and why it is where it is.
+/// One process of a run or actor of a job, and why it is where it is.
 #[derive(Serialize)]
 struct Told {
     role: String,
@@ -47,12 +50,10 @@ struct Told {
 }
 
 pub(crate) fn run(args: &WhyArgs) -> Result<()> {
-    // Whether the run goes on; the file stays behind one that was killed.
-    processes::read(&args.run)?;
-    let path = args.run.join(FILE);
-    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let places: Places = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-    let told = told(&places);
+    let told = match job_of(&args.run) {
+        Some(job) => of_job(job, args)?,
+        None => of_run(&args.run)?,
+    };
     let wanted: Vec<Told> = match &args.actor {
         None => told,
         Some(name) => {
@@ -60,7 +61,11 @@ pub(crate) fn run(args: &WhyArgs) -> Result<()> {
             let fits = |one: &Told| one.role == *name || one.actor.as_ref() == Some(name);
             let wanted: Vec<Told> = told.into_iter().filter(fits).collect();
             if wanted.is_empty() {
-                bail!("no `{name}` in this run: it has {}", known.join(", "));
+                bail!(
+                    "no `{name}` in {}: it has {}",
+                    args.run.display(),
+                    known.join(", ")
+                );
             }
             wanted
         }
@@ -72,10 +77,94 @@ pub(crate) fn run(args: &WhyArgs) -> Result<()> {
             let actor = one
                 .actor
                 .map_or_else(String::new, |actor| format!(" ({actor})"));
-            print::line(format!("{}{actor}: {}", one.role, one.why))?;
+            let (role, why) = (figures::plain(&one.role), figures::plain(&one.why));
+            print::line(format!("{role}{actor}: {why}"))?;
         }
     }
     Ok(())
+}
+
+fn of_run(run: &Path) -> Result<Vec<Told>> {
+    // Whether the run goes on; the file stays behind one that was killed.
+    processes::read(run)?;
+    let path = run.join(FILE);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let places: Places = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    Ok(told(&places))
+}
+
+/// The number of a job, where it is no folder.
+fn job_of(run: &Path) -> Option<&str> {
+    let name = run.to_str().filter(|_| !run.exists())?;
+    let digits = name.strip_prefix('j')?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+    is_number.then_some(name)
+}
+
+/// Actors of a job that are asked about.
+const ACTORS_MAX: usize = 200;
+
+/// The job itself, then its actors.
+fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
+    let inspector = Watched::Cluster(args.cluster.dir.clone()).inspector()?;
+    let runtime = watched::runtime()?;
+    runtime.block_on(async {
+        let Page::Jobs(page) = inspector.page(&Asked::all(View::Jobs)).await?.data else {
+            return Ok(vec![]);
+        };
+        let known = page.jobs.into_iter().find(|it| it.id == job);
+        let known = known.with_context(|| {
+            format!(
+                "there is no job {job}, nor a folder of that name: `odeon jobs --all` lists jobs"
+            )
+        })?;
+        let mut told = vec![of_whole(known)];
+        let asked = Asked {
+            filter: format!("job:{job} -state:stopped -state:failed"),
+            limit: Some(ACTORS_MAX),
+            ..Asked::all(View::Actors)
+        };
+        let Page::Actors(page) = inspector.page(&asked).await?.data else {
+            return Ok(told);
+        };
+        // A part of the number of a job is in that of another.
+        let own = page.rows.into_iter().filter(|row| {
+            let of = row.job.as_deref().unwrap_or_default();
+            of.split(['/', '.']).any(|part| part == job)
+        });
+        for row in own {
+            // It may have ended meanwhile.
+            let Ok(detail) = inspector.actor(&row.id).await else {
+                continue;
+            };
+            let why = detail.data.placement.map(|placement| placement.sentence);
+            told.push(Told {
+                role: row.name.unwrap_or(row.r#type),
+                actor: Some(row.id),
+                why: why.unwrap_or_else(|| format!("on node {}", row.node)),
+                facts: None,
+            });
+        }
+        Ok(told)
+    })
+}
+
+fn of_whole(job: odeon_client::inspect::Job) -> Told {
+    let mut why = match (&job.refusal, &job.exit, &job.node) {
+        (Some(refusal), ..) => format!("{}: {}", job.state, refusal.sentence),
+        (None, Some(exit), _) => format!("{}: {}", job.state, exit.sentence),
+        (None, None, Some(node)) => format!("{}, with its main on {node}", job.state),
+        (None, None, None) => job.state.clone(),
+    };
+    for row in job.refusal.into_iter().flat_map(|it| it.rows) {
+        why += &format!("; {}: {}", row.node, row.why);
+    }
+    Told {
+        role: format!("{} {}", job.id, job.name),
+        actor: None,
+        why,
+        facts: None,
+    }
 }
 
 fn told(places: &Places) -> Vec<Told> {

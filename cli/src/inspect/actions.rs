@@ -22,7 +22,7 @@ pub(super) struct Order {
 }
 
 /// Stops an actor, or has it begin anew (`stop`, `restart`), where that is allowed.
-#[utoipa::path(post, operation_id = "inspect_act", path = "/api/v1/inspect/actions/{what}", request_body = Order, responses((status = 200, body = told::Done)))]
+#[utoipa::path(post, operation_id = "inspect_act", path = "/api/v1/inspect/actions/{what}", params(("what" = String, Path, description = "`stop` or `restart`.")), request_body = Order, responses((status = 200, body = told::Done)))]
 pub(super) async fn act(
     State(inspect): State<Inspect>,
     Path(what): Path<String>,

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::replay::Replay;
-use super::{Facts, Gate, Inspect, Origin, noted};
+use super::{Facts, Gate, Inspect, Origin, Prints, noted};
 use crate::print;
 
 /// Who may look on at one program at the same time.
@@ -31,6 +31,8 @@ pub(crate) struct Looks<'a> {
     pub(crate) record: Option<&'a Path>,
     /// The collector that what is seen is sent to.
     pub(crate) otlp: Option<&'a Settings>,
+    /// What its workers print.
+    pub(crate) prints: Prints,
 }
 
 impl Looks<'_> {
@@ -55,19 +57,20 @@ impl Alone {
     pub(crate) async fn look(name: &str, system: &System, looks: Looks<'_>) -> Result<Self> {
         let observer = Observer::new(name, VIEWERS_MAX);
         let mut alone = Self::default();
+        let facts = Facts::Alone(looks.prints);
         if let Some(settings) = looks.otlp {
             alone.exporter = Some(export(name, &observer, settings).await?);
         }
         if let Some(path) = looks.record {
             observer.record(begun(path, name)?);
-            let noting = noted::note(observer.clone(), Facts::Alone, system.clone());
+            let noting = noted::note(observer.clone(), facts.clone(), system.clone());
             alone.tasks.spawn(noting);
             alone.recording = Some((observer.clone(), path.to_owned()));
         }
         if let Some(port) = looks.port {
             let origin = Origin::Living(system.clone());
             let counting = alone.exporter.as_ref().map(Exporter::counting);
-            let inspect = Inspect::new(observer.clone(), Facts::Alone, origin, counting)
+            let inspect = Inspect::new(observer.clone(), facts, origin, counting)
                 .allow_actions(looks.allow_actions);
             alone.serve(inspect, port, "--ui-port").await?;
         }

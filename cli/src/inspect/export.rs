@@ -18,6 +18,7 @@ use super::{Inspect, Refused};
 
 /// What is asked for.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Asked {
     from: f64,
     to: f64,

@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::noted::Noted;
+use super::prints::Prints;
 use super::shown;
 
 /// Where it comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Facts {
-    /// There is no catalog: one program, on one machine.
-    Alone,
+    /// There is no catalog: one program, on one machine, and what its workers print.
+    Alone(Prints),
     /// A daemon's.
     Cluster(Arc<Daemon>),
     /// What a recording holds of them, up to where it is.
@@ -43,7 +44,7 @@ impl Facts {
     /// By the names of the nodes.
     pub(super) fn nodes(&self) -> BTreeMap<String, NodeFacts> {
         let daemon = match self {
-            Self::Alone => return BTreeMap::new(),
+            Self::Alone(_) => return BTreeMap::new(),
             Self::Cluster(daemon) => daemon,
             Self::Noted(noted) => return noted.lock().nodes.clone(),
         };
@@ -67,7 +68,7 @@ impl Facts {
     /// Jobs, the newest first.
     pub(super) fn jobs(&self) -> Vec<told::Job> {
         match self {
-            Self::Alone => vec![],
+            Self::Alone(_) => vec![],
             Self::Cluster(daemon) => crate::api::jobs_seen(daemon),
             Self::Noted(noted) => noted.lock().jobs.clone(),
         }
@@ -84,38 +85,28 @@ impl Facts {
         Some((lines, read.next))
     }
 
-    /// The last lines that a job has printed before a moment; nothing where no lines are kept.
-    pub(super) async fn logs(&self, job: &str, before: f64, limit: usize) -> Option<told::Logs> {
+    /// The last lines that were printed; nothing where none are kept.
+    pub(super) async fn logs(&self, of: &LinesOf<'_>) -> Option<told::Logs> {
         let daemon = match self {
-            Self::Alone => return None,
+            Self::Alone(prints) => {
+                let mut last = Last::new(of);
+                last.add(prints.after(0).0);
+                return Some(last.logs());
+            }
             Self::Cluster(daemon) => daemon,
-            Self::Noted(noted) => return noted.lock().logs(job, before, limit),
+            Self::Noted(noted) => return noted.lock().logs(of),
         };
-        let id = job.strip_prefix('j')?.parse().ok().map(JobId)?;
+        let id = of.job.strip_prefix('j')?.parse().ok().map(JobId)?;
         let archive = daemon.archive();
-        let (mut cursor, mut lines, mut more) = (Cursor::default(), VecDeque::new(), false);
+        let (mut cursor, mut last) = (Cursor::default(), Last::new(of));
         loop {
             let read = archive.read(id, &cursor).await.ok()?.merged;
             if read.lines.is_empty() {
-                break;
+                return Some(last.logs());
             }
             cursor = read.next;
-            for line in read
-                .lines
-                .into_iter()
-                .filter(|it| (it.line.at.0 as f64) < before)
-            {
-                if lines.len() == limit {
-                    lines.pop_front();
-                    more = true;
-                }
-                lines.push_back(shown::line(line));
-            }
+            last.add(read.lines.into_iter().map(shown::line));
         }
-        Some(told::Logs {
-            lines: lines.into(),
-            more,
-        })
     }
 
     /// Looks at what these are facts of, with an observer of its own, until the future is dropped.
@@ -128,9 +119,65 @@ impl Facts {
 
     pub(super) fn has_jobs(&self) -> bool {
         match self {
-            Self::Alone => false,
+            Self::Alone(_) => false,
             Self::Cluster(_) => true,
             Self::Noted(noted) => noted.lock().has_jobs,
+        }
+    }
+}
+
+/// Which lines are asked for.
+pub(super) struct LinesOf<'a> {
+    /// Those of this job; all of a program that is alone.
+    pub(super) job: &'a str,
+    /// What this process of it printed, where one is chosen: its number, and its node where that is
+    /// needed to tell it from others.
+    pub(super) process: Option<(&'a str, &'a str)>,
+    /// Those before this moment.
+    pub(super) before: f64,
+    /// No more than these.
+    pub(super) limit: usize,
+}
+
+/// The last lines that are asked for, of those that come by.
+pub(super) struct Last<'a> {
+    of: &'a LinesOf<'a>,
+    lines: VecDeque<told::LogLine>,
+    more: bool,
+}
+
+impl<'a> Last<'a> {
+    pub(super) const fn new(of: &'a LinesOf<'a>) -> Self {
+        Self {
+            of,
+            lines: VecDeque::new(),
+            more: false,
+        }
+    }
+
+    pub(super) fn add(&mut self, lines: impl IntoIterator<Item = told::LogLine>) {
+        let of = self.of;
+        let by = |line: &told::LogLine| {
+            of.process.is_none_or(|(process, node)| {
+                let here = line.node.is_empty() || line.node == node;
+                line.process == process && here
+            })
+        };
+        let asked = lines.into_iter();
+        for line in asked.filter(|line| line.at < of.before && by(line)) {
+            if self.lines.len() == of.limit {
+                self.lines.pop_front();
+                self.more = true;
+            }
+            self.lines.push_back(line);
+        }
+    }
+
+    pub(super) fn logs(self) -> told::Logs {
+        told::Logs {
+            lines: self.lines.into(),
+            more: self.more,
+            none_kept: None,
         }
     }
 }

@@ -119,6 +119,7 @@ impl Gate {
             .layer(middleware::from_fn_with_state(self, admit))
             .merge(pages)
             .layer(middleware::from_fn(by_own_name))
+            .layer(middleware::from_fn(crate::api::number))
     }
 
     fn is(&self, key: &str) -> bool {

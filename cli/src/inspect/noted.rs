@@ -12,7 +12,7 @@ use odeon_observe::Observer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Facts, NodeFacts};
+use super::facts::{Facts, Last, LinesOf, NodeFacts};
 use super::shown::is_system;
 
 /// As of some moment of a recording.
@@ -32,9 +32,10 @@ struct Catalog {
     jobs: Vec<told::Job>,
 }
 
-/// What a job has printed.
+/// What a job has printed, or a program that is alone.
 #[derive(Debug, Serialize, Deserialize)]
 struct Lines {
+    /// Empty for a program that is alone.
     job: String,
     lines: Vec<told::LogLine>,
 }
@@ -95,19 +96,15 @@ impl Noted {
         }
     }
 
-    /// The last lines of a job before a moment.
-    pub(super) fn logs(&self, job: &str, before: f64, limit: usize) -> Option<told::Logs> {
-        if !self.jobs.iter().any(|it| it.id == job) {
+    /// The last lines of a job, or of the program that was alone.
+    pub(super) fn logs(&self, of: &LinesOf<'_>) -> Option<told::Logs> {
+        let known = self.jobs.iter().any(|it| it.id == of.job);
+        if !known && !of.job.is_empty() {
             return None;
         }
-        let none = VecDeque::new();
-        let lines = self.lines.get(job).unwrap_or(&none);
-        let earlier: Vec<_> = lines.iter().filter(|line| line.at < before).collect();
-        let skipped = earlier.len().saturating_sub(limit);
-        Some(told::Logs {
-            lines: earlier[skipped..].iter().map(|&it| it.clone()).collect(),
-            more: skipped > 0,
-        })
+        let mut last = Last::new(of);
+        last.add(self.lines.get(of.job).into_iter().flatten().cloned());
+        Some(last.logs())
     }
 
     /// What an actor did, as of when it was last asked.
@@ -120,7 +117,7 @@ impl Noted {
 /// Notes what is to be seen beside what is observed, for as long as the observer records.
 pub(super) async fn note(observer: Observer, facts: Facts, system: System) {
     let (mut catalog, mut cursors) = (Catalog::default(), HashMap::new());
-    let mut last = None;
+    let (mut last, mut printed) = (None, 0);
     while observer.recorded().is_some() {
         if let Facts::Cluster(_) = facts {
             let now = Catalog {
@@ -142,6 +139,14 @@ pub(super) async fn note(observer: Observer, facts: Facts, system: System) {
                         tell(&observer, LINES, &Lines { job, lines });
                     }
                 }
+            }
+        }
+        if let Facts::Alone(prints) = &facts {
+            let (lines, all) = prints.after(printed);
+            printed = all;
+            if !lines.is_empty() {
+                let job = String::new();
+                tell(&observer, LINES, &Lines { job, lines });
             }
         }
         let turn = turn(&observer, &mut last);

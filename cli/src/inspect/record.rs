@@ -17,6 +17,7 @@ use super::{Inspect, Origin, Refused, alone};
 
 /// What is asked for.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     /// For how long.

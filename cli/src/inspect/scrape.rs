@@ -31,6 +31,7 @@ impl Scraped {
 
 /// What is asked for.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     /// `node`, this one alone, as whoever scrapes all nodes expects; or `cluster`.

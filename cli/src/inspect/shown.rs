@@ -1,6 +1,7 @@
 //! What is seen, as it is told: rows of the observatory become records of the API.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use odeon::inspect::{DeviceReading, LinkView, ProcessKind, Times, WaitKind, Why};
 use odeon::trace::SpanKind;
@@ -10,7 +11,7 @@ use odeon_client::inspect::Measured;
 use odeon_cluster::logs::{Read, Stream};
 use odeon_gpu::inventory::Reading;
 use odeon_observe::actor::{Actor, State};
-use odeon_observe::event::{Event, Severity, Subject};
+use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::lint::Problem;
 use odeon_observe::node::{Node, Process};
 use odeon_observe::series::Short;
@@ -27,6 +28,13 @@ pub(super) struct Shown<'a> {
     pub(super) facts: &'a BTreeMap<String, NodeFacts>,
     pub(super) now: Date,
 }
+
+/// How long after the end of a handler its failure may be told.
+const FAILS_WITHIN: Duration = Duration::from_secs(1);
+/// From here on somebody who waits is worth a line.
+const WAITS_LONG: Duration = Duration::from_secs(1);
+/// Lines of those who wait.
+const WAITING_MAX: usize = 8;
 
 /// What a sensor says, or why it says nothing.
 fn read(
@@ -133,6 +141,38 @@ impl Shown<'_> {
             Subject::Job(job) => plain("job", job.clone()),
             _ => plain("actor", String::new()),
         }
+    }
+
+    /// Whether it belongs to the system itself.
+    pub(super) fn is_of_system(&self, subject: &Subject) -> bool {
+        let job = match subject {
+            Subject::Actor(id) => self.seen.actors().get(*id).map(|it| &it.job),
+            Subject::Process(id) => self.seen.process(*id).map(|it| &it.job),
+            _ => None,
+        };
+        job.is_some_and(|job| job == SYSTEM_JOB)
+    }
+
+    /// Who has waited for others for a while, the longest first.
+    pub(super) fn waiting(&self) -> Vec<told::Waiting> {
+        let waits = self.seen.waits();
+        let actors = self.seen.actors().iter();
+        let actors = actors.filter(|it| it.ended.is_none() && !is_system(it));
+        let mut waiting: Vec<_> = actors
+            .filter_map(|actor| Some((waits.of(actor.id()).first()?.since, actor.id())))
+            .filter(|(since, _)| self.now.since(*since) >= WAITS_LONG)
+            .collect();
+        waiting.sort_unstable();
+        let told = waiting.into_iter().take(WAITING_MAX).map(|(since, id)| {
+            let (chain, circle) = self.chain(id);
+            told::Waiting {
+                subject: self.actor_subject(id),
+                chain,
+                circle,
+                since: since.as_ms(),
+            }
+        });
+        told.collect()
     }
 
     pub(super) fn event(&self, event: &Event) -> told::Event {
@@ -246,19 +286,50 @@ impl Shown<'_> {
         (chain.iter().map(link).collect(), circle)
     }
 
-    pub(super) fn placement(&self, actor: &Actor) -> Option<told::Placement> {
+    /// Why an actor is where it is.
+    pub(super) fn placement(&self, actor: &Actor) -> told::Placement {
         let mut hardware = self.seen.nodes().filter_map(|node| node.hardware.as_ref());
-        let why = hardware.find_map(|view| view.why(actor.id()))?;
+        let Some(why) = hardware.find_map(|view| view.why(actor.id())) else {
+            return told::Placement {
+                sentence: self.light_placement(actor),
+                devices: vec![],
+                node: Some(actor.node.clone()),
+            };
+        };
         let (node, devices) = match &why {
             Why::Placed { node, devices, .. } => (Some(node.clone()), devices.as_slice()),
             _ => (None, &[][..]),
         };
         let named = |index: &u32| format!("{}/{index}", node.as_deref().unwrap_or("?"));
-        Some(told::Placement {
+        told::Placement {
             sentence: why.to_string(),
             devices: devices.iter().map(named).collect(),
             node,
-        })
+        }
+    }
+
+    /// The same of one that has asked for no room: it is where its supervisor is, unless whoever
+    /// started it asked for a process of its own.
+    fn light_placement(&self, actor: &Actor) -> String {
+        let parent = actor.view.parent;
+        let above = match self.seen.actors().get(parent) {
+            Some(row) => row.view.process,
+            None => parent.home,
+        };
+        let process = self.seen.process_title(actor.view.process);
+        if above == actor.view.process {
+            let with = match parent.is_root() {
+                true => "whoever started it".to_owned(),
+                false => self.seen.title_of(parent),
+            };
+            return format!(
+                "in the process of {with}: it asked for no room and no process of its own"
+            );
+        }
+        format!(
+            "in {process}, away from {}: its failures stay there; it asked for no room",
+            self.seen.process_title(above)
+        )
     }
 
     pub(super) fn brief(&self, span: &Span) -> told::SpanBrief {
@@ -281,13 +352,41 @@ impl Shown<'_> {
         let labels = span.labels.iter();
         told::SpanFull {
             brief: self.brief(span),
-            error: (!span.ok).then(|| "it failed; the events of its actor say why".to_owned()),
+            error: (!span.ok).then(|| self.why_failed(span)),
             node: process.map_or(String::new(), |it| it.node.clone()),
             process: span.process.to_string(),
             caller: (span.actor != span.by).then(|| self.actor_subject(span.actor)),
             attributes: labels
                 .map(|(name, it)| (name.to_string(), it.to_string()))
                 .collect(),
+        }
+    }
+
+    /// Names the nodes of lines that say their process alone.
+    pub(super) fn place(&self, lines: &mut [told::LogLine]) {
+        let nodes: BTreeMap<_, _> = self
+            .seen
+            .processes()
+            .map(|it| (it.id.to_string(), it.node.as_str()))
+            .collect();
+        for line in lines.iter_mut().filter(|line| line.node.is_empty()) {
+            line.node = nodes.get(&line.process).copied().unwrap_or("").to_owned();
+        }
+    }
+
+    /// Why a span failed, in the words of what was told of its actor then.
+    fn why_failed(&self, span: &Span) -> String {
+        let end = span.end_or(self.now);
+        let about = |event: &&Event| {
+            let apart = end.since(event.at).max(event.at.since(end));
+            event.kind == EventKind::Failure
+                && event.subject == Some(Subject::Actor(span.actor))
+                && apart <= FAILS_WITHIN
+        };
+        match self.seen.events().iter().rev().find(about) {
+            Some(event) if event.chain.is_empty() => event.sentence.clone(),
+            Some(event) => event.chain.join("\n"),
+            None => "it failed, and nothing more is told of that".to_owned(),
         }
     }
 
@@ -321,6 +420,7 @@ impl Shown<'_> {
             rss: Measured::new(usage.map(|usage| usage.resident as f64), why),
             cpu: Measured::new(usage.and_then(|usage| usage.cpu).map(rounded), why),
             actors: u64::from(process.hosted),
+            dead_letters: process.dead_letters,
         }
     }
 
@@ -587,15 +687,19 @@ pub(super) fn has_failed(actor: &Actor) -> bool {
 /// A line that a job has printed.
 pub(super) fn line(read: Read) -> told::LogLine {
     let line = read.line;
-    let stream = match line.stream {
-        Stream::Out => "out",
-        Stream::Err => "err",
-    };
     told::LogLine {
         at: line.at.0 as f64,
         node: line.node,
         process: line.process,
-        stream: stream.to_owned(),
+        stream: stream_word(line.stream).to_owned(),
         text: line.text,
+    }
+}
+
+/// An output of a process as it is told.
+pub(super) const fn stream_word(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Out => "out",
+        Stream::Err => "err",
     }
 }

@@ -17,6 +17,7 @@ use super::{Inspect, Refused, Told};
 
 /// A part of time that somebody asks for.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Part {
     from: f64,
     to: f64,
@@ -174,6 +175,10 @@ fn laid_out(shown: &Shown<'_>, window: &Window) -> (told::Timeline, usize) {
             .to_owned(),
             name: lane.name.clone(),
             subject: lane.subject.as_ref().map(|it| shown.subject(it)),
+            system: lane
+                .subject
+                .as_ref()
+                .is_some_and(|it| shown.is_of_system(it)),
             open: lane.open,
             children: lane.children as u64,
             spans,
@@ -250,7 +255,7 @@ pub(super) async fn traces(State(inspect): State<Inspect>, part: Asked) -> Told<
 }
 
 /// All about a span.
-#[utoipa::path(get, operation_id = "inspect_span", path = "/api/v1/inspect/spans/{id}",
+#[utoipa::path(get, operation_id = "inspect_span", path = "/api/v1/inspect/spans/{id}", params(("id" = String, Path, description = "Which, by its id.")),
     responses((status = 200, body = told::Envelope<told::SpanDetail>)))]
 pub(super) async fn span(
     State(inspect): State<Inspect>,
@@ -276,7 +281,7 @@ pub(super) async fn span(
 }
 
 /// All that one message caused.
-#[utoipa::path(get, operation_id = "inspect_trace", path = "/api/v1/inspect/traces/{id}",
+#[utoipa::path(get, operation_id = "inspect_trace", path = "/api/v1/inspect/traces/{id}", params(("id" = String, Path, description = "Which, by its id.")),
     responses((status = 200, body = told::Envelope<told::Trace>)))]
 pub(super) async fn trace(
     State(inspect): State<Inspect>,

@@ -7,14 +7,16 @@ use odeon::ActorId;
 use odeon_client::inspect as told;
 use odeon_observe::actor::Actor;
 use odeon_observe::event::Event;
-use odeon_observe::filter::{Filter, FilterError};
+use odeon_observe::filter::Filter;
 use odeon_observe::series::Point;
 use serde::Deserialize;
 
+use super::Refused;
 use super::shown::{Shown, by_badness, is_system, rounded};
 
 /// What is asked of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     /// Which page.
@@ -43,6 +45,13 @@ const LAST_EVENTS: usize = 20;
 /// Copies on the page of transfers.
 const COPIES_MAX: usize = 500;
 
+/// What actors can be sorted by, and grouped.
+const COLUMNS: [&str; 15] = [
+    "name", "type", "node", "job", "id", "state", "rate", "mailbox", "busy", "waiting", "restarts",
+    "handled", "failed", "since", "age",
+];
+const GROUPS: [&str; 3] = ["type", "node", "job"];
+
 /// Data, how many rows it has and how many there are.
 pub(super) type Counted<T> = (T, usize, usize);
 
@@ -50,6 +59,22 @@ impl Asked {
     /// Rows of one answer.
     pub(super) fn rows(&self) -> usize {
         self.limit.unwrap_or(ROWS_MAX).min(ROWS_MAX)
+    }
+
+    /// Whether actors can be sorted and grouped so.
+    pub(super) fn check(&self) -> Result<(), Refused> {
+        let known = |word: &str, words: &[&str], what: &str| {
+            if word.is_empty() || words.contains(&word) {
+                return Ok(());
+            }
+            let words = words.join(", ");
+            Err(Refused::Invalid(format!(
+                "actors have no {what} `{word}`: there are {words}"
+            )))
+        };
+        let column = self.sort.strip_prefix('-').unwrap_or(&self.sort);
+        known(column, &COLUMNS, "column to sort by")?;
+        known(&self.group, &GROUPS, "group")
     }
 }
 
@@ -71,6 +96,7 @@ impl Shown<'_> {
                 .iter()
                 .map(|it| self.problem(it))
                 .collect(),
+            waiting: self.waiting(),
             nodes: self.seen.nodes().map(|node| self.node(node)).collect(),
             series: series.collect(),
             events,
@@ -87,8 +113,9 @@ impl Shown<'_> {
         }
     }
 
-    pub(super) fn actors_page(&self, asked: &Asked) -> Result<Counted<told::Actors>, FilterError> {
+    pub(super) fn actors_page(&self, asked: &Asked) -> Result<Counted<told::Actors>, Refused> {
         let filter = Filter::parse(&asked.filter)?;
+        asked.check()?;
         let takes = |actor: &&Actor| filter.takes(actor, is_system(actor), self.now);
         let mut taken: Vec<&Actor> = self.seen.actors().iter().filter(takes).collect();
         if !asked.group.is_empty() {

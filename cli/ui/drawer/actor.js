@@ -1,15 +1,14 @@
 // An actor: whom it waits for, what it handled, where it stands, how its lives ended.
 // @ts-check
 import { html, useState } from '../vendor/preact.js';
-import { explain, post } from '../api.js';
+import { post, words } from '../api.js';
 import { count, plural, short, digits, span, when } from '../format.js';
 import { href } from '../route.js';
 import { about, now } from '../store.js';
-import { sentence } from '../waits.js';
-import { Doing, Few } from '../view/actorrow.js';
+import { Doing, Few, filled } from '../view/actorrow.js';
 import { State, looks } from '../view/glyph.js';
 import { Logs } from '../view/logs.js';
-import { Age, Chain, Facts, Link, Rows, Section, Split, jobOf, nameOf, split, subjectOf } from '../view/part.js';
+import { Age, Chain, Facts, Link, Rows, Section, Split, Waits, jobOf, nameOf, split, subjectOf } from '../view/part.js';
 import { Series } from '../view/spark.js';
 import { Spans } from '../view/spans.js';
 import { Title } from './title.js';
@@ -18,7 +17,7 @@ import { Title } from './title.js';
 export function ActorBody({ of: d }) {
   const r = d.row;
   return html`<${Title} sign=${html`<${State} of=${r.state} />`} title=${nameOf(r)} sub=${html`for <${Age} since=${r.since} />`} />
-    <${Waits} of=${d} />
+    ${d.chain?.length ? html`<p class="waits ${d.circle ? 'circle' : ''}"><${Waits} of=${subjectOf(r)} chain=${d.chain} circle=${d.circle} /></p>` : null}
     ${r.ended ? html`<p class="ended ${r.state === 'failed' ? 'tone-failed' : ''}">${r.ended.sentence} <span class="dim">${when(r.ended.at, now.value)}</span></p>` : null}
     <${Facts} of=${facts(r, d)} />
     <${Actions} row=${r} />
@@ -27,7 +26,7 @@ export function ActorBody({ of: d }) {
     <${Messages} of=${d} />
     <${Children} of=${d} />
     ${d.spans?.length ? html`<${Section} title="Last spans" note=${html`<a href=${href('timeline', { f: r.id, sel: `actor:${r.id}` })}>in the timeline</a>`}><${Spans} of=${d.spans} label="Last spans" /><//>` : null}
-    <${Logs} query=${{ actor: r.id }} />`;
+    <${Logs} query=${{ actor: r.id }} title="Log of its process" />`;
 }
 
 /** @param {any} r @param {any} d @returns {[string, any][]} */
@@ -40,18 +39,11 @@ function facts(r, d) {
     ['why there', d.placement?.sentence],
     ['job', r.job ? html`<${Link} to=${jobOf(r.job)} />` : null],
     ['under', line.length ? html`${line.map((s, /** @type {number} */ i) => html`${i ? ' > ' : ''}<${Link} to=${s} />`)}` : 'nobody: a root'],
-    ['mailbox', `${count(r.mailbox.len)} of ${count(r.mailbox.max)}`],
+    ['mailbox', filled(r.mailbox)],
     ['messages', `${count(r.received)} received, ${count(r.handled)} handled, ${count(r.failed)} failed, ${short(Number(digits(r.rate)))}/s`],
     ['time', html`<${Split} busy=${r.busy} waiting=${r.waiting} /> ${split(r.busy, r.waiting)}`],
     ['id', html`<code>${r.id}</code>${r.system ? ' (of the system)' : ''}`],
   ];
-}
-
-/** @param {{ of: any }} props */
-function Waits({ of: d }) {
-  const parts = sentence(subjectOf(d.row), d.chain ?? [], d.circle, now.value);
-  if (!parts.length) return null;
-  return html`<p class="waits ${d.circle ? 'circle' : ''}"><${State} of=${d.circle ? 'error' : 'waiting'} word=${d.circle ? 'Deadlock' : 'Waits'} /> ${parts.map((p) => (typeof p === 'string' ? p : html`<${Link} to=${p} />`))}</p>`;
 }
 
 /** @param {{ of: any }} props */
@@ -96,8 +88,8 @@ function Actions({ row }) {
   const act = async (/** @type {string} */ what) => {
     if (sure !== what) return setSure(what);
     setSure('');
-    const answer = await post(`inspect/actions/${what}`, { actor: row.id }).catch((error) => ({ why: explain(error).why }));
-    say(answer?.why ?? answer?.sentence ?? `asked to ${what}`);
+    const answer = await post(`inspect/actions/${what}`, { actor: row.id }).catch((error) => ({ sentence: words(error) }));
+    say(answer?.sentence ?? `asked to ${what}`);
   };
   return html`<p class="spread">${['stop', 'restart'].map((w) => html`<button key=${w} class="button ${sure === w ? 'tone-failed' : ''}" onClick=${() => act(w)}>${sure === w ? `Really ${w}?` : w}</button>`)}</p>${said ? html`<pre class="said" role="status" tabindex="0">${said}</pre>` : null}`;
 }

@@ -10,7 +10,7 @@ import { State } from '../view/glyph.js';
 import { Links } from '../view/links.js';
 import { DeviceCell, Usage, isDown } from '../view/nodes.js';
 import { Age, Facts, Measured, Section } from '../view/part.js';
-import { Processes } from '../view/processes.js';
+import { DeadLetters, Processes } from '../view/processes.js';
 import { Series } from '../view/spark.js';
 import { Title } from './title.js';
 
@@ -32,6 +32,7 @@ export function NodeBody({ of: d }) {
 /** @param {any} n @returns {[string, any][]} */
 function facts(n) {
   const labels = Object.entries(n.labels ?? {});
+  const dead = n.processes.reduce((/** @type {number} */ sum, /** @type {any} */ p) => sum + p.dead_letters, 0);
   return [
     ['address', n.address ? html`<code>${n.address}</code>` : null],
     ['role', n.leads ? 'leads' : n.votes ? 'votes' : 'follows'],
@@ -39,6 +40,7 @@ function facts(n) {
     ['processor', html`<${Measured} of=${n.cpu} show=${percent} gone=${isDown(n)} /> of ${plural(n.cores, 'core')}`],
     ['memory', html`<${Usage} of=${n.memory} gone=${isDown(n)} />`],
     ['actors', count(n.actors)],
+    ['dead letters', dead ? html`<${DeadLetters} of=${dead} />` : null],
     ['clock', isDown(n) ? null : n.clock ? `${span(n.clock.offset_us / 1000)} off, ±${span(n.clock.error_us / 1000)}` : html`<span class="missing" title="no measurement yet">-</span>`],
     ['round trip', html`<${Measured} of=${n.rtt_us} show=${(/** @type {number} */ us) => span(us / 1000)} />`],
     ['labels', labels.length ? labels.map(([k, v]) => `${k}=${v}`).join('  ') : null],

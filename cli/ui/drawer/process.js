@@ -6,6 +6,8 @@ import { Few } from '../view/actorrow.js';
 import { EventLines } from '../view/eventline.js';
 import { State } from '../view/glyph.js';
 import { Age, Facts, Link, Measured, Section, jobOf } from '../view/part.js';
+import { Logs } from '../view/logs.js';
+import { DeadLetters } from '../view/processes.js';
 import { Series } from '../view/spark.js';
 import { Title } from './title.js';
 
@@ -21,8 +23,10 @@ export function ProcessBody({ of: d }) {
       ['processor', html`<${Measured} of=${p.cpu} show=${percent} gone=${p.state === 'gone'} /> of one core`],
       ['memory', html`<${Measured} of=${p.rss} show=${bytes} gone=${p.state === 'gone'} />`],
       ['actors', count(p.actors)],
+      ['dead letters', html`<${DeadLetters} of=${p.dead_letters} />`],
     ]} />
     ${series.length ? html`<div class="rates">${series.map((s) => html`<${Series} key=${s.name} of=${s} gone=${p.state === 'gone'} />`)}</div>` : null}
     ${d.actors?.length ? html`<${Section} title="Actors" note=${count(p.actors)}><${Few} rows=${d.actors} label="Actors in it" /><//>` : null}
-    ${d.events?.length ? html`<${Section} title="Events"><${EventLines} of=${[...d.events].reverse()} label="Events of the process" /><//>` : null}`;
+    ${d.events?.length ? html`<${Section} title="Events"><${EventLines} of=${[...d.events].reverse()} label="Events of the process" /><//>` : null}
+    <${Logs} query=${{ process: p.id }} />`;
 }

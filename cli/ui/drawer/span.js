@@ -4,7 +4,7 @@ import { html } from '../vendor/preact.js';
 import { clockMs, span } from '../format.js';
 import { href, route } from '../route.js';
 import { State } from '../view/glyph.js';
-import { Facts, Link, Section } from '../view/part.js';
+import { Facts, Link, Section, Words } from '../view/part.js';
 import { Spans } from '../view/spans.js';
 import { Title } from './title.js';
 
@@ -15,7 +15,7 @@ export function SpanBody({ of: d }) {
   const from = s.start - Math.max(1, (s.end ?? s.start + 1) - s.start);
   const to = (s.end ?? s.start) + Math.max(1, (s.end ?? s.start + 1) - s.start);
   return html`<${Title} sign=${html`<${State} of=${s.ok ? (s.end === null ? 'busy' : 'succeeded') : 'failed'} word=${s.ok ? (s.end === null ? 'Going' : 'Done') : 'Failed'} />`} title=${s.name} sub=${s.end === null ? s.kind : `${s.kind}, ${span(s.end - s.start)}`} />
-    ${s.error ? html`<p class="ended tone-failed">${s.error}</p>` : null}
+    ${s.error ? html`<${Words} of=${s.error} />` : null}
     <${Facts} of=${[
       ['actor', html`<${Link} to=${s.actor} />`],
       ['asked by', s.caller ? html`<${Link} to=${s.caller} />` : null],

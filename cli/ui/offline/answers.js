@@ -66,7 +66,7 @@ function look(path, query, rest) {
     return spans.length ? { data: { trace: path.slice(7), spans, critical: [], lost: 0 } } : null;
   }
   if (path === 'series') return { data: { name: query.name, unit: '', points: [] } };
-  const data = holds.answers[decodeURIComponent(path)] ?? holds.answers[path] ?? (path === 'logs' ? holds.answers[`logs?job=${query.job}&limit=500`] : undefined) ?? holds.answers[`${path}?${rest}`];
+  const data = holds.answers[decodeURIComponent(path)] ?? holds.answers[path] ?? (path === 'logs' && !query.actor && !query.process ? holds.answers[`logs?${query.job ? `job=${query.job}&` : ''}limit=500`] : undefined) ?? holds.answers[`${path}?${rest}`];
   return data === undefined ? null : { data };
 }
 

@@ -1,6 +1,7 @@
 // Is anything wrong, and what changed in the last minutes.
 // @ts-check
-import { html } from '../vendor/preact.js';
+import { html, useEffect, useRef, useState } from '../vendor/preact.js';
+import { get } from '../api.js';
 import { plural } from '../format.js';
 import { href } from '../route.js';
 import { useView } from '../stream.js';
@@ -8,7 +9,7 @@ import { EventLines } from '../view/eventline.js';
 import { Bar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Strip } from '../view/nodes.js';
-import { Age, Link, Section, toward } from '../view/part.js';
+import { Age, Link, Progress, Section, Waits, toward } from '../view/part.js';
 import { Series } from '../view/spark.js';
 import { Empty, View } from '../view/states.js';
 
@@ -19,7 +20,9 @@ export function Now() {
   return html`<${Bar} title="Now" />
     <${View} of=${is} isEmpty=${empty} skeleton="blocks" empty=${html`<${Empty} title="Nothing runs yet" why="Nodes, actors and problems appear here as soon as something starts." command="odeon run recipes/rl-sums.toml" />`}>
       ${d ? html`<div class="page now">
+        <${Run} at=${d} />
         <${Problems} of=${d.problems} />
+        <${Waiting} of=${d.waiting ?? []} />
         <${Section} title="Rates" note="last 15 minutes"><div class="rates">${d.series.map((s) => html`<${Series} key=${s.name} of=${s} />`)}</div><//>
         <div class="two"><${Section} title="Cluster" note=${html`<a href=${href('cluster')}>all of it</a>`}><ul class="strips">${d.nodes.map((n) => html`<${Strip} key=${n.name} of=${n} />`)}</ul><//>
         <${Section} title="Events" note=${html`<a href=${href('events')}>all of them</a>`}><${EventLines} of=${[...d.events].reverse()} label="Last events" /><//></div>
@@ -27,22 +30,48 @@ export function Now() {
     <//>`;
 }
 
+/** How often it is asked how far the run is, and whether one is alone, in milliseconds. */
+const runEvery = 5000;
+const runsEvery = 30_000;
+
+/** How far the run is, where there is one alone. @param {{ at: any }} props what the page shows; while it changes, the run is asked for, too */
+function Run({ at }) {
+  const [runs, set] = useState(/** @type {any[]} */ ([]));
+  const asked = useRef(-runEvery);
+  useEffect(() => {
+    if (performance.now() - asked.current < (runs.length > 1 ? runsEvery : runEvery)) return;
+    asked.current = performance.now();
+    get('inspect/view', { view: 'runs' }).then((e) => set(e.data.runs), () => {});
+  }, [at]);
+  const [run] = runs;
+  if (runs.length !== 1 || !run.progress?.of) return null;
+  return html`<div class="progress line"><a class="thing" href=${href('runs')}>${run.name || run.recipe || 'run'}</a> <${Progress} of=${run} /></div>`;
+}
+
 /** @param {{ of: any[] }} props */
 function Problems({ of }) {
   const order = [...of].sort((a, b) => Number(b.severity === 'error') - Number(a.severity === 'error') || b.since - a.since);
   return html`<${Section} title="Problems" note=${of.length ? plural(of.length, 'finding') : ''}>
     ${of.length ? html`<ul class="problems">${order.map((p) => html`<${Problem} key=${`${p.lint}${p.sentence}`} of=${p} />`)}</ul>`
-      : html`<p class="calm"><${State} of="ok" word="Nothing is wrong." /> <span class="dim">No lint holds.</span></p>`}<//>`;
+      : html`<p class="calm"><${State} of="ok" word="Nothing is wrong." /></p>`}<//>`;
 }
 
 /** @param {{ of: any }} props */
 function Problem({ of: p }) {
   const more = p.count - p.subjects.length;
   const first = p.subjects[0];
-  const open = (e) => {
-    if (first && !e.target.closest('a') && !String(getSelection())) location.hash = toward(first);
-  };
-  return html`<li class="problem ${first ? 'opens' : ''}" onClick=${open}><${State} of=${p.severity} word=${p.count > 1 ? plural(p.count, p.severity) : p.severity === 'error' ? 'Error' : 'Warning'} />
+  return html`<li class="problem ${first ? 'opens' : ''}" onClick=${opens(first)}><${State} of=${p.severity} word=${p.count > 1 ? plural(p.count, p.severity) : p.severity === 'error' ? 'Error' : 'Warning'} />
     <span class="what"><span class="sentence">${p.sentence}</span> <span class="subjects">${p.subjects.map((s) => html`<${Link} key=${s.kind + s.id} to=${s} /> `)}${more > 0 && p.subjects.length ? html`<span class="dim">and ${more} more</span>` : null}</span></span>
     <span class="dim num lint">${p.lint.replaceAll('_', ' ')}</span><span class="dim since"><${Age} since=${p.since} /></span></li>`;
+}
+
+/** A click beside links and selected text opens the drawer. @param {import('../types').Subject | undefined} subject */
+const opens = (subject) => (/** @type {any} */ e) => {
+  if (subject && !e.target.closest('a') && !String(getSelection())) location.hash = toward(subject);
+};
+
+/** Who has waited longest, and whom for. @param {{ of: import('../types').Waiting[] }} props */
+function Waiting({ of }) {
+  if (!of.length) return null;
+  return html`<${Section} title="Waiting" note="for a second or longer"><ul class="waiting">${of.map((w) => html`<li key=${w.subject.id} class="waits opens ${w.circle ? 'circle' : ''}" onClick=${opens(w.subject)}><span><${Waits} of=${w.subject} chain=${w.chain} circle=${w.circle} /></span><span class="dim num"><${Age} since=${w.since} /></span></li>`)}</ul><//>`;
 }

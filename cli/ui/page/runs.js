@@ -1,16 +1,17 @@
 // Runs: what learns, how well, with which weights, on what data.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { count, left, percent, plural, value, when } from '../format.js';
+import { count, plural, value, when } from '../format.js';
 import { patch, route } from '../route.js';
-import { now } from '../store.js';
+import { about, now } from '../store.js';
 import { useView } from '../stream.js';
 import { Board } from '../view/board.js';
 import { Curve } from '../view/chart.js';
 import { Heat, Histogram, Sources, Store, inOrder } from '../view/figures.js';
 import { Bar as Toolbar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
-import { Age, Bar, Section } from '../view/part.js';
+import { Logs } from '../view/logs.js';
+import { Age, Progress, Section, jobOf } from '../view/part.js';
 import { Rollouts } from '../view/rollouts.js';
 import { Empty, View } from '../view/states.js';
 
@@ -37,16 +38,14 @@ function Run({ of: r }) {
     </div>
     ${r.histograms.length ? html`<${Section} title="Distributions"><div class="curves">${r.histograms.map((h) => html`<${Histogram} key=${h.name} of=${h} />`)}</div><//>` : null}
     ${r.heat ? html`<${Section} title=${r.heat.title}><${Heat} of=${r.heat} /><//>` : null}
-    ${r.board ? html`<${Board} of=${r.board} />` : null}`;
+    ${r.board ? html`<${Board} of=${r.board} />` : null}
+    <${Logs} query=${r.id && about.value?.faces?.jobs ? { job: jobOf(r.id).id } : {}} />`;
 }
 
 /** @param {{ of: any }} props */
 function Head({ of: r }) {
-  const p = r.progress;
-  const share = p?.of ? p.done / p.of : 0;
-  const rest = r.state === 'running' && share > 0.01 ? ((now.value - r.started) / share) * (1 - share) : null;
   return html`<div class="run-head"><div><h2>${r.name || 'run without a name'}</h2><p><${State} of=${r.state} /> <span class="dim">${r.ended ? html`ended ${when(r.ended, now.value)}` : html`for <${Age} since=${r.started} />`}</span></p>
       ${r.recipe || r.folder ? html`<p class="dim"><code>${r.recipe}</code>${r.folder ? html` in <code>${r.folder}</code>` : null}</p>` : null}</div>
-    ${p ? html`<div class="progress"><p><b>${count(p.done)}</b>${p.of ? html` of ${count(p.of)}` : null} ${p.unit} <span class="dim num">${p.of ? percent(share) : ''}${rest ? `, about ${left(rest)} left` : ''}</span></p>${p.of ? html`<${Bar} share=${share} />` : null}</div>` : null}
-    <dl class="figures">${inOrder(r.facts).map((f) => html`<div key=${f.name}><dt title=${f.name}>${f.name}</dt><dd title=${value(f.value, f.unit)}>${value(f.value, f.unit)}</dd></div>`)}</dl></div>`;
+    ${r.progress ? html`<div class="progress"><${Progress} of=${r} /></div>` : null}
+    <dl class="figures">${inOrder(/** @type {any[]} */ (r.facts)).map((f) => html`<div key=${f.name}><dt title=${f.name}>${f.name}</dt><dd title=${value(f.value, f.unit)}>${value(f.value, f.unit)}</dd></div>`)}</dl></div>`;
 }

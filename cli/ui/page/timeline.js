@@ -1,7 +1,7 @@
 // Where time went: live lanes, spans, flows, sums.
 // @ts-check
 import { html, useEffect, useState } from '../vendor/preact.js';
-import { explain, failure, get, url } from '../api.js';
+import { failure, get, url, words } from '../api.js';
 import { span } from '../format.js';
 import { useKeys } from '../keys.js';
 import { panelHeight } from '../prefs.js';
@@ -58,7 +58,7 @@ function Export({ t }) {
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     } catch (error) {
-      setWhy(explain(error).why);
+      setWhy(words(error));
     }
   };
   if (about.value?.exported) return null;

@@ -141,7 +141,7 @@ function send(res, status, data, headers = {}) {
   res.end(JSON.stringify(data));
 }
 
-const refuse = (res, status, kind, why) => send(res, status, { kind, why, request: 'r-4711' });
+const refuse = (res, status, kind, why) => send(res, status, { kind, why }, { 'x-request-id': 'r-4711' });
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const { url } = await startMock(Number(process.argv[2] ?? 7777));

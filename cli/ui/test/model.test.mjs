@@ -1,9 +1,11 @@
 // Deltas, events, held orders, windows of rows, streams, names that are found.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
+import { explain, failure, words } from '../api.js';
 import { applyDelta, freeze, mergeEvents, visible } from '../delta.js';
 import { parser } from '../sse.js';
 import { match, rank } from '../subsequence.js';
+import { filled } from '../view/actorrow.js';
 import { sorted } from '../view/order.js';
 import { plainly } from '../view/eventline.js';
 import { inOrder, wholes } from '../view/figures.js';
@@ -95,6 +97,23 @@ test('whole numbers have a place each, and what is judged by comes first', () =>
 test('names and jobs as the daemon tags them', () => {
   assert.deepEqual([jobOf('team/j17.2').id, jobOf('j7').id], ['j17', 'j7']);
   assert.equal(nameOf({ id: 'c49a.7', name: null, type: 'rl.Rollout' }), 'rl.Rollout 7');
+});
+
+test('a refusal is told with the number of its request', async () => {
+  const told = (body, headers = {}, status = 404) => failure(new Response(body, { status, headers }));
+  const full = await told('{"kind":"too_many","why":"Too many look on."}', { 'x-request-id': 'r2', 'retry-after': '7' }, 429);
+  assert.deepEqual(full, { kind: 'too_many', why: 'Too many look on.', hint: undefined, request: 'r2', status: 429, retry_s: 7 });
+  assert.equal(explain(full), full);
+  assert.equal(words({ ...full, hint: 'Close one.' }), 'Too many look on. Close one.');
+  const bare = await told('', {}, 503);
+  assert.deepEqual([bare.kind, bare.why, bare.request], ['unavailable', 'the daemon answered 503', undefined]);
+  assert.equal((await told('null', {}, 500)).kind, 'internal');
+  assert.match(words(new TypeError('network')), /does not answer.*odeon up/);
+});
+
+test('a mailbox says its bytes where there are any', () => {
+  assert.equal(filled({ len: 12, max: 1024, bytes: 3482 }), '12 of 1,024, 3.40 KiB');
+  assert.equal(filled({ len: 12, max: 1024, bytes: 0 }), '12 of 1,024');
 });
 
 test('a trajectory is as stale as the newest weights in use when it began', () => {

@@ -1,7 +1,7 @@
 // Runs all tests of the page: the pure ones, then those in a browser. One line a scenario; leaves no process behind.
 // node cli/ui/test/run.mjs [part of a name]
 // ODEON_NODE_MODULES: a folder with playwright-core and axe-core. ODEON_CHROMIUM: the browser, /usr/bin/chromium unless said.
-// ODEON_BIN: the command, for scenarios that look at what it really recorded; without it they are skipped.
+// ODEON_BIN: the command, for scenarios that look at what it recorded and at what it runs; without it they are skipped.
 // ODEON_UI_URL and ODEON_UI_KEY: a running daemon; then scenarios that need a scripted world are skipped.
 
 import { spawnSync } from 'node:child_process';
@@ -40,9 +40,10 @@ function missing() {
 
 async function one(h, s) {
   const began = Date.now();
+  const most = s.limitMs ?? limitMs;
   let timer;
   try {
-    const late = new Promise((_, no) => { timer = setTimeout(() => no(new Error(`not done after ${limitMs / 1000} s`)), limitMs); });
+    const late = new Promise((_, no) => { timer = setTimeout(() => no(new Error(`not done after ${most / 1000} s`)), most); });
     const said = await Promise.race([s.run(h), late]);
     h.settle();
     line('ok', s.name, `${said ? `${said}, ` : ''}${((Date.now() - began) / 1000).toFixed(1)} s`);
@@ -66,7 +67,7 @@ async function browser() {
   const h = await harness({ require, chromium, url: real ?? mock.url, key: process.env.ODEON_UI_KEY ?? null });
   try {
     for (const s of all) {
-      if (s.demo && !process.env.ODEON_BIN) line('skipped: ODEON_BIN names no command', s.name);
+      if (s.command && !process.env.ODEON_BIN) line('skipped: ODEON_BIN names no command', s.name);
       else if (real && !s.anywhere) line('skipped: needs a scripted world', s.name);
       else await one(h, s);
     }

@@ -1,13 +1,13 @@
 // Windows, lanes, levels of detail, waterfalls.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { beside, layout, openByItself, spanAt, withoutSystem } from '../timeline/lanes.js';
+import { beside, layout, openByItself, settle, spanAt, withoutSystem } from '../timeline/lanes.js';
 import { bars, marks } from '../timeline/lod.js';
 import { rows, selfTime } from '../timeline/waterfall.js';
 import { fit, pan, serves, ticks, zoom } from '../timeline/window.js';
 import { layout as tree } from '../view/board.js';
 
-const lane = (over) => ({ id: 'l', parent: null, depth: 0, kind: 'actor', name: 'l', subject: null, open: false, children: 0, spans: null, buckets: null, gaps: [], ...over });
+const lane = (over) => ({ id: 'l', parent: null, depth: 0, kind: 'actor', name: 'l', subject: null, system: false, open: false, children: 0, spans: null, buckets: null, gaps: [], ...over });
 const chunk = { from: 1000, to: 2000, bucket_ms: 10, names: [], kinds: [], lanes: [] };
 
 test('a zoom holds the time under the pointer, a move holds the length', () => {
@@ -41,6 +41,36 @@ test('lanes stand one under another and never shrink', () => {
   assert.equal(layout([lane({ spans: [] })], seen).height, 56);
 });
 
+test('a span stays in its row while others come and go', () => {
+  const at = (kept, ...spans) => {
+    const all = spans.map(([id, from, to, row]) => [id, from, to, 0, 0, 1, row]);
+    const rows = settle([lane({ spans: all })], kept);
+    return [rows, all.map((s) => `${s[0]}${s[6]}`).join(' ')];
+  };
+  // As the daemon says, where nothing was drawn before.
+  let [kept, said] = at(new Map(), ['a', 0, 100, 0], ['b', 10, 90, 1], ['c', 95, 200, 1]);
+  assert.equal(said, 'a0 b1 c1');
+  // The daemon would move c up when a has left the window.
+  [kept, said] = at(kept, ['b', 10, 90, 0], ['c', 95, 200, 0], ['d', 150, null, 1]);
+  assert.equal(said, 'b1 c1 d2');
+  [kept, said] = at(kept, ['c', 95, 200, 0], ['d', 150, 260, 0], ['e', 210, 220, 0], ['f', 230, 300, 1]);
+  assert.equal(said, 'c1 d2 e0 f1');
+  // One that comes late goes to the next row that is free where it was.
+  [kept, said] = at(kept, ['late', 140, 160, 1], ['f', 230, 300, 1]);
+  assert.equal(said, 'late1 f1');
+  [, said] = at(new Map(), ...Array.from({ length: 9 }, (_, i) => [`${i}`, i, 100, i]));
+  assert.equal(said, '00 11 22 33 44 55 65 75 85');
+});
+
+test('rows of many spans are settled soon', () => {
+  const many = (from) => Array.from({ length: 2000 }, (_, i) => [`s${from + i}`, (from + i) * 2, (from + i) * 2 + 3, 0, 0, 1, i % 2]);
+  const lanes = (from) => Array.from({ length: 40 }, (_, i) => lane({ id: `l${i}`, spans: many(from) }));
+  const kept = settle(lanes(0), new Map());
+  const began = performance.now();
+  settle(lanes(5), kept);
+  assert.ok(performance.now() - began < 400, `${performance.now() - began} ms`);
+});
+
 test('the span under the pointer is the one of its row, thin ones with slack', () => {
   const at = { lane: lane({ spans: [['a', 0, 100, 0, 0, 1, 0], ['b', 10, 20, 0, 0, 1, 1], ['c', 150, null, 0, 0, 1, 0]] }), top: 0, height: 40 };
   assert.equal(spanAt(at, chunk, 1050, 8, 5, 2000)?.[0], 'a');
@@ -68,8 +98,8 @@ test('lanes open by themselves while they are few', () => {
 });
 
 test("the runtime's own lanes go with all below them", () => {
-  const all = [lane({ id: 'n', kind: 'node', open: true, children: 2 }), lane({ id: 'p', parent: 'n', open: true, children: 2 }), lane({ id: 'a', parent: 'p' }), lane({ id: 's', parent: 'p' }), lane({ id: 'd', parent: 'n', open: true, children: 1 }), lane({ id: 'x', parent: 'd' })];
-  assert.deepEqual(withoutSystem(all, new Set(['s', 'd'])).map((l) => `${l.id}${l.children}`), ['n1', 'p1', 'a0']);
+  const all = [lane({ id: 'n', kind: 'node', open: true, children: 2 }), lane({ id: 'p', parent: 'n', open: true, children: 2 }), lane({ id: 'a', parent: 'p' }), lane({ id: 's', parent: 'p', system: true }), lane({ id: 'd', parent: 'n', system: true, open: true, children: 1 }), lane({ id: 'x', parent: 'd' })];
+  assert.deepEqual(withoutSystem(all).map((l) => `${l.id}${l.children}`), ['n1', 'p1', 'a0']);
 });
 
 const span = (id, parent, start, end) => ({ id, parent, start, end, name: id, kind: 'ask' });

@@ -29,6 +29,59 @@ export function layout(lanes, rows) {
   return { placed, height: top };
 }
 
+/**
+ * A span stays in the row where it was first drawn; a new one takes the row that the daemon says, or the next that is free.
+ * @param {Lane[]} lanes their spans get their rows @param {Map<string, Map<string, number>>} kept rows of the spans drawn last, by lane
+ * @returns {Map<string, Map<string, number>>} the rows now, of lanes that have several
+ */
+export function settle(lanes, kept) {
+  const all = new Map();
+  for (const lane of lanes) {
+    const known = kept.get(lane.id);
+    if (!lane.spans || !(known || lane.spans.some((s) => s[6]))) continue;
+    const rows = new Map();
+    /** @type {{ starts: number[], ends: number[] }[]} */
+    const taken = Array.from({ length: rowsMost }, () => ({ starts: [], ends: [] }));
+    const put = (/** @type {SpanTuple} */ s, /** @type {number} */ row) => {
+      const { starts, ends } = taken[row];
+      const at = after(starts, s[1]);
+      starts.splice(at, 0, s[1]);
+      ends.splice(at, 0, s[2] ?? Infinity);
+      rows.set(s[0], s[6] = row);
+    };
+    const fresh = lane.spans.filter((s) => {
+      const row = known?.get(s[0]);
+      if (row !== undefined) put(s, row);
+      return row === undefined;
+    });
+    for (const s of fresh) put(s, rowFor(taken, s));
+    if (taken.slice(1).some((row) => row.starts.length)) all.set(lane.id, rows);
+  }
+  return all;
+}
+
+/** @param {{ starts: number[], ends: number[] }[]} taken @param {SpanTuple} s */
+function rowFor(taken, s) {
+  const free = ({ starts, ends }) => {
+    const at = after(starts, s[1]);
+    return !(ends[at - 1] > s[1]) && !(starts[at] < (s[2] ?? Infinity));
+  };
+  const first = Math.min(s[6], rowsMost - 1);
+  const found = taken.slice(first).findIndex(free);
+  return found < 0 ? rowsMost - 1 : first + found;
+}
+
+/** How many begin at a time or before. @param {number[]} starts in order @param {number} start */
+function after(starts, start) {
+  let [low, high] = [starts[starts.length - 1] <= start ? starts.length : 0, starts.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (starts[middle] <= start) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 /** The lanes that a scrolled window shows. @param {Placed[]} placed @param {number} top @param {number} height */
 export function inView(placed, top, height) {
   return placed.filter((p) => p.top + p.height > top && p.top < top + height);
@@ -77,14 +130,11 @@ export function beside(lane, id, step) {
   return at < 0 ? all[0] ?? null : all[at + step] ?? null;
 }
 
-/**
- * The lanes without those of the runtime itself: its actors, and the processes that only it runs in.
- * @param {Lane[]} lanes @param {Set<string>} hidden ids of lanes
- */
-export function withoutSystem(lanes, hidden) {
+/** The lanes without those of the runtime itself and all below them. @param {Lane[]} lanes */
+export function withoutSystem(lanes) {
   const gone = new Set();
   const kept = lanes.filter((lane) => {
-    if (!hidden.has(lane.id) && !(lane.parent && gone.has(lane.parent))) return true;
+    if (!lane.system && !(lane.parent && gone.has(lane.parent))) return true;
     gone.add(lane.id);
     return false;
   });

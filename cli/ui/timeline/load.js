@@ -3,13 +3,11 @@
 import { aborted, explain, get } from '../api.js';
 import { system } from '../prefs.js';
 import { paused, setPhase, takeOwn } from '../store.js';
-import { openByItself, withoutSystem } from './lanes.js';
+import { openByItself, settle, withoutSystem } from './lanes.js';
 import { serves } from './window.js';
 
 const whileFollowing = 300;
 const whileGrowing = 1000;
-/** How often it is asked which actors are the runtime's own. */
-const systemEvery = 5000;
 
 /**
  * @param {any} t what is looked at @param {() => void} changed
@@ -87,29 +85,11 @@ function say(t, error, wait) {
 async function ask(t, signal) {
   const asked = windowOf(t);
   const open = t.asked && !t.open.size ? '-' : [...t.open].join(',');
-  const own = system.peek() === 'on' ? null : hidden(t, signal);
   const envelope = await get('inspect/timeline', { ...asked, open, filter: t.filter || undefined }, signal);
-  t.hidden = await own;
   // While it is paused the moment that is shown stays the same.
   if (!paused.peek() || !t.chunk) takeOwn('timeline', envelope);
   setPhase(paused.peek() ? 'paused' : 'live');
   return { ...envelope.data, px: asked.px, captured_at: envelope.captured_at };
-}
-
-/**
- * The lanes of the runtime's own actors and of the processes that run nothing else.
- * @param {any} t @param {AbortSignal} signal @returns {Promise<Set<string>>}
- */
-async function hidden(t, signal) {
-  if (t.hidden && performance.now() - t.named < systemEvery) return t.hidden;
-  t.named = performance.now();
-  const ask_ = (/** @type {any} */ query) => get('inspect/view', query, signal).then((e) => e.data, () => null);
-  const [own, cluster] = await Promise.all([ask_({ view: 'actors', filter: 'system:yes' }), ask_({ view: 'cluster' })]);
-  const rows = own?.rows ?? [];
-  const theirs = new Set(rows.map((/** @type {any} */ r) => r.process));
-  const processes = (cluster?.nodes ?? []).flatMap((/** @type {any} */ n) => n.processes);
-  const daemons = processes.filter((/** @type {any} */ p) => p.kind === 'node' && theirs.has(p.id));
-  return new Set([...rows.map((/** @type {any} */ r) => `a:${r.id}`), ...daemons.map((/** @type {any} */ p) => `p:${p.id}`)]);
 }
 
 /** A little more than is seen, so that small moves find it there. @param {any} t */
@@ -123,7 +103,9 @@ function windowOf(t) {
 
 /** @param {any} t @param {any} chunk */
 function accept(t, chunk) {
-  if (t.hidden && system.peek() === 'off') chunk.lanes = withoutSystem(chunk.lanes, t.hidden);
+  t.hides = system.peek() === 'off' && chunk.lanes.some((/** @type {any} */ lane) => lane.system);
+  if (t.hides) chunk.lanes = withoutSystem(chunk.lanes);
+  t.kept = settle(chunk.lanes, t.kept);
   t.chunk = chunk;
   t.error = null;
   if (t.filter) return narrowed(t, chunk);

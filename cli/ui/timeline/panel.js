@@ -3,7 +3,6 @@
 import { html, useEffect, useState } from '../vendor/preact.js';
 import { aborted, explain, get } from '../api.js';
 import { clockMs, count, plural, span } from '../format.js';
-import { system } from '../prefs.js';
 import { patch } from '../route.js';
 import { Shape } from '../view/glyph.js';
 import { Toggle } from '../view/part.js';
@@ -37,7 +36,7 @@ function asked(t) {
 /** The processes in sight, where those of the runtime itself are hidden beside them. @param {any} t */
 function withoutOwn(t) {
   const lanes = t.placed.map((p) => p.lane);
-  if (!t.hidden?.size || system.value === 'on' || lanes.some((l) => l.kind === 'node' && !l.open)) return undefined;
+  if (!t.hides || lanes.some((l) => l.kind === 'node' && !l.open)) return undefined;
   return lanes.filter((l) => l.kind === 'process').map((l) => l.id).slice(0, 120).join(',') || undefined;
 }
 

@@ -18,7 +18,7 @@ export function makeScene() {
   const to = instant();
   return {
     view: { from: to - usual(), to }, follow: true, plain: true, length: usual(), filter: '', asked: false, grown: false,
-    chunk: null, placed: [], rows: new Map(), height: 0, left: 0, named: 0, hidden: null, open: new Set(),
+    chunk: null, placed: [], rows: new Map(), height: 0, left: 0, kept: new Map(), hides: false, open: new Set(),
     edge: to, size: { width: 0, height: 0 }, scroll: 0, error: null,
     selected: null, detail: null, critical: null, hover: null, area: null, dirty: true, frames: 0,
   };

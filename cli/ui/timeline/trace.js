@@ -3,6 +3,7 @@
 import { html, useEffect, useState } from '../vendor/preact.js';
 import { explain, get } from '../api.js';
 import { plural, span } from '../format.js';
+import { State } from '../view/glyph.js';
 import { Link, Toggle, toward } from '../view/part.js';
 import { Empty, View } from '../view/states.js';
 import { flame, rows } from './waterfall.js';
@@ -33,7 +34,7 @@ function Falls({ of, critical, selected }) {
   const to = Math.max(...of.map((r) => r.span.end ?? r.span.start), from + 0.001);
   const share = (/** @type {number} */ v) => `${(v / (to - from)) * 100}%`;
   return html`<ol class="falls" aria-label="Waterfall">${of.map(({ span: s, depth, self }) => html`<li key=${s.id} class="${critical.has(s.id) ? 'on' : 'off'} ${s.id === selected ? 'chosen' : ''}">
-    <span class="who" style=${{ paddingLeft: `${depth * 12}px` }}><a class="thing" href=${toward({ kind: 'span', id: s.id })}>${s.name}</a> <${Link} to=${s.actor} /></span>
+    <span class="who" style=${{ paddingLeft: `${depth * 12}px` }}>${s.ok ? null : html`<${State} of="failed" bare=${true} /> `}<a class="thing" href=${toward({ kind: 'span', id: s.id })}>${s.name}</a> <${Link} to=${s.actor} /></span>
     <span class="track"><span class="swatch k-${s.kind} ${s.ok ? '' : 'bad'}" style=${{ left: share(s.start - from), width: `max(2px, ${share((s.end ?? to) - s.start)})` }} /></span>
     <span class="num took" title=${`by itself ${span(self)}`}>${s.end === null ? 'going' : span(s.end - s.start)}${critical.has(s.id) ? html`<span class="hidden"> on the critical path</span>` : null}</span></li>`)}</ol>`;
 }

@@ -1,7 +1,7 @@
 // The columns of an actor, and what it does said in one phrase.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { count, digits, short } from '../format.js';
+import { bytes, count, digits, short } from '../format.js';
 import { now, rates } from '../store.js';
 import { State, worst } from './glyph.js';
 import { Age, Bar, Link, Split, nameOf, toward } from './part.js';
@@ -23,11 +23,15 @@ const words = { ask: 'asks', room: 'wants room at', place: 'waits for a place at
 /** @param {string} how */
 export const said = (how) => words[how] ?? how;
 
+/** How full a mailbox is; bytes are known of what came from other processes. @param {ActorRow['mailbox']} mailbox */
+export const filled = ({ len, max, bytes: b }) => `${count(len)} of ${count(max)}${b ? `, ${bytes(b)}` : ''}`;
+
 /** @param {{ row: ActorRow }} props */
 export function Mailbox({ row }) {
   const { len, max } = row.mailbox;
   const share = max ? len / max : 0;
-  return html`<${Bar} share=${share} tone=${share > 0.8 ? 'failed' : 'accent'} label=${`${count(len)} of ${count(max)}`} /><span class=${share > 0.8 ? 'num tone-failed' : 'num'}>${short(len)}</span>`;
+  const words = filled(row.mailbox);
+  return html`<${Bar} share=${share} tone=${share > 0.8 ? 'failed' : 'accent'} label=${words} /><span class=${share > 0.8 ? 'num tone-failed' : 'num'} title=${words}>${short(len)}</span>`;
 }
 
 /** What flashes when it begins. */

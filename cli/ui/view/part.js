@@ -1,9 +1,11 @@
 // Small pieces that every page uses: links to things, measured values, bars, facts.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { age, measured, percent } from '../format.js';
+import { age, count, left, measured, percent } from '../format.js';
 import { href, route } from '../route.js';
 import { now } from '../store.js';
+import { sentence } from '../waits.js';
+import { State } from './glyph.js';
 
 /** The address of this page with a thing in the drawer. @param {{ kind: string, id: string, name?: string }} subject */
 export function toward(subject) {
@@ -32,6 +34,14 @@ export function Bar({ share, tone = 'accent', label }) {
   return html`<span class="bar" title=${label ?? percent(share)}><span class="fill tone-${tone}" style=${{ width }} /></span>`;
 }
 
+/** How far a run is. @param {{ of: any }} props */
+export function Progress({ of: r }) {
+  const { done, of, unit } = r.progress;
+  const share = of ? done / of : 0;
+  const rest = r.state === 'running' && share > 0.01 ? ((now.value - r.started) / share) * (1 - share) : null;
+  return html`<p><b>${count(done)}</b>${of ? ` of ${count(of)}` : null} ${unit} <span class="dim num">${of ? percent(share) : ''}${rest ? `, about ${left(rest)} left` : ''}</span></p>${of ? html`<${Bar} share=${share} />` : null}`;
+}
+
 /** What a share in handlers is made of: those that wait in a handler are busy, too. @param {number} busy @param {number} waiting */
 export function shares(busy, waiting) {
   const waits = Math.max(0, Math.min(1, waiting));
@@ -58,6 +68,11 @@ export function Age({ since }) {
   return html`<span class="num">${age(Math.max(0, now.value - since))}</span>`;
 }
 
+/** Whom something waits for, to the end of the chain. @param {{ of: import('../types').Subject, chain: import('../types').Hop[], circle: boolean }} props */
+export function Waits({ of, chain, circle }) {
+  return html`<${State} of=${circle ? 'error' : 'waiting'} word=${circle ? 'Deadlock' : 'Waits'} /> ${sentence(of, chain, circle, now.value).map((p) => (typeof p === 'string' ? p : html`<${Link} to=${p} />`))}`;
+}
+
 /** A list of names and values. @param {{ of: [string, any][] }} props */
 export function Facts({ of }) {
   return html`<dl class="facts">${of.filter(([, v]) => v !== null && v !== undefined && v !== false)
@@ -69,6 +84,9 @@ export function Chain({ of }) {
   if (!of?.length) return null;
   return html`<ol class="chain">${of.map((text, i) => html`<li key=${i}><span class="dim">${i === 0 ? '' : 'because '}</span>${text}</li>`)}</ol>`;
 }
+
+/** The words of a failure, as many lines as they have. @param {{ of: string }} props */
+export const Words = ({ of }) => html`<p class="ended tone-failed words" tabindex="0" role="region" aria-label="Why it failed">${of}</p>`;
 
 /** A heading with what belongs beside it. @param {{ title: any, children?: any, note?: any }} props */
 export function Section({ title, children, note }) {

@@ -30,18 +30,21 @@ export function Empty({ title, why, command: said, children }) {
     ${command ? html`<${Command} text=${command} />` : null}${children}</div>`;
 }
 
+/** @param {{ text: string, what?: string }} props */
+const Copy = ({ text, what = text }) => html`<button class="chip" onClick=${() => navigator.clipboard?.writeText(text).catch(() => {})} aria-label=${`Copy ${what}`}>Copy</button>`;
+
 /** A command to copy. @param {{ text: string }} props */
-export function Command({ text }) {
-  const copy = () => navigator.clipboard?.writeText(text).catch(() => {});
-  return html`<p class="command"><code>${text}</code><button class="chip" onClick=${copy} aria-label=${`Copy ${text}`}>Copy</button></p>`;
-}
+export const Command = ({ text }) => html`<p class="command"><code>${text}</code><${Copy} text=${text} /></p>`;
+
+/** A text whose commands stand between backticks. @param {string} text */
+const marked = (text) => text.split('`').map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
 
 /** @param {{ error: import('../types').Failure, again: () => void }} props */
 export function Failed({ error, again }) {
   const [first, ...rest] = (error.why ?? '').split(/(?<=[.!?])\s+/);
   return html`<div class="failed" role="alert"><p class="tone-failed"><${Shape} of="cross" /> <code>${error.kind === 'unavailable' ? 'disconnected' : error.kind}</code></p>
-    <h2>${first}</h2>${rest.length ? html`<p>${rest.join(' ')}</p>` : null}
-    ${error.request ? html`<p class="dim">request ${error.request}</p>` : null}
+    <h2>${marked(first)}</h2>${[rest.join(' '), error.hint].map((text) => (text ? html`<p>${marked(text)}</p>` : null))}
+    ${error.request ? html`<p class="dim request" title="The daemon's log has it under this number">request <code>${error.request}</code> <${Copy} text=${error.request} what="the number of the request" /></p>` : null}
     <button class="button" onClick=${again}>Retry</button></div>`;
 }
 

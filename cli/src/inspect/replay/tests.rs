@@ -9,7 +9,7 @@ use odeon_observe::Recorder;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::super::Gate;
+use super::super::{Gate, Prints};
 use super::*;
 
 /// A file in memory.
@@ -106,7 +106,7 @@ async fn recorded(seed: u64) -> (Vec<u8>, Vec<(Date, Value)>) {
     live.record(Recorder::new(Box::new(paper.clone()), "it", begin).unwrap());
     let inspect = Inspect::new(
         live.clone(),
-        Facts::Alone,
+        Facts::Alone(Prints::default()),
         Origin::Living(system.clone()),
         None,
     );
@@ -240,7 +240,12 @@ async fn only_those_steer_who_may_look_and_only_a_recording() {
 
     let system = System::local().await.unwrap();
     let observer = Observer::new("it", 1);
-    let living = Inspect::new(observer, Facts::Alone, Origin::Living(system.clone()), None);
+    let living = Inspect::new(
+        observer,
+        Facts::Alone(Prints::default()),
+        Origin::Living(system.clone()),
+        None,
+    );
     let mut request = post(&[json], pause);
     *request.uri_mut() = "/replay".parse().unwrap();
     let (status, _) = answer(&living.router(), request).await;

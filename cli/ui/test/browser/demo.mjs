@@ -24,7 +24,7 @@ async function fact(page, name) {
   await until(`${name}: ${words}`, async () => words.test(await page.locator('body').innerText()), 15_000);
 }
 
-const demo = (name) => ({ name: `demo: ${name} is shown on every page`, demo: true, run: async (h) => {
+const demo = (name) => ({ name: `demo: ${name} is shown on every page`, command: true, run: async (h) => {
   const it = await shown(['demo', name]);
   try {
     const { share, page: where } = facts[name];
@@ -66,7 +66,7 @@ const frames = (page) => page.evaluate(() => new Promise((done) => {
 
 export const scenarios = [
   ...Object.keys(facts).map(demo),
-  { name: 'demo: ten thousand actors scroll while they are replayed', demo: true, run: async (h) => {
+  { name: 'demo: ten thousand actors scroll while they are replayed', command: true, run: async (h) => {
     const it = await shown(['demo', 'crowd', '--speed', '1']);
     try {
       const bar = await it.steer({ paused: false });
@@ -83,7 +83,7 @@ export const scenarios = [
       await it.stop();
     }
   } },
-  { name: 'demo: the bar plays, holds, goes back and forth, by keys too', demo: true, run: async (h) => {
+  { name: 'demo: the bar plays, holds, goes back and forth, by keys too', command: true, run: async (h) => {
     const it = await shown(['replay', join(folder, 'deadlock.odr')]);
     try {
       const page = await h.openAt(it.link, '#/now');
@@ -109,7 +109,7 @@ export const scenarios = [
       await it.stop();
     }
   } },
-  { name: 'demo: a page that is one file shows the same from a disk, and asks nobody', demo: true, run: async (h) => {
+  { name: 'demo: a page that is one file shows the same from a disk, and asks nobody', command: true, run: async (h) => {
     const scratch = mkdtempSync(join(tmpdir(), 'odeon-page-'));
     try {
       for (const name of ['deadlock', 'rl', 'broadcast']) {

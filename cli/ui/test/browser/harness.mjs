@@ -12,6 +12,8 @@ export async function harness({ require, chromium: executablePath, url, key }) {
   const { chromium } = require('playwright-core');
   const axeSource = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
   const profile = mkdtempSync(join(tmpdir(), 'odeon-ui-'));
+  const tidy = () => rmSync(profile, { recursive: true, force: true });
+  process.once('exit', tidy);
   const browser = await chromium.launch({ executablePath, args, env: { ...process.env, HOME: profile, XDG_CONFIG_HOME: profile } });
   let contexts = [];
   let wrong = [];
@@ -40,7 +42,7 @@ export async function harness({ require, chromium: executablePath, url, key }) {
   async function openAt(link, hash, options = {}) {
     const context = options.context ?? await fresh(options);
     const page = await context.newPage();
-    watch(page, false, link.startsWith('file:') ? link : new URL(link).origin);
+    watch(page, options.quiet ?? false, link.startsWith('file:') ? link : new URL(link).origin);
     await page.goto(link);
     await page.waitForFunction(() => !location.hash.includes('k=') && document.querySelector('.app') !== null);
     await go(page, hash);
@@ -49,9 +51,7 @@ export async function harness({ require, chromium: executablePath, url, key }) {
 
   function watch(page, quiet, home = url) {
     const note = (text) => { if (!quiet) wrong.push(text); };
-    // A daemon may keep no log of a thing; the page says so, and the browser notes the answer as an error.
-    const log = (m) => m.location().url.includes('/inspect/logs');
-    page.on('console', (m) => { if (m.type() === 'error' && !log(m)) note(`console: ${m.text()}`); });
+    page.on('console', (m) => { if (m.type() === 'error') note(`console: ${m.text()}`); });
     page.on('pageerror', (e) => wrong.push(`error: ${e.stack}`));
     page.on('dialog', (d) => { wrong.push(`dialog: ${d.message()}`); d.dismiss(); });
     page.on('request', (r) => { if (!r.url().startsWith(home) && !/^(data|blob):/.test(r.url())) wrong.push(`elsewhere: ${r.url()}`); });
@@ -88,7 +88,7 @@ export async function harness({ require, chromium: executablePath, url, key }) {
 
   async function close() {
     await browser.close();
-    rmSync(profile, { recursive: true, force: true });
+    tidy();
   }
   return { open, openAt, fresh, go, axe, control, streams, settle, leave, clean, close, url, key };
 }

@@ -56,6 +56,7 @@ export const scenarios = [
   } },
   { name: "live: the runtime's own actors and lanes are hidden on every page until they are asked for", run: async (h) => {
     const page = await h.open('rl', '#/timeline?open=n:n1,n:n2,p:p1,p:p2');
+    page.on('request', (r) => assert.ok(!/view=(actors|cluster)/.test(r.url()) || !/timeline/.test(page.url()), 'lanes say themselves whose they are'));
     await page.locator('.gutter .lane', { hasText: 'rollout/pool-n2' }).waitFor();
     const own = page.locator('.gutter .lane', { hasText: 'system' });
     assert.equal(await own.count(), 0);
@@ -165,7 +166,7 @@ export const scenarios = [
     await page.locator('.waits', { hasText: /trainer asks rollout\/pool-n1 for Collect .*, which wants room in the mailbox of rollout\/worker-4/ }).waitFor();
     const dead = await h.open('deadlock', '#/now');
     await dead.locator('.problem', { hasText: 'none can go on' }).getByRole('link', { name: 'trainer' }).click();
-    await dead.locator('.waits.circle', { hasText: 'they wait for each other' }).waitFor();
+    await dead.locator('.drawer .waits.circle', { hasText: 'they wait for each other' }).waitFor();
   } },
   { name: 'live: a refusal is a table, a broadcast names its straggler', run: async (h) => {
     const page = await h.open('small', '#/jobs?sel=job:j9');
@@ -188,14 +189,14 @@ export const scenarios = [
     assert.match(await page.locator('.panel .note').innerText(), /from \d\d:/);
     const lane = await page.locator('.gutter .lane', { hasText: 'trainer' }).boundingBox();
     await page.keyboard.press('Space');
-    await until('a span is under the pointer', async () => {
+    await until('a span is opened', async () => {
       await page.mouse.move(box.x + 100 + Math.random() * 700, lane.y + 11);
-      // What was under the pointer before must be gone.
       await page.waitForTimeout(80);
-      return page.locator('.tip').count();
+      if (!(await page.locator('.tip').count())) return false;
+      await page.mouse.down();
+      await page.mouse.up();
+      return /sel=span:s0/.test(await page.evaluate(() => location.hash));
     });
-    await page.mouse.down();
-    await page.mouse.up();
     await page.locator('aside.drawer', { hasText: 'Effects' }).waitFor();
   } },
   { name: 'live: a replay is steered', run: async (h) => {

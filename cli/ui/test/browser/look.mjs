@@ -137,13 +137,13 @@ export const scenarios = [
     await h.axe(page, 'a node that is down');
   } },
   { name: 'look: labels of a heat map and of whole numbers stand apart', run: async (h) => {
-    const page = await h.open('small', '#/runs?run=r0');
+    const page = await h.open('small', '#/runs?run=default/j5.1');
     await page.locator('.heat').waitFor();
     const boxes = await page.locator('.heat text.dim').evaluateAll((all) => all.map((e) => e.getBoundingClientRect()).map((b) => [b.left, b.right]));
     for (let i = 1; i < boxes.length; i += 1) assert.ok(boxes[i][0] >= boxes[i - 1][1], `label ${i}`);
     assert.match(await page.locator('.heat g g text').first().textContent(), /^\d+ %$/);
     await h.axe(page, 'a heat map');
-    await h.go(page, '#/runs?run=r1');
+    await h.go(page, '#/runs?run=default/j7.1');
     await page.locator('.histogram', { hasText: 'Staleness of what was trained on' }).locator('.middles').waitFor();
     const middle = (all) => all.map((e) => e.getBoundingClientRect()).map((b) => Math.round(b.left + b.width / 2));
     const figure = page.locator('.histogram').first();

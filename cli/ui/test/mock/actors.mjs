@@ -3,11 +3,12 @@ import { chance, series, wave } from './chance.mjs';
 
 const messages = { Rollout: ['Collect', 'SetWeights'], Pool: ['Collect', 'Return'], Trainer: ['Step', 'Publish', 'Checkpoint'], Relay: ['Piece', 'Fetch'], Judge: ['Score'], Store: ['Put', 'Take'], Registry: ['Resolve'], Worker: ['Run'] };
 const day = 86_400_000;
+const mailbox = (len, max) => ({ len, max, bytes: len * 290 });
 
 function actor(i, over, at) {
   return {
     id: `a${i}`, name: null, type: 'odeon_algorithms::Rollout', job: 'j7', node: 'n1', process: 'p1', devices: [], parent: null, system: false, state: 'idle', since: at - 9000,
-    mailbox: { len: 0, max: 256 }, received: 0, handled: 0, failed: 0, restarts: 0, incarnation: 1, rate: 0, busy: 0, waiting: 0, current: null, waits_on: null, ended: null, ...over,
+    mailbox: mailbox(0, 256), received: 0, handled: 0, failed: 0, restarts: 0, incarnation: 1, rate: 0, busy: 0, waiting: 0, current: null, waits_on: null, ended: null, ...over,
   };
 }
 
@@ -17,12 +18,12 @@ export function makeActors({ nodes, rollouts, seed, at }) {
   const all = [actor(0, { name: 'trainer', type: 'odeon_algorithms::Trainer', devices: ['n1/0', 'n1/1'], state: 'busy', rate: 4.2, busy: 0.91, received: 41_204, handled: 41_201, current: { message: 'Step', since: at - 2300 }, incarnation: 2, restarts: 1 }, at)];
   const add = (over) => all.push(actor(all.length, over, at));
   add({ name: 'relay', type: 'odeon_algorithms::Relay', parent: 'a0', rate: 210, busy: 0.31, received: 812_003, handled: 812_003 });
-  add({ name: 'store', type: 'odeon_data::Store', parent: 'a0', rate: 1240, busy: 0.44, mailbox: { len: 31, max: 1024 }, received: 9_411_220, handled: 9_411_180 });
+  add({ name: 'store', type: 'odeon_data::Store', parent: 'a0', rate: 1240, busy: 0.44, mailbox: mailbox(31, 1024), received: 9_411_220, handled: 9_411_180 });
   for (let n = 1; n <= nodes; n += 1) add({ name: `rollout/pool-n${n}`, type: 'odeon_algorithms::Pool', node: `n${n}`, process: `p${n}`, parent: 'a0', rate: between(20, 60), busy: 0.2, received: 100_000, handled: 99_000 });
   for (let i = 0; i < rollouts; i += 1) {
     const n = 1 + (i % nodes);
     const received = 1000 + below(90_000);
-    add({ name: `rollout/worker-${i}`, node: `n${n}`, process: `p${n}`, parent: `a${2 + n}`, devices: i % 40 < 32 ? [`n${n}/${i % 8}`] : [], rate: between(1, 80), busy: between(0.1, 0.9), waiting: between(0, 0.1), mailbox: { len: below(next() < 0.02 ? 240 : 12), max: 256 }, received, handled: received - below(10), since: at - below(day), state: next() < 0.6 ? 'busy' : 'idle', current: next() < 0.5 ? { message: 'Collect', since: at - below(3000) } : null });
+    add({ name: `rollout/worker-${i}`, node: `n${n}`, process: `p${n}`, parent: `a${2 + n}`, devices: i % 40 < 32 ? [`n${n}/${i % 8}`] : [], rate: between(1, 80), busy: between(0.1, 0.9), waiting: between(0, 0.1), mailbox: mailbox(below(next() < 0.02 ? 240 : 12), 256), received, handled: received - below(10), since: at - below(day), state: next() < 0.6 ? 'busy' : 'idle', current: next() < 0.5 ? { message: 'Collect', since: at - below(3000) } : null });
   }
   for (let n = 1; n <= nodes; n += 1) for (const t of ['Registry', 'Worker']) add({ name: null, type: `odeon::system::${t}`, node: `n${n}`, process: `p${n}`, system: true, job: null, rate: between(0, 5) });
   for (const a of all) if (a.state === 'busy' && !a.current) a.state = 'idle';
@@ -37,7 +38,7 @@ export function stir(all, many, random, at) {
     const a = all[random.below(all.length)];
     if (['failed', 'stopped', 'waiting'].includes(a.state)) continue;
     const n = random.below(9);
-    Object.assign(a, { received: a.received + n, handled: a.handled + n, rate: Math.max(0, a.rate + random.between(-6, 6)), busy: Math.min(0.98, Math.max(0.02, a.busy + random.between(-0.08, 0.08))), mailbox: { ...a.mailbox, len: Math.max(0, Math.min(a.mailbox.max, a.mailbox.len + random.below(7) - 3)) } });
+    Object.assign(a, { received: a.received + n, handled: a.handled + n, rate: Math.max(0, a.rate + random.between(-6, 6)), busy: Math.min(0.98, Math.max(0.02, a.busy + random.between(-0.08, 0.08))), mailbox: mailbox(Math.max(0, Math.min(a.mailbox.max, a.mailbox.len + random.below(7) - 3)), a.mailbox.max) });
     const state = random.next() < 0.6 ? 'busy' : 'idle';
     if (state !== a.state) Object.assign(a, { state, since: at, current: state === 'busy' ? { message: messages[shortType(a)]?.[0] ?? 'Run', since: at } : null });
     changed.set(a.id, { id: a.id, received: a.received, handled: a.handled, rate: a.rate, busy: a.busy, mailbox: a.mailbox, state: a.state, since: a.since, current: a.current });
@@ -64,7 +65,7 @@ export function actorDetail(all, id, at, spans) {
     row, lineage, children: { count: under.length, by_state, some: under.slice(0, 12) }, chain, circle,
     messages: (messages[shortType(row)] ?? []).map((name, i) => ({ name, count: Math.floor(row.handled / (i + 1)), failed: i ? 0 : row.failed, handling_us: q(900 * (i + 1)), waiting_us: q(140) })),
     all_messages: { handling_us: q(1100), waiting_us: q(150) },
-    placement: row.devices.length ? { sentence: 'Asked for one device with 24 GiB; first of the two that fit, nearest to its pool.', node: row.node, devices: row.devices } : null,
+    placement: { sentence: row.devices.length ? 'Asked for one device with 24 GiB; first of the two that fit, nearest to its pool.' : `in the process of ${byId.get(row.parent)?.name ?? 'whoever started it'}: it asked for no room and no process of its own`, node: row.node, devices: row.devices },
     lives: lives(row, at), spans,
     series: { rate: series('rate', 'Messages/s', '/s', at, 120, (t) => row.rate * (0.6 + 0.8 * wave(t, row.rate))), mailbox: series('mailbox', 'Mailbox', '', at, 120, (t) => Math.round(row.mailbox.len * (0.4 + wave(t, 3)))) },
   };
@@ -91,6 +92,13 @@ function chainOf(row, byId) {
     seen.add(w.id);
   }
   return { chain, circle: false };
+}
+
+/** Who has waited longest for others. */
+export function waitingIn(all, at) {
+  const byId = new Map(all.map((a) => [a.id, a]));
+  const waiting = all.filter((a) => a.waits_on && at - a.waits_on.since >= 1000).sort((a, b) => a.waits_on.since - b.waits_on.since);
+  return waiting.slice(0, 8).map((a) => ({ subject: subject(a), ...chainOf(a, byId), since: a.waits_on.since }));
 }
 
 /** Lets one wait on another. */

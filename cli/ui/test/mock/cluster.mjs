@@ -18,8 +18,8 @@ function node(world, i, at) {
     cpu: lost ? 0.97 : 0.1 + 0.7 * wave(at, i), memory: { used: lost ? 200 * gib : (60 + 300 * wave(at, i + 9, 200_000)) * gib, total: 512 * gib },
     devices: Array.from({ length: world.gpus }, (_, g) => device(world, i, g, at, lost)), actors: world.actors.filter((a) => a.node === name).length,
     processes: [
-      { id: `p${i + 1}`, node: name, pid: 4100 + i, kind: 'worker', job: 'j7', state: lost ? 'gone' : 'running', started: world.started, rss: lost ? gone : 9.1 * gib, cpu: lost ? gone : 3.2 * wave(at, i), actors: world.actors.filter((a) => a.process === `p${i + 1}`).length },
-      { id: `d${i + 1}`, node: name, pid: 900 + i, kind: 'node', job: null, state: lost ? 'gone' : 'running', started: world.started, rss: 0.06 * gib, cpu: 0.01, actors: 0 },
+      { id: `p${i + 1}`, node: name, pid: 4100 + i, kind: 'worker', job: 'j7', state: lost ? 'gone' : 'running', started: world.started, rss: lost ? gone : 9.1 * gib, cpu: lost ? gone : 3.2 * wave(at, i), actors: world.actors.filter((a) => a.process === `p${i + 1}`).length, dead_letters: world.name === 'small' && i === 1 ? 17 : 0 },
+      { id: `d${i + 1}`, node: name, pid: 900 + i, kind: 'node', job: null, state: lost ? 'gone' : 'running', started: world.started, rss: 0.06 * gib, cpu: 0.01, actors: 0, dead_letters: 0 },
     ],
     clock: i === 0 ? { offset_us: 0, error_us: 0 } : { offset_us: 120 * i, error_us: 40 * i }, rtt_us: lost ? gone : i === 0 ? { missing: 'this is the node that answers' } : 180 + 60 * i,
     labels: world.nodeCount > 1 ? { zone: i < world.nodeCount / 2 ? 'east' : 'west' } : {},

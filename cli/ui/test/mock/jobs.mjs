@@ -5,7 +5,7 @@ const job = (over) => ({ id: 'j1', name: 'rl-sums', namespace: 'default', state:
 
 /** Jobs in many states. */
 export function jobsAt(world, at) {
-  if (world.bare) return [];
+  if (world.bare || world.plain) return [];
   const s = world.started;
   const phases = (...of) => of.map(([name, from, ms]) => ({ name, at: s + from, ms }));
   return [
@@ -30,12 +30,23 @@ export function jobDetail(world, id, at) {
   return j && { job: j, environment: { ODEON_LOG: 'info', CUDA_VISIBLE_DEVICES: '0,1,2,3' }, files: [{ name: 'config.toml', bytes: 1841 }, { name: 'pretrain', bytes: 18_400_112 }], actors: world.actors.filter((a) => a.job === id).slice(0, 8), events: world.events.filter((e) => e.subject?.id === id) };
 }
 
-/** Lines that a job wrote, newest last. */
+/** Who wrote the lines that are asked for: processes, or why there are none. */
+function writersOf(world, { job, actor, process }) {
+  const id = process ?? world.actors.find((a) => a.id === actor)?.process;
+  if (id?.startsWith('d')) return { none_kept: 'what daemons say is in the journal of their machine' };
+  if (actor || process) return world.actors.some((a) => a.process === id) ? [id] : null;
+  if (job) return job === 'j5' ? { none_kept: 'the lines of j5 are kept no more, or not here' } : jobsAt(world, 0).some((j) => j.id === job) ? ['driver', 'p1', `p${world.nodeCount}`] : null;
+  return world.plain ? ['p1'] : { invalid: 'say whose lines: one of job=, actor= and process=' };
+}
+
+/** Lines of a job, a process or a run, newest last. */
 export function logsOf(world, at, query) {
+  const by = writersOf(world, query);
+  if (!Array.isArray(by)) return by?.none_kept ? { lines: [], more: false, ...by } : by;
   const until = Number(query.before ?? at);
   const lines = Array.from({ length: Math.min(80, Number(query.limit ?? 80)) }, (_, i) => {
     const n = Math.floor(until / 700) - 80 + i;
-    return { at: n * 700, node: `n${1 + (n % Math.max(1, world.nodeCount))}`, process: 'p1', stream: n % 17 === 0 ? 'err' : 'out', text: n % 17 === 0 ? `warning: step ${n % 10_000} took 2.4 times the median` : `step ${n % 10_000} loss ${(2 + Math.sin(n)).toFixed(3)} tokens/s ${40_000 + (n % 900)}` };
+    return { at: n * 700, node: `n${1 + (n % Math.max(1, world.nodeCount))}`, process: by[n % by.length], attempt: query.job === 'j8' ? 2 + (i > 40) : 1, stream: n % 17 === 0 ? 'err' : 'out', text: n % 17 === 0 ? `warning: step ${n % 10_000} took 2.4 times the median` : `step ${n % 10_000} loss ${(2 + Math.sin(n)).toFixed(3)} tokens/s ${40_000 + (n % 900)}` };
   });
   return { lines, more: at - until < 600_000 };
 }

@@ -5,7 +5,7 @@ import { boardAt } from './jobs.mjs';
 /** @returns {any[]} */
 export function runsAt(world, at) {
   if (world.bare) return [];
-  return [rl(world, at), experts(world, at)];
+  return world.plain ? [{ ...rl(world, at), id: '' }] : [rl(world, at), experts(world, at)];
 }
 
 function rl(world, at) {
@@ -13,7 +13,7 @@ function rl(world, at) {
   const curve = (name, title, unit, f) => ({ name, title, unit, x: 'step', points: Array.from({ length: step }, (_, i) => [i + 1, f(i + 1)]) });
   const noise = (i, k) => wave(i * 1000, k, 7000) - 0.5;
   return {
-    id: 'r1', name: 'rl-grid', kind: 'rl', recipe: 'recipes/rl-grid.toml', folder: 'runs/rl-grid', state: 'running', started: world.started, ended: null, progress: { done: step, of: 600, unit: 'steps' },
+    id: 'default/j7.1', name: 'rl-grid', kind: 'rl', recipe: 'recipes/rl-grid.toml', folder: 'runs/rl-grid', state: 'running', started: world.started, ended: null, progress: { done: step, of: 600, unit: 'steps' },
     facts: [{ name: 'reward', value: 0.71 + 0.02 * wave(at, 1), unit: '' }, { name: 'tokens', value: 41_200 + 900 * wave(at, 2), unit: '/s' }, { name: 'staleness', value: 1.4, unit: 'versions' }, { name: 'policy', value: step, unit: '' }, { name: 'kl', value: 0.013, unit: 'nats' }, { name: 'trainer waits', value: 0.08, unit: 'share' }],
     curves: [curve('reward', 'Reward', '', (i) => 0.75 * (1 - Math.exp(-i / 70)) + 0.06 * noise(i, 1)), curve('loss', 'Policy loss', '', (i) => 0.4 * Math.exp(-i / 90) + 0.03 * noise(i, 2)), curve('kl', 'KL to the reference', 'nats', (i) => 0.004 + i * 0.00005 + 0.002 * noise(i, 3)), curve('entropy', 'Entropy', 'nats', (i) => 1.6 * Math.exp(-i / 300) + 0.05 * noise(i, 4)), curve('length', 'Tokens of an answer', '', (i) => 90 + i * 0.4 + 20 * noise(i, 5)), curve('grad', 'Gradient norm', '', (i) => 0.8 + 0.3 * noise(i, 6))],
     histograms: [{ name: 'staleness', title: 'Staleness of what was trained on', unit: 'versions', bins: [[0, 1, 812], [1, 2, 1411], [2, 3, 390], [3, 4, 71], [4, 5, 4]] }, { name: 'tokens', title: 'Tokens of a trajectory', unit: '', bins: Array.from({ length: 16 }, (_, i) => [i * 32, (i + 1) * 32, Math.round(900 * Math.exp(-((i - 5) ** 2) / 12))]) }],
@@ -43,7 +43,7 @@ function trajectories(r, step, at) {
 function experts(world, at) {
   const { next } = chance(5);
   return {
-    id: 'r0', name: 'moe-1b', kind: 'train', recipe: 'recipes/moe-1b.toml', folder: 'runs/moe-1b', state: 'finished', started: world.started - 9_000_000, ended: world.started - 400_000, progress: { done: 2000, of: 2000, unit: 'steps' },
+    id: 'default/j5.1', name: 'moe-1b', kind: 'train', recipe: 'recipes/moe-1b.toml', folder: 'runs/moe-1b', state: 'finished', started: world.started - 9_000_000, ended: world.started - 400_000, progress: { done: 2000, of: 2000, unit: 'steps' },
     facts: [{ name: 'loss', value: 2.41, unit: '' }, { name: 'tokens', value: 131_072_000, unit: '' }],
     curves: [{ name: 'loss', title: 'Loss', unit: '', x: 'step', points: Array.from({ length: 400 }, (_, i) => [i * 5, 2.4 + 6 * Math.exp(-i / 60) + 0.05 * next()]) }],
     histograms: [], rollouts: [], store: null, board: null,

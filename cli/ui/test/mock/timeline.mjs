@@ -13,11 +13,11 @@ const mix = (a, b) => {
 export function lanesOf(world) {
   const lanes = [];
   for (let n = 1; n <= world.nodeCount; n += 1) {
-    lanes.push({ id: `n:n${n}`, parent: null, depth: 0, kind: 'node', name: `n${n}`, subject: { kind: 'node', id: `n${n}`, name: `n${n}` }, seed: -1 });
-    lanes.push({ id: `p:p${n}`, parent: `n:n${n}`, depth: 1, kind: 'process', name: `worker p${n}`, subject: { kind: 'process', id: `p${n}`, name: `p${n}` }, seed: -1 });
+    lanes.push({ id: `n:n${n}`, parent: null, depth: 0, kind: 'node', name: `n${n}`, subject: { kind: 'node', id: `n${n}`, name: `n${n}` }, system: false, seed: -1 });
+    lanes.push({ id: `p:p${n}`, parent: `n:n${n}`, depth: 1, kind: 'process', name: `worker p${n}`, subject: { kind: 'process', id: `p${n}`, name: `p${n}` }, system: false, seed: -1 });
     const here = world.actors.filter((a) => a.process === `p${n}`).slice(0, world.lanesPerNode ?? 14);
-    for (const a of here) lanes.push({ id: `a:${a.id}`, parent: `p:p${n}`, depth: 2, kind: 'actor', name: a.name ?? a.type, subject: { kind: 'actor', id: a.id, name: a.name ?? a.type }, seed: Number(a.id.slice(1)) });
-    for (let g = 0; g < Math.min(2, world.gpus); g += 1) lanes.push({ id: `g:n${n}/${g}`, parent: `n:n${n}`, depth: 1, kind: 'device', name: `gpu n${n}/${g}`, subject: { kind: 'device', id: `n${n}/${g}`, name: `n${n}/${g}` }, seed: 5000 + n * 8 + g });
+    for (const a of here) lanes.push({ id: `a:${a.id}`, parent: `p:p${n}`, depth: 2, kind: 'actor', name: a.name ?? a.type, subject: { kind: 'actor', id: a.id, name: a.name ?? a.type }, system: a.system, seed: Number(a.id.slice(1)) });
+    for (let g = 0; g < Math.min(2, world.gpus); g += 1) lanes.push({ id: `g:n${n}/${g}`, parent: `n:n${n}`, depth: 1, kind: 'device', name: `gpu n${n}/${g}`, subject: { kind: 'device', id: `n${n}/${g}`, name: `n${n}/${g}` }, system: false, seed: 5000 + n * 8 + g });
   }
   return lanes;
 }
@@ -110,6 +110,9 @@ export function brief(world, id, at) {
 
 const causeOf = (world, seed, k) => (seed === 0 || seed >= 5000 ? null : `s0.${Math.floor((k * period(world, seed)) / period(world, 0))}`);
 
+/** As a failure is told: its chain, one a line, some of them long. */
+const why = ['OutOfMemory: asked 12.0 GiB, free 3.1 GiB', `while it copied ${'layers/attention/query,'.repeat(12)}`, ...Array.from({ length: 30 }, (_, i) => `  at frame ${i} of the handler`)].join('\n');
+
 /** The drawer of a span. */
 export function spanDetail(world, id, at) {
   const span = brief(world, id, at);
@@ -120,7 +123,7 @@ export function spanDetail(world, id, at) {
     const there = brief(world, `s${other}.${Math.ceil((k * period(world, 0)) / period(world, other))}`, at);
     if (there) effects.push(there);
   }
-  return { span: { ...span, error: span.ok ? null : 'OutOfMemory: asked 12.0 GiB, free 3.1 GiB', node: world.actors[seed]?.node ?? 'n1', process: 'p1', caller: seed ? { kind: 'actor', id: 'a0', name: 'trainer' } : null, attributes: { tokens: '4,096', batch: '32' } }, cause: span.parent ? brief(world, span.parent, at) : null, effects };
+  return { span: { ...span, error: span.ok ? null : why, node: world.actors[seed]?.node ?? 'n1', process: 'p1', caller: seed ? { kind: 'actor', id: 'a0', name: 'trainer' } : null, attributes: { tokens: '4,096', batch: '32' } }, cause: span.parent ? brief(world, span.parent, at) : null, effects };
 }
 
 /** A whole trace: the root, what it asked, what they did. */

@@ -1,5 +1,5 @@
 // The scripted worlds: what each of them is, and how it answers.
-import { actorDetail, groupsOf, makeActors, stir, subject, wait } from './actors.mjs';
+import { actorDetail, groupsOf, makeActors, stir, subject, wait, waitingIn } from './actors.mjs';
 import { chance, series, wave } from './chance.mjs';
 import { clusterDetail, linksAt, nodesAt } from './cluster.mjs';
 import { evil } from './evil.mjs';
@@ -20,6 +20,7 @@ const scripts = {
   big: { nodeCount: 8, gpus: 8, rollouts: 9980, churn: 5000, trouble: [] },
   spans: { nodeCount: 4, gpus: 2, rollouts: 220, churn: 100, trouble: [], lanesPerNode: 48, spanPeriod: 100 },
   rl: { nodeCount: 2, gpus: 4, rollouts: 8, churn: 20, trouble: [] },
+  run: { nodeCount: 1, gpus: 0, rollouts: 8, churn: 20, trouble: [], plain: true },
   empty: { nodeCount: 0, gpus: 0, rollouts: 0, churn: 0, trouble: [], bare: true },
   partial: { nodeCount: 3, gpus: 4, rollouts: 60, churn: 40, trouble: [], suspect: ['n2'], missing: true },
   error: { nodeCount: 1, gpus: 0, rollouts: 4, churn: 0, trouble: [], fault: 'error' },
@@ -106,14 +107,14 @@ const eventsBy = (events, filter) => {
 };
 
 const views = {
-  now: (w, at) => ({ data: { problems: w.problems, nodes: nodesAt(w, at), events: w.events.slice(-20), series: w.bare ? [] : [['asks', 'Asks', '/s', 3000], ['bytes', 'Bytes', 'bytes/s', 4e8], ['p99', 'p99 of an ask', 'ms', 40], ['mailbox', 'Deepest mailbox', '', 240]].map(([n, t, u, most], i) => series(n, t, u, at, 300, (x) => most * (0.3 + 0.6 * wave(x, i, 90_000)))) }, shown: w.problems.length }),
+  now: (w, at) => ({ data: { problems: w.problems, waiting: waitingIn(w.actors, at), nodes: nodesAt(w, at), events: w.events.slice(-20), series: w.bare ? [] : [['asks', 'Asks', '/s', 3000], ['bytes', 'Bytes', 'bytes/s', 4e8], ['p99', 'p99 of an ask', 'ms', 40], ['mailbox', 'Deepest mailbox', '', 240]].map(([n, t, u, most], i) => series(n, t, u, at, 300, (x) => most * (0.3 + 0.6 * wave(x, i, 90_000)))) }, shown: w.problems.length }),
   cluster: (w, at) => ({ data: { nodes: nodesAt(w, at), links: linksAt(w, at) }, shown: w.nodeCount }),
   actors: (w, at, q) => {
     const { rows, error } = filtered(w, q);
     const cut = rows.slice(0, Number(q.limit ?? 20_000));
     return error ? { invalid: error } : { data: { rows: cut, groups: q.group ? groupsOf(rows, q.group) : null }, shown: cut.length, total: rows.length };
   },
-  jobs: (w, at) => ({ data: { jobs: jobsAt(w, at) }, shown: w.bare ? 0 : 5 }),
+  jobs: (w, at) => ({ data: { jobs: jobsAt(w, at) }, shown: jobsAt(w, at).length }),
   events: (w, at, q) => {
     const before = eventsBy(w.events.filter((e) => !q.before || e.seq < Number(q.before)), q.filter);
     return { data: { events: before.slice(-Number(q.limit ?? 1000)) }, shown: Math.min(before.length, Number(q.limit ?? 1000)), total: before.length };
@@ -134,11 +135,11 @@ function answer(world, [what, ...rest], query) {
     return world.envelope(got.data, got.shown, got.total);
   }
   const data = detail(world, what, id, query, at);
-  return what === 'about' ? data : data && world.envelope(data, 1, 1);
+  return what === 'about' || data?.invalid ? data : data && world.envelope(data, 1, 1);
 }
 
 function detail(world, what, id, query, at) {
-  if (what === 'about') return { name: 'cluster-7', version: '0.3.0', epoch: world.epoch, started: world.started, allow_actions: world.name === 'small', faces: { jobs: true, runs: true }, limits: [{ name: 'spans of a worker', value: 67_108_864, unit: 'bytes', why: 'errors and the slowest are kept longest' }, { name: 'events', value: 100_000, unit: '', why: 'the oldest go first' }] };
+  if (what === 'about') return { name: 'cluster-7', version: '0.3.0', epoch: world.epoch, started: world.started, allow_actions: world.name === 'small', faces: { jobs: !world.plain, runs: true }, limits: [{ name: 'spans of a worker', value: 67_108_864, unit: 'bytes', why: 'errors and the slowest are kept longest' }, { name: 'events', value: 100_000, unit: '', why: 'the oldest go first' }] };
   if (what === 'actors') return actorDetail(world.actors, id, at, ['.0', '.1', '.2', '.3', '.4'].map((x, i) => brief(world, `s${id.slice(1)}.${Math.floor(at / 1300) - i - 2}`, at)).filter(Boolean));
   if (['nodes', 'devices', 'processes'].includes(what)) return clusterDetail(world, what, id, at);
   if (what === 'jobs') return jobDetail(world, id, at);

@@ -1,0 +1,264 @@
+//! What the worker processes of a run print: passed on to the terminal, and kept, in memory for the
+//! pages and in a file of the run's folder for later.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use odeon::{Output, ProcessId};
+use odeon_client::inspect as told;
+use odeon_cluster::logs::Stream;
+use odeon_cluster::unix::Unix;
+use parking_lot::{Condvar, Mutex};
+
+use crate::print;
+
+/// See the module. Clones share what is kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Prints(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    kept: Mutex<Kept>,
+    /// An output has been read to its end.
+    closed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    lines: VecDeque<told::LogLine>,
+    bytes: usize,
+    /// How many lines there have been.
+    all: u64,
+    /// Outputs that are still read.
+    open: usize,
+    file: Option<Journal>,
+}
+
+/// The file, and the one before it.
+#[derive(Debug)]
+struct Journal {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+/// The files in a run's folder, the newer first.
+pub(crate) const FILES: [&str; 2] = ["output.log", "output.log.1"];
+/// Bytes of a file; then it becomes the older one, and another begins.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// What is kept in memory.
+const LINES_MAX: usize = 10_000;
+const BYTES_MAX: usize = 8 << 20;
+/// The longest line; the rest of it counts as the next.
+const LINE_BYTES_MAX: u64 = 16 << 10;
+
+impl Prints {
+    /// Keeps them in this folder, too.
+    pub(crate) fn in_folder(folder: &Path) -> io::Result<Self> {
+        let prints = Self::default();
+        prints.0.kept.lock().file = Some(Journal::open(folder)?);
+        Ok(prints)
+    }
+
+    /// Reads what a process prints until it has ended. Threads of their own do: what is printed last
+    /// is there also when nothing else of this program runs any more.
+    pub(crate) fn take(&self, process: ProcessId, output: Output) {
+        let Output { stdout, stderr, .. } = output;
+        for (stream, pipe) in [
+            (Stream::Out, stdout.into_owned_fd()),
+            (Stream::Err, stderr.into_owned_fd()),
+        ] {
+            match pipe.and_then(|pipe| self.read(process, stream, pipe)) {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(%process, %error, "what the process prints is not read");
+                }
+            }
+        }
+    }
+
+    fn read(&self, process: ProcessId, stream: Stream, pipe: OwnedFd) -> io::Result<()> {
+        let prints = self.clone();
+        let reading = Reading::begin(self.clone());
+        let body = move || {
+            let _until_here = reading;
+            let mut pipe = BufReader::new(File::from(pipe));
+            let mut text = vec![];
+            while let Ok(1..) = pipe
+                .by_ref()
+                .take(LINE_BYTES_MAX)
+                .read_until(b'\n', &mut text)
+            {
+                prints.add(process, stream, &text);
+                text.clear();
+            }
+        };
+        let name = format!("prints of {process}");
+        thread::Builder::new().name(name).spawn(body).map(drop)
+    }
+
+    fn add(&self, process: ProcessId, stream: Stream, text: &[u8]) {
+        print::pass_on(stream == Stream::Err, text);
+        let text = String::from_utf8_lossy(text);
+        let text = text.trim_end_matches(['\n', '\r']);
+        let at = Unix::now();
+        let word = super::shown::stream_word(stream);
+        let mut kept = self.0.kept.lock();
+        if let Some(file) = &mut kept.file
+            && let Err(error) = file.write(&format!("{at} {process} {word} {text}\n"))
+        {
+            tracing::warn!(%error, path = %file.path.display(), "what processes print is not written down any more");
+            kept.file = None;
+        }
+        kept.all += 1;
+        kept.bytes += text.len();
+        kept.lines.push_back(told::LogLine {
+            at: at.0 as f64,
+            node: String::new(),
+            process: process.to_string(),
+            stream: word.to_owned(),
+            text: text.to_owned(),
+        });
+        while kept.lines.len() > LINES_MAX || kept.bytes > BYTES_MAX {
+            let Some(oldest) = kept.lines.pop_front() else {
+                return;
+            };
+            kept.bytes -= oldest.text.len();
+        }
+    }
+
+    /// The lines after so many, and how many there have been then.
+    pub(super) fn after(&self, seen: u64) -> (Vec<told::LogLine>, u64) {
+        let kept = self.0.kept.lock();
+        let first = kept.all - kept.lines.len() as u64;
+        let skip = seen.saturating_sub(first) as usize;
+        (kept.lines.iter().skip(skip).cloned().collect(), kept.all)
+    }
+
+    /// Waits until the outputs of all processes are read to their ends. What a process has started
+    /// itself may hold one open; that is not waited for.
+    pub(crate) fn end(&self) {
+        let mut kept = self.0.kept.lock();
+        let closed = |kept: &mut Kept| kept.open > 0;
+        self.0
+            .closed
+            .wait_while_for(&mut kept, closed, END_PATIENCE);
+    }
+}
+
+/// How long outputs are read on when their processes have ended.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// An output that is read, until it is dropped.
+struct Reading(Prints);
+
+impl Reading {
+    fn begin(prints: Prints) -> Self {
+        prints.0.kept.lock().open += 1;
+        Self(prints)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let shared = &self.0.0;
+        shared.kept.lock().open -= 1;
+        shared.closed.notify_all();
+    }
+}
+
+impl Journal {
+    fn open(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(FILES[0]);
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path, file, bytes })
+    }
+
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        if self.bytes >= FILE_BYTES_MAX {
+            fs::rename(&self.path, self.path.with_file_name(FILES[1]))?;
+            self.file = File::create(&self.path)?;
+            self.bytes = 0;
+        }
+        self.bytes += line.len() as u64;
+        self.file.write_all(line.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(prints: &Prints, stream: Stream, text: &[u8]) {
+        let (reader, mut writer) = io::pipe().unwrap();
+        prints
+            .read(ProcessId(7), stream, OwnedFd::from(reader))
+            .unwrap();
+        writer.write_all(text).unwrap();
+        drop(writer);
+        prints.end();
+    }
+
+    #[test]
+    fn lines_are_kept_with_whose_they_are_and_the_last_needs_no_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let prints = Prints::in_folder(folder.path()).unwrap();
+        printed(&prints, Stream::Out, b"one\r\ntwo \xff");
+        printed(&prints, Stream::Err, b"three\n");
+        let (lines, seen) = prints.after(0);
+        let told: Vec<_> = lines
+            .iter()
+            .map(|it| (it.stream.as_str(), it.text.as_str()))
+            .collect();
+        assert_eq!(
+            told,
+            [("out", "one"), ("out", "two \u{fffd}"), ("err", "three")]
+        );
+        assert!(
+            lines
+                .iter()
+                .all(|it| it.process == ProcessId(7).to_string())
+        );
+        assert_eq!((seen, prints.after(2).0.len()), (3, 1));
+        let file = fs::read_to_string(folder.path().join(FILES[0])).unwrap();
+        assert_eq!(file.lines().count(), 3, "{file}");
+        assert!(file.lines().all(|line| line.starts_with("20")), "{file}");
+        // The next try of the run goes on in it.
+        drop(prints);
+        let prints = Prints::in_folder(folder.path()).unwrap();
+        printed(&prints, Stream::Out, b"four\n");
+        let file = fs::read_to_string(folder.path().join(FILES[0])).unwrap();
+        assert_eq!(file.lines().count(), 4, "{file}");
+    }
+
+    #[test]
+    fn the_oldest_lines_go_first_and_a_long_one_is_cut() {
+        let prints = Prints::default();
+        let long = "x".repeat(LINE_BYTES_MAX as usize + 5);
+        let text = format!("{}{long}\n", "short\n".repeat(LINES_MAX));
+        printed(&prints, Stream::Err, text.as_bytes());
+        let (lines, seen) = prints.after(0);
+        assert_eq!((lines.len(), seen), (LINES_MAX, LINES_MAX as u64 + 2));
+        let last: Vec<_> = lines.iter().rev().map(|it| it.text.len()).take(2).collect();
+        assert_eq!(last, [5, LINE_BYTES_MAX as usize]);
+    }
+
+    #[test]
+    fn a_file_that_is_full_becomes_the_older_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        let line = "y".repeat(1 << 20);
+        for _ in 0..17 {
+            journal.write(&line).unwrap();
+        }
+        let bytes = |name| fs::metadata(folder.path().join(name)).unwrap().len();
+        assert_eq!((bytes(FILES[0]), bytes(FILES[1])), (1 << 20, 16 << 20));
+    }
+}
