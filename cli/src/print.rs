@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, OnceLock};
 
 use indicatif::MultiProgress;
 use tracing_subscriber::EnvFilter;
@@ -35,11 +35,34 @@ pub(crate) fn is_unread(error: &anyhow::Error) -> bool {
 /// Standard error, above the bars. What it does not take is lost, which is no reason to fail.
 struct AboveBars;
 
+/// Hears what this process logs.
+type Ear = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+/// See [`overhear`].
+static EAR: OnceLock<Ear> = OnceLock::new();
+
+/// Has what this process logs from now on heard by somebody else, too; the first who asks.
+pub(crate) fn overhear(ear: impl Fn(&[u8]) + Send + Sync + 'static) {
+    // Nobody asks twice.
+    let _ = EAR.set(Box::new(ear));
+}
+
 impl Write for AboveBars {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        if HUSHED.load(Ordering::Relaxed) {
-            return Ok(text.len());
+        if let Some(ear) = EAR.get() {
+            ear(text);
         }
+        above_bars(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn above_bars(text: &[u8]) {
+    if !HUSHED.load(Ordering::Relaxed) {
         BARS.suspend(|| {
             let mut stderr = io::stderr().lock();
             if stderr.is_terminal() {
@@ -48,11 +71,6 @@ impl Write for AboveBars {
             }
             let _ = stderr.write_all(text);
         });
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -102,9 +120,7 @@ pub(crate) fn say(text: impl Display) {
 /// What a worker has printed, as it has.
 pub(crate) fn pass_on(is_talk: bool, text: &[u8]) {
     if is_talk {
-        // Never fails.
-        let _ = AboveBars.write(text);
-        return;
+        return above_bars(text);
     }
     BARS.suspend(|| {
         let mut stdout = io::stdout().lock();

@@ -94,6 +94,8 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             builder.workers(WorkerMode::Processes(worker))
         },
         async |system| {
+            let (own, process) = (prints.clone(), system.process());
+            print::overhear(move |text| own.logged(process, text));
             let pages = pages(&system, &recipe, &args.pages, otlp.as_ref(), &prints).await?;
             let connection = pages.as_ref().and_then(Alone::connection);
             let _note = Note::keep(&folder.path, connection)?;

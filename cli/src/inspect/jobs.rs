@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use odeon::Waiting;
+use odeon::{ProcessId, Waiting};
 use odeon_client::inspect as told;
-use odeon_placement::{Cause, Refusal, Resources};
+use odeon_placement::{Cause, Process, Refusal, Resources};
 
 use super::shown::Shown;
 
@@ -70,13 +70,19 @@ impl Shown<'_> {
         let mut waiting: BTreeMap<&str, &Waiting> = BTreeMap::new();
         for view in self.seen.nodes().filter_map(|it| it.hardware.as_ref()) {
             for lease in view.node.leases() {
-                let row = held.entry(job_number(&lease.job)).or_default();
+                let job = match lease.process {
+                    Process::Existing(process) => self.seen.job_of(ProcessId(process)),
+                    _ => None,
+                };
+                let job = job.unwrap_or(&lease.job);
+                let row = held.entry(job_number(job)).or_default();
                 row.devices += lease.devices.len() as u32;
                 row.resources.add(&lease.resources);
                 row.nodes.insert(lease.node.clone());
             }
             for it in &view.waiting {
-                waiting.entry(job_number(&it.job)).or_insert(it);
+                let job = self.seen.job_waiting(it);
+                waiting.entry(job_number(job)).or_insert(it);
             }
         }
         for job in jobs {

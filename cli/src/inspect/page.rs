@@ -332,6 +332,8 @@ fn below(pages: &Map<String, Value>) -> Vec<String> {
         }
         paths.push(format!("nodes/{name}"));
     }
+    // Those of a run that is alone; of a cluster they are asked for job by job.
+    paths.push("logs?limit=500".to_owned());
     for job in list(&page("jobs")["jobs"]) {
         let id = text(&job["id"]);
         paths.push(format!("logs?job={id}&limit=500"));

@@ -1,5 +1,5 @@
-//! What the worker processes of a run print: passed on to the terminal, and kept, in memory for the
-//! pages and in a file of the run's folder for later.
+//! What the worker processes of a run print, passed on to the terminal, and what its own process logs:
+//! kept, in memory for the pages and in a file of the run's folder for later.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -95,6 +95,7 @@ impl Prints {
                 .take(LINE_BYTES_MAX)
                 .read_until(b'\n', &mut text)
             {
+                print::pass_on(stream == Stream::Err, &text);
                 prints.add(process, stream, &text);
                 text.clear();
             }
@@ -103,8 +104,14 @@ impl Prints {
         thread::Builder::new().name(name).spawn(body).map(drop)
     }
 
+    /// A line that this process has logged.
+    pub(crate) fn logged(&self, process: ProcessId, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        let plain = console::strip_ansi_codes(&text);
+        self.add(process, Stream::Err, plain.as_bytes());
+    }
+
     fn add(&self, process: ProcessId, stream: Stream, text: &[u8]) {
-        print::pass_on(stream == Stream::Err, text);
         let text = String::from_utf8_lossy(text);
         let text = text.trim_end_matches(['\n', '\r']);
         let at = Unix::now();
@@ -113,8 +120,12 @@ impl Prints {
         if let Some(file) = &mut kept.file
             && let Err(error) = file.write(&format!("{at} {process} {word} {text}\n"))
         {
-            tracing::warn!(%error, path = %file.path.display(), "what processes print is not written down any more");
+            let path = file.path.display().to_string();
             kept.file = None;
+            // Not as a log: that would be printed here.
+            print::say(format!(
+                "{path} takes no more of what processes print: {error}"
+            ));
         }
         kept.all += 1;
         kept.bytes += text.len();

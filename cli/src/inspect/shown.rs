@@ -143,6 +143,23 @@ impl Shown<'_> {
         }
     }
 
+    /// The same of what may not be known any more, by the name that it had.
+    fn subject_then(&self, subject: &Subject, name: Option<&String>) -> told::Subject {
+        let known = match subject {
+            Subject::Actor(id) => self.seen.actors().get(*id).is_some(),
+            Subject::Process(id) => self.seen.process(*id).is_some(),
+            _ => true,
+        };
+        let now = self.subject(subject);
+        match name.filter(|_| !known) {
+            Some(name) => told::Subject {
+                name: name.clone(),
+                ..now
+            },
+            None => now,
+        }
+    }
+
     /// Whether it belongs to the system itself.
     pub(super) fn is_of_system(&self, subject: &Subject) -> bool {
         let job = match subject {
@@ -181,7 +198,10 @@ impl Shown<'_> {
             at: event.at.as_ms(),
             kind: event.kind.word().to_owned(),
             severity: severity_word(event.severity).to_owned(),
-            subject: event.subject.as_ref().map(|it| self.subject(it)),
+            subject: event
+                .subject
+                .as_ref()
+                .map(|it| self.subject_then(it, event.name.as_ref())),
             sentence: event.sentence.clone(),
             chain: event.chain.clone(),
         }

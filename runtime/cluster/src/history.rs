@@ -1,9 +1,9 @@
 //! What a node has seen to happen, kept on its disk: it is there again when its daemon is.
 //!
 //! One file holds the last events, the actors that there are and that have ended, within the bounds of
-//! [`odeon_observe::bounds`], and how far processes were heard, so that nothing is told twice. What was seen within the last second before a crash may be missing. A
-//! file that cannot be read is put aside, and a disk that takes nothing more is told of once: looking
-//! goes on either way.
+//! [`odeon_observe::bounds`], and how far processes were heard, so that nothing is told twice. What was
+//! seen within the last second before a crash may be missing. A file that cannot be read is put aside,
+//! and a disk that takes nothing more is told of once: looking goes on either way.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -213,6 +213,7 @@ mod tests {
             kind: EventKind::Node,
             severity: Severity::Info,
             subject: None,
+            name: None,
             sentence: format!("happening {seq}"),
             chain: vec![],
         };

@@ -177,7 +177,8 @@ pub(crate) async fn follow(
         gone.for_each(|row| observer.node_gone(&row.spec.name));
         let strange = observer.read(|seen| {
             let names_seen = seen.nodes().map(|it| it.name.clone());
-            let strange = names_seen.filter(|it| !names.contains(it.as_str()));
+            // The catalog may not have heard of this node yet.
+            let strange = names_seen.filter(|it| *it != node && !names.contains(it.as_str()));
             strange.collect::<Vec<_>>()
         });
         strange.iter().for_each(|name| observer.forget_node(name));
@@ -248,6 +249,7 @@ fn event_of(news: &News) -> Event {
         },
         sentence: format!("job {}: {}", news.about, news.what),
         subject: Some(Subject::Job(news.about.clone())),
+        name: None,
         chain: vec![],
     }
 }

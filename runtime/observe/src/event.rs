@@ -87,6 +87,9 @@ pub struct Event {
     pub severity: Severity,
     /// What it is about.
     pub subject: Option<Subject>,
+    /// What people called that then.
+    #[serde(default)]
+    pub name: Option<String>,
     /// What happened, in words.
     pub sentence: String,
     /// Why, outermost first.
@@ -151,6 +154,7 @@ mod tests {
                 kind: EventKind::Node,
                 severity: Severity::Info,
                 subject: None,
+                name: None,
                 sentence: String::new(),
                 chain: vec![],
             });

@@ -268,7 +268,8 @@ fn pending(seen: &Observatory) -> impl Iterator<Item = Problem> {
             let known = known.filter(|id| seen.actors().get(**id).is_some());
             let mut subjects: Vec<_> = known.map(|id| Subject::Actor(*id)).collect();
             // Who has never run is not seen anywhere else.
-            let job = waiting.job.rsplit('/').next().unwrap_or_default();
+            let job = seen.job_waiting(waiting).rsplit('/').next();
+            let job = job.unwrap_or_default();
             if let Some((number, _try)) = job.split_once('.') {
                 subjects.push(Subject::Job(number.to_owned()));
             }

@@ -8,7 +8,7 @@ use odeon::inspect::{
 };
 use odeon::telemetry::{Label, Labels};
 use odeon::trace::SpanKind;
-use odeon::{ActorId, Phase, ProcessId, Timestamp};
+use odeon::{ActorId, Phase, ProcessId, Timestamp, Waiting};
 
 use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors};
@@ -347,6 +347,22 @@ impl Observatory {
         actors.find(|it| it.view.process == process.id && it.ended.is_none())
     }
 
+    /// The job of a process, as it is called where it runs: `team/j17.2`.
+    #[must_use]
+    pub fn job_of(&self, process: ProcessId) -> Option<&str> {
+        let job = &self.processes.get(&process)?.job;
+        (!job.is_empty()).then_some(job)
+    }
+
+    /// The job of those who wait for room: of the process that wants them. A node knows no more of
+    /// some than whose quota they are under.
+    #[must_use]
+    pub fn job_waiting<'a>(&'a self, waiting: &'a Waiting) -> &'a str {
+        let wanted = waiting.actors.first();
+        let job = wanted.and_then(|actor| self.job_of(actor.home));
+        job.unwrap_or(&waiting.job)
+    }
+
     /// The supervisors of an actor, the topmost first, then itself.
     #[must_use]
     pub fn lineage(&self, id: ActorId) -> Vec<ActorId> {
@@ -675,15 +691,26 @@ impl Observatory {
             EventKind::Node => news.sentence,
             _ => format!("{title}: {}", news.sentence),
         };
-        self.events.tell(Event {
+        self.put(Event {
             seq: 0,
             at,
             kind,
             severity,
             subject,
+            name: None,
             sentence,
             chain: news.chain,
         });
+    }
+
+    /// Adds an event, with the name of what it is about: whoever reads it may not know that any more.
+    fn put(&mut self, mut event: Event) {
+        event.name = match &event.subject {
+            Some(Subject::Actor(id)) => self.actors.get(*id).map(Actor::title),
+            Some(Subject::Process(id)) => self.process(*id).map(|it| self.process_title(it.id)),
+            _ => None,
+        };
+        self.events.tell(event);
     }
 
     fn tell(
@@ -694,12 +721,13 @@ impl Observatory {
         subject: Option<Subject>,
         sentence: String,
     ) {
-        self.events.tell(Event {
+        self.put(Event {
             seq: 0,
             at,
             kind,
             severity,
             subject,
+            name: None,
             sentence,
             chain: vec![],
         });
@@ -708,7 +736,7 @@ impl Observatory {
     /// Something has happened that whoever observes knows from elsewhere; its number is given here.
     pub fn note(&mut self, event: Event) {
         self.seq += 1;
-        self.events.tell(event);
+        self.put(event);
     }
 
     /// A node is known to be gone.
@@ -744,12 +772,13 @@ impl Observatory {
     /// Tells of a process that it has come or gone.
     fn tell_of(&mut self, process: ProcessId, kind: EventKind, what: &str, at: Date) {
         let sentence = format!("{} {what}", self.process_title(process));
-        self.events.tell(Event {
+        self.put(Event {
             seq: 0,
             at,
             kind,
             severity: Severity::Info,
             subject: Some(Subject::Process(process)),
+            name: None,
             sentence,
             chain: vec![],
         });
@@ -814,12 +843,13 @@ impl Observatory {
                     let known = matches!(problem.lint, Lint::ActorFailed | Lint::NodeDown);
                     let episode = (problem.lint, problem.subjects.clone());
                     if !known && !self.episodes.contains_key(&episode) {
-                        self.events.tell(Event {
+                        self.put(Event {
                             seq: 0,
                             at: now,
                             kind,
                             severity: problem.severity,
                             subject: problem.subjects.first().cloned(),
+                            name: None,
                             sentence: problem.sentence.clone(),
                             chain: vec![],
                         });

@@ -177,6 +177,7 @@ mod tests {
             kind: EventKind::Failure,
             severity: Severity::Error,
             subject: Some(Subject::Node("n2".to_owned())),
+            name: Some("n2".to_owned()),
             sentence: format!("happening {seq}"),
             chain: vec!["why".to_owned()],
         }
