@@ -807,6 +807,41 @@ fn a_run_is_seen_by_its_folder_or_the_address_that_it_prints() {
     assert!(!place.path().join(run).join("pages.json").exists());
 }
 
+/// SEMANTICS 73, 75.
+#[test]
+fn a_run_is_recorded_and_what_was_printed_stays_in_its_folder() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(1_000_000));
+    let mut running = Running::start(&place, &["run", "--record", "run.odr", "r.toml"]);
+    running.until("step 0: ");
+    let run = "runs/rl-sums";
+    place.out(&["kill", run, "rollout-0"]);
+    let failed = |text: &str| text.contains("\"kind\":\"failure\"");
+    place.soon(&["events", "--json", run], failed);
+    let printed = || fs::read_to_string(place.path().join(run).join("output.log")).unwrap();
+    let begun = Clock::now();
+    while !printed().contains("signal 9") {
+        assert!(Clock::now().since(begun) < PATIENCE, "{}", printed());
+    }
+    running.signal(Signal::INT);
+    let (said, code) = running.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("recorded in run.odr"), "{said}");
+    let error = place.error(&["run", "--record", "run.odr", "r.toml"]);
+    assert!(error.contains("is there already"), "{error}");
+
+    let mut playing = Running::start(&place, &["replay", "--speed", "100", "run.odr"]);
+    let shown = playing.child.stdout.take().unwrap();
+    let address = BufReader::new(shown).lines().next().unwrap().unwrap();
+    let told = place.soon(&["events", "--json", &address], failed);
+    assert!(told.contains("signal 9"), "{told}");
+    playing.signal(Signal::INT);
+    playing.end();
+    place.out(&["replay", "run.odr", "--html", "run.html"]);
+    let page = fs::read_to_string(place.path().join("run.html")).unwrap();
+    assert!(page.contains("details of"), "{}", page.len());
+}
+
 #[test]
 fn a_run_without_pages_shows_its_processes_and_says_so() {
     let place = Place::new();

@@ -703,7 +703,7 @@ async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who
     system.shutdown().await;
 }
 
-/// What a worker prints is read by whoever started it, to its last line.
+/// SEMANTICS 75.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_workers_print_goes_to_whoever_takes_it() {
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();

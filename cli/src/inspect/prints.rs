@@ -217,6 +217,7 @@ mod tests {
         prints.end();
     }
 
+    /// SEMANTICS 75.
     #[test]
     fn lines_are_kept_with_whose_they_are_and_the_last_needs_no_end() {
         let folder = tempfile::tempdir().unwrap();
@@ -249,6 +250,7 @@ mod tests {
         assert_eq!(file.lines().count(), 4, "{file}");
     }
 
+    /// SEMANTICS 75.
     #[test]
     fn the_oldest_lines_go_first_and_a_long_one_is_cut() {
         let prints = Prints::default();
@@ -261,6 +263,7 @@ mod tests {
         assert_eq!(last, [5, LINE_BYTES_MAX as usize]);
     }
 
+    /// SEMANTICS 75.
     #[test]
     fn a_file_that_is_full_becomes_the_older_one() {
         let folder = tempfile::tempdir().unwrap();

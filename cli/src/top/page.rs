@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use odeon_client::inspect::{
     ActorRow, Cluster, Envelope, Event, Jobs, Link, Memory, Node, Now, Problem, Run, Subject,
-    Transfers,
+    Transfers, Waiting,
 };
 use odeon_client::{Page, View};
 
@@ -81,7 +81,7 @@ fn of_now(page: &Now, now: f64) -> Vec<Section> {
         ];
         row(format!("number {}", series.name), cells, Opens::More)
     });
-    vec![
+    let mut sections = vec![
         Section {
             title: "Problems".to_owned(),
             columns: vec![
@@ -104,7 +104,45 @@ fn of_now(page: &Now, now: f64) -> Vec<Section> {
         },
         nodes(&page.nodes, now),
         events("Last events".to_owned(), page.events.iter().rev(), now),
-    ]
+    ];
+    if !page.waiting.is_empty() {
+        sections.insert(1, waiting(&page.waiting, now));
+    }
+    sections
+}
+
+/// Who waits for whom, to the end.
+fn waiting(of: &[Waiting], now: f64) -> Section {
+    let rows = of.iter().map(|it| {
+        let mut words = it.subject.name.clone();
+        for link in &it.chain {
+            words += &format!(" > {}", link.subject.name);
+            if !link.message.is_empty() {
+                words += &format!(" ({})", link.message);
+            }
+        }
+        let (state, tone) = match it.circle {
+            true => ("error", Tone::Failed),
+            false => ("waiting", Tone::Waiting),
+        };
+        let cells = vec![
+            Cell::state(state),
+            Cell::toned(words, tone),
+            dim(age(now - it.since)),
+        ];
+        let opens = Opens::Actor(it.subject.id.clone());
+        row(format!("waiting {}", it.subject.id), cells, opens)
+    });
+    Section {
+        title: "Waiting".to_owned(),
+        columns: vec![
+            Column::text("", 7, 9),
+            Column::text("", 12, 200),
+            Column::time("").spare(1),
+        ],
+        rows: rows.collect(),
+        empty: String::new(),
+    }
 }
 
 fn problem(of: &Problem, now: f64) -> Row {

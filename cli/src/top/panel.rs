@@ -6,7 +6,7 @@ use odeon_client::inspect::{ActorDetail, Envelope, Event, Job, Quantiles, Run};
 use super::model::{Model, Panel};
 use super::rows::{self, Opens};
 use super::signs::{self, Tone};
-use crate::figures::{self, age, count, percent, plural, short, span};
+use crate::figures::{self, age, bytes, count, percent, plural, short, span};
 
 /// A line, and how far it is to the right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,13 +130,14 @@ fn actor(teller: &mut Teller, page: &Envelope<ActorDetail>, model: &Model) {
     teller.title("Messages");
     let mailbox = &row.mailbox;
     teller.below(format!(
-        "{} received, {} handled, {} failed, {}/s; {} of {} in its mailbox",
+        "{} received, {} handled, {} failed, {}/s; {} of {} in its mailbox, {}",
         count(row.received),
         count(row.handled),
         count(row.failed),
         short(row.rate),
         count(u64::from(mailbox.len)),
-        count(u64::from(mailbox.max))
+        count(u64::from(mailbox.max)),
+        bytes(mailbox.bytes as f64)
     ));
     let (busy, waiting) = (percent(row.busy), percent(row.waiting));
     teller.below(format!("busy {busy}, waiting {waiting}"));

@@ -134,6 +134,14 @@ fn page(view: View) -> Page {
                 {"lint": "mailbox_full", "severity": "warning", "count": 1, "since": NOW - 2_000.0,
                  "sentence": "the mailbox of trainer is full to 91 %", "subjects": []},
             ],
+            "waiting": [{
+                "subject": {"kind": "actor", "id": "1.5", "name": "trainer"},
+                "chain": [
+                    {"subject": {"kind": "actor", "id": "1.6", "name": "store"}, "how": "ask",
+                     "message": "store.Take", "since": NOW - 41_000.0},
+                ],
+                "circle": false, "since": NOW - 41_000.0,
+            }],
             "nodes": [node("head", "up"), node("node-2", "down")],
             "series": [{"name": "messages", "title": "messages", "unit": "/s",
                         "points": [[1.0, 0.0], [2.0, 5.0], [3.0, 10.0]]}],

@@ -29,7 +29,7 @@ pub enum Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self::PerSecond(500)
+        Self::PerSecond(100)
     }
 }
 

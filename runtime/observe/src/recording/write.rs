@@ -58,7 +58,8 @@ impl Recorder {
         to.flush()?;
         Ok(Self {
             to,
-            deflate: Compress::new(Compression::new(6), false),
+            // More would take a fifth of what a busy run has, for files that are hardly smaller.
+            deflate: Compress::new(Compression::new(2), false),
             frames: vec![],
             dates: None,
             written: bytes.len() as u64,
