@@ -28,7 +28,7 @@ use utoipa::OpenApi;
 
 use crate::inspect::{self, Facts, Inspect, Origin};
 
-pub(crate) use access::{is_own, new_key};
+pub(crate) use access::{is_own, new_key, page_key};
 pub(crate) use audit::Audit;
 pub(crate) use door::open as open_door;
 pub(crate) use limits::Limiter;

@@ -41,7 +41,7 @@ use utoipa::OpenApi;
 
 pub(crate) use alone::{Alone, Looks};
 pub(crate) use facts::Facts;
-use facts::LinesOf;
+use facts::{Before, LinesOf};
 use gate::Gate;
 pub(crate) use gate::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 use jobs::job_number;
@@ -516,6 +516,7 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
                 by_state: shown::states(children()),
                 some: it.some_actors(|row| row.view.parent == actor),
             },
+            deadlock: circle && it.is_deadlocked(actor),
             chain,
             circle,
             messages: methods
@@ -640,9 +641,9 @@ struct LogsAsked {
     actor: Option<String>,
     #[serde(default)]
     process: Option<String>,
-    /// Lines before this moment.
+    /// Lines before this place: `earlier` of an answer, or milliseconds since 1970.
     #[serde(default)]
-    before: Option<f64>,
+    before: Option<String>,
     #[serde(default)]
     limit: Option<usize>,
 }
@@ -727,6 +728,7 @@ async fn logs(
     let Query(asked) = asked?;
     let printer = inspect.printer(&asked)?;
     let process = printer.process.as_ref();
+    let before = asked.before.as_deref().map(str::parse::<Before>);
     let of = LinesOf {
         job: if inspect.facts.has_jobs() {
             &printer.job
@@ -734,13 +736,17 @@ async fn logs(
             ""
         },
         process: process.map(|(number, node)| (number.as_str(), node.as_str())),
-        before: asked.before.unwrap_or(f64::INFINITY),
+        before: before
+            .transpose()
+            .map_err(Refused::Invalid)?
+            .unwrap_or(Before::END),
         limit: asked.limit.unwrap_or(200).clamp(1, LINES_MAX),
     };
     let logs = inspect.facts.logs(&of).await;
     let mut logs = logs.unwrap_or_else(|| told::Logs {
         lines: vec![],
         more: false,
+        earlier: None,
         none_kept: Some(match printer.job.as_str() {
             "" | odeon_observe::SYSTEM_JOB => {
                 "what daemons say is in the journal of their machine, or in daemon.log of their folder"

@@ -314,7 +314,20 @@ async fn actors_are_stopped_from_the_pages_only_where_and_by_whom_that_is_allowe
     assert!(code == "403" && why.contains("`submit`"), "{why}");
     // A cookie does it from a page of this host alone.
     let port = face.address.rsplit_once(':').unwrap().1;
-    let cookie = format!("Cookie: odeon-{port}={}\r\n", face.key);
+    let json = "Content-Type: application/json\r\n";
+    let body = format!("{{\"key\":\"{}\"}}", face.key);
+    let session = format!("{}{json}", face.host());
+    let (head, _) = face.ask("POST /api/v1/session", &session, &body);
+    let given = head.split(&format!("odeon-{port}=")).nth(1).unwrap();
+    let given = given.split(';').next().unwrap();
+    let cookie = format!("Cookie: odeon-{port}={given}\r\n");
+    // It is no key.
+    let (head, _) = face.ask(
+        "GET /api/v1/jobs",
+        &format!("{}{}", face.host(), bearer(given)),
+        "",
+    );
+    assert_eq!(status(&head), "401", "{head}");
     for elsewhere in [
         "",
         "Sec-Fetch-Site: cross-site\r\n",

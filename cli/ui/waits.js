@@ -8,10 +8,10 @@ const verbs = { ask: 'asks', room: 'wants room in the mailbox of', place: 'waits
 /**
  * The parts of the sentence: words and subjects, so that subjects become links.
  * Each hop names whom is waited for, for what, and since when; a circle closes on the first.
- * @param {{ kind: string, id: string, name: string }} self @param {Hop[]} chain @param {boolean} circle @param {number} now
+ * @param {{ kind: string, id: string, name: string }} self @param {Hop[]} chain @param {boolean} circle @param {number} now @param {boolean} [deadlock]
  * @returns {(string | { kind: string, id: string, name: string })[]}
  */
-export function sentence(self, chain, circle, now) {
+export function sentence(self, chain, circle, now, deadlock = false) {
   if (!chain.length) return [];
   /** @type {(string | import('./types').Subject)[]} */
   const parts = [self];
@@ -21,7 +21,7 @@ export function sentence(self, chain, circle, now) {
     parts.push(hop.subject);
     parts.push(`${hop.message ? ` for ${hop.message}` : ''} (${age(Math.max(0, now - hop.since))})`);
   });
-  parts.push(circle ? ': they wait for each other and none can go on.' : '.');
+  parts.push(deadlock ? ': they wait for each other and none can go on.' : circle ? ': there it comes back to where it was.' : '.');
   return parts;
 }
 

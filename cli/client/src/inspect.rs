@@ -577,6 +577,9 @@ records! {
         chain: Vec<ChainLink>,
         /// The chain comes back to where it has been.
         circle: bool,
+        /// It is one of those who wait for each other and of whom none can go on.
+        #[serde(default)]
+        deadlock: bool,
         /// By kind of message.
         messages: Vec<MessageStats>,
         /// All messages together.
@@ -607,6 +610,9 @@ records! {
         chain: Vec<ChainLink>,
         /// The chain comes back to where it has been.
         circle: bool,
+        /// It is one of those who wait for each other and of whom none can go on.
+        #[serde(default)]
+        deadlock: bool,
         /// Since when.
         since: f64,
     }
@@ -1096,6 +1102,9 @@ records! {
         lines: Vec<LogLine>,
         /// There are earlier ones.
         more: bool,
+        /// Where those begin, as `before` of the next request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        earlier: Option<String>,
         /// Why there are none, where none are kept.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         none_kept: Option<String>,

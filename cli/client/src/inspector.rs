@@ -152,14 +152,14 @@ impl Inspector {
         self.get(route.with("px", points)).await
     }
 
-    /// The last lines that a job has printed before a moment, if one is named.
+    /// The last lines that a job has printed before a place, `earlier` of an answer, if one is named.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn lines(
         &self,
         job: &str,
-        before: Option<f64>,
+        before: Option<&str>,
         limit: usize,
     ) -> Result<Envelope<Logs>, ClientError> {
         let mut route = Route::to(["inspect", "logs"])?.with("job", job);

@@ -100,6 +100,19 @@ fn hash_of(secret: &str) -> String {
     Digest::of(secret.as_bytes()).to_string()
 }
 
+/// What a page holds in the place of a key: good for looking on, and no key anywhere else, so whoever
+/// else on this machine a browser shows its cookies to gets nothing that could be used for more.
+pub(crate) fn page_key(secret: &str) -> String {
+    page_key_of(&hash_of(secret))
+}
+
+fn page_key_of(hash: &str) -> String {
+    format!("{PAGE}{}", hash_of(&format!("page of {hash}")))
+}
+
+/// How such a one begins.
+const PAGE: &str = "odeon-page-";
+
 /// Looks at every request before its route does, and writes down what is asked for.
 pub(super) async fn admit(
     State(api): State<Arc<Api>>,
@@ -238,13 +251,14 @@ pub(super) async fn exchange(State(api): State<Arc<Api>>, request: Request) -> R
         return No::invalid("send {\"key\": KEY} as JSON").into_response();
     };
     let known = match api.daemon.catalog().is_voter() {
-        true => caller_with(&api, &key)
+        true => caller_with(&api, &key, false)
             .map(drop)
             .map_err(IntoResponse::into_response),
+        false if key.starts_with(PAGE) => Err(No::unauthorized(NO_KEY).into_response()),
         false => known_elsewhere(&api, Some(key.clone())).await,
     };
     match known {
-        Ok(()) => with_cookie(&parts.headers, &key),
+        Ok(()) => with_cookie(&parts.headers, &page_key(&key)),
         Err(response) => {
             let too_many = from.and_then(|from| too_many(&api, from));
             too_many.map_or(response, IntoResponse::into_response)
@@ -258,16 +272,26 @@ fn admitted(api: &Api, request: &Request) -> Result<Option<Caller>, No> {
         return Ok(None);
     }
     let secret = secret_of(request).ok_or_else(|| No::unauthorized(NO_KEY))?;
-    caller_with(api, secret).map(Some)
+    let path = request.uri().path();
+    // Another node asks whose it is.
+    let looks = path.starts_with(INSPECT) || path == door::KEY_PATH;
+    caller_with(api, secret, looks).map(Some)
 }
 
-/// Whose key this is.
-fn caller_with(api: &Api, secret: &str) -> Result<Caller, No> {
+/// Whose key this is, or, where somebody looks on, whose page's.
+fn caller_with(api: &Api, secret: &str, looks: bool) -> Result<Caller, No> {
     let hash = hash_of(secret);
     let found = api
         .daemon
         .catalog()
-        .read(|tables| tables.keys.get(&hash).cloned())
+        .read(|tables| {
+            let of_page = |kept: &&String| page_key_of(kept) == secret;
+            let kept = match looks && secret.starts_with(PAGE) {
+                true => tables.keys.keys().find(of_page),
+                false => Some(&hash),
+            };
+            kept.and_then(|kept| tables.keys.get(kept).cloned())
+        })
         .ok_or_else(|| No::unavailable("this node does not vote: ask one that does"))?;
     let key = found.ok_or_else(|| {
         No::unauthorized("this key is not known: it was revoked, or belongs to another cluster")

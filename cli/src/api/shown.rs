@@ -149,7 +149,9 @@ fn job_seen(job: types::Job) -> seen::Job {
         .into_iter()
         .filter_map(|(name, at)| Some((name, at?)))
         .collect();
-    let ends = begun.iter().skip(1).map(|(_, at)| Some(*at)).chain([None]);
+    // Its end is none that lasts.
+    let last = job.over.then_some(job.since_ms);
+    let ends = begun.iter().skip(1).map(|(_, at)| Some(*at)).chain([last]);
     let phases = begun
         .iter()
         .zip(ends)

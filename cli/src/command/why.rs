@@ -61,11 +61,8 @@ pub(crate) fn run(args: &WhyArgs) -> Result<()> {
             let fits = |one: &Told| one.role == *name || one.actor.as_ref() == Some(name);
             let wanted: Vec<Told> = told.into_iter().filter(fits).collect();
             if wanted.is_empty() {
-                bail!(
-                    "no `{name}` in {}: it has {}",
-                    args.run.display(),
-                    known.join(", ")
-                );
+                let place = job_of(&args.run).unwrap_or("this run");
+                bail!("no `{name}` in {place}: it has {}", known.join(", "));
             }
             wanted
         }

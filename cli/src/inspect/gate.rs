@@ -1,7 +1,8 @@
 //! Who may look: a key in the header, or in a cookie that only this host's own pages send.
 //!
 //! A page in a browser gets the key behind the `#` of its address, which no server and no log sees,
-//! and exchanges it for a cookie. The cookie is good for inspection and for nothing else.
+//! and exchanges it for a cookie, which is made from the key and is none itself: it is good for
+//! inspection and for nothing else.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -122,15 +123,22 @@ impl Gate {
             .layer(middleware::from_fn(crate::api::number))
     }
 
-    fn is(&self, key: &str) -> bool {
-        // By its digest, so that the time it takes tells nothing.
-        let digest = |text: &str| odeon_artifacts::Digest::of(text.as_bytes());
-        digest(key) == digest(&self.key)
+    fn admits(&self, method: &Method, path: &str, headers: &HeaderMap) -> bool {
+        let bearer = headers.get(header::AUTHORIZATION);
+        let bearer = bearer.and_then(|value| value.to_str().ok());
+        let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
+        match (bearer, cookie_of(method, path, headers)) {
+            (Some(key), _) => is_same(key, &self.key),
+            (None, Some(cookie)) => is_same(cookie, &crate::api::page_key(&self.key)),
+            (None, None) => false,
+        }
     }
 
     fn exchange(&self, headers: &HeaderMap, body: &[u8]) -> Response {
         match serde_json::from_slice::<Exchange>(body) {
-            Ok(asked) if self.is(&asked.key) => with_cookie(headers, &asked.key),
+            Ok(asked) if is_same(&asked.key, &self.key) => {
+                with_cookie(headers, &crate::api::page_key(&self.key))
+            }
             Ok(_) => no(
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
@@ -145,17 +153,18 @@ impl Gate {
     }
 }
 
+/// By their digests, so that the time it takes tells nothing.
+fn is_same(one: &str, other: &str) -> bool {
+    let digest = |text: &str| odeon_artifacts::Digest::of(text.as_bytes());
+    digest(one) == digest(other)
+}
+
 async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let (path, headers) = (request.uri().path(), request.headers());
     if path == SESSION {
         return next.run(request).await;
     }
-    let bearer = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
-    let key = bearer.or_else(|| cookie_of(request.method(), path, headers));
-    if key.is_some_and(|key| gate.is(key)) {
+    if gate.admits(request.method(), path, headers) {
         return next.run(request).await;
     }
     no(
@@ -252,6 +261,20 @@ mod tests {
         let response = gate.exchange(&headers, body.as_bytes());
         let cookie = response.headers()[header::SET_COOKIE].to_str().unwrap();
         assert!(cookie.starts_with("odeon-80=") && cookie.contains("HttpOnly; SameSite=Strict"));
+        assert!(!cookie.contains(gate.key()), "it is no key");
+        // Nor is it one in another place.
+        let (_, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+        let look = "/api/v1/inspect/view";
+        let with = |name: &'static str, value: String| {
+            let mut headers = headers.clone();
+            let name = axum::http::HeaderName::from_static(name);
+            headers.insert(name, HeaderValue::from_str(&value).unwrap());
+            gate.admits(&Method::GET, look, &headers)
+        };
+        assert!(with("cookie", format!("odeon-80={value}")));
+        assert!(with("authorization", format!("Bearer {}", gate.key())));
+        assert!(!with("authorization", format!("Bearer {value}")));
+        assert!(!with("cookie", format!("odeon-80={}", gate.key())));
         for body in ["{\"key\":\"no\"}", "", "[]"] {
             assert_ne!(
                 gate.exchange(&headers, body.as_bytes()).status(),

@@ -68,7 +68,8 @@ impl Shown<'_> {
             held.entry(job_number(&actor.job)).or_default().actors += 1;
         }
         let mut waiting: BTreeMap<&str, &Waiting> = BTreeMap::new();
-        for view in self.seen.nodes().filter_map(|it| it.hardware.as_ref()) {
+        let here = self.seen.nodes().filter(|it| it.gone.is_none());
+        for view in here.filter_map(|it| it.hardware.as_ref()) {
             for lease in view.node.leases() {
                 let job = match lease.process {
                     Process::Existing(process) => self.seen.job_of(ProcessId(process)),
@@ -90,7 +91,8 @@ impl Shown<'_> {
                 job.actors = held.actors;
                 job.needs = held.sentence();
             }
-            if let Some(waiting) = waiting.get(job.id.as_str()) {
+            let waiting = waiting.get(job.id.as_str());
+            if let Some(waiting) = waiting.filter(|_| job.exit.is_none()) {
                 job.refusal = Some(refusal(waiting));
             }
         }

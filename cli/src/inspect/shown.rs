@@ -185,6 +185,7 @@ impl Shown<'_> {
             told::Waiting {
                 subject: self.actor_subject(id),
                 chain,
+                deadlock: circle && self.is_deadlocked(id),
                 circle,
                 since: since.as_ms(),
             }
@@ -243,7 +244,10 @@ impl Shown<'_> {
                 bytes: view.queued_bytes,
             },
             received: actor.handled + u64::from(view.queued),
-            handled: actor.handled,
+            // The one that is being handled is not yet.
+            handled: actor
+                .handled
+                .saturating_sub(u64::from(view.running.is_some())),
             failed: view.failed,
             restarts: actor.restarts(),
             incarnation: view.incarnation,
@@ -304,6 +308,13 @@ impl Shown<'_> {
             since: wait.since.as_ms(),
         };
         (chain.iter().map(link).collect(), circle)
+    }
+
+    /// Whether it is one of those who wait for each other, and none of them can go on.
+    pub(super) fn is_deadlocked(&self, actor: ActorId) -> bool {
+        let circles = self.seen.waits().circles();
+        let mut dead = circles.iter().filter(|it| it.is_deadlock);
+        dead.any(|it| it.actors.contains(&actor))
     }
 
     /// Why an actor is where it is.

@@ -221,7 +221,10 @@ pub(crate) fn takes_event(event: &told::Event, filter: &str) -> bool {
         let found = match word.split_once(':') {
             Some(("kind", kind)) => event.kind == kind,
             Some(("severity", severity)) => event.severity == severity,
-            Some(("subject", name)) => holds(subject, name),
+            Some(("subject", name)) => {
+                let id = event.subject.as_ref().map_or("", |it| it.id.as_str());
+                holds(subject, name) || id.eq_ignore_ascii_case(name)
+            }
             _ => holds(&event.sentence, &word) || holds(subject, &word),
         };
         found != negated

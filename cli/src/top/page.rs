@@ -121,7 +121,7 @@ fn waiting(of: &[Waiting], now: f64) -> Section {
                 words += &format!(" ({})", link.message);
             }
         }
-        let (state, tone) = match it.circle {
+        let (state, tone) = match it.deadlock {
             true => ("error", Tone::Failed),
             false => ("waiting", Tone::Waiting),
         };

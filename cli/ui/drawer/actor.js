@@ -17,7 +17,7 @@ import { Title } from './title.js';
 export function ActorBody({ of: d }) {
   const r = d.row;
   return html`<${Title} sign=${html`<${State} of=${r.state} />`} title=${nameOf(r)} sub=${html`for <${Age} since=${r.since} />`} />
-    ${d.chain?.length ? html`<p class="waits ${d.circle ? 'circle' : ''}"><${Waits} of=${subjectOf(r)} chain=${d.chain} circle=${d.circle} /></p>` : null}
+    ${d.chain?.length ? html`<p class="waits ${d.deadlock ? 'circle' : ''}"><${Waits} of=${subjectOf(r)} chain=${d.chain} circle=${d.circle} deadlock=${d.deadlock} /></p>` : null}
     ${r.ended ? html`<p class="ended ${r.state === 'failed' ? 'tone-failed' : ''}">${r.ended.sentence} <span class="dim">${when(r.ended.at, now.value)}</span></p>` : null}
     <${Facts} of=${facts(r, d)} />
     <${Actions} row=${r} />

@@ -73,5 +73,5 @@ const opens = (subject) => (/** @type {any} */ e) => {
 /** Who has waited longest, and whom for. @param {{ of: import('../types').Waiting[] }} props */
 function Waiting({ of }) {
   if (!of.length) return null;
-  return html`<${Section} title="Waiting" note="for a second or longer"><ul class="waiting">${of.map((w) => html`<li key=${w.subject.id} class="waits opens ${w.circle ? 'circle' : ''}" onClick=${opens(w.subject)}><span><${Waits} of=${w.subject} chain=${w.chain} circle=${w.circle} /></span><span class="dim num"><${Age} since=${w.since} /></span></li>`)}</ul><//>`;
+  return html`<${Section} title="Waiting" note="for a second or longer"><ul class="waiting">${of.map((w) => html`<li key=${w.subject.id} class="waits opens ${w.deadlock ? 'circle' : ''}" onClick=${opens(w.subject)}><span><${Waits} of=${w.subject} chain=${w.chain} circle=${w.circle} deadlock=${w.deadlock} /></span><span class="dim num"><${Age} since=${w.since} /></span></li>`)}</ul><//>`;
 }

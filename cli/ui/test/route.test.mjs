@@ -24,6 +24,7 @@ const actor = (name) => ({ kind: 'actor', id: name, name });
 test('the chain of waits is one sentence', () => {
   const chain = [{ subject: actor('pool'), how: 'ask', message: 'Collect', since: 9000 }, { subject: actor('worker'), how: 'room', message: 'Collect', since: 10_000 }];
   assert.equal(text(sentence(actor('trainer'), chain, false, 50_000)), 'trainer asks pool for Collect (41 s), which wants room in the mailbox of worker for Collect (40 s).');
-  assert.equal(text(sentence(actor('a'), [{ subject: actor('b'), how: 'ask', message: 'X', since: 0 }, { subject: actor('a'), how: 'ask', message: 'Y', since: 0 }], true, 5000)), 'a asks b for X (5 s), which asks a for Y (5 s): they wait for each other and none can go on.');
+  assert.equal(text(sentence(actor('a'), [{ subject: actor('b'), how: 'ask', message: 'X', since: 0 }, { subject: actor('a'), how: 'ask', message: 'Y', since: 0 }], true, 5000, true)), 'a asks b for X (5 s), which asks a for Y (5 s): they wait for each other and none can go on.');
+  assert.match(text(sentence(actor('a'), chain, true, 50_000)), /there it comes back to where it was\.$/);
   assert.deepEqual(sentence(actor('a'), [], false, 0), []);
 });

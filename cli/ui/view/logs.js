@@ -10,10 +10,10 @@ import { Failed } from './states.js';
 export function Logs({ query, title = 'Log', limit = 100 }) {
   const [is, set] = useState(/** @type {any} */ ({ lines: null, more: false, none: null, error: null }));
   const key = JSON.stringify(query);
-  const load = async (/** @type {number | undefined} */ before) => {
+  const load = async (/** @type {string | undefined} */ before) => {
     try {
       const { data } = await get('inspect/logs', { ...query, before, limit });
-      set((old) => ({ lines: before ? [...data.lines, ...old.lines] : data.lines, more: data.more, none: data.none_kept, error: null }));
+      set((old) => ({ lines: before ? [...data.lines, ...old.lines] : data.lines, more: data.more && data.earlier, none: data.none_kept, error: null }));
     } catch (error) {
       set((old) => ({ ...old, error: explain(error) }));
     }
@@ -26,7 +26,7 @@ export function Logs({ query, title = 'Log', limit = 100 }) {
   if (!lines && !error) return null;
   const none = error?.why ?? is.none ?? (lines.length ? null : 'Nothing written.');
   return html`<${Section} title=${title} note=${html`<button class="chip" onClick=${() => load(undefined)}>Newest</button>`}>
-    ${none ? html`<p class="dim">${none}</p>` : html`${is.more ? html`<button class="chip" onClick=${() => load(lines[0].at)}>Earlier lines</button>` : null}<${Lines} of=${lines} />`}<//>`;
+    ${none ? html`<p class="dim">${none}</p>` : html`${is.more ? html`<button class="chip" onClick=${() => load(is.more)}>Earlier lines</button>` : null}<${Lines} of=${lines} />`}<//>`;
 }
 
 /** Each line says who wrote it, where several did. @param {{ of: any[] }} props */

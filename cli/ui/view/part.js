@@ -68,9 +68,9 @@ export function Age({ since }) {
   return html`<span class="num">${age(Math.max(0, now.value - since))}</span>`;
 }
 
-/** Whom something waits for, to the end of the chain. @param {{ of: import('../types').Subject, chain: import('../types').Hop[], circle: boolean }} props */
-export function Waits({ of, chain, circle }) {
-  return html`<${State} of=${circle ? 'error' : 'waiting'} word=${circle ? 'Deadlock' : 'Waits'} /> ${sentence(of, chain, circle, now.value).map((p) => (typeof p === 'string' ? p : html`<${Link} to=${p} />`))}`;
+/** Whom something waits for, to the end of the chain. @param {{ of: import('../types').Subject, chain: import('../types').Hop[], circle: boolean, deadlock?: boolean }} props */
+export function Waits({ of, chain, circle, deadlock }) {
+  return html`<${State} of=${deadlock ? 'error' : 'waiting'} word=${deadlock ? 'Deadlock' : 'Waits'} /> ${sentence(of, chain, circle, now.value, deadlock).map((p) => (typeof p === 'string' ? p : html`<${Link} to=${p} />`))}`;
 }
 
 /** A list of names and values. @param {{ of: [string, any][] }} props */

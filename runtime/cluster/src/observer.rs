@@ -174,7 +174,10 @@ pub(crate) async fn follow(
         let gone = known
             .iter()
             .filter(|row| !matches!(row.state, NodeState::Up));
-        gone.for_each(|row| observer.node_gone(&row.spec.name));
+        gone.for_each(|row| {
+            let lost = matches!(row.state, NodeState::Lost { .. });
+            observer.node_gone(&row.spec.name, lost);
+        });
         let strange = observer.read(|seen| {
             let names_seen = seen.nodes().map(|it| it.name.clone());
             // The catalog may not have heard of this node yet.
@@ -237,7 +240,8 @@ fn is_of_job(news: &News) -> bool {
 
 fn event_of(news: &News) -> Event {
     let bad = ["failed", "lost", "refused"];
-    let is_bad = bad.iter().any(|word| news.what.contains(word));
+    // At its begin: what follows may be anybody's words, as the name of a job.
+    let is_bad = bad.iter().any(|word| news.what.starts_with(word));
     Event {
         seq: 0,
         at: Date::from_ms(news.at.0 as f64),

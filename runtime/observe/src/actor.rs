@@ -83,6 +83,8 @@ pub struct Actor {
     pub waiting: f64,
     /// Messages handled in all its lives and processes.
     pub handled: u64,
+    /// Those of them that it had handled before anybody saw it.
+    handled_before: u64,
     /// How it ended.
     pub ended: Option<Ended>,
     /// Its lives, the last ones.
@@ -117,6 +119,18 @@ pub struct Ended {
     /// It failed.
     pub failed: bool,
 }
+
+/// How an actor went of which nobody says that it has failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End<'a> {
+    /// In order, as far as is known.
+    Stopped(&'a str),
+    /// With its process or its node.
+    Lost(&'a str),
+}
+
+/// How long before the end of a process is told its actors may be seen to go.
+const JUST: Duration = Duration::from_secs(5);
 
 /// One life of an actor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,6 +172,7 @@ impl Actor {
             busy: 0.0,
             waiting: 0.0,
             handled: view.handled,
+            handled_before: 0,
             ended: None,
             lives: VecDeque::from([first]),
             changed: 0,
@@ -194,6 +209,11 @@ impl Actor {
         self.view.incarnation.saturating_sub(1)
     }
 
+    /// Messages that it has handled since it is seen.
+    pub(crate) const fn handled_here(&self) -> u64 {
+        self.handled.saturating_sub(self.handled_before)
+    }
+
     /// The handler that runs.
     #[must_use]
     pub const fn running(&self) -> Option<&RunningView> {
@@ -211,7 +231,9 @@ impl Actor {
         match (&self.ended, self.view.phase) {
             (Some(ended), _) if ended.failed => State::Failed,
             (Some(_), _) => State::Stopped,
-            (None, Phase::Starting) if self.view.incarnation <= 1 => State::Starting,
+            (None, Phase::Starting | Phase::Waiting) if self.view.incarnation <= 1 => {
+                State::Starting
+            }
             (None, Phase::Starting | Phase::Waiting) => State::Restarting,
             (None, Phase::Over) => State::Stopped,
             (None, Phase::Running) if waits => State::Waiting,
@@ -338,11 +360,20 @@ impl Actors {
         self.change += 1;
     }
 
-    /// A process shows an actor.
-    pub(crate) fn show(&mut self, view: ActorView, job: &str, node: &str, shift: Shift, now: Date) {
+    /// A process shows an actor; `arrives` with a node that was not seen before.
+    pub(crate) fn show(
+        &mut self,
+        view: ActorView,
+        job: &str,
+        node: &str,
+        shift: Shift,
+        now: Date,
+        arrives: bool,
+    ) {
         let change = self.change;
         let running = view.running.as_ref().map(|it| shift.date(it.since));
         let mut turns = !self.rows.contains_key(&view.id);
+        let mut was_there = turns && arrives;
         let row = self
             .rows
             .entry(view.id)
@@ -353,7 +384,9 @@ impl Actors {
         }
         if row.ended.take().is_some() {
             let id = view.id;
-            if !self.awaited.remove(&id) {
+            if self.awaited.remove(&id) {
+                was_there = true;
+            } else {
                 self.failed.retain(|it| *it != id);
                 self.stopped.retain(|it| *it != id);
             }
@@ -369,6 +402,9 @@ impl Actors {
         }
         let before = if moved { 0 } else { row.view.handled };
         row.handled += view.handled.saturating_sub(before);
+        if was_there {
+            row.handled_before = row.handled;
+        }
         if moved {
             row.sample.busy = view.busy;
         }
@@ -388,6 +424,7 @@ impl Actors {
             let mut row = Actor {
                 name: it.name,
                 handled: it.handled,
+                handled_before: it.handled,
                 lives: it.lives,
                 changed: self.change,
                 ..Actor::new(it.view, &it.job, &it.node, Date::default())
@@ -433,7 +470,7 @@ impl Actors {
     }
 
     /// A process shows an actor no more.
-    pub(crate) fn gone(&mut self, id: ActorId, process: ProcessId, now: Date, why: &str) {
+    pub(crate) fn gone(&mut self, id: ActorId, process: ProcessId, now: Date, end: End<'_>) {
         let Some(row) = self.rows.get_mut(&id) else {
             return;
         };
@@ -441,7 +478,11 @@ impl Actors {
             return;
         }
         let failure = row.lives.back().and_then(|life| life.cause.clone());
-        let failed = failure.is_some();
+        let (why, lost) = match end {
+            End::Stopped(why) => (why, false),
+            End::Lost(why) => (why, true),
+        };
+        let failed = failure.is_some() || lost;
         row.ended = Some(Ended {
             at: now,
             sentence: failure.unwrap_or_else(|| why.to_owned()),
@@ -458,6 +499,30 @@ impl Actors {
         match failed {
             true => self.failed.push_back(id),
             false => self.stopped.push_back(id),
+        }
+    }
+
+    /// A process was lost: those of its actors that were just taken for stopped were lost with it.
+    pub(crate) fn lost_with(&mut self, process: ProcessId, at: Date, why: &str) {
+        let change = self.change;
+        let lost = self.rows.values_mut().filter(|row| {
+            let ended = row.ended.as_ref().filter(|ended| !ended.failed);
+            let just = ended.is_some_and(|ended| ended.at.before(JUST) <= at);
+            row.view.process == process && just
+        });
+        for row in lost {
+            let id = row.view.id;
+            if self.awaited.contains(&id) {
+                continue;
+            }
+            if let Some(ended) = &mut row.ended {
+                why.clone_into(&mut ended.sentence);
+                ended.failed = true;
+            }
+            row.changed = change;
+            row.turned = change;
+            self.stopped.retain(|it| *it != id);
+            self.failed.push_back(id);
         }
     }
 

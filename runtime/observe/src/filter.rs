@@ -202,6 +202,9 @@ impl Test {
             Self::System(which) => which.is_none_or(|which| which == system),
             Self::Text(text, part) => text.of(actor).iter().any(|it| match text {
                 Text::State => it == part,
+                Text::Job | Text::Node | Text::Device | Text::Process => {
+                    has_number(&it.to_lowercase(), part)
+                }
                 _ => it.to_lowercase().contains(part),
             }),
             Self::Number(number, sign, than) => {
@@ -278,9 +281,33 @@ fn seconds(text: &str) -> Option<f64> {
         .map(|it| it.as_secs_f64())
 }
 
+/// Whether a part is in a text, and a number at its end is whole there: `j1` is not in `j12`.
+fn has_number(text: &str, part: &str) -> bool {
+    let digit = |it: Option<char>| it.is_some_and(|it| it.is_ascii_digit());
+    let ends_in_number = digit(part.chars().last());
+    text.match_indices(part).any(|(at, _)| {
+        let next = text[at + part.len()..].chars().next();
+        !(ends_in_number && digit(next))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_at_the_end_is_a_whole_one() {
+        for (text, part, is_in) in [
+            ("default/j12.1", "j1", false),
+            ("default/j1.12", "j1", true),
+            ("node-10", "node-1", false),
+            ("node-10", "node", true),
+            ("vm/1", "vm/1", true),
+            ("j11 j1", "j1", true),
+        ] {
+            assert_eq!(has_number(text, part), is_in, "{part} in {text}");
+        }
+    }
 
     #[test]
     fn words_and_quotes_are_told_apart() {

@@ -257,9 +257,8 @@ fn stuck(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
 }
 
 fn pending(seen: &Observatory) -> impl Iterator<Item = Problem> {
-    let waiting = seen
-        .nodes()
-        .filter_map(|node| Some((node, node.hardware.as_ref()?)));
+    let here = seen.nodes().filter(|node| node.gone.is_none());
+    let waiting = here.filter_map(|node| Some((node, node.hardware.as_ref()?)));
     waiting.flat_map(move |(node, hardware)| {
         let late = hardware.waiting.iter().filter(|it| it.waited >= PENDING);
         late.map(move |waiting| {

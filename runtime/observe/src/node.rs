@@ -37,6 +37,10 @@ pub struct Process {
     pub recent_asks: Recent,
     /// Messages without an answer that nobody handled.
     pub dead_letters: u64,
+    /// Spans that there had been when it was first seen.
+    pub(crate) spans_before: u64,
+    /// Why it was lost, if it was.
+    pub(crate) lost: Option<String>,
     /// Bytes in blobs that it owns.
     pub blob_bytes: u64,
     /// How many actors it has.
@@ -45,6 +49,13 @@ pub struct Process {
     pub clock_error: Duration,
     /// What it uses of its machine, where the system tells.
     pub usage: Option<Usage>,
+}
+
+impl Process {
+    /// Spans that there have been since it is seen.
+    pub(crate) const fn spans_here(&self) -> u64 {
+        self.spans.recorded.saturating_sub(self.spans_before)
+    }
 }
 
 /// How long things took within the last minute.

@@ -11,7 +11,7 @@ use odeon::trace::SpanKind;
 use odeon::{ActorId, Phase, ProcessId, Timestamp, Waiting};
 
 use crate::SYSTEM_JOB;
-use crate::actor::{Actor, Actors};
+use crate::actor::{Actor, Actors, End};
 use crate::bounds::{
     AWAITED_FOR, COPIES_MAX, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL, SERIES_MAX,
     SERIES_POINTS_MAX,
@@ -64,14 +64,17 @@ struct Heard {
     points: u64,
 }
 
-/// Of things that a process numbers from `from` on, before which so many were lost, those that were not
-/// heard before, and how many were lost that were not.
+/// Of things that a process numbers from `from` on, before which so many were lost to this look, those
+/// that were not heard before, and how many were lost since.
 fn unheard<T>(next: &mut u64, from: u64, lost: u64, mut told: Vec<T>) -> (Vec<T>, u64) {
     if from == 0 {
         return (told, lost);
     }
     let known = next.saturating_sub(from).min(told.len() as u64);
-    let lost = lost.min(from.saturating_sub((*next).max(1)));
+    let lost = match *next {
+        0 => lost,
+        next => from.saturating_sub(next),
+    };
     *next = (*next).max(from + told.len() as u64);
     told.drain(..known as usize);
     (told, lost)
@@ -413,12 +416,12 @@ impl Observatory {
         };
         let now = shift.date(sight.at);
         let node = sight.node.clone();
-        self.note_node(&sight, now, clock);
+        let arrives = self.note_node(&sight, now, clock);
         let mut present: Vec<_> = sight.silent.clone();
         let mut after = vec![];
         for process in sight.processes {
             present.push(process.sight.process);
-            after.push(self.note_process(process, &node, shift, now));
+            after.push(self.note_process(process, &node, shift, now, arrives));
         }
         // All actors are there by now, wherever they are, and none has gone: what is told of them by
         // the processes that supervise them meets them.
@@ -430,7 +433,8 @@ impl Observatory {
         for Rest { process, gone, .. } in after {
             for actor in gone {
                 self.spans.rests(actor, process);
-                self.actors.gone(actor, process, now, "it was stopped");
+                let end = End::Stopped("it was stopped");
+                self.actors.gone(actor, process, now, end);
             }
         }
         let known = self.processes.values();
@@ -449,7 +453,8 @@ impl Observatory {
         }
     }
 
-    fn note_node(&mut self, sight: &NodeSight, now: Date, clock: Option<(i64, Duration)>) {
+    /// Whether it is seen for the first time.
+    fn note_node(&mut self, sight: &NodeSight, now: Date, clock: Option<(i64, Duration)>) -> bool {
         let fresh = self
             .nodes
             .get(&sight.node)
@@ -496,6 +501,7 @@ impl Observatory {
             history,
         };
         self.nodes.insert(node.name.clone(), node);
+        fresh
     }
 
     fn note_process(
@@ -504,6 +510,7 @@ impl Observatory {
         node: &str,
         node_shift: Shift,
         now: Date,
+        arrives: bool,
     ) -> Rest {
         let shift = node_shift.of_ahead(process.ahead);
         let sight = process.sight;
@@ -522,6 +529,12 @@ impl Observatory {
             started: before.map_or(now, |before| before.started),
             ended: None,
             spans: sight.span_counts,
+            spans_before: match before {
+                Some(before) => before.spans_before,
+                None if arrives => sight.span_counts.recorded,
+                None => 0,
+            },
+            lost: before.and_then(|before| before.lost.clone()),
             spans_lost: before.map_or(0, |before| before.spans_lost) + sight.spans_lost,
             recent_asks,
             ask_times: sight.ask_times,
@@ -543,14 +556,16 @@ impl Observatory {
                 for actor in self.actors.of_process(id) {
                     if !shown.contains(&actor) {
                         self.spans.rests(actor, id);
-                        self.actors.gone(actor, id, now, "it is not there any more");
+                        let end = End::Stopped("it is not there any more");
+                        self.actors.gone(actor, id, now, end);
                     }
                 }
             }
         }
         for view in sight.actors {
             self.spans.handles(&view, shift);
-            self.actors.show(view, &sight.job, node, shift, now);
+            self.actors
+                .show(view, &sight.job, node, shift, now, arrives);
         }
         let waits = sight.waits.into_iter().map(|wait| dated(wait, shift));
         let waits: Vec<_> = waits.collect();
@@ -631,8 +646,15 @@ impl Observatory {
             labels: text.join(","),
         };
         if self.recorded.len() >= SERIES_MAX && !self.recorded.contains_key(&key) {
-            self.missed.points += 1;
-            return;
+            // The one goes that has said nothing for longest; those that go on stay.
+            let last = |it: &Recorded| it.points.back().map(|(at, ..)| *at);
+            let oldest = self.recorded.iter().min_by_key(|(_, it)| last(it));
+            let idle = oldest.filter(|(_, it)| last(it).is_none_or(|it| at.since(it) >= LATELY));
+            let Some(idle) = idle.map(|(key, _)| key.clone()) else {
+                self.missed.points += 1;
+                return;
+            };
+            self.recorded.remove(&idle);
         }
         let row = self.recorded.entry(key).or_insert_with(|| Recorded {
             name,
@@ -685,6 +707,14 @@ impl Observatory {
                 self.actors.failed(id, news.incarnation, at, &news.chain);
             }
             (NewsKind::Restarted, Some(id)) => self.actors.begun(id, news.incarnation, at),
+            (NewsKind::ProcessLost, None) => {
+                let lost = news.process.and_then(|id| self.processes.get_mut(&id));
+                if let Some(process) = lost {
+                    let (id, why) = (process.id, format!("its process {}", news.sentence));
+                    process.lost = Some(why.clone());
+                    self.actors.lost_with(id, at, &why);
+                }
+            }
             _ => {}
         }
         let sentence = match kind {
@@ -739,8 +769,8 @@ impl Observatory {
         self.put(event);
     }
 
-    /// A node is known to be gone.
-    pub fn node_gone(&mut self, name: &str, now: Date) {
+    /// A node is known to be gone; `lost` unless it left in order.
+    pub fn node_gone(&mut self, name: &str, now: Date, lost: bool) {
         let Some(node) = self.nodes.get_mut(name).filter(|node| node.gone.is_none()) else {
             return;
         };
@@ -758,8 +788,11 @@ impl Observatory {
             .processes
             .values()
             .filter(|it| it.node == name && it.ended.is_none());
-        for process in own.map(|it| it.id).collect::<Vec<_>>() {
-            self.process_gone(process, now);
+        for id in own.map(|it| it.id).collect::<Vec<_>>() {
+            if let Some(process) = self.processes.get_mut(&id).filter(|_| lost) {
+                process.lost = Some(format!("its node {name} was lost"));
+            }
+            self.process_gone(id, now);
         }
     }
 
@@ -796,8 +829,13 @@ impl Observatory {
         }
         self.waits.remove(&id);
         self.spans.cut(id, now);
+        let lost = self.process(id).and_then(|it| it.lost.clone());
+        let end = match &lost {
+            Some(why) => End::Lost(why),
+            None => End::Stopped("its process has ended"),
+        };
         for actor in self.actors.of_process(id) {
-            self.actors.gone(actor, id, now, "its process has ended");
+            self.actors.gone(actor, id, now, end);
         }
     }
 
@@ -886,8 +924,8 @@ impl Observatory {
     fn sample(&mut self, now: Date) {
         // What looks and keeps order is not what people run.
         let actors = || self.actors.iter().filter(|row| row.job != SYSTEM_JOB);
-        let handled = actors().map(|row| row.handled).sum();
-        let spans = self.processes.values().map(|it| it.spans.recorded).sum();
+        let handled = actors().map(Actor::handled_here).sum();
+        let spans = self.processes.values().map(Process::spans_here).sum();
         let sample = Sample {
             at: now,
             handled,

@@ -168,12 +168,12 @@ impl Observer {
         self.write(|seen| seen.look(sight, own, clock));
     }
 
-    /// A node is known to be gone.
-    pub fn node_gone(&self, name: &str) {
+    /// A node is known to be gone; `lost` unless it left in order.
+    pub fn node_gone(&self, name: &str, lost: bool) {
         let news = |seen: &Observatory| seen.node(name).is_some_and(|node| node.gone.is_none());
         if self.read(news) {
             let (name, date) = (name.into(), self.now());
-            self.tell(Frame::NodeGone { name, date });
+            self.tell(Frame::NodeGone { name, date, lost });
         }
     }
 

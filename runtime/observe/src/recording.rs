@@ -59,6 +59,9 @@ pub enum Frame<'a> {
         name: Cow<'a, str>,
         /// When.
         date: Date,
+        /// It did not leave in order.
+        #[serde(default)]
+        lost: bool,
     },
     /// [`Observatory::forget_node`].
     Forgotten {
@@ -113,7 +116,7 @@ impl Frame<'_> {
                 date,
                 clock,
             } => seen.look(sight.into_owned(), (at, date), clock),
-            Self::NodeGone { name, date } => seen.node_gone(&name, date),
+            Self::NodeGone { name, date, lost } => seen.node_gone(&name, date, lost),
             Self::Forgotten { name, .. } => seen.forget_node(&name),
             Self::Tick { date } => seen.tick(date),
             Self::Happened { event, .. } => seen.note(event.into_owned()),

@@ -241,7 +241,7 @@ impl<'a> Layout<'a, '_> {
         let placed = spans.into_iter().map(|span| {
             let highest = rows.get(&span.parent).map_or(0, |row| row + 1);
             let free = (highest..ends.len()).find(|row| ends[*row] <= span.start);
-            let row = free.unwrap_or(ends.len().max(highest));
+            let row = free.unwrap_or_else(|| ends.len().max(highest));
             if row >= ends.len() {
                 ends.resize(row + 1, Date::default());
             }

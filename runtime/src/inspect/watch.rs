@@ -79,6 +79,15 @@ pub struct Sight {
     pub more_spans: bool,
 }
 
+impl Sight {
+    /// What was overwritten before somebody came is not lost to them.
+    const fn lost_nothing(&mut self) {
+        self.spans_lost = 0;
+        self.news_lost = 0;
+        self.points_lost = 0;
+    }
+}
+
 /// An actor that waits for another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WaitView {
@@ -227,9 +236,11 @@ impl Onlookers {
                 });
             }
         }
+        let mut whole = Onlooker::new(now, 0).look(engine, now, true);
+        whole.lost_nothing();
         last.push(LastSight {
             onlooker: None,
-            sight: Box::new(Onlooker::new(now, 0).look(engine, now, true)),
+            sight: Box::new(whole),
         });
         last
     }
@@ -240,10 +251,21 @@ impl Onlookers {
         let mut onlookers = self.0.lock();
         onlookers.retain(|_, onlooker| now.since(onlooker.last) < ABSENCE_MAX);
         let known = onlookers.remove(&order.onlooker);
-        let known = known.filter(|onlooker| onlooker.answers == order.seen);
-        let anew = known.is_none();
-        let mut onlooker = known.unwrap_or_else(|| Onlooker::new(now, order.seen));
-        let sight = onlooker.look(engine, now, anew);
+        let is_first = known.is_none();
+        let (mut onlooker, anew) = match known {
+            Some(known) if known.answers == order.seen => (known, false),
+            // An answer got lost: what was in the rings then comes again.
+            Some(known) => {
+                let rings = known.before;
+                let new = Onlooker::new(now, order.seen);
+                (Onlooker { rings, ..new }, true)
+            }
+            None => (Onlooker::new(now, order.seen), true),
+        };
+        let mut sight = onlooker.look(engine, now, anew);
+        if is_first {
+            sight.lost_nothing();
+        }
         onlooker.last = now;
         onlooker.answers += 1;
         while onlookers.len() >= ONLOOKERS_MAX {
@@ -533,6 +555,7 @@ impl Watch {
         let now = Clock::now();
         self.left.retain(|_, at| now.since(*at) < 2 * LAST_KEPT);
         let mut kept = engine.last_sights.0.lock();
+        kept.retain(|it| now.since(it.at) < LAST_KEPT);
         let mut shown = vec![];
         for left in kept.iter() {
             let process = left.view.process;

@@ -197,7 +197,7 @@ async fn only_those_steer_who_may_look_and_only_a_recording() {
     let json = ("content-type", "application/json");
     let bearer = format!("Bearer {key}");
     let bearer = ("authorization", bearer.as_str());
-    let cookie = format!("odeon-80={key}");
+    let cookie = format!("odeon-80={}", crate::api::page_key(&key));
     let cookie = ("cookie", cookie.as_str());
     let pause = "{\"paused\":true}";
     let status =

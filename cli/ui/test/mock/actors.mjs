@@ -62,7 +62,7 @@ export function actorDetail(all, id, at, spans) {
   const { chain, circle } = chainOf(row, byId);
   const q = (p50) => ({ p50, p99: p50 * 7.3 });
   return {
-    row, lineage, children: { count: under.length, by_state, some: under.slice(0, 12) }, chain, circle,
+    row, lineage, children: { count: under.length, by_state, some: under.slice(0, 12) }, chain, circle, deadlock: circle,
     messages: (messages[shortType(row)] ?? []).map((name, i) => ({ name, count: Math.floor(row.handled / (i + 1)), failed: i ? 0 : row.failed, handling_us: q(900 * (i + 1)), waiting_us: q(140) })),
     all_messages: { handling_us: q(1100), waiting_us: q(150) },
     placement: { sentence: row.devices.length ? 'Asked for one device with 24 GiB; first of the two that fit, nearest to its pool.' : `in the process of ${byId.get(row.parent)?.name ?? 'whoever started it'}: it asked for no room and no process of its own`, node: row.node, devices: row.devices },
@@ -88,7 +88,7 @@ function chainOf(row, byId) {
     const w = a.waits_on;
     const to = byId.get(w.id);
     chain.push({ subject: to ? subject(to) : { kind: 'device', id: w.id, name: w.name }, how: w.how, message: w.message, since: w.since });
-    if (seen.has(w.id)) return { chain, circle: true };
+    if (seen.has(w.id)) return { chain, circle: true, deadlock: true };
     seen.add(w.id);
   }
   return { chain, circle: false };

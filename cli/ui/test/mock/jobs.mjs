@@ -43,12 +43,13 @@ function writersOf(world, { job, actor, process }) {
 export function logsOf(world, at, query) {
   const by = writersOf(world, query);
   if (!Array.isArray(by)) return by?.none_kept ? { lines: [], more: false, ...by } : by;
-  const until = Number(query.before ?? at);
+  const until = Number(String(query.before ?? at).split(':')[0]);
   const lines = Array.from({ length: Math.min(80, Number(query.limit ?? 80)) }, (_, i) => {
     const n = Math.floor(until / 700) - 80 + i;
     return { at: n * 700, node: `n${1 + (n % Math.max(1, world.nodeCount))}`, process: by[n % by.length], attempt: query.job === 'j8' ? 2 + (i > 40) : 1, stream: n % 17 === 0 ? 'err' : 'out', text: n % 17 === 0 ? `warning: step ${n % 10_000} took 2.4 times the median` : `step ${n % 10_000} loss ${(2 + Math.sin(n)).toFixed(3)} tokens/s ${40_000 + (n % 900)}` };
   });
-  return { lines, more: at - until < 600_000 };
+  const more = at - until < 600_000;
+  return { lines, more, ...(more ? { earlier: `${lines[0]?.at ?? until}:0` } : {}) };
 }
 
 /** Who has which weights. One rank is slow where the world says so. */

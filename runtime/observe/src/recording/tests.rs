@@ -65,7 +65,11 @@ fn any_frame() -> impl Strategy<Value = Frame<'static>> {
                 clock,
             }
         }),
-        (text(), date()).prop_map(|(name, date)| Frame::NodeGone { name, date }),
+        (text(), date(), any::<bool>()).prop_map(|(name, date, lost)| Frame::NodeGone {
+            name,
+            date,
+            lost
+        }),
         (text(), date()).prop_map(|(name, date)| Frame::Forgotten { name, date }),
         date().prop_map(|date| Frame::Tick { date }),
         (text(), text(), date()).prop_map(|(about, json, date)| Frame::Note { date, about, json }),
