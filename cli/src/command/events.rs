@@ -256,11 +256,13 @@ fn of_news(news: News) -> Event {
     let digits = news.about.strip_prefix('j').unwrap_or_default();
     let is_job = !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());
     let kind = if is_job { "job" } else { "cluster" };
+    let bad = ["failed", "lost", "refused"];
+    let is_bad = bad.iter().any(|word| news.what.starts_with(word));
     Event {
         seq: 0,
         at: news.at_ms as f64,
         kind: kind.to_owned(),
-        severity: "info".to_owned(),
+        severity: if is_bad { "error" } else { "info" }.to_owned(),
         subject: Some(Subject {
             kind: kind.to_owned(),
             id: news.about.clone(),

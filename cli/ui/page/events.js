@@ -1,4 +1,4 @@
-// Failures, restarts, membership, logs: one stream, the newest last.
+// Failures, restarts, membership, jobs: one stream, the newest last.
 // @ts-check
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { get } from '../api.js';
@@ -25,10 +25,10 @@ export function Events() {
   const events = is.data?.events ?? [];
   const words = split(f);
   return html`<${Bar} title="Events" note=${is.data ? count(events.length) : ''}>
-      <${FilterBox} hint="severity:error subject:worker words" words=${['severity:error', 'severity:warning', 'subject:', '-kind:log']} />
+      <${FilterBox} hint="severity:error subject:worker words" words=${['severity:error', 'severity:warning', 'subject:', '-kind:started']} />
       <span class="choice" role="group" aria-label="Kinds">${kinds.map((k) => html`<${Toggle} key=${k} on=${words.includes(`kind:${k}`)} onClick=${() => patch({ f: only(f, k) })}>${k}<//>`)}</span>
     <//>
-    <${View} of=${is} isEmpty=${!events.length} empty=${html`<${Empty} title=${f ? 'No event matches' : 'Nothing has happened yet'} why=${f ? html`Nothing holds for <code>${f}</code>.` : 'Failures, restarts, membership and logs come here.'} command=${f ? undefined : 'odeon run recipes/rl-sums.toml'} />`}>
+    <${View} of=${is} isEmpty=${!events.length} empty=${html`<${Empty} title=${f ? 'No event matches' : 'Nothing has happened yet'} why=${f ? html`Nothing holds for <code>${f}</code>.` : 'Failures, restarts, nodes and jobs come here.'} command=${f ? undefined : 'odeon run recipes/rl-sums.toml'} />`}>
       <${Tail} events=${events} filter=${f} all=${!f && events.length >= (is.meta?.total ?? Infinity)} /><//>`;
 }
 
