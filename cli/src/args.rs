@@ -1,7 +1,7 @@
 //! Every flag, once.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
@@ -177,7 +177,7 @@ pub(crate) struct RecordArgs {
     /// The file, which must not be there yet
     pub(crate) file: PathBuf,
     /// How long, in seconds; up to an hour
-    #[arg(long = "for", default_value_t = 60.0, value_name = "SECONDS")]
+    #[arg(long = "for", default_value_t = 60.0, value_name = "SECONDS", value_parser = crate::figures::recorded_for)]
     pub(crate) seconds: f64,
     /// What is recorded: the address of its pages, with its key; the cluster of this machine unless
     /// told otherwise
@@ -375,9 +375,9 @@ pub(crate) struct PsArgs {
     /// first unless told otherwise
     #[arg(long, value_name = "COLUMN", allow_hyphen_values = true, value_parser = crate::figures::order)]
     pub(crate) sort: Option<String>,
-    /// How many
-    #[arg(long, default_value_t = 200)]
-    pub(crate) limit: usize,
+    /// How many at most
+    #[arg(long, default_value = "200")]
+    pub(crate) limit: NonZeroUsize,
     /// Also the actors of the daemons themselves
     #[arg(long)]
     pub(crate) all: bool,

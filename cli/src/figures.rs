@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use odeon_client::inspect::Measured;
 
+use crate::inspect::SECONDS_MAX;
+
 /// 1,204
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -182,6 +184,13 @@ const NUMBERS: [&str; 9] = [
     "rate", "mailbox", "busy", "waiting", "restarts", "handled", "failed", "age", "since",
 ];
 const WORDS: [&str; 6] = ["state", "name", "type", "node", "job", "id"];
+
+/// For how many seconds somebody records.
+pub(crate) fn recorded_for(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| *seconds > 0.0 && *seconds <= SECONDS_MAX);
+    seconds.ok_or_else(|| format!("more than 0 and at most {SECONDS_MAX} seconds are recorded"))
+}
 
 /// A column by which people sort, as the API takes it: there, `-` stands for the largest first.
 pub(crate) fn order(text: &str) -> Result<String, String> {

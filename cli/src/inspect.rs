@@ -9,7 +9,9 @@ mod assets;
 mod export;
 mod facts;
 mod gate;
+mod happened;
 mod jobs;
+mod journal;
 mod noted;
 mod page;
 mod prints;
@@ -44,9 +46,11 @@ pub(crate) use facts::Facts;
 use facts::{Before, LinesOf};
 use gate::Gate;
 pub(crate) use gate::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
+pub(crate) use happened::{FILES as HAPPENED, happened};
 use jobs::job_number;
 pub(crate) use page::exported;
 pub(crate) use prints::{FILES as PRINTS, Prints};
+pub(crate) use record::SECONDS_MAX;
 pub(crate) use replay::Replay;
 pub(crate) use scrape::METRICS;
 use scrape::Scraped;
@@ -203,6 +207,7 @@ impl Inspect {
         let observer = &self.observer;
         self.shown(|it| {
             let error = it.seen.clock_error();
+            let forgotten = it.seen.spans().forgotten();
             told::Envelope {
                 epoch: format!("{:x}", observer.epoch()),
                 seq: it.seen.seq(),
@@ -210,6 +215,8 @@ impl Inspect {
                 shown: shown as u64,
                 total: total as u64,
                 dropped: it.seen.spans_lost(),
+                forgotten: forgotten.map_or(0, |it| it.spans),
+                kept_from: forgotten.map(|it| it.to.as_ms()),
                 sampled: shown::rounded(it.seen.sampled_one_in()),
                 clock_error_us: error.map(|error| error.as_secs_f64() * 1e6),
                 missing: missing(&it),

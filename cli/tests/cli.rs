@@ -636,7 +636,7 @@ fn repeated_to_the_bit(reports: &[Value]) -> usize {
     repeated
 }
 
-/// SEMANTICS 38.
+/// SEMANTICS 38, 75.
 #[test]
 fn a_critic_that_cannot_go_on_ends_the_run_in_words() {
     let place = Place::new();
@@ -658,6 +658,9 @@ fn a_critic_that_cannot_go_on_ends_the_run_in_words() {
     let error = failed();
     assert!(error.contains(&state), "{error}");
     assert!(error.contains("the state is damaged"), "{error}");
+    // What ends a run is the last that happens in it.
+    let told = place.out(&["events", "--kind", "failure", "runs/rl-sums"]);
+    assert!(told.contains("the state is damaged"), "{told}");
     assert!(!error.contains("lost 10 times"), "{error}");
 
     // Without it the critic cannot come to where the trainer is, in no life of the two.
@@ -827,6 +830,13 @@ fn a_run_is_recorded_and_what_was_printed_stays_in_its_folder() {
     let (said, code) = running.end();
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("recorded in run.odr"), "{said}");
+    let told = place.out(&["events", "--json", run]);
+    assert!(failed(&told) && told.contains("signal 9"), "{told}");
+    let told = place.out(&["events", "--kind", "failure", run]);
+    assert!(
+        told.contains("signal 9") && !told.contains("is there"),
+        "{told}"
+    );
     let error = place.error(&["run", "--record", "run.odr", "r.toml"]);
     assert!(error.contains("is there already"), "{error}");
 

@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment, in nanoseconds since this process first looked at the clock. Not comparable between
-/// processes: deadlines travel as the time that is left.
+/// A moment, in nanoseconds by the clock of this process, which shows [`Timestamp::BEGIN`] when it is
+/// first looked at. Not comparable between processes: deadlines travel as the time that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
+    /// When a process first looked at its clock: when it began. A little time lies before it, for
+    /// what is counted back.
+    pub const BEGIN: Self = Self(1_000_000_000);
+
     /// The moment `duration` later.
     #[must_use]
     pub const fn after(self, duration: Duration) -> Self {
@@ -58,7 +62,8 @@ impl Clock {
     pub fn now() -> Timestamp {
         // tokio's clock equals the system's, except inside a simulation, which pauses it.
         let now = tokio::time::Instant::now().into_std();
-        let epoch = EPOCH.get_or_init(|| now.checked_sub(Duration::from_secs(1)).unwrap_or(now));
+        let before = Duration::from_nanos(Timestamp::BEGIN.0);
+        let epoch = EPOCH.get_or_init(|| now.checked_sub(before).unwrap_or(now));
         Timestamp(now.saturating_duration_since(*epoch).as_nanos() as u64)
     }
 

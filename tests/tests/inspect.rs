@@ -642,6 +642,7 @@ async fn what_failed_before_anybody_looked_is_shown_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who_is_missing() {
     let system = with_workers(Limits::default()).await;
+    let begun_at = today();
     let lives = system.spawn::<Party>(()).isolated().await.unwrap();
     let ends = system.spawn::<Party>(()).isolated().await.unwrap();
     let boom = async || assert!(matches!(lives.ask(Boom).await, Err(AskError::Died(_))));
@@ -659,6 +660,18 @@ async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who
         });
         own.map(|it| it.seq).collect::<Vec<_>>()
     };
+    let started = |seen: &Observatory| {
+        let told = seen
+            .events()
+            .iter()
+            .filter(|it| it.kind == EventKind::Started);
+        told.map(|it| (it.seq, it.subject.clone()))
+            .collect::<Vec<_>>()
+    };
+    let process = |seen: &Observatory| {
+        let row = seen.actors().get(lives.id()).unwrap();
+        seen.process(row.view.process).unwrap().started
+    };
     boom().await;
     let before = Observer::new("before", 1);
     seen_by(&before, &system, begun(2)).await;
@@ -669,9 +682,15 @@ async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who
             actors: lines.actors,
             heard: lines.heard,
         };
-        (past, failures(seen))
+        (past, (failures(seen), started(seen)))
     });
+    let (known, known_started) = known;
     assert_eq!(known.len(), 1);
+    assert_eq!(known_started.len(), 2, "{known_started:?}");
+    let process_before = before.read(process);
+    let second = Duration::from_secs(1);
+    let fits = process_before.since(begun_at) < second && begun_at.since(process_before) < second;
+    assert!(fits, "it began when it did, whenever somebody looked");
     // While nobody looks.
     boom().await;
     ends.stop().await.unwrap();
@@ -690,6 +709,13 @@ async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who
     after.read(|seen| {
         let now = failures(seen);
         assert_eq!((now.len(), now[0]), (2, known[0]), "{now:?}");
+        assert_eq!(
+            started(seen),
+            known_started,
+            "who is there still is no news"
+        );
+        let apart = process(seen).since(process_before) + process_before.since(process(seen));
+        assert!(apart < Duration::from_millis(100), "{apart:?}");
         let row = seen.actors().get(lives.id()).unwrap();
         let causes = row.lives.iter().filter(|life| life.cause.is_some());
         assert_eq!(causes.count(), 2, "{:?}", row.lives);

@@ -82,6 +82,36 @@ pub(super) fn told(name: &'static str, step: u64, value: f64, unit: &'static str
     number.with("step", step).with("unit", unit).record();
 }
 
+/// What the device of a trainer reaches: the most that was seen of it. A single look may fall into a
+/// moment in which others hold the device, and show too little.
+#[derive(Debug, Default)]
+pub(super) struct Reachable {
+    /// Floating point operations per second; `None` where nothing is computed.
+    most: Option<f64>,
+    looks: u32,
+}
+
+impl Reachable {
+    /// Steps after which somebody looks once more.
+    const LOOKS: u32 = 16;
+
+    /// Looks once more, unless it was often enough.
+    pub(super) fn look(&mut self, trial: impl FnOnce() -> Option<f64>) {
+        if self.looks < Self::LOOKS {
+            self.looks += 1;
+            let seen = trial();
+            self.most = seen.map(|seen| self.most.map_or(seen, |most| most.max(seen)));
+        }
+    }
+
+    /// The part of it that so many a second are. More than it is are what it is.
+    fn part(&mut self, flops: f64) -> Option<f64> {
+        let most = self.most.as_mut()?;
+        *most = most.max(flops);
+        Some(flops / *most)
+    }
+}
+
 /// Where the time of a step goes, for people who look on.
 #[derive(Debug)]
 pub(super) struct Stages {
@@ -113,15 +143,8 @@ impl Stages {
         self.at = now;
     }
 
-    /// The step is over, for which the model had to do so many floating point operations, of
-    /// `reachable` a second. When.
-    pub(super) fn tell(
-        self,
-        step: u64,
-        batch: &Batch,
-        flops: f64,
-        reachable: Option<f64>,
-    ) -> Timestamp {
+    /// The step is over, for which the model had to do so many floating point operations.
+    pub(super) fn tell(self, step: u64, batch: &Batch, flops: f64, reachable: &mut Reachable) {
         for (stage, seconds) in self.seconds {
             let number = telemetry::gauge("train.stage_s", seconds).with("rank", 0);
             number.with("stage", stage).with("step", step).record();
@@ -131,11 +154,10 @@ impl Stages {
             let tokens = batch.trajectories.iter().map(|it| it.response.len());
             let rate = tokens.sum::<usize>() as f64 / took;
             told("rl.tokens_per_s", step, rate, "tokens/s");
-            if let Some(reachable) = reachable {
-                told("train.mfu", step, flops / (took * reachable), "");
+            if let Some(part) = reachable.part(flops / took) {
+                told("train.mfu", step, part, "");
             }
         }
-        self.at
     }
 }
 
@@ -241,6 +263,31 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn what_a_device_reaches_is_the_most_that_was_seen_of_it() {
+        let mut reachable = Reachable::default();
+        assert_eq!(reachable.part(1.0), None, "nobody has looked");
+        let mut looks = [2.0, 8.0, 4.0].into_iter();
+        for _ in 0..3 {
+            reachable.look(|| looks.next());
+        }
+        assert_eq!(reachable.part(4.0), Some(0.5));
+        assert_eq!(
+            reachable.part(16.0),
+            Some(1.0),
+            "no step does more than can be done"
+        );
+        assert_eq!(reachable.part(4.0), Some(0.25));
+        let mut asked = 0;
+        for _ in 0..100 {
+            reachable.look(|| {
+                asked += 1;
+                Some(1.0)
+            });
+        }
+        assert_eq!(asked, Reachable::LOOKS - 3);
+    }
 
     /// One report of each kind; a new kind must be told here, and so in the document.
     fn all() -> Vec<Report> {

@@ -18,7 +18,7 @@ use odeon_algorithms::objective::{GroupBaseline, gae, per_token};
 use super::critic::{Critic, Learn, SaveCritic, Values};
 use super::reference::{LogProbs, Reference};
 use super::relay::{Publish, Relay, TRAINER, Weights};
-use super::report::{PATIENCE, Report, Stages, StepReport, told};
+use super::report::{PATIENCE, Reachable, Report, Stages, StepReport, told};
 use super::store::{Durable, Ready, SampleStore, Take, Trained};
 use crate::engine::{EngineSpec, Progress, Signals, TrainEngine};
 use crate::packed::{Packed, PackedBatch};
@@ -103,8 +103,7 @@ pub struct Trainer {
     last: Option<Weights>,
     /// When it was done with the step before, in this life.
     free_since: Option<Timestamp>,
-    /// Floating point operations per second that what it computes on reaches.
-    reachable_flops: Option<f64>,
+    reachable: Reachable,
     blobs: Blobs,
 }
 
@@ -120,11 +119,10 @@ impl std::fmt::Debug for Trainer {
 impl Trainer {
     async fn start(mut args: TrainerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("trainer", cx.devices());
-        let (engine, restored, reachable_flops) = tokio::task::block_in_place(|| {
+        let (engine, restored) = tokio::task::block_in_place(|| {
             let mut engine = args.engine.trainer()?;
             let restored = engine.restore(&args.plan.checkpoint)?;
-            let reachable_flops = engine.reachable_flops();
-            Ok((engine, restored, reachable_flops))
+            Ok((engine, restored))
         })
         .map_err(Failure::fatal)?;
         cx.register(TRAINER).await.map_err(Failure::error)?;
@@ -139,7 +137,7 @@ impl Trainer {
             evaluated: None,
             last: None,
             free_since: None,
-            reachable_flops,
+            reachable: Reachable::default(),
             blobs,
         };
         // A life that begins anew is news as well.
@@ -263,8 +261,10 @@ impl Trainer {
         let version = self.progress.version;
         self.publish().await?;
         stages.end("publish");
-        let free_since = stages.tell(version, &batch, stats.flops, self.reachable_flops);
-        self.free_since = Some(free_since);
+        // Between two steps, so that it is in the time of none.
+        tokio::task::block_in_place(|| self.reachable.look(|| self.engine.reachable_flops()));
+        stages.tell(version, &batch, stats.flops, &mut self.reachable);
+        self.free_since = Some(odeon::Clock::now());
         self.args
             .store
             .tell(Trained(version))

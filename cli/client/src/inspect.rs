@@ -72,6 +72,12 @@ pub struct Envelope<T> {
     pub total: u64,
     /// Spans that were lost before anybody saw them.
     pub dropped: u64,
+    /// Spans that were seen and are kept no longer, since there is room for so many only.
+    #[serde(default)]
+    pub forgotten: u64,
+    /// Spans that ended later are kept; `None` while nothing was forgotten.
+    #[serde(default)]
+    pub kept_from: Option<f64>,
     /// n of "one trace in n is kept".
     pub sampled: f64,
     /// How far times of different nodes may be wrong.

@@ -1,9 +1,10 @@
 //! `odeon events`: what happened in a run or in the cluster, oldest first, and what happens now.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use odeon::Clock;
 use odeon_client::inspect::{Envelope, Event, Subject};
 use odeon_client::types::News;
@@ -16,7 +17,7 @@ use super::pages;
 use super::watched::{self, Watched};
 use crate::args::EventsArgs;
 use crate::figures;
-use crate::inspect::takes_event;
+use crate::inspect::{HAPPENED, happened, takes_event};
 use crate::print;
 use crate::top::signs;
 
@@ -47,7 +48,10 @@ struct Written<'a> {
 
 pub(crate) fn run(args: &EventsArgs) -> Result<()> {
     let watched = Watched::of(&args.look)?;
-    let inspector = watched.inspector()?;
+    let inspector = match (watched.inspector(), watched.run()) {
+        (Err(over), Some(run)) => return past(run, over, args),
+        (inspector, _) => inspector?,
+    };
     let runtime = watched::runtime()?;
     runtime.block_on(async {
         let mut teller = Teller::new(&watched, args);
@@ -57,6 +61,43 @@ pub(crate) fn run(args: &EventsArgs) -> Result<()> {
             false => Ok(()),
         }
     })
+}
+
+/// Tells what has happened in a run that is over, or says why nobody knows.
+fn past(run: &Path, over: anyhow::Error, args: &EventsArgs) -> Result<()> {
+    let told =
+        happened(run).with_context(|| format!("reading {}", run.join(HAPPENED[0]).display()))?;
+    let Some(mut events) = told else {
+        return Err(over);
+    };
+    let oldest = oldest(args, Unix::now().0 as f64);
+    events.retain(|event| event.at >= oldest);
+    tell(&events, args)?;
+    if args.follow {
+        print::say("the run has ended");
+    }
+    Ok(())
+}
+
+/// From when on events are asked for.
+fn oldest(args: &EventsArgs, now: f64) -> f64 {
+    let ago = args.since.map(|since| since.as_secs_f64() * 1e3);
+    ago.map_or(f64::MIN, |ago| now - ago)
+}
+
+/// Tells those of these that are asked for.
+fn tell(events: &[Event], args: &EventsArgs) -> Result<()> {
+    for event in events {
+        let is_asked = args.kind.is_empty() || args.kind.contains(&event.kind);
+        if !is_asked || !takes_event(event, &args.filter) {
+            continue;
+        }
+        match args.json {
+            true => print::line(serde_json::to_string(&written(event))?)?,
+            false => lines(event).into_iter().try_for_each(print::line)?,
+        }
+    }
+    Ok(())
 }
 
 /// Tells of events, each once.
@@ -103,12 +144,9 @@ impl<'a> Teller<'a> {
         events.extend(self.fresh(page));
         // Both are in order, each by itself.
         events.sort_by(|a, b| a.at.total_cmp(&b.at));
-        let oldest = self
-            .args
-            .since
-            .map_or(f64::MIN, |since| now - since.as_secs_f64() * 1e3);
+        let oldest = oldest(self.args, now);
         events.retain(|event| event.at >= oldest);
-        self.tell(&events)?;
+        tell(&events, self.args)?;
         if shown < total {
             print::say(format!(
                 "{} earlier ones are kept and not shown here: see the pages (odeon ui)",
@@ -172,12 +210,12 @@ impl<'a> Teller<'a> {
                         Some(Update::Actors(_)) => vec![],
                     };
                     *pause = AGAIN;
-                    self.tell(&events)?;
+                    tell(&events, self.args)?;
                 }
                 _ = looking.tick(), if self.is_cluster() => {
                     let news = inspector.client().news().await?;
                     let news = self.fresh_news(news);
-                    self.tell(&news)?;
+                    tell(&news, self.args)?;
                 }
             }
         }
@@ -212,22 +250,6 @@ impl<'a> Teller<'a> {
         self.news = news.iter().map(key).collect();
         let fresh = news.into_iter().filter(|it| !known.contains(&key(it)));
         fresh.map(of_news).collect()
-    }
-
-    /// Tells those of these that are asked for.
-    fn tell(&self, events: &[Event]) -> Result<()> {
-        for event in events {
-            let kinds = &self.args.kind;
-            let is_asked = kinds.is_empty() || kinds.contains(&event.kind);
-            if !is_asked || !takes_event(event, &self.args.filter) {
-                continue;
-            }
-            match self.args.json {
-                true => print::line(serde_json::to_string(&written(event))?)?,
-                false => lines(event).into_iter().try_for_each(print::line)?,
-            }
-        }
-        Ok(())
     }
 }
 

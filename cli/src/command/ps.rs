@@ -69,7 +69,7 @@ async fn actors(
         view: View::Actors,
         filter,
         sort: args.sort.clone().unwrap_or_default(),
-        limit: Some(args.limit),
+        limit: Some(args.limit.get()),
     };
     let page = inspector.page(&asked).await?;
     Ok(page.map(|page| match page {

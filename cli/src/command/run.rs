@@ -96,7 +96,15 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         async |system| {
             let (own, process) = (prints.clone(), system.process());
             print::overhear(move |text| own.logged(process, text));
-            let pages = pages(&system, &recipe, &args.pages, otlp.as_ref(), &prints).await?;
+            let pages = pages(
+                &system,
+                &recipe,
+                &args.pages,
+                otlp.as_ref(),
+                &prints,
+                &folder,
+            )
+            .await?;
             let connection = pages.as_ref().and_then(Alone::connection);
             let _note = Note::keep(&folder.path, connection)?;
             telemetry::gauge("run.about", 1.0)
@@ -124,6 +132,7 @@ async fn pages(
     args: &PagesArgs,
     otlp: Option<&Settings>,
     prints: &Prints,
+    folder: &RunFolder,
 ) -> Result<Option<Alone>> {
     let in_cluster = std::env::var_os(IN_CLUSTER).is_some();
     let port = (!args.no_ui && !in_cluster).then_some(args.ui_port);
@@ -132,6 +141,7 @@ async fn pages(
         allow_actions: args.allow_actions,
         record: args.record.as_deref(),
         prints: prints.clone(),
+        folder: Some(&folder.path),
         otlp: otlp.filter(|_| !in_cluster),
     };
     if looks.is_blind() {

@@ -77,7 +77,7 @@ fn list(traces: &Envelope<Vec<TraceBrief>>, json: bool) -> Result<()> {
         return Ok(());
     }
     if traces.data.is_empty() {
-        print::say("no trace of the last minute was kept");
+        print::say(format!("no trace of the last {} was kept", reach(traces)));
         return Ok(());
     }
     let head = [
@@ -110,10 +110,26 @@ fn list(traces: &Envelope<Vec<TraceBrief>>, json: bool) -> Result<()> {
     }
     table.print()?;
     print::say(format!(
-        "the slowest of {} in the last minute",
-        figures::plural(traces.total, "trace")
+        "the slowest of {} in the last {}",
+        figures::plural(traces.total, "trace"),
+        reach(traces)
     ));
     Ok(())
+}
+
+/// How far back they go: not the whole part of time that was asked for, if there were more spans in it
+/// than are kept.
+fn reach<T>(of: &Envelope<T>) -> String {
+    let kept = of.kept_from.map(|from| of.captured_at - from);
+    match kept.filter(|kept| *kept < RECENT_MS) {
+        Some(kept) => format!(
+            "{}; {} that ended before {} forgotten",
+            figures::span(kept),
+            figures::plural(of.forgotten, "span"),
+            if of.forgotten == 1 { "is" } else { "are" }
+        ),
+        None => "minute".to_owned(),
+    }
 }
 
 fn took(span: &SpanBrief, now: f64) -> f64 {

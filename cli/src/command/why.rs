@@ -87,7 +87,28 @@ fn of_run(run: &Path) -> Result<Vec<Told>> {
     let path = run.join(FILE);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let places: Places = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-    Ok(told(&places))
+    let mut told = told(&places);
+    explain(run, &mut told);
+    Ok(told)
+}
+
+/// Asks the pages of a run, if it has any, why those are where they are that hold no lease.
+fn explain(run: &Path, told: &mut [Told]) {
+    let Ok(runtime) = watched::runtime() else {
+        return;
+    };
+    let Ok(inspector) = Watched::Run(run.to_owned()).inspector() else {
+        return;
+    };
+    for one in told.iter_mut().filter(|one| one.facts.is_none()) {
+        let Some(actor) = &one.actor else { continue };
+        let Ok(detail) = runtime.block_on(inspector.actor(actor)) else {
+            continue;
+        };
+        if let Some(placement) = detail.data.placement {
+            one.why = placement.sentence;
+        }
+    }
 }
 
 /// The number of a job, where it is no folder.
@@ -172,9 +193,7 @@ fn told(places: &Places) -> Vec<Told> {
             actor: Some(actor.to_string()),
             why: match &facts {
                 Some(why) => why.to_string(),
-                None => {
-                    "it holds no lease: it reserves nothing, or is between two places".to_owned()
-                }
+                None => "it has reserved nothing".to_owned(),
             },
             facts,
         }

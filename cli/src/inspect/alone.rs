@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use odeon::{Clock, System};
@@ -11,8 +12,10 @@ use odeon_client::Connection;
 use odeon_observe::{Observer, Recorder, today};
 use odeon_otel::{Exporter, Names, Settings, Source};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
 
+use super::happened::{FILES as HAPPENED, Happened};
 use super::replay::Replay;
 use super::{Facts, Gate, Inspect, Origin, Prints, noted};
 use crate::print;
@@ -33,6 +36,8 @@ pub(crate) struct Looks<'a> {
     pub(crate) otlp: Option<&'a Settings>,
     /// What its workers print.
     pub(crate) prints: Prints,
+    /// Where what happens is written down.
+    pub(crate) folder: Option<&'a Path>,
 }
 
 impl Looks<'_> {
@@ -48,9 +53,21 @@ pub(crate) struct Alone {
     connection: Option<Connection>,
     recording: Option<(Observer, PathBuf)>,
     exporter: Option<Exporter>,
+    happened: Option<Happened>,
+    following: Option<Following>,
     /// End with it.
     tasks: JoinSet<()>,
 }
+
+/// An observer that looks on in a task.
+#[derive(Debug)]
+struct Following {
+    end: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// How long it may look a last time.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 impl Alone {
     /// Looks on at a system, as it is told.
@@ -74,10 +91,21 @@ impl Alone {
                 .allow_actions(looks.allow_actions);
             alone.serve(inspect, port, "--ui-port").await?;
         }
+        if let Some(folder) = looks.folder {
+            let happened = Happened::new(observer.clone(), folder)
+                .with_context(|| format!("{} takes no {}", folder.display(), HAPPENED[0]))?;
+            alone.tasks.spawn(happened.clone().keep());
+            alone.happened = Some(happened);
+        }
+        let (end, ended) = oneshot::channel();
         let system = system.clone();
-        alone
-            .tasks
-            .spawn(async move { observer.follow(&system).await });
+        let following = async move {
+            // Who has gone does not want to know more either.
+            let ended = async { drop(ended.await) };
+            observer.follow_until(&system, ended).await;
+        };
+        let task = tokio::spawn(following);
+        alone.following = Some(Following { end, task });
         Ok(alone)
     }
 
@@ -122,8 +150,14 @@ impl Alone {
         self.connection.as_ref()
     }
 
-    /// Sends what is left, for a few seconds at most.
+    /// Looks a last time, and sends what is left, for a few seconds at most.
     pub(crate) async fn end(mut self) {
+        if let Some(Following { end, task }) = self.following.take() {
+            // It has ended if it does not listen.
+            let _ = end.send(());
+            // What it does not see by then is not seen.
+            let _ = Clock::timeout(LAST_LOOK, task).await;
+        }
         let Some(exporter) = self.exporter.take() else {
             return;
         };
@@ -161,6 +195,12 @@ async fn export(name: &str, observer: &Observer, settings: &Settings) -> Result<
 
 impl Drop for Alone {
     fn drop(&mut self) {
+        if let Some(Following { task, .. }) = &self.following {
+            task.abort();
+        }
+        if let Some(happened) = &self.happened {
+            happened.write();
+        }
         let Some((observer, path)) = &self.recording else {
             return;
         };
@@ -192,7 +232,7 @@ pub(super) async fn record(
     observer: &Observer,
     inspect: &Inspect,
     system: &System,
-    limit: std::time::Duration,
+    limit: Duration,
 ) {
     let noting = noted::note(observer.clone(), inspect.facts.clone(), system.clone());
     let following = inspect.facts.follow(observer, system);

@@ -9,7 +9,8 @@ use odeon::System;
 use odeon_client::inspect as told;
 use odeon_cluster::Daemon;
 use odeon_cluster::job::JobId;
-use odeon_cluster::logs::Cursor;
+use odeon_cluster::logs::archive::Archive;
+use odeon_cluster::logs::{Begin, Cursor};
 use odeon_observe::Observer;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -100,15 +101,19 @@ impl Facts {
         };
         let id = of.job.strip_prefix('j')?.parse().ok().map(JobId)?;
         let archive = daemon.archive();
-        let (mut cursor, mut last) = (Cursor::default(), Last::new(of));
-        loop {
-            let read = archive.read(id, &cursor).await.ok()?.merged;
-            if read.lines.is_empty() {
+        let mut begins = archive.logs().begins(id).ok()?;
+        begins.retain(|begin| (begin.after.0 as f64) < of.before.at);
+        // Twice as far back each time, until there are enough.
+        let nearest = (0..).map(|power| (1 << power) - 1);
+        let nearest = nearest.map_while(|at: usize| begins.get(at));
+        for begin in nearest {
+            let last = last_from(archive, id, begin, of).await?;
+            if last.more {
                 return Some(last.logs());
             }
-            cursor = read.next;
-            last.add(read.lines.into_iter().map(shown::line));
         }
+        let last = last_from(archive, id, &Begin::default(), of).await?;
+        Some(last.logs())
     }
 
     /// Looks at what these are facts of, with an observer of its own, until the future is dropped.
@@ -124,6 +129,29 @@ impl Facts {
             Self::Alone(_) => false,
             Self::Cluster(_) => true,
             Self::Noted(noted) => noted.lock().has_jobs,
+        }
+    }
+}
+
+/// The last lines of a job of those that are read from there on.
+async fn last_from<'a>(
+    archive: &Archive,
+    job: JobId,
+    begin: &Begin,
+    of: &'a LinesOf<'a>,
+) -> Option<Last<'a>> {
+    let (mut cursor, mut last) = (begin.cursor.clone(), Last::new(of));
+    let after = begin.after.0 as f64;
+    loop {
+        let read = archive.read(job, &cursor).await.ok()?.merged;
+        cursor = read.next;
+        let lines: Vec<_> = read.lines.into_iter().map(shown::line).collect();
+        // They come in the order of time.
+        let is_over = lines.last().is_none_or(|line| line.at > of.before.at);
+        // Of earlier ones not all are read.
+        last.add(lines.into_iter().filter(|line| line.at > after));
+        if is_over {
+            return Some(last);
         }
     }
 }

@@ -2,10 +2,10 @@
 //! kept, in memory for the pages and in a file of the run's folder for later.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use odeon_cluster::logs::Stream;
 use odeon_cluster::unix::Unix;
 use parking_lot::{Condvar, Mutex};
 
+use super::journal::Journal;
 use crate::print;
 
 /// See the module. Clones share what is kept.
@@ -40,18 +41,8 @@ struct Kept {
     file: Option<Journal>,
 }
 
-/// The file, and the one before it.
-#[derive(Debug)]
-struct Journal {
-    path: PathBuf,
-    file: File,
-    bytes: u64,
-}
-
 /// The files in a run's folder, the newer first.
 pub(crate) const FILES: [&str; 2] = ["output.log", "output.log.1"];
-/// Bytes of a file; then it becomes the older one, and another begins.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 /// What is kept in memory.
 const LINES_MAX: usize = 10_000;
 const BYTES_MAX: usize = 8 << 20;
@@ -62,7 +53,7 @@ impl Prints {
     /// Keeps them in this folder, too.
     pub(crate) fn in_folder(folder: &Path) -> io::Result<Self> {
         let prints = Self::default();
-        prints.0.kept.lock().file = Some(Journal::open(folder)?);
+        prints.0.kept.lock().file = Some(Journal::open(folder, FILES)?);
         Ok(prints)
     }
 
@@ -120,7 +111,7 @@ impl Prints {
         if let Some(file) = &mut kept.file
             && let Err(error) = file.write(&format!("{at} {process} {word} {text}\n"))
         {
-            let path = file.path.display().to_string();
+            let path = file.path().display().to_string();
             kept.file = None;
             // Not as a log: that would be printed here.
             print::say(format!(
@@ -184,27 +175,11 @@ impl Drop for Reading {
     }
 }
 
-impl Journal {
-    fn open(folder: &Path) -> io::Result<Self> {
-        let path = folder.join(FILES[0]);
-        let file = OpenOptions::new().create(true).append(true).open(&path)?;
-        let bytes = file.metadata()?.len();
-        Ok(Self { path, file, bytes })
-    }
-
-    fn write(&mut self, line: &str) -> io::Result<()> {
-        if self.bytes >= FILE_BYTES_MAX {
-            fs::rename(&self.path, self.path.with_file_name(FILES[1]))?;
-            self.file = File::create(&self.path)?;
-            self.bytes = 0;
-        }
-        self.bytes += line.len() as u64;
-        self.file.write_all(line.as_bytes())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::Write;
+
     use super::*;
 
     fn printed(prints: &Prints, stream: Stream, text: &[u8]) {
@@ -261,18 +236,5 @@ mod tests {
         assert_eq!((lines.len(), seen), (LINES_MAX, LINES_MAX as u64 + 2));
         let last: Vec<_> = lines.iter().rev().map(|it| it.text.len()).take(2).collect();
         assert_eq!(last, [5, LINE_BYTES_MAX as usize]);
-    }
-
-    /// SEMANTICS 75.
-    #[test]
-    fn a_file_that_is_full_becomes_the_older_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(folder.path()).unwrap();
-        let line = "y".repeat(1 << 20);
-        for _ in 0..17 {
-            journal.write(&line).unwrap();
-        }
-        let bytes = |name| fs::metadata(folder.path().join(name)).unwrap().len();
-        assert_eq!((bytes(FILES[0]), bytes(FILES[1])), (1 << 20, 16 << 20));
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Asked {
 }
 
 /// The longest.
-const SECONDS_MAX: f64 = 3_600.0;
+pub(crate) const SECONDS_MAX: f64 = 3_600.0;
 /// Pieces that are on their way to somebody who reads slowly.
 const PIECES_MAX: usize = 256;
 

@@ -132,6 +132,7 @@ impl Replay {
     pub(crate) fn flaw(&self) -> Option<&'static str> {
         match self.0.recording.end() {
             End::InOrder => None,
+            End::Full => Some("it had no room for more: what was recorded until then is shown"),
             End::Cut => Some("it was cut short: what was recorded until then is shown"),
             End::Damaged => Some("it is damaged: what lies before the damage is shown"),
         }

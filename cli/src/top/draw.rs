@@ -120,6 +120,9 @@ fn parts(area: Rect, model: &Model) -> Parts {
 pub(crate) fn draw(model: &Model, colours: Colours, area: Rect, buffer: &mut Buffer) {
     let parts = parts(area, model);
     let mut canvas = Canvas { buffer, colours };
+    if model.help && usize::from(parts.all().height) < KEYS.len() {
+        return help(&mut canvas, area);
+    }
     head(&mut canvas, parts.head, model);
     pages(&mut canvas, parts.pages, model);
     if model.help {
@@ -470,24 +473,20 @@ fn foot(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
         doubt(page.dropped > 0),
     );
     let one_in = format!("1 in {}", short(page.sampled));
-    part(
-        match sampled {
-            true => format!("sampled {one_in}"),
-            false => "spans all kept".to_owned(),
-        },
-        if sampled {
-            one_in
-        } else {
-            "all kept".to_owned()
-        },
-        doubt(sampled),
-    );
-    let error = figures::clock_error(page.clock_error_us);
-    part(
-        format!("clock error {error}"),
-        error,
-        doubt(page.clock_error_us.is_none_or(|us| us > 1e3)),
-    );
+    let kept = page.kept_from.map(|from| age(page.captured_at - from));
+    let (long, short) = match (sampled, &kept) {
+        (true, _) => (format!("sampled {one_in}"), one_in),
+        (false, Some(kept)) => (format!("spans kept for {kept}"), format!("kept {kept}")),
+        (false, None) => ("spans all kept".to_owned(), "all kept".to_owned()),
+    };
+    part(long, short, doubt(sampled || kept.is_some()));
+    if page.clock_error_us.is_none() && page.head.nodes.all <= 1 {
+        part("one clock".to_owned(), "one clock".to_owned(), Tone::Dim);
+    } else {
+        let error = figures::clock_error(page.clock_error_us);
+        let wide = page.clock_error_us.is_none_or(|us| us > 1e3);
+        part(format!("clock error {error}"), error, doubt(wide));
+    }
     if model.view == View::Actors {
         let sort = format!("sorted by {}", model.order.word());
         part(sort.clone(), sort, Tone::Dim);
@@ -498,38 +497,53 @@ fn foot(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
 }
 
 /// Keys, and what they do.
-const KEYS: [(&str, &str); 13] = [
-    ("1 - 7, Tab", "another page"),
+const KEYS: [(&str, &str, &str); 12] = [
+    ("1 - 7, Tab", "another page", "another page"),
     (
         "\u{2191} \u{2193} j k",
         "choose a row, or scroll what is beside it",
+        "choose a row, scroll",
     ),
-    ("PgUp PgDn g G", "further"),
-    ("Enter", "more of the row; of an actor, all about it"),
+    ("PgUp PgDn g G", "further", "further"),
+    (
+        "Enter",
+        "more of the row; of an actor, all about it",
+        "more of the row",
+    ),
     (
         "\u{2190} \u{2192} h l",
         "the same of the row before or after",
+        "that of the next row",
     ),
-    ("Esc", "close that, then clear choice and filter"),
-    ("/", "filter: state:failed node:n2 mailbox>100 age>10s"),
-    ("s S", "sort actors by the next column, or the one before"),
-    ("a", "actors of the daemons too"),
-    ("p, Space", "pause, and go on"),
-    ("r", "ask again now"),
-    ("?", "this"),
-    ("q, Ctrl-C", "quit"),
+    (
+        "Esc",
+        "close that, then clear choice and filter",
+        "close, then clear",
+    ),
+    (
+        "/",
+        "filter: state:failed node:n2 mailbox>100 age>10s",
+        "filter: state:failed",
+    ),
+    (
+        "s S",
+        "sort actors by the next column, or the one before",
+        "sort actors",
+    ),
+    ("a", "actors of the daemons too", "those of daemons too"),
+    ("p, Space", "pause, and go on", "pause, and go on"),
+    ("r", "ask again now", "ask again now"),
+    ("q, Ctrl-C", "quit", "quit"),
 ];
+/// Where there are fewer columns, keys are told in fewer words.
+const HELP_WIDTH: u16 = 64;
 
 fn help(canvas: &mut Canvas<'_>, area: Rect) {
-    for (y, (keys, what)) in KEYS.iter().enumerate() {
-        let x = canvas.tone(
-            area,
-            0,
-            y as u16,
-            &rows::padded(keys, 14, false),
-            Tone::Strong,
-        );
-        canvas.tone(area, x + 1, y as u16, what, Tone::Plain);
+    for (y, (keys, long, short)) in (0..).zip(&KEYS) {
+        let keys = rows::padded(keys, 14, false);
+        let x = canvas.tone(area, 0, y, &keys, Tone::Strong);
+        let what = if area.width < HELP_WIDTH { short } else { long };
+        canvas.tone(area, x + 1, y, what, Tone::Plain);
     }
 }
 

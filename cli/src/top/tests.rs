@@ -30,6 +30,8 @@ fn envelope(data: Page) -> Envelope<Page> {
         shown: rows as u64,
         total: rows as u64 + 1,
         dropped: 1_200,
+        forgotten: 0,
+        kept_from: None,
         sampled: 8.0,
         clock_error_us: Some(40.0),
         missing: vec![],
@@ -570,6 +572,11 @@ fn help_lists_the_keys_and_the_next_key_closes_it() {
     let mut model = seen(View::Now);
     press(&mut model, "?");
     assert!(picture(&mut model, 80, 24).contains("filter: state:failed"));
+    let small = picture(&mut model, 40, 12);
+    for told in ["another page", "filter: state:failed", "quit"] {
+        assert!(small.contains(told), "{small}");
+    }
+    assert!(!small.contains('\u{2026}'), "nothing is cut: {small}");
     assert_eq!(press(&mut model, "3"), []);
     assert_eq!(model.view, View::Now);
     assert_eq!(press(&mut model, "?q"), [Effect::Quit]);

@@ -214,6 +214,7 @@ mod tests {
             severity: Severity::Info,
             subject: None,
             name: None,
+            lint: None,
             sentence: format!("happening {seq}"),
             chain: vec![],
         };

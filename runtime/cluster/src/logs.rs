@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 pub use cursor::{Cursor, CursorError};
+pub use journal::Begin;
 use journal::Journal;
 pub use line::{LogLine, Place, Source, Stream};
 pub use merge::{Merged, Page, Read, merge};
@@ -138,6 +139,19 @@ impl Logs {
             return Ok(Cursor::default());
         }
         Ok(self.journal(&mut open, job)?.ends())
+    }
+
+    /// Places in the log of a job, the latest first, from which its last lines can be read without those
+    /// before. A line that is not read from one of them is not later than it says.
+    ///
+    /// # Errors
+    /// The disk does not tell.
+    pub fn begins(&self, job: JobId) -> io::Result<Vec<Begin>> {
+        let mut open = self.open.lock();
+        if !self.folder_of(job).exists() {
+            return Ok(vec![]);
+        }
+        Ok(self.journal(&mut open, job)?.begins())
     }
 
     fn folder_of(&self, job: JobId) -> PathBuf {

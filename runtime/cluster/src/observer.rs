@@ -254,6 +254,7 @@ fn event_of(news: &News) -> Event {
         sentence: format!("job {}: {}", news.about, news.what),
         subject: Some(Subject::Job(news.about.clone())),
         name: None,
+        lint: None,
         chain: vec![],
     }
 }

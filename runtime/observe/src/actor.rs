@@ -129,7 +129,8 @@ pub(crate) enum End<'a> {
     Lost(&'a str),
 }
 
-/// How long before the end of a process is told its actors may be seen to go.
+/// How long before or after the end of a process its actors may be seen to go. One that went long
+/// before was stopped.
 const JUST: Duration = Duration::from_secs(5);
 
 /// One life of an actor.
@@ -507,7 +508,7 @@ impl Actors {
         let change = self.change;
         let lost = self.rows.values_mut().filter(|row| {
             let ended = row.ended.as_ref().filter(|ended| !ended.failed);
-            let just = ended.is_some_and(|ended| ended.at.before(JUST) <= at);
+            let just = ended.is_some_and(|it| it.at.since(at).max(at.since(it.at)) <= JUST);
             row.view.process == process && just
         });
         for row in lost {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::EVENTS_MAX;
 use crate::date::Date;
+use crate::lint::Lint;
 
 /// What something is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -90,6 +91,9 @@ pub struct Event {
     /// What people called that then.
     #[serde(default)]
     pub name: Option<String>,
+    /// The rule that found it, if it is a problem.
+    #[serde(default)]
+    pub lint: Option<Lint>,
     /// What happened, in words.
     pub sentence: String,
     /// Why, outermost first.
@@ -155,6 +159,7 @@ mod tests {
                 severity: Severity::Info,
                 subject: None,
                 name: None,
+                lint: None,
                 sentence: String::new(),
                 chain: vec![],
             });

@@ -6,6 +6,7 @@ use std::time::Duration;
 use odeon::telemetry::Label;
 use odeon::trace::SpanKind;
 use odeon::{ActorId, ProcessId};
+use serde::{Deserialize, Serialize};
 
 use crate::actor::{Actor, State};
 use crate::bounds::{
@@ -18,7 +19,7 @@ use crate::event::{Severity, Subject};
 use crate::observatory::{Copied, Observatory, blob_of};
 
 /// Which rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Lint {
     /// Actors wait for each other and nobody can wake them.

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use odeon::ProcessId;
 use odeon::inspect::{DeviceReading, LinkView, MachineView, NodeView, ProcessKind, Times, Usage};
 use odeon::trace::SpanCounts;
+use odeon::{ActorId, ProcessId};
 
 use crate::date::Date;
 use crate::series::Short;
@@ -39,6 +39,8 @@ pub struct Process {
     pub dead_letters: u64,
     /// Spans that there had been when it was first seen.
     pub(crate) spans_before: u64,
+    /// The actor that it hosts or has hosted, if it is one alone: what it is for.
+    pub(crate) only: Option<ActorId>,
     /// Why it was lost, if it was.
     pub(crate) lost: Option<String>,
     /// Bytes in blobs that it owns.

@@ -334,20 +334,11 @@ impl Observatory {
         match process.kind {
             ProcessKind::Node => format!("node {}{pid}", process.node),
             ProcessKind::Driver => format!("driver of {}{pid}", process.job),
-            ProcessKind::Worker => match self.only_actor(process) {
+            ProcessKind::Worker => match process.only.and_then(|id| self.actors.get(id)) {
                 Some(actor) => format!("{}{pid}", actor.title()),
                 None => format!("worker of {}{pid}", process.job),
             },
         }
-    }
-
-    /// The actor of a process that hosts no other: what it is for.
-    fn only_actor(&self, process: &Process) -> Option<&Actor> {
-        if process.hosted != 1 {
-            return None;
-        }
-        let mut actors = self.actors.iter();
-        actors.find(|it| it.view.process == process.id && it.ended.is_none())
     }
 
     /// The job of a process, as it is called where it runs: `team/j17.2`.
@@ -416,7 +407,7 @@ impl Observatory {
         };
         let now = shift.date(sight.at);
         let node = sight.node.clone();
-        let arrives = self.note_node(&sight, now, clock);
+        let arrives = self.note_node(&sight, shift, now, clock);
         let mut present: Vec<_> = sight.silent.clone();
         let mut after = vec![];
         for process in sight.processes {
@@ -454,17 +445,25 @@ impl Observatory {
     }
 
     /// Whether it is seen for the first time.
-    fn note_node(&mut self, sight: &NodeSight, now: Date, clock: Option<(i64, Duration)>) -> bool {
+    fn note_node(
+        &mut self,
+        sight: &NodeSight,
+        shift: Shift,
+        now: Date,
+        clock: Option<(i64, Duration)>,
+    ) -> bool {
+        let began = shift.date(Timestamp::BEGIN).min(now);
         let fresh = self
             .nodes
             .get(&sight.node)
             .is_none_or(|node| node.gone.is_some() || node.process != sight.process);
-        if fresh {
+        let subject = Subject::Node(sight.node.clone());
+        if fresh && !self.was_told(EventKind::Node, &subject, began) {
             self.tell(
                 EventKind::Node,
                 Severity::Info,
                 now,
-                Some(Subject::Node(sight.node.clone())),
+                Some(subject),
                 format!("node {} is seen", sight.node),
             );
         }
@@ -487,7 +486,7 @@ impl Observatory {
         let node = Node {
             name: sight.node.clone(),
             process: sight.process,
-            since: before.as_ref().map_or(now, |node| node.since),
+            since: before.as_ref().map_or(began, |node| node.since),
             seen: now,
             gone: None,
             links: sight.links.clone(),
@@ -520,13 +519,26 @@ impl Observatory {
             || Recent::new(now, &sight.ask_times),
             |it| it.recent_asks.clone().go_on(now, &sight.ask_times),
         );
+        let mut shown = sight.actors.iter().filter(|it| it.phase != Phase::Over);
+        let only = match sight.hosted {
+            // One that has nothing new is not shown again.
+            0 | 1 => shown
+                .next()
+                .map(|it| it.id)
+                .or(before.and_then(|it| it.only)),
+            _ => None,
+        };
         let row = Process {
             id,
+            only,
             node: node.to_owned(),
             pid: process.pid,
             kind: process.kind,
             job: sight.job.clone(),
-            started: before.map_or(now, |before| before.started),
+            started: before.map_or_else(
+                || shift.date(Timestamp::BEGIN).min(now),
+                |before| before.started,
+            ),
             ended: None,
             spans: sight.span_counts,
             spans_before: match before {
@@ -534,7 +546,8 @@ impl Observatory {
                 None if arrives => sight.span_counts.recorded,
                 None => 0,
             },
-            lost: before.and_then(|before| before.lost.clone()),
+            // Whoever shows itself is there.
+            lost: None,
             spans_lost: before.map_or(0, |before| before.spans_lost) + sight.spans_lost,
             recent_asks,
             ask_times: sight.ask_times,
@@ -545,8 +558,10 @@ impl Observatory {
             usage: process.usage,
         };
         let is_new = before.is_none() && row.kind != ProcessKind::Node;
+        let started = row.started;
         self.processes.insert(id, row);
-        if is_new {
+        let told = |seen: &Self| seen.was_told(EventKind::Started, &Subject::Process(id), started);
+        if is_new && !told(self) {
             self.tell_of(id, EventKind::Started, "is there", now);
         }
         if sight.anew {
@@ -728,6 +743,7 @@ impl Observatory {
             severity,
             subject,
             name: None,
+            lint: None,
             sentence,
             chain: news.chain,
         });
@@ -758,6 +774,7 @@ impl Observatory {
             severity,
             subject,
             name: None,
+            lint: None,
             sentence,
             chain: vec![],
         });
@@ -802,6 +819,19 @@ impl Observatory {
         self.names.remove(name);
     }
 
+    /// Whether the observer from which this one goes on has told of what began then.
+    fn was_told(&self, kind: EventKind, of: &Subject, began: Date) -> bool {
+        let is = |it: &Event| it.kind == kind && it.subject.as_ref() == Some(of) && it.at >= began;
+        self.recalled.is_some() && self.events.iter().any(is)
+    }
+
+    /// Whether the observer from which this one goes on has told of such a problem, which then lasts.
+    fn has_lasted(&self, problem: &Problem) -> bool {
+        let subject = problem.subjects.first();
+        let told = |it: &Event| it.lint == Some(problem.lint) && it.subject.as_ref() == subject;
+        self.recalled.is_some() && self.events.iter().any(told)
+    }
+
     /// Tells of a process that it has come or gone.
     fn tell_of(&mut self, process: ProcessId, kind: EventKind, what: &str, at: Date) {
         let sentence = format!("{} {what}", self.process_title(process));
@@ -812,6 +842,7 @@ impl Observatory {
             severity: Severity::Info,
             subject: Some(Subject::Process(process)),
             name: None,
+            lint: None,
             sentence,
             chain: vec![],
         });
@@ -880,7 +911,8 @@ impl Observatory {
                     let kind = EventKind::Problem;
                     let known = matches!(problem.lint, Lint::ActorFailed | Lint::NodeDown);
                     let episode = (problem.lint, problem.subjects.clone());
-                    if !known && !self.episodes.contains_key(&episode) {
+                    let lasts = self.episodes.contains_key(&episode) || self.has_lasted(problem);
+                    if !known && !lasts {
                         self.put(Event {
                             seq: 0,
                             at: now,
@@ -888,6 +920,7 @@ impl Observatory {
                             severity: problem.severity,
                             subject: problem.subjects.first().cloned(),
                             name: None,
+                            lint: Some(problem.lint),
                             sentence: problem.sentence.clone(),
                             chain: vec![],
                         });

@@ -278,7 +278,14 @@ impl Observer {
 
     /// Looks at a system of this process, its workers and its drivers, until the future is dropped.
     pub async fn follow(&self, system: &System) {
+        self.follow_until(system, std::future::pending()).await;
+    }
+
+    /// Looks at a system like [`Observer::follow`] until something is over, and then a last time.
+    pub async fn follow_until(&self, system: &System, over: impl Future<Output = ()>) {
         let mut watch = system.watch();
+        let mut over = std::pin::pin!(over);
+        let mut is_over = false;
         loop {
             for round in 1..=ROUNDS_MAX {
                 let sight = watch.look(PATIENCE).await;
@@ -289,7 +296,13 @@ impl Observer {
                 }
             }
             self.tick();
-            Clock::sleep(self.pause()).await;
+            if is_over {
+                return;
+            }
+            tokio::select! {
+                () = Clock::sleep(self.pause()) => {}
+                () = &mut over => is_over = true,
+            }
         }
     }
 }

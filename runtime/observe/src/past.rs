@@ -124,7 +124,7 @@ mod tests {
     use odeon::{Phase, ProcessId, Timestamp};
 
     use super::*;
-    use crate::actor::State;
+    use crate::actor::{Actors, State};
     use crate::event::{EventKind, Severity, Subject};
 
     fn failed(serial: u64, at: u64) -> Remnant {
@@ -178,6 +178,7 @@ mod tests {
             severity: Severity::Error,
             subject: Some(Subject::Node("n2".to_owned())),
             name: Some("n2".to_owned()),
+            lint: None,
             sentence: format!("happening {seq}"),
             chain: vec!["why".to_owned()],
         }
@@ -226,5 +227,26 @@ mod tests {
         assert_eq!(serde_json::from_str::<Remnant>(&text).unwrap(), one);
         let text = serde_json::to_string(&lines.events[0]).unwrap();
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event(1));
+    }
+
+    #[test]
+    fn a_lost_process_takes_those_along_that_were_there_and_not_those_stopped_before() {
+        let second = 1_000_000_000;
+        let stopped = |serial, at| {
+            let mut it = failed(serial, at);
+            it.ended.as_mut().unwrap().failed = false;
+            it
+        };
+        let (before, with) = (stopped(1, second), stopped(2, 99 * second));
+        let ids = [before.view.id, with.view.id];
+        let mut actors = Actors::default();
+        actors.recall(vec![before, with], Date(100 * second));
+        let why = "its process ended: signal 9 (SIGKILL)";
+        actors.lost_with(ProcessId(7), Date(100 * second), why);
+        let ended = ids.map(|id| actors.get(id).unwrap().ended.clone().unwrap());
+        assert_eq!(
+            ended.map(|it| (it.failed, it.sentence == why)),
+            [(false, false), (true, true)]
+        );
     }
 }

@@ -36,6 +36,8 @@ const VERSION: u16 = 1;
 const BLOCK_HEAD: usize = 24;
 /// Bytes of a file: hours of a small system. What does not fit is not recorded, and that is said.
 pub const BYTES_MAX: u64 = 256 << 20;
+/// The first date of the empty block behind the last of one that has no room for more.
+const FULL: Date = Date(1);
 /// Bytes of one frame, and of the head. More is taken for damage.
 const FRAME_MAX: usize = 64 << 20;
 
@@ -141,6 +143,8 @@ pub struct Head {
 pub enum End {
     /// As it should.
     InOrder,
+    /// At [`BYTES_MAX`]: what came later is not in it.
+    Full,
     /// In the middle of something: whoever recorded was killed, or its disk was full.
     Cut,
     /// At a block that is not as it was written; what follows it cannot be read.

@@ -82,6 +82,15 @@ pub struct Gap {
     pub lost: u64,
 }
 
+/// Spans that were seen and are kept no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forgotten {
+    /// How many.
+    pub spans: u64,
+    /// When the last of them ended: what ended later is there.
+    pub to: Date,
+}
+
 /// The spans that were seen.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
@@ -93,6 +102,8 @@ pub struct Spans {
     /// By process, what its actors are at.
     under_way: HashMap<ProcessId, UnderWay>,
     gaps: VecDeque<Gap>,
+    /// When the last of those that are forgotten ended.
+    forgotten_to: Date,
     names: HashMap<Arc<str>, ()>,
 }
 
@@ -119,6 +130,16 @@ impl Spans {
     #[must_use]
     pub const fn told(&self) -> u64 {
         self.told
+    }
+
+    /// Those that were forgotten since there is no room for more; `None` while all are kept.
+    #[must_use]
+    pub fn forgotten(&self) -> Option<Forgotten> {
+        let spans = self.told - self.ended.len() as u64;
+        (spans > 0).then_some(Forgotten {
+            spans,
+            to: self.forgotten_to,
+        })
     }
 
     /// Those that came after so many, and how many of them are forgotten already.
@@ -160,7 +181,9 @@ impl Spans {
 
     fn keep(&mut self, span: Span) {
         if self.ended.len() == SPANS_MAX {
-            self.ended.pop_front();
+            let oldest = self.ended.pop_front();
+            let ended = oldest.and_then(|it| it.end).unwrap_or_default();
+            self.forgotten_to = self.forgotten_to.max(ended);
         }
         self.told += 1;
         self.ended.push_back(span);
@@ -334,6 +357,47 @@ mod tests {
             }),
             devices: vec![],
         }
+    }
+
+    #[test]
+    fn of_more_spans_than_are_kept_it_is_said_how_many_are_forgotten_and_what_is_there() {
+        let shift = Shift::new(Timestamp(0), Date(0));
+        let span = |number: u64| odeon::trace::Span {
+            context: SpanContext {
+                trace_id: 1,
+                span_id: number + 1,
+                flags: 1,
+            },
+            parent: 0,
+            kind: SpanKind::Handle,
+            message: "M".into(),
+            by: ActorId::root(ProcessId(7)),
+            actor: ActorId::root(ProcessId(7)),
+            queued: Timestamp(number),
+            started: Timestamp(number),
+            // One of the first lasts long.
+            ended: Timestamp(if number == 1 { 900 } else { number + 1 }),
+            outcome: Outcome::Ok,
+            labels: vec![],
+        };
+        let mut spans = Spans::default();
+        for number in 0..SPANS_MAX as u64 {
+            spans.add(span(number), ProcessId(7), shift);
+        }
+        assert_eq!(spans.forgotten(), None);
+        for number in 0..3 {
+            spans.add(span(SPANS_MAX as u64 + number), ProcessId(7), shift);
+        }
+        let forgotten = spans.forgotten().unwrap();
+        assert_eq!((forgotten.spans, forgotten.to), (3, Date(900)));
+        let first = spans
+            .ended()
+            .find(|it| it.end.is_some_and(|end| end > forgotten.to));
+        assert_eq!(
+            first.unwrap().end,
+            Some(Date(901)),
+            "all that ended later are there"
+        );
     }
 
     /// What goes on is seen while it goes on, and has failed when its process is gone.

@@ -158,14 +158,29 @@ struct Group {
     failed: usize,
 }
 
+/// Nanoseconds of a span that any of these parts covers: what runs side by side counts once, and what
+/// goes on after the span not at all.
+fn covers(parts: &mut [(Date, Date)], span: &Span, now: Date) -> u64 {
+    parts.sort_unstable();
+    let (mut at, end, mut covered) = (span.start, span.end_or(now), 0);
+    for &(from, to) in &*parts {
+        let (from, to) = (from.max(at), to.min(end));
+        if to > from {
+            covered += to.since(from).as_nanos() as u64;
+            at = to;
+        }
+    }
+    covered
+}
+
 /// Adds up by name what lies between two moments, the longest first.
 #[must_use]
 pub fn totals<'a>(spans: impl Iterator<Item = &'a Span>, now: Date) -> Vec<Total> {
     let spans: Vec<_> = spans.collect();
-    let mut below: HashMap<u64, u64> = HashMap::new();
+    let mut below: HashMap<u64, Vec<(Date, Date)>> = HashMap::new();
     for span in &spans {
-        let lasted = span.end_or(now).since(span.start).as_nanos() as u64;
-        *below.entry(span.parent).or_default() += lasted;
+        let parts = below.entry(span.parent).or_default();
+        parts.push((span.start, span.end_or(now)));
     }
     let mut groups: BTreeMap<(&str, u8), Group> = BTreeMap::new();
     for span in &spans {
@@ -178,7 +193,8 @@ pub fn totals<'a>(spans: impl Iterator<Item = &'a Span>, now: Date) -> Vec<Total
             failed: 0,
         });
         group.times.push(lasted);
-        group.own += lasted.saturating_sub(below.get(&span.id()).copied().unwrap_or(0));
+        let covered = below.get_mut(&span.id());
+        group.own += lasted - covered.map_or(0, |parts| covers(parts, span, now));
         group.failed += usize::from(!span.ok);
     }
     let mut totals: Vec<_> = groups
@@ -353,5 +369,19 @@ mod tests {
         assert_eq!((root.total, root.own), (100, 60));
         let part = totals.iter().find(|total| total.name == "part").unwrap();
         assert_eq!((part.count, part.total, part.p50), (2, 40, 20));
+    }
+
+    #[test]
+    fn parts_side_by_side_cover_their_time_once_and_none_after_the_end() {
+        let spans = spans(&[
+            (1, 0, 0, 100),
+            (2, 1, 10, 60),
+            (3, 1, 20, 50),
+            (4, 1, 40, 70),
+            (5, 1, 90, 300),
+        ]);
+        let totals = totals(spans.ended(), Date(300));
+        let root = totals.iter().find(|total| total.name == "root").unwrap();
+        assert_eq!((root.total, root.own), (100, 30));
     }
 }

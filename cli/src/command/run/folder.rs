@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::metrics::{METRICS, reports};
 use crate::command::pages;
 use crate::command::processes::{self, replace};
-use crate::inspect::PRINTS;
+use crate::inspect::{HAPPENED, PRINTS};
 
 /// The recipe as it was run, in the run's folder.
 pub(crate) const RECIPE: &str = "recipe.toml";
@@ -223,8 +223,12 @@ pub(super) fn check_run(folder: &Path) -> Result<()> {
 
 /// Removes what a run makes, and nothing that somebody has put beside it.
 fn clear(folder: &Path) -> Result<()> {
-    let notes = [processes::FILE, pages::FILE, PRINTS[0], PRINTS[1]];
-    for name in [RECIPE, METRICS, CHECKPOINT, BASE].into_iter().chain(notes) {
+    let made = [RECIPE, METRICS, CHECKPOINT, BASE];
+    let notes = [processes::FILE, pages::FILE]
+        .into_iter()
+        .chain(PRINTS)
+        .chain(HAPPENED);
+    for name in made.into_iter().chain(notes) {
         let path = folder.join(name);
         let removed = if path.is_dir() {
             fs::remove_dir_all(&path)

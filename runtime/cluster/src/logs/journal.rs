@@ -31,6 +31,8 @@ pub(super) struct Journal {
     bytes: u64,
     /// The earliest time in the last segment.
     earliest: Unix,
+    /// The latest time of all; nothing where an older release has not written it down.
+    latest: Option<Unix>,
 }
 
 #[derive(Debug)]
@@ -47,6 +49,18 @@ struct Head {
     ends: Vec<(Source, u64)>,
     /// The earliest time in the segment before.
     earliest: Unix,
+    /// The latest time in all segments before; nothing where an older release has written it.
+    #[serde(default)]
+    latest: Option<Unix>,
+}
+
+/// A place in a log from which all lines are read that are later than a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Begin {
+    /// The place.
+    pub cursor: Cursor,
+    /// The moment.
+    pub after: Unix,
 }
 
 /// What is to be read of a journal, whatever is written to it meanwhile.
@@ -69,10 +83,11 @@ impl Journal {
             let head = head_of(&path_of(folder, number))?;
             segments.push(Segment { number, head });
         }
-        let mut ends = BTreeMap::new();
+        let (mut ends, mut latest) = (BTreeMap::new(), Some(Unix(0)));
         let known = segments.iter().rposition(|segment| segment.head.is_some());
-        if let Some(Head { ends: known, .. }) = known.and_then(|at| segments[at].head.as_ref()) {
-            ends.extend(known.iter().copied());
+        if let Some(head) = known.and_then(|at| segments[at].head.as_ref()) {
+            ends.extend(head.ends.iter().copied());
+            latest = head.latest;
         }
         let (mut before, mut earliest) = (NEVER, NEVER);
         for segment in &segments[known.unwrap_or(0)..] {
@@ -80,6 +95,7 @@ impl Journal {
             let file = File::open(path_of(folder, segment.number))?;
             for_each_line(file, u64::MAX, |line, _| {
                 earliest = earliest.min(line.at);
+                latest = latest.map(|latest| latest.max(line.at));
                 let end = ends.entry(line.source()).or_default();
                 *end = (line.number + 1).max(*end);
             })?;
@@ -93,6 +109,7 @@ impl Journal {
             file,
             bytes,
             earliest,
+            latest,
         };
         if bytes == 0 {
             // It is new, or its head was not written to its end.
@@ -119,6 +136,7 @@ impl Journal {
             text.push(b'\n');
             self.ends.insert(line.source(), line.number + 1);
             self.earliest = self.earliest.min(line.at);
+            self.latest = self.latest.map(|latest| latest.max(line.at));
         }
         self.write(&mut text)
     }
@@ -129,6 +147,18 @@ impl Journal {
             .iter()
             .map(|(source, end)| (*source, *end))
             .collect()
+    }
+
+    /// Where segments begin, the latest first.
+    pub(super) fn begins(&self) -> Vec<Begin> {
+        let heads = self.segments.iter().rev().filter_map(|it| it.head.as_ref());
+        let begin = |head: &Head| {
+            Some(Begin {
+                after: head.latest?,
+                cursor: head.ends.iter().copied().collect(),
+            })
+        };
+        heads.filter_map(begin).collect()
     }
 
     /// What a reader has to look at.
@@ -200,6 +230,7 @@ impl Journal {
                 .map(|(source, end)| (*source, *end))
                 .collect(),
             earliest: self.earliest,
+            latest: self.latest,
         };
         let mut text = serde_json::to_vec(&head)?;
         text.push(b'\n');

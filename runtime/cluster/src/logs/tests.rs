@@ -373,4 +373,30 @@ proptest! {
             prop_assert!(page.lines.len() as u64 >= next.min(1));
         }
     }
+
+    /// Whatever the order in which lines come, and whenever the voter was started again.
+    #[test]
+    fn from_each_begin_all_lines_are_read_that_are_later_than_it_says(
+        times in proptest::collection::vec((0u64..40, any::<bool>()), 1..60),
+        segment_lines in 1u64..6,
+        segment_count in 1usize..9,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = limits(segment_lines, segment_count);
+        let mut logs = Logs::open(folder.path(), limits).unwrap();
+        for (number, (at, start)) in times.into_iter().enumerate() {
+            let at = Unix(1_000_000 + at);
+            logs.append(JOB, &[LogLine { at, ..line(number as u64) }]).unwrap();
+            if start {
+                logs = Logs::open(folder.path(), limits).unwrap();
+            }
+        }
+        let later = |cursor: &Cursor, than: Unix| {
+            let read = logs.read(JOB, cursor, ALL).unwrap().lines.into_iter();
+            read.filter(|line| line.at > than).collect::<Vec<_>>()
+        };
+        for Begin { cursor, after } in logs.begins(JOB).unwrap() {
+            prop_assert_eq!(later(&cursor, after), later(&Cursor::default(), after));
+        }
+    }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use flate2::{Decompress, FlushDecompress};
 
-use super::{BLOCK_HEAD, BYTES_MAX, End, FRAME_MAX, Frame, Head, MAGIC, RecordingError, VERSION};
+use super::{
+    BLOCK_HEAD, BYTES_MAX, End, FRAME_MAX, FULL, Frame, Head, MAGIC, RecordingError, VERSION,
+};
 use crate::date::Date;
 
 /// A recording, in memory as it is on the disk.
@@ -43,6 +45,7 @@ impl Recording {
         let (mut blocks, mut dates) = (vec![], None);
         let end = loop {
             match block_at(&bytes, at) {
+                Ok((0, FULL, _)) => break End::Full,
                 Ok((0, ..)) => break End::InOrder,
                 Ok((length, first, last)) => {
                     blocks.push((at + BLOCK_HEAD, length));

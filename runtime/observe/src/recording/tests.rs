@@ -204,5 +204,7 @@ fn a_recording_is_no_larger_than_its_bound() {
     ));
     let written = paper.0.lock().0.clone();
     assert!(written.len() <= 2_000);
-    assert!(read(&written).unwrap().0.len() > 3);
+    let (frames, end) = read(&written).unwrap();
+    assert!(frames.len() > 3);
+    assert_eq!(end, End::Full, "it is told from one that was cut");
 }
