@@ -6,20 +6,24 @@ const words = ['state', 'type', 'node', 'job', 'name', 'system', 'kind', 'severi
 const numbers = ['mailbox', 'rate', 'restarts', 'age', 'busy', 'waiting', 'failed', 'received', 'handled'];
 const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
-/** What an actor may be at. */
-const states = ['starting', 'idle', 'busy', 'waiting', 'restarting', 'stopped', 'failed'];
+/** What an actor may be at. @type {Record<string, string[]>} */
+const ofActors = { state: ['starting', 'idle', 'busy', 'waiting', 'restarting', 'stopped', 'failed'] };
+/** What an event may be. @type {Record<string, string[]>} */
+export const ofEvents = {
+  kind: ['failure', 'restart', 'started', 'stopped', 'node', 'job', 'problem', 'device'], severity: ['error', 'warning', 'info'],
+};
 
 /** What may stand before a colon or a comparison. */
 export const keys = { words, numbers };
 
 /**
- * @param {string} text
+ * @param {string} text @param {Record<string, string[]>} values what may stand behind the keys that take one of a few
  * @returns {{ terms: Term[], error: string | null }}
  */
-export function parse(text) {
+export function parse(text, values = ofActors) {
   const terms = [];
   for (const word of split(text)) {
-    const term = read(word);
+    const term = read(word, values);
     if (typeof term === 'string') return { terms, error: term };
     terms.push(term);
   }
@@ -31,8 +35,8 @@ export function split(text) {
   return text.match(/(?:[^\s"]+|"[^"]*"?)+/g) ?? [];
 }
 
-/** @param {string} word @returns {Term | string} */
-function read(word) {
+/** @param {string} word @param {Record<string, string[]>} values @returns {Term | string} */
+function read(word, values) {
   const not = word.length > 1 && word.startsWith('-');
   const body = not ? word.slice(1) : word;
   const found = /^([a-z_]+)([:><])(.*)$/s.exec(body);
@@ -41,7 +45,8 @@ function read(word) {
   }
   const [, key, op, raw] = found;
   const value = unquote(raw).toLowerCase();
-  if (op === ':' && key === 'state' && !states.includes(value)) return `${value ? `no state is called ${value}` : 'state: wants one'}: ${states.join(', ')}`;
+  const among = op === ':' ? values[key] : undefined;
+  if (among && !among.includes(value)) return `${value ? `no ${key} is called ${value}` : `${key}: wants one`}: ${among.join(', ')}`;
   if (op === ':') return { not, key, op: ':', value, number: 0 };
   if (words.includes(key)) return `${key} is compared with a colon: ${key}:${value || 'word'}`;
   const number = key === 'age' ? duration(value) : Number(value);

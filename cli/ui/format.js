@@ -111,6 +111,9 @@ export function left(ms) {
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
+/** @param {string} s */
+export const capital = (s) => s.charAt(0).toUpperCase() + s.slice(1);
+
 /** Microseconds of clock error, as the footer says it. @param {number | null} us */
 export const clockError = (us) => (us === null ? 'unknown' : `±${span(us / 1000)}`);
 

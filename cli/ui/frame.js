@@ -2,24 +2,25 @@
 // @ts-check
 import { html, useEffect, useRef } from './vendor/preact.js';
 import { post } from './api.js';
-import { age, clock, clockError, count, plural, short, span } from './format.js';
+import { age, capital, clock, clockError, count, plural, short, span, when } from './format.js';
 import { letters } from './keys.js';
 import { nextTheme, singleKeys, system, theme } from './prefs.js';
 import { href, move, pages, route } from './route.js';
 import { about, ageOf, conn, head, instant, live, meta, noted, paused, restarted, tick } from './store.js';
 import { pause, retry } from './stream.js';
 import { Shape } from './view/glyph.js';
+import { Toggle } from './view/part.js';
 
-const titles = { now: 'Now', cluster: 'Cluster', actors: 'Actors', jobs: 'Jobs', runs: 'Runs', timeline: 'Timeline', transfers: 'Transfers', events: 'Events' };
-/** @param {string} page */
-export const titleOf = (page) => titles[page];
+export const titleOf = capital;
+/** @param {number} n @param {string} one */
+const many = (n, one) => html`<b>${count(n)}</b> ${n === 1 ? one : `${one}s`}`;
 
 /** @param {{ openPalette: () => void, openHelp: () => void }} props */
 export function Header({ openPalette, openHelp }) {
   const h = head.value;
   const is = conn.value.phase;
   return html`<header class="top ${['stale', 'failed'].includes(is) ? 'amber' : ''}">
-    <a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to content</a>
+    <a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to content</a>
     <a class="brand" href=${href('now')}>${h?.name ?? 'odeon'}</a>
     ${h ? html`<${Counts} of=${h} />` : html`<span class="grow" />`}
     <${Pulse} />
@@ -34,11 +35,11 @@ export function Header({ openPalette, openHelp }) {
 function Counts({ of: h }) {
   const bad = h.problems.error + h.problems.warning;
   return html`<div class="counts">
-    <a href=${href('cluster')} class=${h.nodes.up < h.nodes.all ? 'tone-failed' : ''}><b>${h.nodes.up < h.nodes.all ? `${h.nodes.up}/` : ''}${count(h.nodes.all)}</b> ${h.nodes.all === 1 ? 'node' : 'nodes'}</a>
-    <a href=${href('cluster')} class="wide"><b>${count(h.devices)}</b> ${h.devices === 1 ? 'GPU' : 'GPUs'}</a>
-    <a href=${href('actors')}><b>${count(h.actors.all)}</b> ${h.actors.all === 1 ? 'actor' : 'actors'}</a>
+    <a href=${href('cluster')} class=${h.nodes.up < h.nodes.all ? 'tone-failed' : ''}>${h.nodes.up < h.nodes.all ? html`<b>${h.nodes.up}/</b>` : null}${many(h.nodes.all, 'node')}</a>
+    <a href=${href('cluster')} class="wide">${many(h.devices, 'GPU')}</a>
+    <a href=${href('actors')}>${many(h.actors.all, 'actor')}</a>
     ${h.actors.failed ? html`<a href=${href('actors', { f: 'state:failed' })} class="tone-failed"><${Shape} of="cross" size=${10} /> <b>${count(h.actors.failed)}</b> failed</a>` : null}
-    <a href=${href('now')} class=${h.problems.error ? 'tone-failed' : bad ? 'tone-waiting' : 'dim'}>${bad ? html`<${Shape} of=${h.problems.error ? 'cross' : 'mark'} size=${10} /> <b>${count(bad)}</b> ${bad === 1 ? 'problem' : 'problems'}` : 'no problems'}</a>
+    <a href=${href('now')} class=${h.problems.error ? 'tone-failed' : bad ? 'tone-waiting' : 'dim'}>${bad ? html`<${Shape} of=${h.problems.error ? 'cross' : 'mark'} size=${10} /> ${many(bad, 'problem')}` : 'no problems'}</a>
   </div>`;
 }
 
@@ -97,7 +98,7 @@ export function Replay() {
     <input type="range" min="0" max="1000" value=${Math.round(done * 1000)} aria-label="Place in the recording" aria-valuetext=${span(at - r.from)}
       onChange=${(e) => send({ at: r.from + (Number(e.target.value) / 1000) * (r.to - r.from) })} />
     <span class="num">${span(at - r.from)} of ${span(r.to - r.from)}</span>
-    <span role="group" aria-label="Speed">${[0.5, 1, 4, 16].map((s) => html`<button class="chip" key=${s} aria-pressed=${r.speed === s ? 'true' : 'false'} onClick=${() => send({ speed: s })}>${s}x</button>`)}</span>
+    <span role="group" aria-label="Speed">${[0.5, 1, 4, 16].map((s) => html`<${Toggle} key=${s} on=${r.speed === s} onClick=${() => send({ speed: s })}>${s}x<//>`)}</span>
     ${about.value?.exported ? html`<p class="dim holds">This file holds ${about.value.exported}</p>` : null}
   </div>`;
 }
@@ -132,8 +133,8 @@ export function Footer() {
   const old = performance.now() - m.received;
   return html`<footer class="honest" aria-label="How far this can be trusted">
     <${Share} of=${m} noun=${page === 'actors' && params.g ? 'actors, in groups' : nouns[page]} page=${page} />
-    <span class=${m.dropped ? 'tone-waiting' : ''}>dropped <b>${count(m.dropped)}</b> ${m.dropped === 1 ? 'span' : 'spans'}</span>
-    <span class=${m.sampled > 1 ? 'tone-waiting' : ''}>spans ${m.sampled > 1 ? html`sampled <b>1 in ${short(m.sampled)}</b>` : html`<b>all</b> kept`}</span>
+    <span class=${m.dropped ? 'tone-waiting' : ''}>dropped ${many(m.dropped, 'span')}</span>
+    <span class=${m.sampled > 1 ? 'tone-waiting' : ''}>spans ${m.sampled > 1 ? html`sampled <b>1 in ${short(m.sampled)}</b>` : html`<b>all</b> recorded`}${m.kept_from ? html`, kept since <b>${when(m.kept_from, m.captured_at)}</b>` : null}</span>
     ${m.clock_error_us === null && (head.value?.nodes.all ?? 0) <= 1 ? html`<span><b>one</b> clock</span>` : html`<span>clock error <b>${clockError(m.clock_error_us)}</b></span>`}
     ${m.missing.length ? html`<span class="tone-waiting"><b>${m.missing.length}</b> not answering</span>` : null}
     <span class=${old > 5000 ? 'tone-waiting' : ''}>as of <b>${clock(m.captured_at)}</b></span>
@@ -156,6 +157,6 @@ function Share({ of: m, noun, page }) {
 export function Announcer() {
   const p = head.value?.problems;
   const phase = conn.value.phase;
-  const text = phase === 'stale' ? 'Disconnected from the daemon' : p && p.error + p.warning ? `${plural(p.error, 'error')}, ${plural(p.warning, 'warning')}` : '';
+  const text = phase === 'stale' ? 'Disconnected from the daemon' : p && p.error + p.warning ? `Problems: ${plural(p.error, 'error')}, ${plural(p.warning, 'warning')}` : '';
   return html`<div class="hidden" aria-live="polite" role="status">${text}</div>`;
 }

@@ -41,7 +41,7 @@ function close() {
 }
 
 /** Follows the thing in the drawer with the filter of this page. */
-export async function follow() {
+async function follow() {
   const sel = selected(route.peek());
   const { page, params } = route.peek();
   if (!sel) return;
@@ -54,7 +54,7 @@ export async function follow() {
 let at = -1;
 
 /** Opens the next problem's first subject, from wherever one is. @param {number} step */
-export async function problem(step) {
+async function problem(step) {
   const list = (await get('inspect/view', { view: 'now' }).catch(() => null))?.data.problems ?? [];
   const with_ = list.filter((p) => p.subjects.length);
   if (!with_.length) return;

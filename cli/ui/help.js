@@ -14,7 +14,7 @@ const shown = { Space: 'Space', ArrowDown: '↓', ArrowUp: '↑', ArrowLeft: '�
 /** @param {{ close: () => void }} props */
 export function Help({ close }) {
   const on = singleKeys.value === 'on';
-  const list = (/** @type {any[]} */ all) => html`<dl class="keys">${all.map((b) => html`<div key=${b.does}><dt>${b.keys.map((/** @type {string} */ k) => html`<kbd key=${k}>${shown[k] ?? k}</kbd>`)}</dt><dd>${b.does}</dd></div>`)}</dl>`;
+  const list = (/** @type {any[]} */ all) => html`<dl class="keys">${all.map((b) => html`<div key=${b.does}><dt>${b.keys.map((k) => html`<kbd key=${k}>${shown[k] ?? k}</kbd>`)}</dt><dd>${b.does}</dd></div>`)}</dl>`;
   return html`<${Dialog} label="Keys" close=${close}>
     <header class="rule"><h2>Keys</h2><button class="chip" onClick=${close}>Close</button></header>
     <div class="columns">

@@ -9,7 +9,7 @@ import { Command } from './view/states.js';
 export function Locked({ enter }) {
   const [why, setWhy] = useState('');
   const [key, setKey] = useState('');
-  const submit = (/** @type {Event} */ e) => {
+  const submit = (e) => {
     e.preventDefault();
     const text = key.trim();
     const bare = /k=([^&\s]+)/.exec(text)?.[1] ?? text;

@@ -36,7 +36,7 @@ export function Palette({ close, open }) {
     close();
     setTimeout(item.run, 0);
   };
-  const key = (/** @type {KeyboardEvent} */ e) => {
+  const key = (e) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
     if (step && all.length) setAt((here + step + all.length) % all.length);
     else if (e.key === 'Enter') choose(all[here]);
@@ -88,7 +88,7 @@ function useThings(text) {
   const [actors, setActors] = useState(/** @type {Item[]} */ ([]));
   const [found, setFound] = useState(/** @type {Item[]} */ ([]));
   const [more, setMore] = useState(false);
-  const thing = (/** @type {string} */ kind, /** @type {string} */ id, /** @type {string} */ word, /** @type {string} */ state, /** @type {string} */ hint) => ({ id: `${kind} ${id}`, word, kind, hint, sign: html`<${State} of=${state} bare=${true} />`, run: () => { location.hash = toward({ kind, id }); } });
+  const thing = (kind, id, word, state, hint) => ({ id: `${kind} ${id}`, word, kind, hint, sign: html`<${State} of=${state} bare=${true} />`, run: () => { location.hash = toward({ kind, id }); } });
   useEffect(() => {
     const ask = (/** @type {string} */ view) => get('inspect/view', { view }).then((e) => e.data).catch(() => ({}));
     Promise.all([ask('cluster'), ask('jobs')]).then(([c, j]) => setNodes([

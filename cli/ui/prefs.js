@@ -22,6 +22,9 @@ function remembered(name, fallback) {
   return kept;
 }
 
+const small = globalThis.matchMedia?.('(max-width: 760px)');
+/** Whether there is little room, as the styles have it. */
+export const narrow = () => small?.matches ?? false;
 /** system, light or dark */
 export const theme = remembered('theme', 'system');
 /** on or off: shortcuts of one key (Ctrl+K stays) */

@@ -35,6 +35,9 @@ export function patch(params, replace = true) {
   move(href(page, { ...old, ...params }), replace);
 }
 
+/** @param {string} sort a column of a table */
+export const sortBy = (sort) => patch({ sort });
+
 /** @param {string} page @param {Record<string, string | null | undefined>} [params] */
 export const go = (page, params = {}) => move(href(page, params), false);
 
@@ -60,6 +63,12 @@ export function selected(r) {
   const sel = r.params.sel ?? '';
   const at = sel.indexOf(':');
   return at > 0 ? { kind: sel.slice(0, at), id: sel.slice(at + 1) } : null;
+}
+
+/** The thing of a kind that the drawer shows. @param {string} kind */
+export function chosen(kind) {
+  const sel = selected(route.value);
+  return sel?.kind === kind ? sel.id : null;
 }
 
 /** Opens the drawer on this page. @param {string} kind @param {string} id */

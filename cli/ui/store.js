@@ -2,6 +2,7 @@
 // @ts-check
 import { batch, computed, signal } from './vendor/preact.js';
 import { applyDelta, mergeEvents } from './delta.js';
+/** @template T @typedef {import('./vendor/preact.js').Signal<T>} Signal */
 /** @typedef {import('./types').Meta} Meta @typedef {import('./types').Head} Head @typedef {import('./types').Failure} Failure */
 
 /** How many events are kept in the page. */
@@ -9,22 +10,22 @@ const eventsMost = 20_000;
 /** How many points of a row's rate are kept for its sparkline. */
 const ratesMost = 60;
 
-/** connecting, live, stale, paused, hidden, locked, failed @type {import('./vendor/preact.js').Signal<any>} */
+/** connecting, live, stale, paused, hidden, locked, failed @type {Signal<any>} */
 export const conn = signal({ phase: 'connecting', since: 0, retry_at: 0 });
-/** @type {import('./vendor/preact.js').Signal<Head | null>} */
+/** @type {Signal<Head | null>} */
 export const head = signal(null);
-/** @type {import('./vendor/preact.js').Signal<(Meta & { received: number }) | null>} */
+/** @type {Signal<(Meta & { received: number }) | null>} */
 export const meta = signal(null);
-/** @type {import('./vendor/preact.js').Signal<any>} */
+/** @type {Signal<any>} */
 export const about = signal(null);
-/** When the daemon was seen to have restarted. @type {import('./vendor/preact.js').Signal<number | null>} */
+/** When the daemon was seen to have restarted. @type {Signal<number | null>} */
 export const restarted = signal(null);
-/** Something to say once, until it is dismissed. @type {import('./vendor/preact.js').Signal<string | null>} */
+/** Something to say once, until it is dismissed. @type {Signal<string | null>} */
 export const noted = signal(null);
 export const paused = signal(false);
 /** Counts up once a second; ages follow it. */
 export const tick = signal(0);
-/** The view that is open; `wrong` is why its filter is not applied. @type {import('./vendor/preact.js').Signal<any>} */
+/** The view that is open; `wrong` is why its filter is not applied. @type {Signal<any>} */
 export const live = signal({ key: '', view: '', status: 'loading', data: null, error: null, wrong: null, meta: null });
 /** What the views that were open showed last, for when the connection breaks. @type {Map<string, { data: any, meta: any }>} */
 const before = new Map();
@@ -56,7 +57,7 @@ export const ageOf = computed(() => {
 });
 
 /** Takes what every envelope says about itself. @param {any} envelope */
-export function takeMeta(envelope) {
+function takeMeta(envelope) {
   const { data: _, head: fresh, ...rest } = envelope;
   const old = meta.peek();
   batch(() => {

@@ -22,7 +22,7 @@ let lastId = '';
 let timer;
 
 /** Follows this view until another is asked for. @param {Record<string, any>} params */
-export function watch(params) {
+function watch(params) {
   const key = JSON.stringify(params);
   if (wanted?.key === key) return;
   wanted = { key, params };

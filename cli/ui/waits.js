@@ -24,6 +24,3 @@ export function sentence(self, chain, circle, now, deadlock = false) {
   parts.push(deadlock ? ': they wait for each other and none can go on.' : circle ? ': there it comes back to where it was.' : '.');
   return parts;
 }
-
-/** @param {ReturnType<typeof sentence>} parts */
-export const text = (parts) => parts.map((p) => (typeof p === 'string' ? p : p.name)).join('');

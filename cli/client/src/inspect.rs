@@ -846,7 +846,7 @@ records! {
         /// Id, begin and end from the window's begin, kind, name, whether it went well, row.
         #[schema(value_type = Option<Vec<(String, f64, Option<f64>, u8, u32, u8, u16)>>)]
         spans: Option<Vec<Mark>>,
-        /// Number, part that is busy, failures.
+        /// Number, actors at work on average, failures.
         buckets: Option<Vec<(u64, f64, u32)>>,
         /// Begin, end, how many are missing.
         gaps: Vec<(f64, f64, u64)>,

@@ -8,20 +8,19 @@ import { about, now } from '../store.js';
 import { Doing, Few, filled } from '../view/actorrow.js';
 import { State, looks } from '../view/glyph.js';
 import { Logs } from '../view/logs.js';
-import { Age, Chain, Facts, Link, Rows, Section, Split, Waits, jobOf, nameOf, split, subjectOf } from '../view/part.js';
-import { Series } from '../view/spark.js';
+import { Age, Chain, Facts, Job, Link, Rows, Section, Split, Waits, nameOf, split, subjectOf } from '../view/part.js';
+import { AllSeries } from '../view/spark.js';
 import { Spans } from '../view/spans.js';
 import { Title } from './title.js';
 
-/** @param {{ of: any }} props */
 export function ActorBody({ of: d }) {
   const r = d.row;
-  return html`<${Title} sign=${html`<${State} of=${r.state} />`} title=${nameOf(r)} sub=${html`for <${Age} since=${r.since} />`} />
+  return html`<${Title} state=${r.state} title=${nameOf(r)} sub=${html`for <${Age} since=${r.since} />`} />
     ${d.chain?.length ? html`<p class="waits ${d.deadlock ? 'circle' : ''}"><${Waits} of=${subjectOf(r)} chain=${d.chain} circle=${d.circle} deadlock=${d.deadlock} /></p>` : null}
     ${r.ended ? html`<p class="ended ${r.state === 'failed' ? 'tone-failed' : ''}">${r.ended.sentence} <span class="dim">${when(r.ended.at, now.value)}</span></p>` : null}
     <${Facts} of=${facts(r, d)} />
     <${Actions} row=${r} />
-    <${Numbers} of=${d} />
+    <${AllSeries} of=${[d.series?.rate, d.series?.mailbox]} />
     <${Lives} of=${d.lives ?? []} />
     <${Messages} of=${d} />
     <${Children} of=${d} />
@@ -34,22 +33,15 @@ function facts(r, d) {
   const line = (d.lineage ?? []).slice(0, -1);
   return [
     ['does', r.ended ? null : html`<${Doing} row=${r} />`],
-    ['type', html`<code>${r.type}</code>`],
-    ['place', html`<${Link} to=${{ kind: 'node', id: r.node, name: r.node }} /> / <${Link} to=${{ kind: 'process', id: r.process, name: `process ${r.process}` }} />${r.devices.map((/** @type {string} */ g) => html` / <${Link} to=${{ kind: 'device', id: g, name: g }} />`)}`],
+    ['type', html`<code>${r.type}</code>${r.system ? ' (of the system)' : ''}`],
+    ['place', html`<${Link} node=${r.node} /> / <${Link} to=${{ kind: 'process', id: r.process, name: `process ${r.process}` }} />${r.devices.map((g) => html` / <${Link} to=${{ kind: 'device', id: g, name: g }} />`)}`],
     ['why there', d.placement?.sentence],
-    ['job', r.job ? html`<${Link} to=${jobOf(r.job)} />` : null],
-    ['under', line.length ? html`${line.map((s, /** @type {number} */ i) => html`${i ? ' > ' : ''}<${Link} to=${s} />`)}` : 'nobody: a root'],
+    ['job', r.job ? html`<${Job} of=${r.job} />` : null],
+    ['under', line.length ? html`${line.map((s, i) => html`${i ? ' > ' : ''}<${Link} to=${s} />`)}` : 'nobody: a root'],
     ['mailbox', filled(r.mailbox)],
     ['messages', `${count(r.received)} received, ${count(r.handled)} handled, ${count(r.failed)} failed, ${short(Number(digits(r.rate)))}/s`],
     ['time', html`<${Split} busy=${r.busy} waiting=${r.waiting} /> ${split(r.busy, r.waiting)}`],
-    ['id', html`<code>${r.id}</code>${r.system ? ' (of the system)' : ''}`],
   ];
-}
-
-/** @param {{ of: any }} props */
-function Numbers({ of: d }) {
-  const all = [d.series?.rate, d.series?.mailbox].filter(Boolean);
-  return all.length ? html`<div class="rates">${all.map((s) => html`<${Series} key=${s.name} of=${s} />`)}</div>` : null;
 }
 
 /** Its lives as a strip: length is time, a cross is a failure. @param {{ of: any[] }} props */
@@ -63,7 +55,6 @@ function Lives({ of }) {
     <ol class="causes" reversed>${[...worst].reverse().slice(0, 5).map((l) => html`<li key=${l.number}><span class="tone-failed">#${l.number} ${l.cause}</span> <span class="dim">after ${span(l.to - l.from)}</span><${Chain} of=${l.chain} /></li>`)}</ol><//>`;
 }
 
-/** @param {{ of: any }} props */
 function Messages({ of: d }) {
   if (!d.messages?.length) return null;
   const us = (q) => (typeof q?.p50 === 'number' ? `${span(q.p50 / 1000)} / ${span(q.p99 / 1000)}` : '-');
@@ -72,7 +63,6 @@ function Messages({ of: d }) {
   return html`<${Section} title="Messages" note="p50 / p99"><${Rows} label="Messages" head=${['type', 'handled', 'failed', 'handling', 'in mailbox']} right=${[1, 2, 3, 4]} rows=${rows} /><//>`;
 }
 
-/** @param {{ of: any }} props */
 function Children({ of: d }) {
   if (!d.children?.count) return null;
   const states = Object.entries(d.children.by_state).filter(([, n]) => n);

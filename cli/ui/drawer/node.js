@@ -3,30 +3,26 @@
 import { html } from '../vendor/preact.js';
 import { count, percent, plural, span } from '../format.js';
 import { system } from '../prefs.js';
-import { href } from '../route.js';
-import { Few } from '../view/actorrow.js';
-import { EventLines } from '../view/eventline.js';
-import { State } from '../view/glyph.js';
+import { Actors } from '../view/actorrow.js';
+import { Happened } from '../view/eventline.js';
 import { Links } from '../view/links.js';
 import { DeviceCell, Usage, isDown } from '../view/nodes.js';
-import { Age, Facts, Measured, Section } from '../view/part.js';
+import { Age, Facts, Measured, Section, none } from '../view/part.js';
 import { DeadLetters, Processes } from '../view/processes.js';
-import { Series } from '../view/spark.js';
+import { AllSeries } from '../view/spark.js';
 import { Title } from './title.js';
 
-/** @param {{ of: any }} props */
 export function NodeBody({ of: d }) {
   const n = d.node ?? d;
   const some = (d.actors ?? []).filter((/** @type {any} */ r) => !r.system || system.value === 'on');
-  const series = Object.values(d.series ?? {}).filter(Boolean);
-  return html`<${Title} sign=${html`<${State} of=${n.state} />`} title=${n.name} sub=${isDown(n) ? html`for <${Age} since=${n.since} />; its numbers are those of when it was last seen` : html`for <${Age} since=${n.since} />`} />
+  return html`<${Title} state=${n.state} title=${n.name} sub=${isDown(n) ? html`for <${Age} since=${n.since} />; its numbers are those of when it was last seen` : html`for <${Age} since=${n.since} />`} />
     <${Facts} of=${facts(n)} />
-    ${series.length ? html`<div class="rates">${series.map((s) => html`<${Series} key=${s.name} of=${s} gone=${isDown(n)} />`)}</div>` : null}
+    <${AllSeries} of=${d.series} gone=${isDown(n)} />
     ${n.devices.length ? html`<${Section} title="Devices" note=${count(n.devices.length)}><div class="gpus">${n.devices.map((g) => html`<${DeviceCell} key=${g.id} of=${g} gone=${isDown(n)} />`)}</div><//>` : null}
     ${n.processes?.length ? html`<${Section} title="Processes" note=${count(n.processes.length)}><${Processes} of=${n.processes} /><//>` : null}
     ${d.links?.length ? html`<${Section} title="Links"><${Links} of=${d.links} /><//>` : null}
-    ${some.length ? html`<${Section} title="Actors" note=${n.actors > some.length ? html`<a href=${href('actors', { f: `node:${n.name}` })}>all ${count(n.actors)}</a>` : count(some.length)}><${Few} rows=${some} label="Actors here" /><//>` : null}
-    ${d.events?.length ? html`<${Section} title="Events"><${EventLines} of=${[...d.events].reverse()} label="Events of the node" /><//>` : null}`;
+    <${Actors} rows=${some} all=${n.actors} f=${`node:${n.name}`} label="Actors here" />
+    <${Happened} of=${d.events} whose="the node" />`;
 }
 
 /** @param {any} n @returns {[string, any][]} */
@@ -41,8 +37,8 @@ function facts(n) {
     ['memory', html`<${Usage} of=${n.memory} gone=${isDown(n)} />`],
     ['actors', count(n.actors)],
     ['dead letters', dead ? html`<${DeadLetters} of=${dead} />` : null],
-    ['clock', isDown(n) ? null : n.clock ? `${span(n.clock.offset_us / 1000)} off, ±${span(n.clock.error_us / 1000)}` : html`<span class="missing" title="no measurement yet">-</span>`],
-    ['round trip', html`<${Measured} of=${n.rtt_us} show=${(/** @type {number} */ us) => span(us / 1000)} />`],
+    ['clock', isDown(n) ? null : n.clock ? `${span(n.clock.offset_us / 1000)} off, ±${span(n.clock.error_us / 1000)}` : none('no measurement yet')],
+    ['round trip', html`<${Measured} of=${n.rtt_us} show=${(us) => span(us / 1000)} />`],
     ['labels', labels.length ? labels.map(([k, v]) => `${k}=${v}`).join('  ') : null],
   ];
 }

@@ -4,15 +4,13 @@ import { html } from '../vendor/preact.js';
 import { bytes, clockMs, percent, span, speed } from '../format.js';
 import { now } from '../store.js';
 import { Board } from '../view/board.js';
-import { State } from '../view/glyph.js';
 import { Bar, Facts, Link, Measured, Words } from '../view/part.js';
 import { Title } from './title.js';
 
-/** @param {{ of: any }} props */
 export function TransferBody({ of: d }) {
   const c = d.copy;
-  if (!c) return d.board ? html`<${Title} sign=${html`<${State} of="ok" word="Board" />`} title=${d.board.name} /><${Board} of=${d.board} />` : null;
-  return html`<${Title} sign=${html`<${State} of=${c.ok ? (c.end === null ? 'busy' : 'succeeded') : 'failed'} word=${c.ok ? (c.end === null ? 'Under way' : 'Done') : 'Failed'} />`} title=${c.what} sub=${bytes(c.bytes)} />
+  if (!c) return d.board ? html`<${Title} state="ok" word="Board" title=${d.board.name} /><${Board} of=${d.board} />` : null;
+  return html`<${Title} state=${c.ok ? (c.end === null ? 'busy' : 'succeeded') : 'failed'} word=${c.ok ? (c.end === null ? 'Under way' : 'Done') : 'Failed'} title=${c.what} sub=${bytes(c.bytes)} />
     ${c.error ? html`<${Words} of=${c.error} />` : null}
     <p class="spread"><${Bar} share=${c.bytes ? c.done / c.bytes : 1} /> <span class="num">${percent(c.bytes ? c.done / c.bytes : 1)}</span></p>
     <${Facts} of=${[

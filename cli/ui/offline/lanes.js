@@ -1,5 +1,6 @@
 // The timeline of an exported file: the finest part that covers a window, with the lanes that are open. Pure.
 // @ts-check
+import { selfTime } from '../timeline/waterfall.js';
 
 /** @param {any[]} tiles the first is the whole @param {number} from @param {number} to @param {Set<string>} open */
 export function laidOut(tiles, from, to, open) {
@@ -14,8 +15,7 @@ export function laidOut(tiles, from, to, open) {
 
 /** Sums by name and kind of what touches a window. @param {any[]} spans @param {number} from @param {number} to */
 export function sums(spans, from, to) {
-  const below = new Map();
-  for (const s of spans) if (s.parent) below.set(s.parent, (below.get(s.parent) ?? 0) + ((s.end ?? to) - s.start));
+  const below = Map.groupBy(spans, (s) => s.parent);
   const rows = new Map();
   for (const s of spans.filter((x) => x.start <= to && (x.end ?? to) >= from)) {
     const key = `${s.name} ${s.kind}`;
@@ -23,7 +23,7 @@ export function sums(spans, from, to) {
     const took = (s.end ?? to) - s.start;
     row.count += 1;
     row.total_ms += took;
-    row.self_ms += Math.max(0, took - (below.get(s.id) ?? 0));
+    row.self_ms += selfTime({ ...s, end: s.end ?? to }, below.get(s.id) ?? []);
     row.failed += s.ok ? 0 : 1;
     row.all.push(took);
     rows.set(key, row);

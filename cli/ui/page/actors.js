@@ -5,9 +5,9 @@ import { assign, mentionsSystem, parse, withSystem } from '../filter.js';
 import { count } from '../format.js';
 import { useKeys } from '../keys.js';
 import { system } from '../prefs.js';
-import { patch, route, select, selected } from '../route.js';
+import { chosen, patch, route, select, sortBy } from '../route.js';
 import { useView } from '../stream.js';
-import { columns, groupColumns, rowTone } from '../view/actorrow.js';
+import { columnsFor, groupColumns, rowTone } from '../view/actorrow.js';
 import { Bar, Choice, FilterBox } from '../view/filterbox.js';
 import { Toggle } from '../view/part.js';
 import { Empty, View } from '../view/states.js';
@@ -27,7 +27,7 @@ export function Actors() {
   const rows = useMemo(() => (is.data?.rows ? [...is.data.rows.values()] : []), [is.data]);
   const total = is.meta?.total ?? rows.length;
   return html`<${Bar} title="Actors" note=${is.data ? `${group ? `${count(is.data.groups?.length ?? 0)} groups` : count(rows.length)}${!group && total > rows.length ? ` of ${count(total)}` : ''}` : ''}>
-      <${FilterBox} hint="state:failed node:n2 mailbox>100 age>10s -type:Relay" wrong=${is.wrong} />
+      <${FilterBox} hint="state:failed job:j7 node:n2 mailbox>100 age>10s -type:Relay" wrong=${is.wrong} />
       <${Toggle} on=${tree} onClick=${() => patch({ tree: tree ? null : '1', g: null })} title="Supervision tree (t)">Tree<//>
       <${Choice} label="Group" at=${group} of=${[['', 'none'], ['type', 'type'], ['node', 'node'], ['job', 'job']]} set=${(v) => patch({ g: v, tree: null, sort: null })} />
     <//>
@@ -36,16 +36,11 @@ export function Actors() {
     <//>`;
 }
 
-const chosen = () => {
-  const sel = selected(route.value);
-  return sel?.kind === 'actor' ? sel.id : null;
-};
-
 /** @param {{ rows: any[], total: number }} props */
 function List({ rows, total }) {
   const sort = route.value.params.sort ?? 'state';
-  return html`<${Table} label="Actors" columns=${columns} rows=${rows} total=${total} sort=${sort} onSort=${(/** @type {string} */ s) => patch({ sort: s })}
-    selected=${chosen()} onOpen=${(r) => select('actor', r.id)} tone=${rowTone} />`;
+  return html`<${Table} label="Actors" columns=${columnsFor(rows)} rows=${rows} total=${total} sort=${sort} onSort=${sortBy}
+    selected=${chosen('actor')} onOpen=${(r) => select('actor', r.id)} tone=${rowTone} />`;
 }
 
 /** @param {{ rows: any[], total: number }} props */
@@ -63,7 +58,7 @@ function Tree({ rows, total }) {
     open: (r) => (flat.parents.has(r.id) ? !folded.has(r.id) : null),
     fold,
   };
-  return html`<${Table} label="Actors by supervisor" columns=${columns} rows=${flat.rows} total=${total} tree=${tree} selected=${chosen()}
+  return html`<${Table} label="Actors by supervisor" columns=${columnsFor(flat.rows)} rows=${flat.rows} total=${total} tree=${tree} selected=${chosen('actor')}
     onOpen=${(r) => select('actor', r.id)} tone=${rowTone} />`;
 }
 
@@ -71,12 +66,12 @@ function Tree({ rows, total }) {
 function Groups({ of, by, filter }) {
   const open = (g) => patch({ f: assign(filter, by, g.key), g: null, sort: null }, false);
   return html`<${Table} label=${`Actors by ${by}`} columns=${groupColumns} rows=${of} keyOf=${(g) => g.key} sort=${route.value.params.sort ?? '-count'}
-    onSort=${(/** @type {string} */ s) => patch({ sort: s })} onOpen=${open} tone=${(g) => (g.failed ? 'is-failed' : '')} />`;
+    onSort=${sortBy} onOpen=${open} tone=${(g) => (g.failed ? 'is-failed' : '')} />`;
 }
 
 /** @param {{ filter: string }} props */
 function Nothing({ filter }) {
-  if (!filter) return html`<${Empty} title="No actors run" why="They appear here as soon as a job or a run starts them." command="odeon run recipes/rl-sums.toml" />`;
+  if (!filter) return html`<${Empty} title="No actors run" why="They appear here as soon as a job or a run starts them." run />`;
   return html`<${Empty} title="No actor matches" why=${html`Nothing holds for <code>${filter}</code>.${mentionsSystem(filter) || system.value === 'on' ? '' : ' The runtime\'s own actors are hidden; sys shows them.'}`}>
     <p><button class="button" onClick=${() => patch({ f: null })}>Clear the filter</button></p><//>`;
 }

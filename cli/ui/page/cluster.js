@@ -1,17 +1,18 @@
 // What runs where: nodes, their devices, and the links between them.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { bytes, count, measured, percent, plural, span } from '../format.js';
+import { bytes, measured, percent, plural, span } from '../format.js';
 import { useKeys } from '../keys.js';
-import { patch, route, select, selected } from '../route.js';
+import { narrow } from '../prefs.js';
+import { patch, route, select, selected, sortBy } from '../route.js';
 import { useView } from '../stream.js';
 import { Bar, Choice } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Links } from '../view/links.js';
 import { DeviceCell, Legend, Usage, isDown } from '../view/nodes.js';
-import { Age, Link, Measured, Section, Toggle } from '../view/part.js';
+import { Age, Link, Measured, Section, Toggle, Wide, none } from '../view/part.js';
 import { Empty, View } from '../view/states.js';
-import { Table } from '../view/table.js';
+import { Table, numbers } from '../view/table.js';
 
 export function Cluster() {
   const is = useView({ view: 'cluster' });
@@ -22,7 +23,7 @@ export function Cluster() {
   useKeys([{ keys: ['l'], does: 'Links', run: () => patch({ links: links ? null : '1' }) }], [links]);
   const labels = [...new Set(nodes.flatMap((n) => Object.keys(n.labels ?? {})))];
   return html`<${Bar} title="Cluster" note=${is.data ? `${plural(nodes.length, 'node')}, ${plural(sum(nodes, (n) => n.devices.length), 'GPU')}` : ''}>
-      ${labels.length ? html`<${Choice} label="Group" at=${by} of=${[['', 'none'], ...labels.map((l) => [l, l])]} set=${(/** @type {string} */ v) => patch({ g: v })} />` : null}
+      ${labels.length ? html`<${Choice} label="Group" at=${by} of=${[['', 'none'], ...labels.map((l) => [l, l])]} set=${(v) => patch({ g: v })} />` : null}
       <${Toggle} on=${links} onClick=${() => patch({ links: links ? null : '1' })} title="Links (l)">Links<//>
     <//>
     <${View} of=${is} isEmpty=${!nodes.length} empty=${html`<${Empty} title="No node has joined" why="A machine becomes a cluster, others join it." command="odeon up" />`}>
@@ -51,17 +52,16 @@ function groups(nodes, by) {
 function columnsOf(nodes) {
   const letters = Math.max(...nodes.map((n) => n.name.length + (n.leads ? 8 : 0)));
   const gpus = Math.max(...nodes.map((n) => n.devices.length));
-  const narrow = matchMedia('(max-width: 760px)').matches;
-  const usual = narrow ? 150 : 320;
+  const usual = narrow() ? 150 : 320;
   return [
     { id: 'name', title: 'Node', width: `minmax(${Math.round(Math.min(usual, Math.max(88, 30 + letters * 7.5)))}px, 0.7fr)`, sort: (n) => n.name, cell: (n) => html`<span class="name" title=${n.name}>${n.name}</span>${n.leads ? html` <span class="dim" title="leads the cluster">leads</span>` : null}` },
-    { id: 'state', title: 'State', width: narrow ? '118px' : '142px', sort: (n) => ['down', 'suspect', 'draining', 'up'].indexOf(n.state), cell: (n) => html`<${State} of=${n.state} /> <span class="dim"><${Age} since=${n.since} /></span>` },
+    { id: 'state', title: 'State', width: narrow() ? '118px' : '142px', sort: (n) => ['down', 'suspect', 'draining', 'up'].indexOf(n.state), cell: (n) => html`<${State} of=${n.state} /> <span class="dim"><${Age} since=${n.since} /></span>` },
     { id: 'cpu', title: 'CPU', width: nodes.some(isDown) ? '112px' : '88px', right: true, sort: (n) => (typeof n.cpu === 'number' ? n.cpu : null), cell: (n) => html`<span class="num"><${Measured} of=${n.cpu} show=${percent} gone=${isDown(n)} /> <span class="dim">of ${n.cores}</span></span>` },
     { id: 'memory', title: 'Memory', width: '212px', sort: (n) => (typeof n.memory.used === 'number' ? n.memory.used / n.memory.total : null), cell: (n) => html`<${Usage} of=${n.memory} gone=${isDown(n)} />` },
-    { id: 'gpus', title: gpus ? 'GPUs: utilisation, actors, memory' : 'GPUs', width: gpus ? 'minmax(236px, 3fr)' : 'minmax(56px, 0.3fr)', cell: (n) => html`<span class="gpus">${n.devices.length ? n.devices.map((d) => html`<${DeviceCell} key=${d.id} of=${d} gone=${isDown(n)} />`) : html`<span class="missing" title="this node has no devices">-</span>`}</span>` },
-    { id: 'actors', title: 'Actors', width: '72px', right: true, sort: (n) => n.actors, cell: (n) => html`<span class="num">${count(n.actors)}</span>` },
-    { id: 'rtt', title: 'Round trip', width: '84px', right: true, sort: (n) => (typeof n.rtt_us === 'number' ? n.rtt_us : null), cell: (n) => html`<${Measured} of=${n.rtt_us} show=${(/** @type {number} */ us) => span(us / 1000)} />` },
-    { id: 'clock', title: 'Clock', width: '132px', right: true, hint: 'offset and its error', cell: (n) => (n.clock && !isDown(n) ? html`<span class=${`num ${n.clock.error_us > 10_000 ? 'tone-waiting' : ''}`}>${span(n.clock.offset_us / 1000)} <span class="dim">±${span(n.clock.error_us / 1000)}</span></span>` : html`<span class="missing" title=${isDown(n) ? 'the node is down' : 'no measurement yet'}>-</span>`) },
+    { id: 'gpus', title: gpus ? 'GPUs: utilisation, actors, memory' : 'GPUs', width: gpus ? 'minmax(236px, 3fr)' : 'minmax(56px, 0.3fr)', cell: (n) => html`<span class="gpus">${n.devices.length ? n.devices.map((d) => html`<${DeviceCell} key=${d.id} of=${d} gone=${isDown(n)} />`) : none('this node has no devices')}</span>` },
+    numbers('actors', 'Actors', '72px', (n) => n.actors),
+    { id: 'rtt', title: 'Round trip', width: '84px', right: true, sort: (n) => (typeof n.rtt_us === 'number' ? n.rtt_us : null), cell: (n) => html`<${Measured} of=${n.rtt_us} show=${(us) => span(us / 1000)} />` },
+    { id: 'clock', title: 'Clock', width: '132px', right: true, hint: 'offset and its error', cell: (n) => (n.clock && !isDown(n) ? html`<span class=${`num ${n.clock.error_us > 10_000 ? 'tone-waiting' : ''}`}>${span(n.clock.offset_us / 1000)} <span class="dim">±${span(n.clock.error_us / 1000)}</span></span>` : none(isDown(n) ? 'the node is down' : 'no measurement yet')) },
   ];
 }
 
@@ -69,8 +69,8 @@ function columnsOf(nodes) {
 function Group({ name, nodes }) {
   const sel = selected(route.value);
   const chosen = sel?.kind === 'node' ? sel.id : sel?.kind === 'device' ? sel.id.split('/')[0] : null;
-  const table = html`<div class="fit" style=${{ '--rows': String(Math.min(24, nodes.length)) }}><${Table} label=${name ? `Nodes of ${name}` : 'Nodes'} columns=${columnsOf(nodes)} rows=${nodes} keyOf=${(n) => n.name} sort=${route.value.params.sort ?? 'name'}
-    onSort=${(/** @type {string} */ s) => patch({ sort: s })} selected=${chosen} onOpen=${(n) => select('node', n.name)} tone=${(n) => (n.state === 'down' ? 'is-failed' : '')} /></div>`;
+  const table = html`<${Table} fit=${24} label=${name ? `Nodes of ${name}` : 'Nodes'} columns=${columnsOf(nodes)} rows=${nodes} keyOf=${(n) => n.name} sort=${route.value.params.sort ?? 'name'}
+    onSort=${sortBy} selected=${chosen} onOpen=${(n) => select('node', n.name)} tone=${(n) => (n.state === 'down' ? 'is-failed' : '')} />`;
   return name ? html`<${Section} title=${name} note=${plural(nodes.length, 'node')}>${table}<//>` : table;
 }
 
@@ -85,10 +85,10 @@ function Matrix({ nodes, links }) {
   };
   if (!links.length) return html`<${Section} title="Links"><p class="dim">No links: one node, or nobody has talked yet.</p><//>`;
   return html`<${Section} title="Links" note="from the row to the column; E network, S socket">
-    ${nodes.length <= 16 ? html`<div class="scroll-x" tabindex="0" role="region" aria-label="Link matrix"><table class="matrix" aria-label="Bytes per second between nodes"><thead><tr><th scope="col">from</th>${nodes.map((n) => html`<th scope="col" key=${n.name}>${n.name}</th>`)}</tr></thead>
-      <tbody>${nodes.map((n) => html`<tr key=${n.name}><th scope="row"><${Link} to=${{ kind: 'node', id: n.name, name: n.name }} /></th>${nodes.map((m) => {
+    ${nodes.length <= 16 ? html`<${Wide} label="Link matrix"><table class="matrix" aria-label="Bytes per second between nodes"><thead><tr><th scope="col">from</th>${nodes.map((n) => html`<th scope="col" key=${n.name}>${n.name}</th>`)}</tr></thead>
+      <tbody>${nodes.map((n) => html`<tr key=${n.name}><th scope="row"><${Link} node=${n.name} /></th>${nodes.map((m) => {
         const l = at.get(`${n.name}\n${m.name}`);
         return html`<td key=${m.name}>${l ? cell(l) : html`<span class="dim">·</span>`}</td>`;
-      })}</tr>`)}</tbody></table></div>` : null}
+      })}</tr>`)}</tbody></table><//>` : null}
     <${Links} of=${links} /><//>`;
 }

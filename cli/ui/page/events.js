@@ -3,9 +3,10 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { get } from '../api.js';
 import { known } from '../drawer/detail.js';
-import { split, toggle } from '../filter.js';
+import { ofEvents, parse, split, toggle } from '../filter.js';
 import { count, when } from '../format.js';
 import { useKeys } from '../keys.js';
+import { narrow } from '../prefs.js';
 import { patch, route, select } from '../route.js';
 import { now, prependEvents } from '../store.js';
 import { useView } from '../stream.js';
@@ -16,19 +17,19 @@ import { Link, Toggle } from '../view/part.js';
 import { Empty, View } from '../view/states.js';
 import { Table } from '../view/table.js';
 
-const kinds = ['failure', 'restart', 'started', 'stopped', 'node', 'job', 'problem', 'device'];
 const most = 1000;
 
 export function Events() {
-  const f = route.value.params.f ?? '';
+  const asked = route.value.params.f ?? '';
+  const f = parse(asked, ofEvents).error ? '' : asked;
   const is = useView({ view: 'events', filter: f || undefined, limit: most });
   const events = is.data?.events ?? [];
   const words = split(f);
   return html`<${Bar} title="Events" note=${is.data ? count(events.length) : ''}>
-      <${FilterBox} hint="severity:error subject:worker words" words=${['severity:error', 'severity:warning', 'subject:', '-kind:started']} />
-      <span class="choice" role="group" aria-label="Kinds">${kinds.map((k) => html`<${Toggle} key=${k} on=${words.includes(`kind:${k}`)} onClick=${() => patch({ f: only(f, k) })}>${k}<//>`)}</span>
+      <${FilterBox} hint="severity:error subject:worker words" words=${['severity:error', 'severity:warning', 'subject:', '-kind:started']} values=${ofEvents} />
+      <span class="choice" role="group" aria-label="Kinds">${ofEvents.kind.map((k) => html`<${Toggle} key=${k} on=${words.includes(`kind:${k}`)} onClick=${() => patch({ f: only(f, k) })}>${k}<//>`)}</span>
     <//>
-    <${View} of=${is} isEmpty=${!events.length} empty=${html`<${Empty} title=${f ? 'No event matches' : 'Nothing has happened yet'} why=${f ? html`Nothing holds for <code>${f}</code>.` : 'Failures, restarts, nodes and jobs come here.'} command=${f ? undefined : 'odeon run recipes/rl-sums.toml'} />`}>
+    <${View} of=${is} isEmpty=${!events.length} empty=${html`<${Empty} title=${f ? 'No event matches' : 'Nothing has happened yet'} why=${f ? html`Nothing holds for <code>${f}</code>.` : 'Failures, restarts, nodes and jobs come here.'} run=${!f} />`}>
       <${Tail} events=${events} filter=${f} all=${!f && events.length >= (is.meta?.total ?? Infinity)} /><//>`;
 }
 
@@ -38,12 +39,12 @@ function only(f, kind) {
   return toggle(rest.join(' '), `kind:${kind}`);
 }
 
-const narrow = matchMedia('(max-width: 760px)').matches;
+const small = narrow();
 /** @type {import('../types').Column[]} */
 const columns = [
-  { id: 'at', title: 'Time', width: narrow ? '94px' : '114px', cell: (e) => html`<time class="num dim">${e.cause === undefined ? when(e.at, now.peek()) : ''}</time>` },
-  { id: 'kind', title: 'Kind', width: narrow ? '46px' : '96px', cell: (e) => (e.cause === undefined ? html`<${State} of=${signOf(e)} word=${wordOf(e)} bare=${narrow} />` : html`<span class="dim">because</span>`) },
-  { id: 'subject', title: 'Subject', width: narrow ? 'minmax(84px, 0.6fr)' : 'minmax(120px, 0.6fr)', cell: (e) => (e.cause === undefined && e.subject ? html`<${Link} to=${e.subject} />` : null) },
+  { id: 'at', title: 'Time', width: small ? '94px' : '114px', cell: (e) => html`<time class="num dim">${e.cause === undefined ? when(e.at, now.peek()) : ''}</time>` },
+  { id: 'kind', title: 'Kind', width: small ? '46px' : '96px', cell: (e) => (e.cause === undefined ? html`<${State} of=${signOf(e)} word=${wordOf(e)} bare=${small} />` : html`<span class="dim">because</span>`) },
+  { id: 'subject', title: 'Subject', width: small ? 'minmax(84px, 0.6fr)' : 'minmax(120px, 0.6fr)', cell: (e) => (e.cause === undefined && e.subject ? html`<${Link} to=${e.subject} />` : null) },
   { id: 'what', title: 'What', width: 'minmax(136px, 3fr)', cell: (e) => html`<span title=${e.cause ?? e.sentence}>${e.cause ?? plainly(e)}</span>` },
 ];
 

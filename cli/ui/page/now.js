@@ -3,14 +3,16 @@
 import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { get } from '../api.js';
 import { plural } from '../format.js';
-import { href } from '../route.js';
+import { href, patch, route } from '../route.js';
+import { about } from '../store.js';
 import { useView } from '../stream.js';
+import { History } from '../view/chart.js';
 import { EventLines } from '../view/eventline.js';
 import { Bar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Strip } from '../view/nodes.js';
-import { Age, Link, Progress, Section, Waits, toward } from '../view/part.js';
-import { Series } from '../view/spark.js';
+import { Age, Link, Progress, Section, Toggle, Waits, toward } from '../view/part.js';
+import { AllSeries } from '../view/spark.js';
 import { Empty, View } from '../view/states.js';
 
 export function Now() {
@@ -18,16 +20,29 @@ export function Now() {
   const d = is.data;
   const empty = d && !d.nodes.length && !d.problems.length && !d.events.length;
   return html`<${Bar} title="Now" />
-    <${View} of=${is} isEmpty=${empty} skeleton="blocks" empty=${html`<${Empty} title="Nothing runs yet" why="Nodes, actors and problems appear here as soon as something starts." command="odeon run recipes/rl-sums.toml" />`}>
+    <${View} of=${is} isEmpty=${empty} skeleton="blocks" empty=${html`<${Empty} title="Nothing runs yet" why="Nodes, actors and problems appear here as soon as something starts." run />`}>
       ${d ? html`<div class="page now">
         <${Run} at=${d} />
         <${Problems} of=${d.problems} />
         <${Waiting} of=${d.waiting ?? []} />
-        <${Section} title="Rates" note="last 15 minutes"><div class="rates">${d.series.map((s) => html`<${Series} key=${s.name} of=${s} />`)}</div><//>
+        <${Rates} of=${d.series} />
         <div class="two"><${Section} title="Cluster" note=${html`<a href=${href('cluster')}>all of it</a>`}><ul class="strips">${d.nodes.map((n) => html`<${Strip} key=${n.name} of=${n} />`)}</ul><//>
         <${Section} title="Events" note=${html`<a href=${href('events')}>all of them</a>`}><${EventLines} of=${[...d.events].reverse()} label="Last events" /><//></div>
       </div>` : null}
     <//>`;
+}
+
+/** How far back the totals are shown, in words of the address. @type {Record<string, [string, number]>} */
+const ranges = { '5m': ['5 min', 300_000], '1h': ['1 h', 3_600_000], '6h': ['6 h', 21_600_000] };
+
+/** What the whole does: lately as small lines, over a longer time as charts. @param {{ of: any[] }} props */
+function Rates({ of }) {
+  const exported = about.value?.exported;
+  const at = exported ? '' : route.value.params.range ?? '';
+  const chosen = ranges[at];
+  const choice = Object.entries(ranges).map(([id, [word]]) => html`<${Toggle} key=${id} on=${id === at} onClick=${() => patch({ range: id === at ? null : id })}>${word}<//>`);
+  return html`<${Section} title="Rates" note=${html`${chosen ? 'last' : 'last 15 minutes'} ${exported || !of.length ? null : html`<span class="choice" role="group" aria-label="Look back">${choice}</span>`}`}>
+    ${chosen ? html`<${History} of=${of} ms=${chosen[1]} />` : html`<${AllSeries} of=${of} />`}<//>`;
 }
 
 /** How often it is asked how far the run is, and whether one is alone, in milliseconds. */
@@ -51,16 +66,15 @@ function Run({ at }) {
 /** @param {{ of: any[] }} props */
 function Problems({ of }) {
   const order = [...of].sort((a, b) => Number(b.severity === 'error') - Number(a.severity === 'error') || b.since - a.since);
-  return html`<${Section} title="Problems" note=${of.length ? plural(of.length, 'finding') : ''}>
+  return html`<${Section} title="Problems" note=${of.length ? plural(of.length, 'problem') : ''}>
     ${of.length ? html`<ul class="problems">${order.map((p) => html`<${Problem} key=${`${p.lint}${p.sentence}`} of=${p} />`)}</ul>`
       : html`<p class="calm"><${State} of="ok" word="Nothing is wrong." /></p>`}<//>`;
 }
 
-/** @param {{ of: any }} props */
 function Problem({ of: p }) {
   const more = p.count - p.subjects.length;
   const first = p.subjects[0];
-  return html`<li class="problem ${first ? 'opens' : ''}" onClick=${opens(first)}><${State} of=${p.severity} word=${p.count > 1 ? plural(p.count, p.severity) : p.severity === 'error' ? 'Error' : 'Warning'} />
+  return html`<li class="problem ${first ? 'opens' : ''}" onClick=${opens(first)}><${State} of=${p.severity} />
     <span class="what"><span class="sentence">${p.sentence}</span> <span class="subjects">${p.subjects.map((s) => html`<${Link} key=${s.kind + s.id} to=${s} /> `)}${more > 0 && p.subjects.length ? html`<span class="dim">and ${more} more</span>` : null}</span></span>
     <span class="dim num lint">${p.lint.replaceAll('_', ' ')}</span><span class="dim since"><${Age} since=${p.since} /></span></li>`;
 }

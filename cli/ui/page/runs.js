@@ -11,7 +11,7 @@ import { Heat, Histogram, Sources, Store, inOrder } from '../view/figures.js';
 import { Bar as Toolbar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Logs } from '../view/logs.js';
-import { Age, Progress, Section, jobOf } from '../view/part.js';
+import { Age, Progress, Section, Toggle, jobOf } from '../view/part.js';
 import { Rollouts } from '../view/rollouts.js';
 import { Empty, View } from '../view/states.js';
 
@@ -21,12 +21,11 @@ export function Runs() {
   const asked = route.value.params.run;
   const run = runs.find((r) => r.id === asked) ?? runs.find((r) => r.state === 'running') ?? runs[0];
   return html`<${Toolbar} title="Runs" note=${is.data ? count(runs.length) : ''}>
-      ${runs.length > 1 ? html`<span class="choice" role="group" aria-label="Run">${runs.map((r) => html`<button class="chip" key=${r.id} aria-pressed=${r === run ? 'true' : 'false'} onClick=${() => patch({ run: r.id }, false)}><${State} of=${r.state} bare=${true} /> ${r.name || 'run'}</button>`)}</span>` : null}<//>
-    <${View} of=${is} isEmpty=${!run} skeleton="blocks" empty=${html`<${Empty} title="No run is known" why="A run is a recipe at work: training, reinforcement learning, or data." command="odeon run recipes/rl-sums.toml" />`}>
+      ${runs.length > 1 ? html`<span class="choice" role="group" aria-label="Run">${runs.map((r) => html`<${Toggle} key=${r.id} on=${r === run} onClick=${() => patch({ run: r.id }, false)}><${State} of=${r.state} bare=${true} /> ${r.name || 'run'}<//>`)}</span>` : null}<//>
+    <${View} of=${is} isEmpty=${!run} skeleton="blocks" empty=${html`<${Empty} title="No run is known" why="A run is a recipe at work: training, reinforcement learning, or data." run />`}>
       ${run ? html`<div class="page run" key=${run.id}><${Run} of=${run} /></div>` : null}<//>`;
 }
 
-/** @param {{ of: any }} props */
 function Run({ of: r }) {
   const newest = Math.max(0, ...r.rollouts.flatMap((x) => [x.version ?? 0, ...x.trajectories.map((t) => t[2])]));
   return html`<${Head} of=${r} />
@@ -42,7 +41,6 @@ function Run({ of: r }) {
     <${Logs} query=${r.id && about.value?.faces?.jobs ? { job: jobOf(r.id).id } : {}} />`;
 }
 
-/** @param {{ of: any }} props */
 function Head({ of: r }) {
   return html`<div class="run-head"><div><h2>${r.name || 'run without a name'}</h2><p><${State} of=${r.state} /> <span class="dim">${r.ended ? html`ended ${when(r.ended, now.value)}` : html`for <${Age} since=${r.started} />`}</span></p>
       ${r.recipe || r.folder ? html`<p class="dim"><code>${r.recipe}</code>${r.folder ? html` in <code>${r.folder}</code>` : null}</p>` : null}</div>

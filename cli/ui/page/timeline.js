@@ -2,7 +2,7 @@
 // @ts-check
 import { html, useEffect, useState } from '../vendor/preact.js';
 import { failure, get, url, words } from '../api.js';
-import { span } from '../format.js';
+import { capital, span } from '../format.js';
 import { useKeys } from '../keys.js';
 import { panelHeight } from '../prefs.js';
 import { patch, route, select } from '../route.js';
@@ -11,7 +11,7 @@ import { beside, find } from '../timeline/lanes.js';
 import { kinds } from '../timeline/paint.js';
 import { Panel } from '../timeline/panel.js';
 import { Timeline, useTimeline } from '../timeline/timeline.js';
-import { centre, fit, pan, zoom } from '../timeline/window.js';
+import { centre, fit, keptSince, pan, zoom } from '../timeline/window.js';
 import { Bar, FilterBox } from '../view/filterbox.js';
 import { Empty } from '../view/states.js';
 import { Toggle } from '../view/part.js';
@@ -31,16 +31,25 @@ export function TimelinePage() {
   };
   const following = t.follow && conn.value.phase === 'live';
   const bare = t.chunk && !t.chunk.lanes.length;
+  const gone = keptSince(t.chunk, t.view.from);
   return html`<${Bar} title="Timeline" note=${span(t.view.to - t.view.from)}>
-      <${FilterBox} hint="an actor's name, type or id" />
+      <${FilterBox} hint="an actor's name, type or id" words=${[]} values=${{}} />
       <${Toggle} on=${following} onClick=${live} title="Follow what happens now (End)">${head.value?.replay ? 'Follow' : t.follow ? 'Live' : 'Go live'}<//>
-      <span class="choice" role="group" aria-label="Panel"><${Toggle} on=${panel === 'sums'} onClick=${() => patch({ panel: panel === 'sums' ? null : 'sums' })}>Sums<//><${Toggle} on=${panel === 'spans'} onClick=${() => patch({ panel: panel === 'spans' ? null : 'spans' })}>List spans in view<//></span>
+      <span class="choice" role="group" aria-label="Panel">${Object.entries({ sums: 'Sums', spans: 'List spans in view' }).map(([id, word]) => html`<${Toggle} key=${id} on=${panel === id} onClick=${() => patch({ panel: panel === id ? null : id })}>${word}<//>`)}</span>
       <${Export} t=${t} />
       <span class="kinds dim">${kinds.map((k) => html`<span key=${k}><span class="swatch k-${k}" /> ${k}</span>`)}</span>
     <//>
-    ${bare ? html`<${Empty} title=${t.filter ? 'No lane matches' : 'Nothing has run yet'} why=${t.filter ? html`No actor is called <code>${t.filter}</code>.` : 'Spans appear here as actors handle messages.'} command=${t.filter ? undefined : 'odeon run recipes/rl-sums.toml'} />` : null}
+    ${bare ? html`<${Bare} filter=${t.filter} gone=${gone} />` : null}
     <div class="stage" hidden=${bare}><${Timeline} of=${of} onArea=${onArea} /></div>
     ${panel ? html`<div class="below-stage" style=${{ '--panel': `${panelHeight.value}px` }}><${Panel} t=${t} panel=${panel} trace=${trace} /></div>` : null}`;
+}
+
+/** Why there are no lanes. @param {{ filter: string, gone: string }} props */
+function Bare({ filter, gone }) {
+  if (filter) return html`<${Empty} title="No lane matches" why=${html`No actor is called <code>${filter}</code>.`} />`;
+  if (gone) return html`<${Empty} title="Nothing is kept of this time" why=${`${capital(gone)}.`} />`;
+  const any = head.value?.actors.all;
+  return html`<${Empty} title=${any ? 'Nothing ran in this time' : 'Nothing has run yet'} why="Spans appear here as actors handle messages." run=${!any} />`;
 }
 
 /** What is in view, as a file. @param {{ t: any }} props */

@@ -2,15 +2,15 @@
 // @ts-check
 import { html } from '../vendor/preact.js';
 import { bytes, clockMs, count, percent, span, speed } from '../format.js';
-import { patch, route, select, selected } from '../route.js';
+import { chosen, route, select, sortBy } from '../route.js';
 import { now } from '../store.js';
 import { useView } from '../stream.js';
 import { Board, Speed } from '../view/board.js';
 import { Bar as Toolbar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
-import { Bar, Link } from '../view/part.js';
+import { Bar, Link, Section } from '../view/part.js';
 import { Empty, View } from '../view/states.js';
-import { Table } from '../view/table.js';
+import { Table, numbers } from '../view/table.js';
 
 const number = (m) => (typeof m === 'number' ? m : null);
 const signs = (c) => (!c.ok ? 'failed' : c.end === null ? 'busy' : 'succeeded');
@@ -37,19 +37,18 @@ const columns = [
   { id: 'from', title: 'From', width: 'minmax(136px, 1.2fr)', sort: (c) => c.from.name, cell: (c) => html`<${Link} to=${c.from} />` },
   { id: 'to', title: 'To', width: 'minmax(136px, 1.2fr)', sort: (c) => c.to.name, cell: (c) => html`<${Link} to=${c.to} />` },
   { id: 'route', title: 'Route', width: '112px', sort: (c) => c.route, cell: (c) => html`<span class="dim">${c.route}</span>` },
-  { id: 'bytes', title: 'Bytes', width: '84px', right: true, sort: (c) => c.bytes, cell: (c) => html`<span class="num">${bytes(c.bytes)}</span>` },
-  { id: 'took', title: 'Took', width: '80px', right: true, sort: (c) => (c.end ?? now.peek()) - c.start, cell: (c) => html`<span class="num">${span((c.end ?? now.value) - c.start)}</span>` },
+  numbers('bytes', 'Bytes', '84px', (c) => c.bytes, bytes),
+  numbers('took', 'Took', '80px', (c) => (c.end ?? now.value) - c.start, span),
 ];
 
 export function Transfers() {
   const is = useView({ view: 'transfers' });
   const { boards = [], copies = [] } = is.data ?? {};
-  const sel = selected(route.value);
   return html`<${Toolbar} title="Transfers" note=${is.data ? `${count(copies.length)} copies` : ''} />
-    <${View} of=${is} isEmpty=${!boards.length && !copies.length} empty=${html`<${Empty} title="Nothing has been copied" why="Broadcasts of weights and copies between processes, nodes and devices appear here." command="odeon run recipes/rl-sums.toml" />`}>
+    <${View} of=${is} isEmpty=${!boards.length && !copies.length} empty=${html`<${Empty} title="Nothing has been copied" why="Broadcasts of weights and copies between processes, nodes and devices appear here." run />`}>
       <div class="page flush">${boards.map((b) => html`<${Board} key=${b.id} of=${b} />`)}
-        ${copies.length ? html`<section class="section"><header class="rule"><h2>Copies</h2><span class="note">the newest first</span></header>
-          <div class="fit" style=${{ '--rows': String(Math.min(30, copies.length)) }}><${Table} label="Copies" columns=${columnsOf(copies)} rows=${copies} sort=${route.value.params.sort ?? '-start'} onSort=${(/** @type {string} */ s) => patch({ sort: s })}
-            selected=${sel?.kind === 'transfer' ? sel.id : null} onOpen=${(c) => select('transfer', c.id)} tone=${(c) => (c.ok ? '' : 'is-failed')} /></div></section>` : null}
+        ${copies.length ? html`<${Section} title="Copies" note="the newest first">
+          <${Table} fit=${30} label="Copies" columns=${columnsOf(copies)} rows=${copies} sort=${route.value.params.sort ?? '-start'} onSort=${sortBy}
+            selected=${chosen('transfer')} onOpen=${(c) => select('transfer', c.id)} tone=${(c) => (c.ok ? '' : 'is-failed')} /><//>` : null}
       </div><//>`;
 }

@@ -1,7 +1,7 @@
 // The filter language, against rows.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { assign, duration, matches, mentionsSystem, parse, split, toggle, withSystem } from '../filter.js';
+import { assign, duration, matches, mentionsSystem, ofEvents, parse, split, toggle, withSystem } from '../filter.js';
 
 const row = { id: 'a17', name: 'rollout/worker 17', type: 'algo::Rollout', node: 'n2', job: 'j7', state: 'failed', system: false, devices: ['n2/3'], mailbox: { len: 120, max: 256 }, rate: 11, restarts: 3, busy: 0.6, waiting: 0, failed: 4, current: { message: 'Collect', since: 1000 } };
 const holds = (text) => {
@@ -23,6 +23,14 @@ test('what cannot be compared says so', () => {
   assert.match(parse('age>soon').error ?? '', /time/);
   assert.match(parse('state:nope').error ?? '', /no state is called nope: starting, idle/);
   assert.equal(parse('a::b http://x').error, null);
+});
+
+test('a word that none of the few is says which they are, each page its own', () => {
+  assert.equal(parse('kind:foo', ofEvents).error, 'no kind is called foo: failure, restart, started, stopped, node, job, problem, device');
+  assert.equal(parse('x -severity:bad', ofEvents).error, 'no severity is called bad: error, warning, info');
+  assert.match(parse('kind:', ofEvents).error ?? '', /^kind: wants one: failure/);
+  for (const fine of ['kind:failure -kind:Started severity:error', 'state:foo', 'subject:foo', 'kind']) assert.equal(parse(fine, ofEvents).error, null);
+  assert.equal(parse('kind:foo').error, null);
 });
 
 test('system actors are asked for where the page shows them and the filter does not speak of them', () => {

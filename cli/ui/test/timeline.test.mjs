@@ -2,9 +2,9 @@
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { beside, layout, openByItself, settle, spanAt, withoutSystem } from '../timeline/lanes.js';
-import { bars, marks } from '../timeline/lod.js';
+import { bars, density, fullOf, marks } from '../timeline/lod.js';
 import { rows, selfTime } from '../timeline/waterfall.js';
-import { fit, pan, serves, ticks, zoom } from '../timeline/window.js';
+import { fit, keptSince, pan, serves, ticks, zoom } from '../timeline/window.js';
 import { layout as tree } from '../view/board.js';
 
 const lane = (over) => ({ id: 'l', parent: null, depth: 0, kind: 'actor', name: 'l', subject: null, system: false, open: false, children: 0, spans: null, buckets: null, gaps: [], ...over });
@@ -86,6 +86,36 @@ test('there are never more marks than columns of three pixels', () => {
   assert.equal(wide.length, 0);
   assert.ok(columns.length <= 334, String(columns.length));
   assert.ok(columns[0].failed && Math.abs(columns[10].share - 0.8) < 0.05);
+});
+
+test('a span that is alone is as wide as its time, and can be seen', () => {
+  const at = (...spans) => marks(lane({ spans: spans.map(([from, to], i) => [`s${i}`, from, to, 0, 0, 1, 0]) }), chunk, 1000, 1, 1000, 2000).columns;
+  assert.deepEqual(at([500.5, 500.625]).map((m) => [m.x, m.w, Math.round(m.share * 100)]), [[500.5, 1.5, 8]]);
+  assert.deepEqual(at([500.5, 503]).map((m) => [m.x, m.w, m.share]), [[500.5, 2.5, 1]]);
+  // Two within one column of three pixels: from the begin of the first to the end of the second, half filled.
+  assert.deepEqual(at([501, 501.5], [502.5, 503]).map((m) => [m.x, m.w, m.share]), [[501, 2, 0.5]]);
+  assert.equal(at([500, 500.1], [501, 501.1]).length, 2);
+});
+
+test('heights of lanes of a kind can be compared, and say how many are at work', () => {
+  const [few, many] = [lane({ kind: 'process', buckets: [[0, 1, 0]] }), lane({ kind: 'process', buckets: [[0, 0.5, 0], [1, 6.3, 2]] })];
+  const actor = lane({ buckets: [[0, 1, 0], [4, 0.02, 0]] });
+  const full = fullOf([few, many, actor]);
+  assert.deepEqual(full, { process: 8, actor: 1 });
+  const share = (of) => bars(of, { ...chunk, full }, 1000, 1, 1000).map((b) => b.share);
+  assert.deepEqual([share(few), share(actor)], [[1 / 8], [1, 0.02]]);
+  assert.equal(density(many, { ...chunk, full }, 1012), '6.30 at work at once; full height is 8');
+  assert.equal(density(actor, { ...chunk, full }, 1045), 'at work for 2 % of the time');
+  assert.equal(density(actor, { ...chunk, full }, 1025), 'at work for 0 % of the time');
+});
+
+test('what is forgotten is said where the window reaches back to it', () => {
+  const kept_from = new Date(2030, 0, 2, 13, 20, 4).getTime();
+  const to = kept_from + 60_000;
+  assert.equal(keptSince({ to, kept_from, forgotten: 1_234_567 }, kept_from - 1), 'spans are kept since 13:20:04, 1,234,567 older ones are forgotten');
+  assert.equal(keptSince({ to, kept_from }, kept_from - 1), 'spans are kept since 13:20:04');
+  assert.match(keptSince({ to: to + 86_400_000, kept_from }, 0), /since 2030-01-02 13:20:04$/);
+  for (const chunk_ of [null, { to }, { to, kept_from }]) assert.equal(keptSince(chunk_, kept_from), '');
 });
 
 test('buckets land where their time is', () => {

@@ -19,9 +19,10 @@ export function draw(c, t, seen) {
   c.font = font;
   c.textBaseline = 'middle';
   /** @type {Scene} */
-  const s = { c, p, from: t.view.from, scale: width / (t.view.to - t.view.from), width, height, scroll: t.scroll, chunk: t.chunk, edge: t.edge, selected: t.selected, critical: t.critical, hover: t.hover };
+  const s = { ...t, c, p, from: t.view.from, scale: width / (t.view.to - t.view.from), width, height };
   for (const at of seen) lane(s, at);
   unknown(s, t);
+  forgotten(s, t);
   if (t.area) area(s, t.area);
   return s;
 }
@@ -46,9 +47,9 @@ function spans(s, at, y) {
   const { c, p, chunk } = s;
   const { wide, columns } = marks(at.lane, chunk, s.from, s.scale, s.width, s.edge);
   for (const m of columns) {
-    c.globalAlpha = (s.critical ? 0.25 : 1) * Math.min(1, 0.55 + m.share * 0.45);
+    c.globalAlpha = (s.critical ? 0.25 : 1) * (0.55 + m.share * 0.37);
     c.fillStyle = m.failed ? p.failed : colourOf(p, chunk.kinds[m.kind]);
-    c.fillRect(m.x, y + 4 + m.row * rowStep, 3, rowStep - 2);
+    c.fillRect(m.x, y + 4 + Math.min(5, m.row) * rowStep, m.w, rowStep - 2);
   }
   for (const { span, x, w } of wide) {
     const left = Math.max(-2, x);
@@ -121,27 +122,55 @@ function density(s, at, y) {
 function hole(s, at, y, [from, to, dropped]) {
   const { c, p } = s;
   const x = (s.chunk.from + from - s.from) * s.scale;
-  const w = Math.max(2, (to - from) * s.scale);
-  if (x > s.width || x + w < 0) return;
+  const right = Math.min(s.width, x + Math.max(2, (to - from) * s.scale));
+  const left = Math.max(0, x);
+  if (right <= left) return;
+  hatch(s, left, y + 1, right - left, at.height - 3, 1);
+  c.fillStyle = p.text;
+  const text = `${count(dropped)} events dropped here`;
+  if (c.measureText(text).width + 12 < right - left) c.fillText(text, left + 6, y + at.height / 2);
+}
+
+/**
+ * Slanted lines: nothing is known of this.
+ * @param {Scene} s @param {number} x @param {number} y @param {number} w @param {number} h @param {number} cover how much of what lies below is hidden
+ */
+function hatch({ c, p }, x, y, w, h, cover) {
   c.save();
   c.beginPath();
-  c.rect(x, y + 1, w, at.height - 3);
+  c.rect(x, y, w, h);
   c.clip();
+  c.globalAlpha = cover;
   c.fillStyle = p.track;
-  c.fillRect(x, y, w, at.height);
+  c.fillRect(x, y, w, h);
   c.strokeStyle = p.strong;
   c.lineWidth = 1;
   c.beginPath();
-  for (let i = Math.max(x, 0) - at.height; i < Math.min(x + w, s.width); i += 7) {
-    c.moveTo(i, y + at.height);
-    c.lineTo(i + at.height, y);
+  for (let i = x - h; i < x + w; i += 7) {
+    c.moveTo(i, y + h);
+    c.lineTo(i + h, y);
   }
   c.globalAlpha = 0.5;
   c.stroke();
-  c.globalAlpha = 1;
-  c.fillStyle = p.text;
-  if (w > 60) c.fillText(`${count(dropped)} events dropped here`, Math.max(x, 0) + 6, y + at.height / 2);
   c.restore();
+}
+
+/** What is kept no more, over all lanes; a span that began then and went on later shows through. @param {Scene} s @param {any} t */
+function forgotten(s, t) {
+  const { c, p, chunk } = s;
+  const w = Math.min(s.width, ((chunk.kept_from ?? 0) - s.from) * s.scale);
+  const h = Math.min(s.height, t.height - s.scroll);
+  if (w <= 0) return;
+  hatch(s, 0, 0, w, h, 0.6);
+  c.fillStyle = p.strong;
+  if (w < s.width) c.fillRect(w - 1, 0, 1, h);
+  const text = `${count(chunk.forgotten ?? 0)} older spans are forgotten`;
+  const wide = c.measureText(text).width + 16;
+  if (!chunk.forgotten || wide + 8 > w) return;
+  c.fillStyle = p.bg;
+  c.fillRect((w - wide) / 2, h / 2 - 10, wide, 20);
+  c.fillStyle = p.text;
+  c.fillText(text, (w - wide) / 2 + 8, h / 2);
 }
 
 /** What was not asked for yet, and what has not happened yet. @param {Scene} s @param {any} t */

@@ -48,10 +48,10 @@ function aside({ c, p }, at, side, text) {
 function place(s, placed, span, at) {
   const x = (at - s.from) * s.scale;
   const found = find(placed, span.id);
-  if (found) return { x, y: found.placed.top - s.scroll + 4 + found.span[6] * rowStep + rowStep / 2 - 1, name: span.actor.name, there: true };
+  if (found) return { x, y: found.placed.top - s.scroll + 4 + found.span[6] * rowStep + rowStep / 2 - 1, there: true };
   const lane = placed.find((p) => p.lane.subject?.kind === 'actor' && p.lane.subject.id === span.actor.id);
-  if (lane) return { x, y: lane.top - s.scroll + lane.height / 2, name: span.actor.name, there: true };
-  return { x, y: -1, name: span.actor.name, there: false };
+  if (lane) return { x, y: lane.top - s.scroll + lane.height / 2, there: true };
+  return { x, y: -1, there: false };
 }
 
 /** Dashed when it goes backwards in time: the clocks of two nodes differ. @param {import('./draw.js').Scene} s @param {any} a @param {any} b @param {boolean} backwards */

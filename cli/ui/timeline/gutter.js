@@ -1,16 +1,15 @@
 // The names of the lanes: a tree of the page's own, beside the canvas.
 // @ts-check
 import { html, useRef } from '../vendor/preact.js';
-import { gutterWidth } from '../prefs.js';
 import { count } from '../format.js';
+import { narrow } from '../prefs.js';
 import { toward } from '../view/part.js';
 import { Shape } from '../view/glyph.js';
 import { inView, restHeight } from './lanes.js';
 import { font } from './paint.js';
 
-const narrow = matchMedia('(max-width: 760px)');
 /** How far names begin from the left. @param {number} depth */
-const indent = (depth) => (narrow.matches ? 4 + depth * 5 : 8 + depth * 12);
+const indent = (depth) => (narrow() ? 4 + depth * 5 : 8 + depth * 12);
 const signs = { node: 'dot', process: 'square', actor: 'circle', link: 'away', device: 'triangle' };
 
 /** @param {{ t: any, fold: (id: string, open: boolean) => void }} props */
@@ -19,7 +18,7 @@ export function Gutter({ t, fold }) {
   const at = useRef(/** @type {string | null} */ (null));
   const seen = inView(t.placed, t.scroll - 120, t.size.height + 240);
   const active = seen.some((p) => p.lane.id === at.current) ? at.current : seen[0]?.lane.id;
-  const key = (/** @type {KeyboardEvent} */ e) => {
+  const key = (e) => {
     const i = t.placed.findIndex((p) => p.lane.id === active);
     const lane = t.placed[i]?.lane;
     const to = { ArrowDown: i + 1, j: i + 1, ArrowUp: i - 1, k: i - 1, Home: 0, End: t.placed.length - 1 }[e.key];
@@ -50,7 +49,7 @@ function Name({ of: { lane, top, height }, active, fold, take }) {
     if (lane.subject) location.hash = toward(lane.subject);
     else if (opens) fold(lane.id, !lane.open);
   };
-  const key = (/** @type {KeyboardEvent} */ e) => {
+  const key = (e) => {
     if (e.key !== 'Enter') return;
     e.preventDefault();
     e.stopPropagation();
@@ -58,7 +57,7 @@ function Name({ of: { lane, top, height }, active, fold, take }) {
   };
   return html`<div class="lane ${lane.kind}" role="treeitem" aria-level=${lane.depth + 1} aria-expanded=${opens ? String(lane.open) : undefined} aria-selected="false" tabindex=${active ? 0 : -1} data-lane=${lane.id}
     style=${{ top: `${top}px`, height: `${height}px`, paddingLeft: `${indent(lane.depth)}px` }} onClick=${go} onKeyDown=${key} onFocus=${take} title=${lane.name}>
-    <span class="fold" onClick=${(/** @type {Event} */ e) => { if (!opens) return; e.stopPropagation(); fold(lane.id, !lane.open); }}>${opens ? html`<${Shape} of=${lane.open ? 'down' : 'right'} size=${8} />` : null}</span>
+    <span class="fold" onClick=${(e) => { if (!opens) return; e.stopPropagation(); fold(lane.id, !lane.open); }}>${opens ? html`<${Shape} of=${lane.open ? 'down' : 'right'} size=${8} />` : null}</span>
     <span class="dim sign"><${Shape} of=${signs[lane.kind] ?? 'circle'} size=${8} /></span><span class="text">${lane.name}</span>${opens && !lane.open ? html`<span class="dim num">${lane.children}</span>` : null}</div>`;
 }
 
@@ -85,35 +84,11 @@ function measure(name) {
  * @param {any} t @param {string} dragged
  */
 export function widthOf(t, dragged) {
-  const [least, most] = narrow.matches ? [104, Math.round(innerWidth * 0.42)] : [150, Math.round(Math.min(380, innerWidth * 0.34))];
-  if (dragged && !narrow.matches) return Math.max(90, Math.min(Number(dragged), Math.round(innerWidth * 0.6)));
+  const [least, most] = narrow() ? [104, Math.round(innerWidth * 0.42)] : [150, Math.round(Math.min(380, innerWidth * 0.34))];
+  if (dragged && !narrow()) return Math.max(90, Math.min(Number(dragged), Math.round(innerWidth * 0.6)));
   const asked = Math.max(0, ...t.placed.map((/** @type {any} */ p) => indent(p.lane.depth) + measure(p.lane.name) + 30 + (p.lane.children && !p.lane.open ? 26 : 0)));
   t.gutter = Math.max(t.gutter ?? 0, Math.max(least, Math.min(most, asked)));
   return Math.min(most, t.gutter);
-}
-
-/** The edge of the names, dragged or moved with arrow keys; a double click lets it follow the names again. @param {{ at: number }} props */
-export function Grip({ at }) {
-  const set = (/** @type {number} */ w) => {
-    gutterWidth.value = String(Math.round(Math.max(90, Math.min(innerWidth * 0.6, w))));
-  };
-  const drag = (e) => {
-    const off = at - e.clientX;
-    e.currentTarget.setPointerCapture(e.pointerId);
-    e.currentTarget.onpointermove = (/** @type {PointerEvent} */ m) => set(m.clientX + off);
-  };
-  const drop = (e) => {
-    e.currentTarget.onpointermove = null;
-  };
-  const key = (/** @type {KeyboardEvent} */ e) => {
-    const step = { ArrowLeft: -16, ArrowRight: 16 }[e.key];
-    if (!step) return;
-    e.preventDefault();
-    e.stopPropagation();
-    set(at + step);
-  };
-  return html`<div class="grip" role="separator" aria-orientation="vertical" aria-label="Width of the names" tabindex="0" aria-valuenow=${at} aria-valuemin="90" aria-valuemax="2000"
-    onPointerDown=${drag} onPointerUp=${drop} onKeyDown=${key} onDblClick=${() => { gutterWidth.value = ''; }} />`;
 }
 
 /** The last row: how many lanes did not find room. @param {{ t: any }} props */

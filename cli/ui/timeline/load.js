@@ -4,6 +4,7 @@ import { aborted, explain, get } from '../api.js';
 import { system } from '../prefs.js';
 import { paused, setPhase, takeOwn } from '../store.js';
 import { openByItself, settle, withoutSystem } from './lanes.js';
+import { fullOf } from './lod.js';
 import { serves } from './window.js';
 
 const whileFollowing = 300;
@@ -89,7 +90,8 @@ async function ask(t, signal) {
   // While it is paused the moment that is shown stays the same.
   if (!paused.peek() || !t.chunk) takeOwn('timeline', envelope);
   setPhase(paused.peek() ? 'paused' : 'live');
-  return { ...envelope.data, px: asked.px, captured_at: envelope.captured_at };
+  const { captured_at, kept_from, forgotten, data } = envelope;
+  return { ...data, px: asked.px, captured_at, kept_from, forgotten };
 }
 
 /** A little more than is seen, so that small moves find it there. @param {any} t */
@@ -105,6 +107,7 @@ function windowOf(t) {
 function accept(t, chunk) {
   t.hides = system.peek() === 'off' && chunk.lanes.some((/** @type {any} */ lane) => lane.system);
   if (t.hides) chunk.lanes = withoutSystem(chunk.lanes);
+  chunk.full = fullOf(chunk.lanes);
   t.kept = settle(chunk.lanes, t.kept);
   t.chunk = chunk;
   t.error = null;

@@ -36,7 +36,7 @@ export function relay(t) {
 }
 
 /** @param {Scene} t @param {HTMLCanvasElement} body @param {HTMLCanvasElement} top */
-export function frame(t, body, top) {
+function frame(t, body, top) {
   const moving = t.follow && conn.peek().phase === 'live' && !still.matches;
   t.edge = instant();
   if (t.follow && t.plain) t.length = usual();

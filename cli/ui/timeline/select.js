@@ -13,18 +13,18 @@ export function listenPointer(el, t, tell) {
   /** @type {any} */
   let held = null;
   const timeAt = (/** @type {number} */ x) => timeOf(t, x);
-  const at = (/** @type {PointerEvent | WheelEvent} */ e) => {
+  const at = (e) => {
     const box = el.getBoundingClientRect();
     return { x: e.clientX - box.left, y: e.clientY - box.top + t.scroll };
   };
   const hit = (/** @type {{ x: number, y: number }} */ p) => under(t, p);
-  const down = (/** @type {PointerEvent} */ e) => {
+  const down = (e) => {
     if (e.button > 1) return;
     const p = at(e);
     held = { ...p, time: timeAt(p.x), view: t.view, pans: e.shiftKey || e.button === 1 || e.pointerType === 'touch', moved: false };
     el.setPointerCapture(e.pointerId);
   };
-  const move = (/** @type {PointerEvent} */ e) => {
+  const move = (e) => {
     const p = at(e);
     if (!held) return tell.hover(hit(p), p.x, p.y - t.scroll);
     if (!held.moved && Math.abs(p.x - held.x) < far && Math.abs(p.y - held.y) < far) return undefined;
@@ -36,14 +36,14 @@ export function listenPointer(el, t, tell) {
     t.area = areaOf(t, held, p) ?? t.area;
     tell.moved();
   };
-  const up = (/** @type {PointerEvent} */ e) => {
+  const up = (e) => {
     if (!held) return;
     const was = held;
     held = null;
     if (!was.moved) tell.click(hit(at(e)));
     else if (!was.pans && t.area) tell.area(t.area);
   };
-  const wheel = (/** @type {WheelEvent} */ e) => {
+  const wheel = (e) => {
     const side = Math.abs(e.deltaX) > Math.abs(e.deltaY) ? e.deltaX : e.shiftKey ? e.deltaY : 0;
     if (!(e.ctrlKey || e.metaKey || side)) return;
     e.preventDefault();

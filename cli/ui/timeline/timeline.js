@@ -7,12 +7,15 @@ import { gutterWidth, system, theme } from '../prefs.js';
 import { patch, route, select, selected, unselect } from '../route.js';
 import { instant, paused } from '../store.js';
 import { unwatch } from '../stream.js';
+import { Grip } from '../view/part.js';
 import { View } from '../view/states.js';
-import { Grip, Gutter, Rest, widthOf } from './gutter.js';
+import { Gutter, Rest, widthOf } from './gutter.js';
 import { loader } from './load.js';
+import { density } from './lod.js';
 import { repaint } from './paint.js';
 import { loop, makeScene, relay, usual } from './scene.js';
 import { listenPointer } from './select.js';
+import { keptSince } from './window.js';
 
 /** Everything that the page around the canvas needs. */
 export function useTimeline() {
@@ -156,13 +159,14 @@ export function Timeline({ of, onArea }) {
       const id = hit?.span?.[0] ?? null;
       if (id !== t.hover) t.dirty = true;
       t.hover = id;
-      setTip(id ? { hit, x, y } : null);
+      setTip(id || hit?.placed.lane.buckets ? { hit, x, y } : null);
     },
   }) : undefined), []);
-  const words = t.chunk ? `${t.placed.length} lanes, ${span(t.view.to - t.view.from)} long; the panel below lists its spans` : 'Timeline';
+  const gone = keptSince(t.chunk, t.view.from);
+  const words = t.chunk ? `${t.placed.length} lanes, ${span(t.view.to - t.view.from)} long; ${gone ? `${gone}; ` : ''}the panel below lists its spans` : 'Timeline';
   const gutter = widthOf(t, gutterWidth.value);
   const all = t.placed.length + t.left;
-  return html`<div class="timeline" style=${{ '--gutter': `${gutter}px` }}><div class="corner dim"><span>${!t.chunk ? '' : t.left ? `${count(t.placed.length)} of ${plural(all, 'lane')}` : plural(all, 'lane')}</span><${Grip} at=${gutter} /></div><canvas class="ruler" ref=${top} aria-hidden="true" />
+  return html`<div class="timeline" style=${{ '--gutter': `${gutter}px` }}><div class="corner dim"><span>${!t.chunk ? '' : t.left ? `${count(t.placed.length)} of ${plural(all, 'lane')}` : plural(all, 'lane')}</span><${Grip} label="Width of the names" at=${gutter} least=${90} side=${1} set=${(w) => { gutterWidth.value = w; }} /></div><canvas class="ruler" ref=${top} aria-hidden="true" />
     <div class="lanes" ref=${box} tabindex="-1">
       <${Gutter} t=${t} fold=${fold} /><${Rest} t=${t} />
       <div class="hold"><canvas ref=${body} role="img" aria-label=${words} /></div>
@@ -208,8 +212,9 @@ function watchSize(box, canvas, t, load, again) {
 /** What is under the pointer, in words. @param {{ of: any, t: any }} props */
 function Tip({ of: { hit, x, y }, t }) {
   const s = hit.span;
-  const took = s[2] === null ? `going for ${span(t.edge - t.chunk.from - s[1])}` : span(s[2] - s[1]);
   const right = x > t.size.width - 240;
+  const took = () => (s[2] === null ? `going for ${span(t.edge - t.chunk.from - s[1])}` : span(s[2] - s[1]));
+  const at = t.view.from + (x / t.size.width) * (t.view.to - t.view.from);
   return html`<div class="tip" style=${{ top: `${y + t.scroll + 16}px`, right: right ? `${t.size.width - x + 8}px` : 'auto', left: right ? 'auto' : `calc(var(--gutter) + ${x + 12}px)` }}>
-    <b>${t.chunk.names[s[4]]}</b> <span class="dim">${t.chunk.kinds[s[3]]}</span> ${took}${s[5] ? '' : html` <span class="tone-failed">failed</span>`}<br /><span class="dim">${hit.placed.lane.name}</span></div>`;
+    ${s ? html`<b>${t.chunk.names[s[4]]}</b> <span class="dim">${t.chunk.kinds[s[3]]}</span> ${took()}${s[5] ? '' : html` <span class="tone-failed">failed</span>`}` : density(hit.placed.lane, t.chunk, at)}<br /><span class="dim">${hit.placed.lane.name}</span></div>`;
 }

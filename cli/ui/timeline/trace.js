@@ -1,7 +1,8 @@
 // One trace: a waterfall with its critical path, or its self time by name.
 // @ts-check
-import { html, useEffect, useState } from '../vendor/preact.js';
-import { explain, get } from '../api.js';
+import { html, useState } from '../vendor/preact.js';
+import { get } from '../api.js';
+import { usePolled } from '../drawer/detail.js';
 import { plural, span } from '../format.js';
 import { State } from '../view/glyph.js';
 import { Link, Toggle, toward } from '../view/part.js';
@@ -10,19 +11,14 @@ import { flame, rows } from './waterfall.js';
 
 /** @param {{ t: any, trace: string | undefined }} props */
 export function Trace({ t, trace }) {
-  const [is, set] = useState(/** @type {any} */ ({ status: 'loading', data: null, error: null }));
+  const is = usePolled(trace ?? '', async (signal) => (trace ? (await get(`inspect/traces/${encodeURIComponent(trace)}`, {}, signal)).data : null));
   const [only, setOnly] = useState(false);
   const [self, setSelf] = useState(false);
-  const [turn, setTurn] = useState(0);
-  useEffect(() => {
-    if (!trace) return;
-    get(`inspect/traces/${encodeURIComponent(trace)}`).then((e) => set({ status: 'ready', data: e.data, error: null })).catch((error) => set({ status: 'error', error: explain(error), data: null }));
-  }, [trace, turn]);
   if (!trace) return html`<${Empty} title="No trace is chosen" why="Select a span, then press P: its whole trace comes here, with the path that decided how long it took." />`;
   const critical = new Set(is.data?.critical ?? []);
   const all = is.data ? rows(is.data.spans) : [];
   const shown = only ? all.filter((r) => critical.has(r.span.id)) : all;
-  return html`<${View} of=${is} again=${() => setTurn((n) => n + 1)} isEmpty=${!all.length} empty=${html`<${Empty} title="The trace is gone" why="Its spans were not kept." />`}>
+  return html`<${View} of=${is} again=${is.again} isEmpty=${!all.length} empty=${html`<${Empty} title="The trace is gone" why="Its spans were not kept." />`}>
     <div class="pad"><p class="spread"><${Toggle} on=${only} onClick=${() => setOnly(!only)}>Only the critical path<//><${Toggle} on=${self} onClick=${() => setSelf(!self)}>Self time<//>
       <span class="dim">${plural(all.length, 'span')}, ${critical.size} on the critical path${is.data?.lost ? html`, <span class="tone-waiting">${is.data.lost} lost</span>` : ''}</span></p>
       ${self ? html`<${Self} of=${flame(shown)} />` : html`<${Falls} of=${shown} critical=${critical} selected=${t.selected} />`}</div><//>`;

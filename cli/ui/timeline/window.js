@@ -1,5 +1,6 @@
 // The window of time that is looked at: zoomed, moved, fitted. Pure.
 // @ts-check
+import { count, when } from '../format.js';
 /** @typedef {{ from: number, to: number }} Window */
 
 /** The narrowest window, 20 µs, and the widest, a week, in milliseconds. */
@@ -50,4 +51,14 @@ export function serves(has, w, px) {
   if (!has || has.from > w.from || has.to < w.to) return false;
   const finer = ((w.to - w.from) / px) / ((has.to - has.from) / has.px);
   return finer > 0.55 && finer < 1.9;
+}
+
+/**
+ * What is said where a window reaches back to before what is kept.
+ * @param {{ to: number, kept_from?: number | null, forgotten?: number } | null} chunk @param {number} from where the window begins
+ */
+export function keptSince(chunk, from) {
+  if (!chunk?.kept_from || from >= chunk.kept_from) return '';
+  const since = `spans are kept since ${when(chunk.kept_from, chunk.to)}`;
+  return chunk.forgotten ? `${since}, ${count(chunk.forgotten)} older ones are forgotten` : since;
 }

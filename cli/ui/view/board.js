@@ -2,18 +2,17 @@
 // @ts-check
 import { html } from '../vendor/preact.js';
 import { measured, percent, speed as said } from '../format.js';
-import { Link, Measured, Section } from './part.js';
+import { Link, Measured, Section, Wide } from './part.js';
 
 const words = { none: 'nothing yet', receiving: 'receiving', whole: 'whole', used: 'in use' };
 
-/** @param {{ of: any }} props */
 export function Board({ of: b }) {
   const done = b.versions.map((/** @type {number} */ _, /** @type {number} */ i) => b.rows.filter((r) => ['whole', 'used'].includes(r.cells[i]?.state)).length);
   const last = b.versions.length - 1;
   return html`<${Section} title=${b.name} note=${last < 0 ? '' : `version ${b.versions[last]}: ${done[last]} of ${b.rows.length} have it whole`}>
     ${b.edges.length ? html`<${Tree} of=${b} />` : null}
-    <div class="scroll-x" tabindex="0" role="region" aria-label=${`Versions of ${b.name}`}><table class="board" aria-label=${`Versions of ${b.name}`}><thead><tr><th scope="col">holder</th>${b.versions.map((/** @type {number} */ v) => html`<th scope="col" key=${v}>${v}</th>`)}</tr></thead>
-      <tbody>${b.rows.map((r, /** @type {number} */ i) => html`<tr key=${i}><th scope="row">${r.subject ? html`<${Link} to=${r.subject} word=${r.name} />` : r.name}</th>${r.cells.map((c, /** @type {number} */ j) => html`<${Cell} key=${j} of=${c} />`)}</tr>`)}</tbody></table></div>
+    <${Wide} label=${`Versions of ${b.name}`}><table class="board" aria-label=${`Versions of ${b.name}`}><thead><tr><th scope="col">holder</th>${b.versions.map((v) => html`<th scope="col" key=${v}>${v}</th>`)}</tr></thead>
+      <tbody>${b.rows.map((r, i) => html`<tr key=${i}><th scope="row">${r.subject ? html`<${Link} to=${r.subject} word=${r.name} />` : r.name}</th>${r.cells.map((c, j) => html`<${Cell} key=${j} of=${c} />`)}</tr>`)}</tbody></table><//>
     <p class="legend dim">${Object.entries(words).map(([s, w]) => html`<span key=${s}><span class="vcell ${s} sample"><span class="fill" style=${{ width: '60%' }} /></span> ${w}</span>`)}</p><//>`;
 }
 
@@ -61,7 +60,7 @@ function Tree({ of: b }) {
   const nameOf = (/** @type {number} */ i) => (i < 0 ? b.source.name : b.rows[i]?.name ?? '?');
   const edges = b.edges.filter((e) => places.has(e.from) && places.has(e.to));
   const slow = edges.filter((e) => e.straggler).map((e) => nameOf(e.to));
-  return html`<div class="scroll-x" tabindex="0" role="region" aria-label="The way of the bytes"><svg class="flow" width=${deep * step + 190} height=${lanes * row + 8} role="img" aria-label=${`${nameOf(-1)} feeds ${b.rows.length} holders${slow.length ? `; slow: ${slow.join(', ')}` : ''}`}>
+  return html`<${Wide} label="The way of the bytes"><svg class="flow" width=${deep * step + 190} height=${lanes * row + 8} role="img" aria-label=${`${nameOf(-1)} feeds ${b.rows.length} holders${slow.length ? `; slow: ${slow.join(', ')}` : ''}`}>
     ${edges.map((e, /** @type {number} */ i) => {
       const [p, q] = [places.get(e.from), places.get(e.to)];
       const speed = measured(e.gb_per_s, said);
@@ -69,11 +68,10 @@ function Tree({ of: b }) {
       return html`<g key=${i} class=${e.straggler ? 'slow' : ''}><path d=${`M${x1} ${y1}C${x1 + 34} ${y1} ${x2 - 34} ${y2} ${x2} ${y2}`} /><text class="speed" x=${x(q) - 6} y=${y2 + 4}>${unmeasured ? '' : speed.text}</text></g>`;
     })}
     ${[...places].map(([i, p]) => html`<text key=${i} class=${edges.some((e) => e.to === i && e.straggler) ? 'slow' : ''} x=${x(p)} y=${y(p) + 4}>${clip(nameOf(i))}</text>`)}
-  </svg></div>${slow.length ? html`<p class="tone-waiting">Slow: <b>${slow.join(', ')}</b>, less than half as fast as the median.</p>` : null}${unmeasured ? html`<p class="dim">No speeds: ${unmeasured}.</p>` : null}`;
+  </svg><//>${slow.length ? html`<p class="tone-waiting">Slow: <b>${slow.join(', ')}</b>, less than half as fast as the median.</p>` : null}${unmeasured ? html`<p class="dim">No speeds: ${unmeasured}.</p>` : null}`;
 }
 
 /** The end of a name tells more than its beginning. @param {string} s */
 const clip = (s) => (s.length > 17 ? `…${s.slice(-16)}` : s);
 
-/** @param {{ of: any }} props */
 export const Speed = ({ of }) => html`<${Measured} of=${of} show=${said} />`;

@@ -10,7 +10,7 @@ export function Dialog({ label, close, kind = '', children }) {
     box.current?.showModal();
     return () => before?.focus?.();
   }, []);
-  const outside = (/** @type {MouseEvent} */ e) => {
+  const outside = (e) => {
     if (e.target === box.current) close();
   };
   return html`<dialog ref=${box} class=${kind} aria-label=${label} onClose=${close} onClick=${outside}><div class="inside">${children}</div></dialog>`;

@@ -1,9 +1,9 @@
 // One event in one line, and how lists of them are filtered.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { clock } from '../format.js';
+import { capital, clock } from '../format.js';
 import { State } from './glyph.js';
-import { Link } from './part.js';
+import { Link, Section } from './part.js';
 
 /** A failure is red, a restart violet, the rest as severe as it says. @param {any} e */
 export function signOf(e) {
@@ -13,9 +13,8 @@ export function signOf(e) {
   return e.kind;
 }
 
-const words = { failure: 'Failed', restart: 'Restart', started: 'Started', stopped: 'Stopped', node: 'Node', job: 'Job', problem: 'Problem', device: 'Device', log: 'Log' };
 /** @param {any} e */
-export const wordOf = (e) => words[e.kind] ?? e.kind;
+export const wordOf = (e) => (e.kind === 'failure' ? 'Failed' : capital(e.kind));
 
 /** The sentence without its subject at its front, which stands beside it already. @param {any} e */
 export function plainly(e) {
@@ -30,7 +29,7 @@ export function plainly(e) {
 }
 
 /** @param {{ of: any, chain?: boolean }} props */
-export function EventLine({ of: e }) {
+function EventLine({ of: e }) {
   return html`<li class="event"><time class="num dim">${clock(e.at)}</time> <${State} of=${signOf(e)} word=${wordOf(e)} />
     <span class="what">${e.subject ? html`<${Link} to=${e.subject} /> ` : null}<span title=${e.sentence}>${plainly(e)}</span>${e.chain?.length ? html` <span class="dim" title=${e.chain.join(', because ')}>because ${e.chain[e.chain.length - 1]}</span>` : null}</span></li>`;
 }
@@ -40,3 +39,6 @@ export function EventLines({ of, label }) {
   if (!of?.length) return html`<p class="dim">No events.</p>`;
   return html`<ol class="events" aria-label=${label}>${of.map((e) => html`<${EventLine} key=${e.seq} of=${e} />`)}</ol>`;
 }
+
+/** The events of a thing, where there are any. @param {{ of: any[] | undefined, whose: string, note?: any }} props */
+export const Happened = ({ of, whose, note }) => (of?.length ? html`<${Section} title="Events" note=${note}><${EventLines} of=${[...of].reverse()} label=${`Events of ${whose}`} /><//>` : null);

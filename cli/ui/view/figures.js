@@ -2,7 +2,7 @@
 // @ts-check
 import { html } from '../vendor/preact.js';
 import { count, digits, percent, short, value } from '../format.js';
-import { Bar, Rows } from './part.js';
+import { Bar, Rows, Wide } from './part.js';
 
 /** What a run is judged by comes first: reward, then losses; the rest by its name. @template {{ name: string }} T @param {T[]} all @returns {T[]} */
 export function inOrder(all) {
@@ -52,12 +52,12 @@ export function Heat({ of }) {
   const numbers = Math.max(...flat.map((v) => room(value(v, of.unit))));
   const w = numbers <= names || of.columns.length * numbers <= 900 ? Math.max(names, numbers) : names;
   const left = Math.max(64, ...of.rows.map(room));
-  const cell = (/** @type {number} */ v, /** @type {number} */ i, /** @type {number} */ j) => html`<g key=${j}><rect x=${left + j * w} y=${18 + i * 20} width=${w - 1} height="19" fill-opacity=${(0.04 + (0.46 * v) / most).toFixed(3)} />
+  const cell = (v, i, j) => html`<g key=${j}><rect x=${left + j * w} y=${18 + i * 20} width=${w - 1} height="19" fill-opacity=${(0.04 + (0.46 * v) / most).toFixed(3)} />
     ${numbers <= w ? html`<text x=${left + j * w + w / 2} y=${32 + i * 20} text-anchor="middle">${value(v, of.unit)}</text>` : null}<title>${`${of.rows[i]}, ${of.columns[j]}: ${value(v, of.unit)}`}</title></g>`;
-  return html`<div class="scroll-x" tabindex="0" role="region" aria-label=${of.title}><svg class="heat" role="img" aria-label=${`${of.title}: from ${value(least, of.unit)} to ${value(most, of.unit)}`} width=${left + of.columns.length * w} height=${18 + of.rows.length * 20}>
+  return html`<${Wide} label=${of.title}><svg class="heat" role="img" aria-label=${`${of.title}: from ${value(least, of.unit)} to ${value(most, of.unit)}`} width=${left + of.columns.length * w} height=${18 + of.rows.length * 20}>
     ${of.columns.map((c, j) => html`<text key=${c} class="dim" x=${left + j * w + w / 2} y="11" text-anchor="middle">${c}</text>`)}
     ${of.rows.map((r, i) => html`<g key=${i}><text x="0" y=${32 + i * 20}>${r}</text>${(of.values[i] ?? []).map((v, j) => cell(v, i, j))}</g>`)}
-  </svg></div><p class="dim">from ${value(least, of.unit)} to ${value(most, of.unit)}</p>`;
+  </svg><//><p class="dim">from ${value(least, of.unit)} to ${value(most, of.unit)}</p>`;
 }
 
 /** @param {{ of: { rows: number, most: number, waiting: number, in_use: number } }} props */

@@ -3,16 +3,17 @@
 import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { keys, parse } from '../filter.js';
 import { patch, route } from '../route.js';
+import { Toggle } from './part.js';
 
-/** @param {{ hint: string, wrong?: string | null, words?: string[] }} props `wrong` is why the server does not take the filter */
-export function FilterBox({ hint, wrong = null, words = [] }) {
+/** @param {{ hint: string, wrong?: string | null, words?: string[], values?: Record<string, string[]> }} props `wrong` is why the server does not take the filter */
+export function FilterBox({ hint, wrong = null, words, values }) {
   const asked = route.value.params.f ?? '';
   const [text, setText] = useState(asked);
-  const [bad, setBad] = useState(() => parse(asked).error);
+  const [bad, setBad] = useState(() => parse(asked, values).error);
   const timer = useRef(0);
   useEffect(() => {
     setText((old) => (old.trim() === asked ? old : asked));
-    setBad(parse(asked).error);
+    setBad(parse(asked, values).error);
   }, [asked]);
   const error = bad ?? (text.trim() === asked ? wrong : null);
   const input = (e) => {
@@ -20,12 +21,12 @@ export function FilterBox({ hint, wrong = null, words = [] }) {
     setText(next);
     clearTimeout(timer.current);
     timer.current = Number(setTimeout(() => {
-      const why = parse(next).error;
+      const why = parse(next, values).error;
       setBad(why);
       if (!why) patch({ f: next.trim() });
     }, 180));
   };
-  const list = words.length ? words : [...keys.words.slice(0, 6).map((w) => `${w}:`), ...keys.numbers.slice(0, 5).map((n) => `${n}>`)];
+  const list = words ?? [...keys.words.slice(0, 6).map((w) => `${w}:`), ...keys.numbers.slice(0, 5).map((n) => `${n}>`)];
   const add = (/** @type {string} */ word) => {
     setText((old) => `${old.trimEnd()} ${word}`.trimStart());
     /** @type {HTMLElement | null} */ (document.querySelector('main input[type=search]'))?.focus();
@@ -33,8 +34,8 @@ export function FilterBox({ hint, wrong = null, words = [] }) {
   return html`<div class="filter ${error ? 'wrong' : ''}">
     <input type="search" aria-label="Filter" placeholder=${hint} spellcheck="false" autocomplete="off" value=${text} onInput=${input}
       aria-invalid=${error ? 'true' : 'false'} aria-describedby="filter-help" />
-    <div class="below" id="filter-help">${error ? html`<span class="tone-failed" role="alert">${error}</span> <span class="dim">It is not applied.</span>`
-      : html`<span class="words"><span class="dim">narrow by</span> ${list.map((w) => html`<button class="chip" key=${w} tabindex="-1" onMouseDown=${(/** @type {Event} */ e) => { e.preventDefault(); add(w); }}>${w}</button>`)}</span>`}</div>
+    <div class=${error || list.length ? 'below' : 'hidden'} id="filter-help">${error ? html`<span class="tone-failed" role="alert">${error}</span> <span class="dim">It is not applied.</span>`
+      : html`<span class="words"><span class="dim">narrow by</span> ${list.map((w) => html`<button class="chip" key=${w} tabindex="-1" onMouseDown=${(e) => { e.preventDefault(); add(w); }}>${w}</button>`)}</span>`}</div>
   </div>`;
 }
 
@@ -46,5 +47,5 @@ export function Bar({ title, note, children }) {
 /** One of a few. @param {{ label: string, of: [string, string][], at: string, set: (v: string) => void }} props */
 export function Choice({ label, of, at, set }) {
   return html`<span class="choice" role="group" aria-label=${label}><span class="dim">${label}</span>
-    ${of.map(([v, word]) => html`<button class="chip" key=${v} aria-pressed=${v === at ? 'true' : 'false'} onClick=${() => set(v)}>${word}</button>`)}</span>`;
+    ${of.map(([v, word]) => html`<${Toggle} key=${v} on=${v === at} onClick=${() => set(v)}>${word}<//>`)}</span>`;
 }

@@ -1,6 +1,7 @@
 // Signs: a state is always a shape, a word and a colour.
 // @ts-check
 import { html } from '../vendor/preact.js';
+import { capital } from '../format.js';
 
 const ring = 'M6 1.6a4.4 4.4 0 1 0 0 8.8a4.4 4.4 0 1 0 0-8.8z';
 /** @type {Record<string, [string, 'fill' | 'line' | 'dots']>} */
@@ -23,25 +24,25 @@ const shapes = {
   search: ['M5.2 1.6a3.6 3.6 0 1 0 0 7.2a3.6 3.6 0 1 0 0-7.2M8 8l2.8 2.8', 'line'],
 };
 
-/** state -> shape, tone, word */
+/** state -> shape, tone, and the word where it is another */
 const states = {
-  idle: ['circle', 'idle', 'Idle'], busy: ['triangle', 'busy', 'Busy'], waiting: ['half', 'waiting', 'Waiting'],
-  starting: ['dots', 'starting', 'Starting'], restarting: ['turn', 'starting', 'Restarting'],
-  stopped: ['square', 'idle', 'Stopped'], failed: ['cross', 'failed', 'Failed'],
-  up: ['dot', 'done', 'Up'], suspect: ['mark', 'waiting', 'Suspect'], draining: ['half', 'waiting', 'Draining'], down: ['cross', 'failed', 'Down'],
-  ok: ['dot', 'done', 'Ok'], faulty: ['cross', 'failed', 'Faulty'],
-  queued: ['circle', 'idle', 'Queued'], placing: ['dots', 'starting', 'Placing'], running: ['triangle', 'busy', 'Running'],
-  stopping: ['half', 'waiting', 'Stopping'], succeeded: ['check', 'done', 'Succeeded'], finished: ['check', 'done', 'Finished'],
-  halted: ['square', 'waiting', 'Halted'], gone: ['square', 'idle', 'Gone'],
-  error: ['cross', 'failed', 'Error'], warning: ['mark', 'waiting', 'Warning'], info: ['info', 'idle', 'Info'],
-  failure: ['cross', 'failed', 'Failed'], restart: ['turn', 'starting', 'Restarted'], started: ['triangle', 'busy', 'Started'],
-  node: ['dot', 'idle', 'Node'], job: ['away', 'idle', 'Job'], problem: ['mark', 'waiting', 'Problem'],
-  device: ['square', 'idle', 'Device'],
+  idle: ['circle', 'idle'], busy: ['triangle', 'busy'], waiting: ['half', 'waiting'],
+  starting: ['dots', 'starting'], restarting: ['turn', 'starting'],
+  stopped: ['square', 'idle'], failed: ['cross', 'failed'],
+  up: ['dot', 'done'], suspect: ['mark', 'waiting'], draining: ['half', 'waiting'], down: ['cross', 'failed'],
+  ok: ['dot', 'done'], faulty: ['cross', 'failed'],
+  queued: ['circle', 'idle'], placing: ['dots', 'starting'], running: ['triangle', 'busy'],
+  stopping: ['half', 'waiting'], succeeded: ['check', 'done'], finished: ['check', 'done'],
+  halted: ['square', 'waiting'], gone: ['square', 'idle'],
+  error: ['cross', 'failed'], warning: ['mark', 'waiting'], info: ['info', 'idle'],
+  failure: ['cross', 'failed', 'Failed'], restart: ['turn', 'starting', 'Restarted'], started: ['triangle', 'busy'],
+  node: ['dot', 'idle'], job: ['away', 'idle'], problem: ['mark', 'waiting'],
+  device: ['square', 'idle'],
 };
 
 /** @param {string} state @returns {{ shape: string, tone: string, word: string }} */
 export function looks(state) {
-  const [shape, tone, word] = states[state] ?? ['circle', 'idle', state];
+  const [shape, tone, word = capital(state)] = states[state] ?? ['circle', 'idle', state];
   return { shape, tone, word };
 }
 

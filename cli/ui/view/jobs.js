@@ -23,7 +23,7 @@ export function Refusal({ of: r }) {
   const fits = r.rows.filter((row) => row.fits).length;
   return html`<p class="sentence">${r.sentence}</p>
     <${Rows} label="What each node answered" head=${['node', 'asked', 'free', 'why not']} rows=${r.rows.map((row) => [
-      html`<${Link} to=${{ kind: 'node', id: row.node, name: row.node }} />`, row.asked, row.free,
+      html`<${Link} node=${row.node} />`, row.asked, row.free,
       row.fits ? html`<span class="tone-done"><${Shape} of="check" /> would fit</span>` : html`<span class="tone-failed"><${Shape} of="cross" size=${10} /></span> ${row.why}`,
     ])} />
     <p class="dim">${plural(r.rows.length, 'node')} asked, ${fits ? `${fits} would fit` : 'none fits'}.</p>`;

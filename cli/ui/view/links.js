@@ -4,14 +4,14 @@ import { html } from '../vendor/preact.js';
 import { bytes, count, span } from '../format.js';
 import { Link, Measured, Rows } from './part.js';
 
-const node = (/** @type {string} */ n) => html`<${Link} to=${{ kind: 'node', id: n, name: n }} />`;
+const node = (n) => html`<${Link} node=${n} />`;
 
 /** @param {{ of: any[] }} props */
 export function Links({ of }) {
   const rows = of.map((l) => [
     html`${node(l.from)} → ${node(l.to)}`, l.kind,
-    html`<${Measured} of=${l.bytes_per_s} show=${(/** @type {number} */ b) => `${bytes(b)}/s`} />`,
-    html`<${Measured} of=${l.rtt_us} show=${(/** @type {number} */ us) => span(us / 1000)} />`,
+    html`<${Measured} of=${l.bytes_per_s} show=${(b) => `${bytes(b)}/s`} />`,
+    html`<${Measured} of=${l.rtt_us} show=${(us) => span(us / 1000)} />`,
     bytes(l.queued_bytes), bytes(l.unacknowledged_bytes),
     html`<span title=${l.last_break ?? 'never broken'} class=${l.resumed ? 'tone-waiting' : 'dim'}>${count(l.resumed)}</span>`,
     html`<span class=${l.silent_ms > 3000 ? 'tone-failed' : 'dim'}>${span(l.silent_ms)}</span>`,

@@ -9,7 +9,7 @@ import { Bar, Link, Measured, toward } from './part.js';
 export const known = (m) => (typeof m === 'number' ? m : null);
 
 /** What a GPU is doing, in words. @param {any} d */
-export function describe(d) {
+function describe(d) {
   const util = measured(d.utilisation, percent);
   const used = measured(d.memory.used, bytes);
   const heat = measured(d.temperature, (t) => `${digits(t)} °C`);
@@ -41,7 +41,7 @@ export function Strip({ of: n }) {
   const used = n.devices.map((d) => known(d.utilisation)).filter((u) => u !== null);
   const gone = isDown(n);
   const mean = used.length && !gone ? percent(used.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0) / used.length) : '-';
-  return html`<li class="strip ${n.state === 'down' ? 'is-over' : ''}"><span class="who"><${State} of=${n.state} bare=${n.state === 'up'} /> <${Link} to=${{ kind: 'node', id: n.name, name: n.name }} /></span>
+  return html`<li class="strip ${n.state === 'down' ? 'is-over' : ''}"><span class="who"><${State} of=${n.state} bare=${n.state === 'up'} /> <${Link} node=${n.name} /></span>
     <span class="gpus">${n.devices.map((d) => html`<${DeviceCell} key=${d.id} of=${d} tiny=${true} gone=${gone} />`)}${n.devices.length ? null : html`<span class="dim">no devices</span>`}</span>
     <span class="num" title="mean utilisation of its GPUs">${n.devices.length ? html`gpu ${mean}` : null}</span>
     <span class="num" title="processor">${gone ? null : 'cpu '}<${Measured} of=${n.cpu} show=${percent} gone=${gone} /></span>

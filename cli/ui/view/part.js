@@ -2,6 +2,7 @@
 // @ts-check
 import { html } from '../vendor/preact.js';
 import { age, count, left, measured, percent } from '../format.js';
+import { narrow } from '../prefs.js';
 import { href, route } from '../route.js';
 import { now } from '../store.js';
 import { sentence } from '../waits.js';
@@ -15,8 +16,8 @@ export function toward(subject) {
   return href(page, { ...params, sel: `${subject.kind}:${subject.id}` });
 }
 
-/** @param {{ to: import('../types').Subject | null | undefined, word?: string }} props */
-export function Link({ to, word }) {
+/** @param {{ to?: import('../types').Subject | null, node?: string, word?: string }} props */
+export function Link({ node, to = node ? { kind: 'node', id: node, name: node } : null, word }) {
   if (!to) return html`<span class="dim">${word ?? '-'}</span>`;
   return html`<a class="thing" href=${toward(to)} title=${`${to.kind} ${to.id}`}>${word || to.name || to.id}</a>`;
 }
@@ -25,8 +26,11 @@ export function Link({ to, word }) {
 export function Measured({ of, show, gone = false }) {
   const { text, why } = measured(of, show);
   if (gone && !why) return html`<span class="dim" title="when it was last seen">was ${text}</span>`;
-  return why ? html`<span class="missing" title=${why}>-<span class="hidden"> (${why})</span></span>` : html`<span>${text}</span>`;
+  return why ? none(why) : html`<span>${text}</span>`;
 }
+
+/** A dash, and why nothing stands there. @param {string} why */
+export const none = (why) => html`<span class="missing" title=${why}>-<span class="hidden"> (${why})</span></span>`;
 
 /** A share as a bar; the number stands beside it. @param {{ share: number, tone?: string, label?: string }} props */
 export function Bar({ share, tone = 'accent', label }) {
@@ -43,7 +47,7 @@ export function Progress({ of: r }) {
 }
 
 /** What a share in handlers is made of: those that wait in a handler are busy, too. @param {number} busy @param {number} waiting */
-export function shares(busy, waiting) {
+function shares(busy, waiting) {
   const waits = Math.max(0, Math.min(1, waiting));
   const works = Math.max(0, Math.min(1, busy) - waits);
   return { works, waits, idle: Math.max(0, 1 - works - waits) };
@@ -96,10 +100,35 @@ export function Section({ title, children, note }) {
 /** A plain table for few rows. @param {{ head: any[], rows: any[][], label: string, right?: number[], tone?: (i: number) => string }} props */
 export function Rows({ head, rows, label, right = [], tone }) {
   const side = (/** @type {number} */ i) => (right.includes(i) ? 'right' : '');
-  return html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="plain" aria-label=${label}>
+  return html`<${Wide} label=${label}><table class="plain ${head.length > (narrow() ? 4 : 5) ? 'many' : ''}" aria-label=${label}>
     <thead><tr>${head.map((h, i) => html`<th scope="col" class=${side(i)}>${h}</th>`)}</tr></thead>
-    <tbody>${rows.map((row, i) => html`<tr key=${i} class=${tone?.(i) ?? ''}>${row.map((cell, j) => html`<td class=${side(j)}>${cell}</td>`)}</tr>`)}</tbody>
-  </table></div>`;
+    <tbody>${rows.map((row, i) => html`<tr key=${i} class=${tone?.(i) ?? ''}>${row.map((cell, j) => html`<td class=${side(j)} data-head=${head[j]}>${cell}</td>`)}</tr>`)}</tbody>
+  </table><//>`;
+}
+
+/** What may be wider than its place. @param {{ label: string, children?: any }} props */
+export const Wide = ({ label, children }) => html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}>${children}</div>`;
+
+/**
+ * An edge that is dragged, or moved with arrow keys; a double click lets it be as it was.
+ * @param {{ label: string, at: number, least: number, side: 1 | -1, set: (width: string) => void }} props
+ */
+export function Grip({ label, at, least, side, set }) {
+  const to = (/** @type {number} */ w) => set(String(Math.round(Math.max(least, Math.min(innerWidth * 0.7, w)))));
+  const drag = ({ currentTarget: el, clientX, pointerId }) => {
+    el.setPointerCapture(pointerId);
+    el.onpointermove = (m) => to(at + side * (m.clientX - clientX));
+    el.onpointerup = () => { el.onpointermove = null; };
+  };
+  const key = (e) => {
+    const step = { ArrowLeft: -20, ArrowRight: 20 }[e.key];
+    if (!step) return;
+    e.preventDefault();
+    e.stopPropagation();
+    to(at + side * step);
+  };
+  return html`<div class="grip" role="separator" aria-orientation="vertical" aria-label=${label} tabindex="0" aria-valuenow=${at} aria-valuemin=${least} aria-valuemax="2000"
+    onPointerDown=${drag} onKeyDown=${key} onDblClick=${() => set('')} />`;
 }
 
 /** A button that is on or off. @param {{ on: boolean, children?: any, onClick: () => void, title?: string }} props */
@@ -112,6 +141,13 @@ export const nameOf = (row) => row.name ?? `${row.type} ${row.id.split('.').pop(
 
 /** The job under whose tag a process runs: `team/j17.2` is `j17`. @param {string} tag */
 export const jobOf = (tag) => ({ kind: 'job', id: tag.slice(tag.lastIndexOf('/') + 1).split('.')[0], name: tag });
+
+/** What runs outside of jobs has a tag, too, which leads nowhere. @param {{ of: string | null }} props */
+export function Job({ of: tag }) {
+  if (!tag) return html`<span class="dim">-</span>`;
+  if (!/(^|\/)j\d+(\.\d+)?$/.test(tag)) return html`<span class="dim">${tag}</span>`;
+  return html`<${Link} to=${jobOf(tag)} word=${tag.replace('default/', '')} />`;
+}
 
 /** @param {any} row */
 export const subjectOf = (row) => ({ kind: 'actor', id: row.id, name: nameOf(row) });

@@ -4,7 +4,7 @@ import { html, useEffect, useRef } from '../vendor/preact.js';
 import { count, digits } from '../format.js';
 import { theme } from '../prefs.js';
 import { font, ink, paint, prepare, repaint } from '../timeline/paint.js';
-import { Link } from './part.js';
+import { Link, none } from './part.js';
 
 const row = 24;
 const length = 60_000;
@@ -29,7 +29,7 @@ export function Rollouts({ of, at, newest }) {
   const sum = (/** @type {string} */ name) => of.reduce((all, r) => all + r[name], 0);
   const words = `${of.length} rollouts, last minute: ${count(sum('done'))} trajectories done, ${count(sum('going'))} going, ${count(sum('dropped'))} dropped`;
   const thinned = of.some((r) => r.trajectories.length < r.done + r.going + r.dropped);
-  return html`<div class="rollouts"><ul>${of.map((r) => html`<li key=${r.name}><${Link} to=${r.subject} word=${r.name} /> ${r.version === null ? html`<span class="missing" title="it has not said which weights it uses">-</span>` : html`<span class=${r.version < newest ? 'tone-waiting num' : 'dim num'} title="the version it generates with">v${r.version}</span>`}</li>`)}</ul>
+  return html`<div class="rollouts"><ul>${of.map((r) => html`<li key=${r.name}><${Link} to=${r.subject} word=${r.name} /> ${r.version === null ? none('it has not said which weights it uses') : html`<span class=${r.version < newest ? 'tone-waiting num' : 'dim num'} title="the version it generates with">v${r.version}</span>`}</li>`)}</ul>
     <div class="hold-in"><canvas ref=${canvas} role="img" aria-label=${words} /></div></div>
     <p class="legend dim"><span>weights behind the newest in use by</span>${['0', '1', '2', '3 or more'].map((w, i) => html`<span key=${w}><span class="swatch ${tones[i]}" /> ${w}</span>`)}<span>the shade turns with the version</span><span>outlined: going</span><span>crossed out: dropped</span><span class="grow" /><span>${words.split(': ')[1]}, ${count(sum('tokens'))} tokens${thinned ? ', some of them drawn' : ''}</span></p>`;
 }

@@ -5,11 +5,11 @@ import { value } from '../format.js';
 
 /**
  * The path of points [t, v] in a box; time runs to `until`, so that what stood still is drawn flat.
- * @param {[number, number][]} points @param {number} from @param {number} until @param {number} width @param {number} height @param {number} [top]
+ * @param {[number, number][]} points @param {number} from @param {number} until @param {number} width @param {number} height
  */
-export function path(points, from, until, width, height, top) {
+function path(points, from, until, width, height) {
   if (!points.length || until <= from) return '';
-  const most = top ?? Math.max(1e-9, ...points.map((p) => p[1]));
+  const most = Math.max(1e-9, ...points.map((p) => p[1]));
   const x = (/** @type {number} */ t) => (((t - from) / (until - from)) * width).toFixed(1);
   const y = (/** @type {number} */ v) => (height - 1 - (v / most) * (height - 2)).toFixed(1);
   let line = '';
@@ -25,18 +25,24 @@ export function Spark({ points, until, width = 60, height = 18 }) {
 }
 
 /** A series with its title, its last value and its range. @param {{ of: any, gone?: boolean, width?: number, height?: number }} props */
-export function Series({ of, gone = false, width = 240, height = 44 }) {
+function Series({ of, gone = false, width = 240, height = 44 }) {
   const points = of.points ?? [];
   const last = points[points.length - 1];
   const values = points.map((p) => p[1]);
   const most = Math.max(...values, 0);
   const words = last ? `${of.title}: ${gone ? 'was' : 'now'} ${value(last[1], of.unit)}, most ${value(most, of.unit)}` : `${of.title}: nothing yet`;
-  const line = last ? path(points, points[0][0], last[0], width, height) : '';
+  const line = points.length > 1 ? path(points, points[0][0], last[0], width, height) : '';
   return html`<figure class="series" aria-label=${words}>
     <figcaption><span>${of.title}</span>${gone && last ? html`<span class="dim" title="when it was last seen">was ${value(last[1], of.unit)}</span>` : html`<b>${last ? value(last[1], of.unit) : '-'}</b>`}</figcaption>
     <svg viewBox=${`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true">
-      ${line ? html`<path class="area" d=${`${line}L${width} ${height}L0 ${height}Z`} /><path class="line" d=${line} />` : null}</svg>
-    <p class="dim">${last ? `most ${value(most, of.unit)} in ${ago(last[0] - points[0][0])}` : 'nothing measured yet'}</p></figure>`;
+      ${line ? html`<path class="area" d=${`${line}L${width} ${height}L0 ${height}Z`} /><path class="line" d=${line} />` : last ? html`<path class="line one" d=${`M${width - 4} ${height / 2}h0`} />` : null}</svg>
+    <p class="dim">${line ? `most ${value(most, of.unit)} in ${ago(last[0] - points[0][0])}` : last ? 'measured once so far' : 'nothing measured yet'}</p></figure>`;
+}
+
+/** Several beside each other. @param {{ of: any, gone?: boolean }} props */
+export function AllSeries({ of, gone = false }) {
+  const all = Object.values(of ?? {}).filter(Boolean);
+  return all.length ? html`<div class="rates">${all.map((s) => html`<${Series} key=${s.name} of=${s} gone=${gone} />`)}</div>` : null;
 }
 
 const ago = (/** @type {number} */ ms) => (ms < 90_000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60_000)} min`);

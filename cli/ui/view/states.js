@@ -17,21 +17,21 @@ export function View({ of, empty, isEmpty, skeleton = 'rows', again, children })
 }
 
 /** The outline of what comes, after 150 ms. @param {{ shape: string }} props */
-export function Skeleton({ shape }) {
+function Skeleton({ shape }) {
   const widths = [62, 40, 78, 55, 70, 34, 66, 48, 74, 58, 44, 69];
   return html`<div class="skeleton ${shape}" role="status"><span class="hidden">Loading</span>
     ${widths.map((w, i) => html`<div class="bone" key=${i}><span style=${{ width: `${w / 3}%` }} /><span style=${{ width: `${w / 2}%` }} /></div>`)}</div>`;
 }
 
-/** A recording stays as it is: there no command is named. @param {{ title: string, why?: any, command?: string, children?: any }} props */
-export function Empty({ title, why, command: said, children }) {
+/** A recording stays as it is: there no command is named. @param {{ title: string, why?: any, command?: string, run?: boolean, children?: any }} props */
+export function Empty({ title, why, run, command: said = run ? 'odeon run recipes/rl-sums.toml' : undefined, children }) {
   const command = head.value?.replay || about.value?.exported ? undefined : said;
   return html`<div class="empty"><h2>${title}</h2>${why ? html`<p>${why}</p>` : null}
     ${command ? html`<${Command} text=${command} />` : null}${children}</div>`;
 }
 
 /** @param {{ text: string, what?: string }} props */
-const Copy = ({ text, what = text }) => html`<button class="chip" onClick=${() => navigator.clipboard?.writeText(text).catch(() => {})} aria-label=${`Copy ${what}`}>Copy</button>`;
+export const Copy = ({ text, what = text }) => html`<button class="chip" onClick=${() => navigator.clipboard?.writeText(text).catch(() => {})} aria-label=${`Copy ${what}`}>Copy</button>`;
 
 /** A command to copy. @param {{ text: string }} props */
 export const Command = ({ text }) => html`<p class="command"><code>${text}</code><${Copy} text=${text} /></p>`;

@@ -1,9 +1,16 @@
 // The table of many rows: a grid that draws only what is seen, keeps its order while pointed at, and is walked with keys.
 // @ts-check
 import { html, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
-import { plural } from '../format.js';
+import { count, plural } from '../format.js';
 import { rowHeight, useOrder, useWindow } from './order.js';
 import { Shape } from './glyph.js';
+
+/**
+ * A column of numbers.
+ * @param {string} id @param {string} title @param {string} width @param {(row: any) => number} of @param {(n: number) => string} [show] @param {(row: any) => string} [tone]
+ * @returns {import('../types').Column}
+ */
+export const numbers = (id, title, width, of, show = count, tone) => ({ id, title, width, right: true, sort: of, cell: (r) => html`<span class="num ${tone?.(r) ?? ''}">${show(of(r))}</span>` });
 
 /** Focuses the table that was drawn last. */
 export const focus = { table: () => {} };
@@ -11,10 +18,10 @@ export const focus = { table: () => {} };
 /**
  * @param {{ label: string, columns: import('../types').Column[], rows: any[], keyOf?: (row: any) => string, sort?: string,
  *   onSort?: (sort: string) => void, selected?: string | null, onOpen?: (row: any) => void, tone?: (row: any) => string,
- *   total?: number, tree?: { level: (row: any) => number, open: (row: any) => boolean | null, fold: (row: any, open: boolean) => void } }} props
+ *   total?: number, fit?: number, tree?: { level: (row: any) => number, open: (row: any) => boolean | null, fold: (row: any, open: boolean) => void } }} props
  */
 export function Table(props) {
-  const { label, columns, rows, keyOf = (row) => row.id, sort = '', selected = null, total, tree } = props;
+  const { label, columns, rows, keyOf = (row) => row.id, sort = '', selected = null, total, fit, tree } = props;
   const [pointed, setPointed] = useState(false);
   const [focused, setFocused] = useState(false);
   const [, again] = useState(0);
@@ -27,7 +34,7 @@ export function Table(props) {
     release();
     again((n) => n + 1);
   };
-  return html`<div class="table">
+  const table = html`<div class="table">
     <div role=${tree ? 'treegrid' : 'grid'} class="grid" aria-label=${label} aria-rowcount=${(total ?? shown.length) + 1} aria-colcount=${columns.length} style=${{ '--cols': cols, '--least': `${least}px` }}
       ref=${view.box} onKeyDown=${roving.onKeyDown}>
       <${Head} columns=${columns} sort=${sort} onSort=${props.onSort} />
@@ -39,6 +46,7 @@ export function Table(props) {
     </div>
     ${moves > 0 ? html`<button class="chip floating" onClick=${catchUp} title="Put the rows in order now">order paused - ${plural(moves, 'move')}</button>` : null}
   </div>`;
+  return fit ? html`<div class="fit" style=${{ '--rows': String(Math.max(1, Math.min(fit, rows.length))) }}>${table}</div>` : table;
 }
 
 /** @param {{ columns: import('../types').Column[], sort: string, onSort?: (sort: string) => void }} props */
@@ -67,7 +75,7 @@ function Row({ row, at, columns, tree, chosen, active, take, onOpen, tone }) {
   return html`<div role="row" class="row ${tone} ${chosen ? 'chosen' : ''}" aria-rowindex=${at + 2} aria-selected=${chosen ? 'true' : 'false'}
     aria-level=${tree ? tree.level(row) + 1 : undefined} aria-expanded=${open === null ? undefined : String(open)} data-at=${at}
     tabindex=${active ? 0 : -1} style=${{ top: `${at * rowHeight}px` }} onClick=${click}>
-    ${columns.map((/** @type {import('../types').Column} */ c, /** @type {number} */ i) => html`<div role="gridcell" class=${c.right ? 'cell right' : 'cell'} key=${c.id}>
+    ${columns.map((/** @type {import('../types').Column} */ c, i) => html`<div role="gridcell" class=${c.right ? 'cell right' : 'cell'} key=${c.id}>
       ${i === 0 && tree ? html`<${Fold} row=${row} tree=${tree} open=${open} />` : null}${c.cell(row)}</div>`)}
   </div>`;
 }
@@ -109,7 +117,7 @@ function useRoving(props, shown, keyOf, view, focused) {
     const all = Array.from({ length: last - first }, (_, i) => first + i);
     return (focused || wants.current) && shown.length && (at < first || at >= last) ? [...all, at] : all;
   };
-  return { at, take, drawn, onKeyDown: (/** @type {KeyboardEvent} */ e) => walk(e, at, take, view.page, shown, props) };
+  return { at, take, drawn, onKeyDown: (e) => walk(e, at, take, view.page, shown, props) };
 }
 
 /** @param {KeyboardEvent} e @param {number} at @param {(i: number) => void} take @param {number} page @param {any[]} shown @param {any} props */

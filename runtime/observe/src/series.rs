@@ -112,16 +112,17 @@ impl Series {
     }
 
     /// What was seen from one moment to another, in at most `most` points: fine ones where they reach
-    /// back far enough, else coarse ones.
+    /// back far enough, or as far as coarse ones, else those.
     #[must_use]
     pub fn between(&self, from: Date, to: Date, most: usize) -> Vec<Point> {
-        let reaches = self
-            .fine
-            .points
-            .front()
-            .is_some_and(|first| first.at <= from);
-        let short = self.coarse.points.len() < 2;
-        let ring = if reaches || short {
+        let first = |ring: &Ring| ring.points.front().map(|first| first.at);
+        let (fine, coarse) = (first(&self.fine), first(&self.coarse));
+        let reaches = fine.is_some_and(|fine| fine <= from);
+        // Both begin with the same value, a coarse step earlier at most.
+        let as_far = fine
+            .zip(coarse)
+            .is_none_or(|(fine, coarse)| fine.since(coarse) < COARSE);
+        let ring = if reaches || as_far {
             &self.fine
         } else {
             &self.coarse
@@ -169,6 +170,13 @@ mod tests {
         assert_eq!(all.len(), 300);
         assert_eq!(all[0].mean, 4.5);
         assert!(series.between(at(2_500.0), at(3_000.0), 10_000).len() > 400);
+    }
+
+    #[test]
+    fn of_what_began_a_moment_ago_all_is_fine() {
+        let mut series = Series::default();
+        (7..60).for_each(|s| series.add(at(f64::from(s)), 1.0));
+        assert_eq!(series.between(at(-240.0), at(60.0), 10_000).len(), 53);
     }
 
     proptest! {

@@ -72,7 +72,7 @@ pub enum Marks<'a> {
 pub struct Bucket {
     /// Counted from the window's begin.
     pub index: usize,
-    /// The part of it that was covered, all lanes below taken together, at most 1.
+    /// How many of the actors that the lane stands for were at work, on average over the bucket.
     pub busy: f64,
     /// Spans that failed in it.
     pub failed: u32,
@@ -160,11 +160,7 @@ impl<'a> Layout<'a, '_> {
     fn node(&self, node: &str, processes: &[(ProcessId, Lanes<'a>)], into: &mut Timeline<'a>) {
         let id = format!("n:{node}");
         let open = self.is_open(&id, true);
-        let all = || {
-            processes
-                .iter()
-                .flat_map(|(_, lanes)| lanes.values().flatten().copied())
-        };
+        let all = processes.iter().flat_map(|(_, lanes)| lanes.values());
         into.lanes.push(Lane {
             parent: None,
             kind: LaneKind::Node,
@@ -172,7 +168,7 @@ impl<'a> Layout<'a, '_> {
             subject: Some(Subject::Node(node.to_owned())),
             open,
             children: processes.len(),
-            marks: Marks::Buckets(self.buckets(all())),
+            marks: Marks::Buckets(self.buckets(all)),
             gaps: vec![],
             id: id.clone(),
         });
@@ -196,7 +192,7 @@ impl<'a> Layout<'a, '_> {
             subject: Some(Subject::Process(process)),
             open,
             children: lanes.len(),
-            marks: Marks::Buckets(self.buckets(lanes.values().flatten().copied())),
+            marks: Marks::Buckets(self.buckets(lanes.values())),
             gaps: gaps.copied().collect(),
             id: id.clone(),
         });
@@ -230,11 +226,11 @@ impl<'a> Layout<'a, '_> {
     }
 
     /// Spans where there are at most two to a point of the screen.
-    fn marks(&self, spans: &[&'a Span]) -> Marks<'a> {
+    fn marks(&self, spans: &Vec<&'a Span>) -> Marks<'a> {
         if spans.len() > 2 * self.window.width {
-            return Marks::Buckets(self.buckets(spans.iter().copied()));
+            return Marks::Buckets(self.buckets([spans]));
         }
-        let mut spans = spans.to_vec();
+        let mut spans = spans.clone();
         spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end_or(self.now))));
         // Each below what caused it, so that it is where it was when the window moves on.
         let (mut ends, mut rows): (Vec<Date>, HashMap<u64, usize>) = (vec![], HashMap::new());
@@ -252,34 +248,47 @@ impl<'a> Layout<'a, '_> {
         Marks::Spans(placed.collect())
     }
 
-    fn buckets(&self, spans: impl Iterator<Item = &'a Span>) -> Vec<Bucket> {
+    /// How busy actors were, given by their spans.
+    fn buckets<'s>(&self, actors: impl IntoIterator<Item = &'s Vec<&'a Span>>) -> Vec<Bucket>
+    where
+        'a: 's,
+    {
         let wide = self.window.to.since(self.window.from).as_nanos() as u64;
         let count = usize::try_from(wide.div_ceil(self.bucket)).unwrap_or(usize::MAX);
         let mut busy = vec![0u64; count];
         let mut failed = vec![0u32; count];
-        for span in spans {
-            let place = |date: Date| date.0.saturating_sub(self.window.from.0).min(wide);
-            let (from, to) = (place(span.start), place(span.end_or(self.now)));
-            let last = ((to / self.bucket) as usize).min(count.saturating_sub(1));
-            if !span.ok && count > 0 {
-                failed[last] += 1;
+        let place = |date: Date| date.0.saturating_sub(self.window.from.0).min(wide);
+        for spans in actors {
+            let mut parts = Vec::with_capacity(spans.len());
+            for span in spans {
+                let (from, to) = (place(span.start), place(span.end_or(self.now)));
+                let last = ((to / self.bucket) as usize).min(count.saturating_sub(1));
+                if !span.ok && count > 0 {
+                    failed[last] += 1;
+                }
+                // Who asks waits; the work is that of the other.
+                if matches!(
+                    span.kind,
+                    SpanKind::Handle | SpanKind::User | SpanKind::Copy | SpanKind::Collective
+                ) {
+                    parts.push((from, to));
+                }
             }
-            // Who asks waits; the work is that of the other.
-            if !matches!(
-                span.kind,
-                SpanKind::Handle | SpanKind::User | SpanKind::Copy | SpanKind::Collective
-            ) {
-                continue;
-            }
-            let mut at = from;
-            while at < to {
-                let index = (at / self.bucket) as usize;
-                let end = ((index as u64 + 1) * self.bucket).min(to);
-                busy[index] += end - at;
-                at = end;
+            // A span within another is work once.
+            parts.sort_unstable();
+            let mut done = 0;
+            for (from, to) in parts {
+                let mut at = from.max(done);
+                while at < to {
+                    let index = (at / self.bucket) as usize;
+                    let end = ((index as u64 + 1) * self.bucket).min(to);
+                    busy[index] += end - at;
+                    at = end;
+                }
+                done = done.max(to);
             }
         }
-        let share = |nanos: u64| (nanos as f64 / self.bucket as f64).min(1.0);
+        let share = |nanos: u64| nanos as f64 / self.bucket as f64;
         let seen = busy.into_iter().zip(failed).enumerate();
         let seen = seen.filter(|(_, (nanos, failed))| *nanos > 0 || *failed > 0);
         seen.map(|(index, (nanos, failed))| Bucket {
@@ -288,5 +297,62 @@ impl<'a> Layout<'a, '_> {
             failed,
         })
         .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon::trace::SpanContext;
+
+    use super::*;
+
+    fn span(from: u64, to: u64, ok: bool) -> Span {
+        let by = ActorId::root(ProcessId(1));
+        Span {
+            context: SpanContext::default(),
+            parent: 0,
+            kind: SpanKind::Handle,
+            name: "M".into(),
+            by,
+            actor: by,
+            process: ProcessId(1),
+            queued: Date(from),
+            start: Date(from),
+            end: Some(Date(to)),
+            ok,
+            labels: vec![],
+        }
+    }
+
+    #[test]
+    fn a_lane_says_how_many_actors_were_at_work_each_once() {
+        let window = Window {
+            from: Date(100),
+            to: Date(200),
+            width: 4,
+            open: None,
+        };
+        let layout = Layout {
+            seen: &Observatory::default(),
+            window: &window,
+            now: Date(1_000),
+            open_all: true,
+            bucket: bucket_of(&window),
+        };
+        // One within another, and one that begins before the window; two more are at work beside them.
+        let one = [
+            span(50, 140, true),
+            span(110, 130, true),
+            span(120, 150, false),
+        ];
+        let others = [span(100, 125, true), span(100, 150, true)];
+        let lanes = [one.iter().collect(), vec![&others[0]], vec![&others[1]]];
+        let told = layout.buckets(&lanes);
+        let told: Vec<_> = told
+            .iter()
+            .map(|it| (it.index, it.busy, it.failed))
+            .collect();
+        // In buckets of 50: 50 of the first, 25 of the second, 50 of the third.
+        assert_eq!(told, [(0, 2.5, 0), (1, 0.0, 1)]);
     }
 }

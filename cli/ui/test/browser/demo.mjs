@@ -125,6 +125,9 @@ export const scenarios = [
           await ready(page, titleOf(p));
         }
         await page.locator('.holds', { hasText: 'This file holds' }).waitFor();
+        await h.go(page, '#/now?range=6h');
+        await page.locator('.series').nth(3).waitFor();
+        assert.equal(await page.getByRole('group', { name: 'Look back' }).count(), 0);
         await page.locator('.pulse.is-recorded').waitFor();
         await h.go(page, '#/timeline');
         await page.locator('.gutter .lane').nth(2).waitFor();

@@ -129,4 +129,68 @@ export const scenarios = [
     const gone = await h.open('calm', '#/actors?sel=actor:nobody', { quiet: true });
     await gone.locator('aside.drawer .failed', { hasText: 'request r-4711' }).waitFor();
   } },
+  { name: 'facts: problems are counted once, in the same word', run: async (h) => {
+    const page = await h.open('small', '#/now');
+    await page.locator('.problem').nth(5).waitFor();
+    assert.match(await page.locator('.counts').innerText(), /6 problems/);
+    await page.locator('.section', { hasText: 'Problems' }).locator('.note', { hasText: /^6 problems$/ }).first().waitFor();
+    assert.deepEqual([...new Set(await page.locator('.problem > .state').allInnerTexts())], ['Error', 'Warning']);
+  } },
+  { name: 'facts: actors that nobody named are told apart, by job where there are several', run: async (h) => {
+    const page = await h.open('worn', '#/actors?sort=job', { quiet: true });
+    await ready(page);
+    const rows = page.locator('[role=grid] .body [role=row]', { hasText: 'job.Place 1' });
+    await rows.nth(6).waitFor();
+    const told = await rows.allInnerTexts();
+    assert.equal(new Set(told.map((t) => t.split('\n').slice(0, 3).join())).size, 7);
+    assert.match(told[0], /970990e1\s+j1\.1/);
+    await rows.first().getByRole('link', { name: 'j1.1' }).click();
+    assert.match(await page.evaluate(() => location.hash), /sel=job:j1$/);
+    assert.match(await page.getByLabel('Filter').getAttribute('placeholder'), /job:/);
+    const one = await h.open('calm', '#/actors');
+    await ready(one);
+    assert.equal(await one.getByRole('columnheader', { name: 'Job' }).count(), 0);
+    const small = await h.open('worn', '#/actors', narrow);
+    await ready(small);
+    assert.equal(await small.getByRole('columnheader', { name: 'Job' }).count(), 0);
+  } },
+  { name: 'facts: the drawer tells the id, to be copied, and every cell of its tables can be read', run: async (h) => {
+    const context = await h.fresh({ context_: { permissions: ['clipboard-read', 'clipboard-write'] } });
+    const page = await h.open('worn', '#/actors?sel=actor:970990e3.1', { context });
+    const drawer = page.locator('aside.drawer');
+    assert.equal(await drawer.locator('.closer code').innerText(), '970990e3.1');
+    await drawer.getByRole('button', { name: 'Copy its id' }).click();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), '970990e3.1');
+    const small = await h.open('small', '#/cluster?sel=node:n2', narrow);
+    await h.go(page, '#/cluster?sel=node:n2');
+    await page.evaluate(() => localStorage.setItem('odeon.drawer', '480'));
+    await page.reload();
+    for (const p of [page, small]) {
+      await p.locator('aside.drawer table[aria-label=Processes] td').first().waitFor();
+      const outside = await p.locator('aside.drawer .many td').evaluateAll((all) => all.filter((td) => {
+        const [cell, box] = [td.getBoundingClientRect(), td.closest('.scroll-x').getBoundingClientRect()];
+        return cell.left < box.left - 1 || cell.right > box.right + 1 || td.scrollWidth > td.clientWidth;
+      }).map((td) => td.textContent));
+      assert.deepEqual(outside, []);
+      await h.axe(p, 'tables in a drawer');
+    }
+  } },
+  { name: 'facts: a job without files and environment has no empty sections', run: async (h) => {
+    const page = await h.open('small', '#/jobs?sel=job:j8');
+    const titles = page.locator('aside.drawer .section h2');
+    await titles.filter({ hasText: 'Environment' }).waitFor();
+    await h.go(page, '#/jobs?sel=job:j6');
+    await page.locator('aside.drawer .title h2', { hasText: 'tokenize' }).waitFor();
+    assert.deepEqual((await titles.allInnerTexts()).filter((t) => ['Files', 'Environment'].includes(t)), []);
+  } },
+  { name: 'facts: a kind of event that there is none of says which there are, and the events stay', run: async (h) => {
+    const page = await h.open('small', '#/events?f=kind:foo');
+    await page.locator('.filter.wrong [role=alert]', { hasText: 'no kind is called foo: failure, restart' }).waitFor();
+    await page.locator('[role=treegrid] .body [role=row]').nth(5).waitFor();
+    await page.locator('main input[type=search]').fill('severity:bad');
+    await page.locator('.filter.wrong [role=alert]', { hasText: 'no severity is called bad: error, warning, info' }).waitFor();
+    await h.axe(page, 'a kind that there is none of');
+    await page.locator('main input[type=search]').fill('kind:failure');
+    await until('failures', async () => (await page.locator('[role=treegrid] .body .state').allInnerTexts()).every((t) => t === 'Failed'));
+  } },
 ];

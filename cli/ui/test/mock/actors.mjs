@@ -12,8 +12,8 @@ function actor(i, over, at) {
   };
 }
 
-/** @param {{ nodes: number, rollouts: number, seed: number, at: number }} shape */
-export function makeActors({ nodes, rollouts, seed, at }) {
+/** @param {{ nodes: number, rollouts: number, seed: number, at: number, places: number }} shape `places` is how many jobs have an actor each that nobody named */
+export function makeActors({ nodes, rollouts, seed, at, places }) {
   const { between, below, next } = chance(seed);
   const all = [actor(0, { name: 'trainer', type: 'odeon_algorithms::Trainer', devices: ['n1/0', 'n1/1'], state: 'busy', rate: 4.2, busy: 0.91, received: 41_204, handled: 41_201, current: { message: 'Step', since: at - 2300 }, incarnation: 2, restarts: 1 }, at)];
   const add = (over) => all.push(actor(all.length, over, at));
@@ -26,6 +26,7 @@ export function makeActors({ nodes, rollouts, seed, at }) {
     add({ name: `rollout/worker-${i}`, node: `n${n}`, process: `p${n}`, parent: `a${2 + n}`, devices: i % 40 < 32 ? [`n${n}/${i % 8}`] : [], rate: between(1, 80), busy: between(0.1, 0.9), waiting: between(0, 0.1), mailbox: mailbox(below(next() < 0.02 ? 240 : 12), 256), received, handled: received - below(10), since: at - below(day), state: next() < 0.6 ? 'busy' : 'idle', current: next() < 0.5 ? { message: 'Collect', since: at - below(3000) } : null });
   }
   for (let n = 1; n <= nodes; n += 1) for (const t of ['Registry', 'Worker']) add({ name: null, type: `odeon::system::${t}`, node: `n${n}`, process: `p${n}`, system: true, job: null, rate: between(0, 5) });
+  for (let n = 1; n <= places; n += 1) add({ id: `970990e${n}.1`, type: 'job.Place', job: `default/j${n}.1`, node: `n${1 + (n % nodes)}`, process: `970990e${n}` });
   for (const a of all) if (a.state === 'busy' && !a.current) a.state = 'idle';
   for (const a of all) if (a.state === 'idle' && a.current) a.state = 'busy';
   return all;

@@ -9,7 +9,7 @@ export function runsAt(world, at) {
 }
 
 function rl(world, at) {
-  const step = 180 + Math.floor((at - world.started) / 6000);
+  const step = world.forgets ? 1 : 180 + Math.floor((at - world.started) / 6000);
   const curve = (name, title, unit, f) => ({ name, title, unit, x: 'step', points: Array.from({ length: step }, (_, i) => [i + 1, f(i + 1)]) });
   const noise = (i, k) => wave(i * 1000, k, 7000) - 0.5;
   return {

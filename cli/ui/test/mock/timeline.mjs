@@ -52,8 +52,8 @@ function bucketsOf(world, seed, from, to, width, at) {
   const failed = new Uint32Array(n);
   const p = period(world, seed);
   const many = (to - from) / p;
-  if (many > 6000) return Array.from({ length: n }, (_, i) => [i, from + i * width > at ? 0 : 0.3 + 0.3 * mix(seed, i), mix(seed, i) > 0.997 ? 1 : 0]).filter((b) => b[1] > 0);
-  for (const s of spansOf(world, seed, from, to, at, 20_000)) {
+  if (many > 6000 && !world.forgets) return Array.from({ length: n }, (_, i) => [i, from + i * width > at ? 0 : 0.3 + 0.3 * mix(seed, i), mix(seed, i) > 0.997 ? 1 : 0]).filter((b) => b[1] > 0);
+  for (const s of kept(world, spansOf(world, seed, from, to, at, 20_000), at)) {
     if (s.row) continue;
     const end = s.end ?? at;
     for (let b = Math.max(0, Math.floor((s.start - from) / width)); b < n && from + b * width < end; b += 1) busy[b] += Math.min(end, from + (b + 1) * width) - Math.max(s.start, from + b * width);
@@ -76,8 +76,8 @@ export function timelineAt(world, query, at) {
   const lanes = shown.map((l) => {
     const seeds = l.seed >= 0 ? [l.seed] : all.filter((x) => x.seed >= 0 && under(x, l.id, all)).map((x) => x.seed).slice(0, 4);
     const many = ((to - from) / period(world, l.seed)) * 3;
-    const spans = l.seed >= 0 && many < px * 2 ? spansOf(world, l.seed, from, to, at).map((s) => [s.id, s.start - from, s.end === null ? null : s.end - from, s.kind, s.name, s.ok, s.row]) : null;
-    const buckets = spans ? null : average(seeds.map((s) => bucketsOf(world, s, from, to, bucket_ms, at)), seeds.length);
+    const spans = l.seed >= 0 && many < px * 2 ? kept(world, spansOf(world, l.seed, from, to, at), at).map((s) => [s.id, s.start - from, s.end === null ? null : s.end - from, s.kind, s.name, s.ok, s.row]) : null;
+    const buckets = spans ? null : together(seeds.map((s) => bucketsOf(world, s, from, to, bucket_ms, at)));
     const hole = Math.floor(at / 60_000) * 60_000 + 5000;
     const gaps = l.seed === 4 && hole < to && hole + 1500 > from && hole + 1500 < at ? [[hole - from, hole + 1500 - from, 1312]] : [];
     const { seed: _, ...rest } = l;
@@ -89,9 +89,12 @@ export function timelineAt(world, query, at) {
   return { data: { from, to, bucket_ms, names, kinds, lanes, lanes_left_out }, shown: drawn, total: Math.round(drawn + lanes.reduce((n, l) => n + (l.buckets?.length ?? 0), 0) * 4) };
 }
 
-function average(all, n) {
+/** Without what is forgotten. */
+const kept = (world, spans, at) => (world.forgets ? spans.filter((s) => (s.end ?? at) >= at - world.forgets) : spans);
+
+function together(all) {
   const sum = new Map();
-  for (const list of all) for (const [b, v, f] of list) sum.set(b, [(sum.get(b)?.[0] ?? 0) + v / Math.max(1, n), (sum.get(b)?.[1] ?? 0) + f]);
+  for (const list of all) for (const [b, v, f] of list) sum.set(b, [(sum.get(b)?.[0] ?? 0) + v, (sum.get(b)?.[1] ?? 0) + f]);
   return [...sum].map(([b, [v, f]]) => [b, v, f]).sort((a, b) => a[0] - b[0]);
 }
 
@@ -153,7 +156,7 @@ export function spansIn(world, query, at) {
   const to = Number(query.to);
   const wanted = query.lane ?? query.lanes;
   const lanes = lanesOf(world).filter((l) => l.seed >= 0 && (!wanted || wanted.split(',').some((w) => l.id === w || under(l, w, lanesOf(world)))));
-  return lanes.slice(0, 200).flatMap((l) => spansOf(world, l.seed, from, to, at, 400).map((s) => ({ ...s, lane: l })));
+  return lanes.slice(0, 200).flatMap((l) => kept(world, spansOf(world, l.seed, from, to, at, 400), at).map((s) => ({ ...s, lane: l })));
 }
 
 /** @returns {any} */

@@ -20,6 +20,7 @@ const scripts = {
   big: { nodeCount: 8, gpus: 8, rollouts: 9980, churn: 5000, trouble: [] },
   spans: { nodeCount: 4, gpus: 2, rollouts: 220, churn: 100, trouble: [], lanesPerNode: 48, spanPeriod: 100 },
   rl: { nodeCount: 2, gpus: 4, rollouts: 8, churn: 20, trouble: [] },
+  worn: { nodeCount: 2, gpus: 2, rollouts: 12, churn: 20, trouble: [], forgets: 18_000, places: 7 },
   run: { nodeCount: 1, gpus: 0, rollouts: 8, churn: 20, trouble: [], plain: true },
   empty: { nodeCount: 0, gpus: 0, rollouts: 0, churn: 0, trouble: [], bare: true },
   partial: { nodeCount: 3, gpus: 4, rollouts: 60, churn: 40, trouble: [], suspect: ['n2'], missing: true },
@@ -34,7 +35,7 @@ export const worldNames = Object.keys(scripts);
 export function makeWorld(name) {
   const script = scripts[name];
   const at = Date.now();
-  const actors = script.bare ? [] : makeActors({ nodes: script.nodeCount, rollouts: script.rollouts, seed: name.length * 7919, at });
+  const actors = script.bare ? [] : makeActors({ nodes: script.nodeCount, rollouts: script.rollouts, seed: name.length * 7919, at, places: script.places ?? 0 });
   const world = { name, lost: [], suspect: [], ...script, actors, started: at - 900_000, epoch: `e-${name}`, seq: 1, changed: new Map(), random: chance(11), at: () => Date.now(), events: [], problems: [] };
   world.events = script.bare ? [] : eventsFor(world, at);
   world.problems = problemsFor(world, at, wait);
@@ -52,7 +53,7 @@ function envelope(world, data, shown = 0, total = shown) {
   const now = Date.now();
   const failed = world.actors.filter((a) => a.state === 'failed').length;
   return {
-    epoch: world.epoch, seq: (world.seq += 1), captured_at: now, shown, total, dropped: world.name === 'small' ? 1312 : 0, sampled: world.sampled ?? 1, clock_error_us: world.nodeCount > 1 ? 40 : world.nodeCount ? 0 : null,
+    epoch: world.epoch, seq: (world.seq += 1), captured_at: now, shown, total, dropped: world.name === 'small' ? 1312 : 0, sampled: world.sampled ?? 1, forgotten: world.forgets ? 1_234_567 : 0, kept_from: world.forgets ? now - world.forgets : null, clock_error_us: world.nodeCount > 1 ? 40 : world.nodeCount ? 0 : null,
     missing: world.missing ? [{ node: 'n2', since: world.started + 600_000 > now ? now - 4000 : now - 41_000, why: 'no heartbeat' }] : [],
     head: { name: 'cluster-7', nodes: { up: world.nodeCount - world.lost.length, all: world.nodeCount }, devices: world.nodeCount * world.gpus, actors: { all: world.actors.length, failed }, problems: { error: world.problems.filter((p) => p.severity === 'error').length, warning: world.problems.filter((p) => p.severity === 'warning').length }, spans_per_s: world.bare ? 0 : 8400, replay: world.replay },
     data,
@@ -106,8 +107,22 @@ const eventsBy = (events, filter) => {
   }));
 };
 
+const totals = [['messages', 'messages handled', '/s', 3000], ['bytes', 'bytes copied between nodes', 'B/s', 4e8], ['ask_p99', '99th percentile of asks', 'ms', 40], ['mailbox', 'deepest mailbox', 'messages', 240]];
+const totalAt = (i, x) => totals[i][3] * (0.2 + 0.2 * wave(x, i, 90_000) + 0.5 * wave(x, i, 9_000_000));
+
+/** A total over a longer time, as far back as five hours: [at, least, most, mean]; of one world a point alone. */
+function totalOver(world, { name, from, to, px }) {
+  const i = totals.findIndex((t) => t[0] === name);
+  if (i < 0) return null;
+  const step = Math.max(1000, (to - from) / px);
+  const first = Math.max(Number(from), to - (world.forgets ? step : 18_000_000));
+  const points = [];
+  for (let t = Math.ceil(first / step) * step; t <= to && !world.bare; t += step) points.push([t, totalAt(i, t) * 0.7, totalAt(i, t) * 1.2, totalAt(i, t)]);
+  return { name, unit: totals[i][2], points };
+}
+
 const views = {
-  now: (w, at) => ({ data: { problems: w.problems, waiting: waitingIn(w.actors, at), nodes: nodesAt(w, at), events: w.events.slice(-20), series: w.bare ? [] : [['asks', 'Asks', '/s', 3000], ['bytes', 'Bytes', 'bytes/s', 4e8], ['p99', 'p99 of an ask', 'ms', 40], ['mailbox', 'Deepest mailbox', '', 240]].map(([n, t, u, most], i) => series(n, t, u, at, 300, (x) => most * (0.3 + 0.6 * wave(x, i, 90_000)))) }, shown: w.problems.length }),
+  now: (w, at) => ({ data: { problems: w.problems, waiting: waitingIn(w.actors, at), nodes: nodesAt(w, at), events: w.events.slice(-20), series: w.bare ? [] : totals.map(([n, t, u], i) => series(n, t, u, at, w.forgets ? 1 : 300, (x) => totalAt(i, x))) }, shown: w.problems.length }),
   cluster: (w, at) => ({ data: { nodes: nodesAt(w, at), links: linksAt(w, at) }, shown: w.nodeCount }),
   actors: (w, at, q) => {
     const { rows, error } = filtered(w, q);
@@ -148,5 +163,6 @@ function detail(world, what, id, query, at) {
   if (what === 'traces') return traceDetail(world, id, at);
   if (what === 'aggregate') return aggregate(world, query, at);
   if (what === 'logs') return logsOf(world, at, query);
+  if (what === 'series') return totalOver(world, query);
   return null;
 }
