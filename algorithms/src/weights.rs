@@ -12,6 +12,7 @@
 mod fields;
 mod gguf;
 mod gguf_llama;
+mod merge;
 mod model;
 mod quantised;
 mod safetensors;
@@ -24,6 +25,7 @@ pub use self::{
     fields::{Family, ModelFields},
     gguf::{Gguf, GgufTensor, GgufValue},
     gguf_llama::{gguf_fields, load_gguf},
+    merge::{MergeError, Merged, PROVENANCE, Part, merge},
     model::BuildError,
     quantised::Encoding,
     safetensors::{StoredType, directory_fields, load_directory, save},

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Talk to a checkpoint, line by line
     Chat(ChatArgs),
+    /// Make one model of several of one architecture: the weighted sum of their parameters
+    Merge(MergeArgs),
     /// Download a model or data set by name and check that it is the published one
     Fetch(FetchArgs),
     /// List what runs: the actors of a run or of the cluster, and what each is at
@@ -314,6 +316,57 @@ pub(crate) struct GenerateArgs {
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) sampler: SamplerArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Balanced Actor Initialization, where reinforcement learning begins well: two fine-tuned models and \
+                  their base,\n  odeon merge start sft=0.5 reasoning=0.5 --base base=0.1"
+)]
+pub(crate) struct MergeArgs {
+    /// The folder to make; it must not be there yet
+    pub(crate) out: PathBuf,
+    /// The models, each with its part: a run's folder, a model folder or a fetched model's name, `=` and
+    /// a number; these add up to 1. The configuration and the tokenizer are those of the first
+    #[arg(required = true, value_name = "MODEL=PART", value_parser = weighted)]
+    pub(crate) models: Vec<Weighted>,
+    /// A model to stay near, with its part of the whole: what is left of it is that of the others
+    #[arg(long, value_name = "MODEL=PART", value_parser = weighted)]
+    pub(crate) base: Option<Weighted>,
+    /// How parameters are stored; as in the first model unless told otherwise
+    #[arg(long, value_enum)]
+    pub(crate) dtype: Option<Stored>,
+    /// Threads that add
+    #[arg(long, default_value_t = 2)]
+    pub(crate) threads: usize,
+}
+
+/// How parameters are stored.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Stored {
+    /// Four bytes, exact
+    F32,
+    /// Two bytes, rounded to nearest
+    Bf16,
+}
+
+/// A model and its part of another one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Weighted {
+    pub(crate) model: String,
+    pub(crate) weight: f64,
+}
+
+/// `MODEL=PART`; a name may have `=` in it.
+fn weighted(text: &str) -> Result<Weighted, String> {
+    let parts = text.rsplit_once('=').filter(|(model, _)| !model.is_empty());
+    let read = parts.and_then(|(model, weight)| Some((model, weight.parse().ok()?)));
+    let read = read.filter(|(_, weight): &(_, f64)| weight.is_finite());
+    let (model, weight) = read.ok_or("write a model, `=` and its part, as runs/a=0.5")?;
+    Ok(Weighted {
+        model: model.to_owned(),
+        weight,
+    })
 }
 
 /// A model, and how it draws. The commands name the defaults of what they differ in.

@@ -14,6 +14,7 @@ pub(crate) mod gang;
 pub(crate) mod generate;
 pub(crate) mod job;
 pub(crate) mod kill;
+pub(crate) mod merge;
 pub(crate) mod model;
 mod pages;
 pub(crate) mod plan;

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => done(command::eval::run(&args)),
         Command::Generate(args) => done(command::generate::run(&args)),
         Command::Chat(args) => done(command::chat::run(&args)),
+        Command::Merge(args) => done(command::merge::run(&args)),
         Command::Fetch(args) => done(command::fetch::run(&args)),
         Command::Ps(args) => done(command::ps::run(&args)),
         Command::Top(args) => command::top::run(&args),

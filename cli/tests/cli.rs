@@ -377,6 +377,27 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
         "each prompt has draws of its own: {first}"
     );
 
+    // What it has learned, held near to where it began.
+    let base = ["--base", "runs/rl-sums/base=0.25"];
+    let told = place.out(&[&["merge", "start", "runs/rl-sums=1"], &base[..]].concat());
+    assert!(told.contains("start"), "{told}");
+    let made = fs::read_to_string(place.path().join("start/merge.json")).unwrap();
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!(made["parts"][0]["weight"], 0.75);
+    let told = place.out(&[
+        "eval",
+        "start",
+        "--task",
+        "sums",
+        "--problems",
+        "4",
+        "--show",
+        "0",
+    ]);
+    assert!(told.contains("of 4 right"), "{told}");
+    let error = place.error(&["merge", "start", "runs/rl-sums=1", "runs/rl-sums/base=1"]);
+    assert!(error.contains("add up to 2, not to 1"), "{error}");
+
     // Beginning anew from the run's own recipe loses neither it nor what somebody put beside it.
     fs::write(run.join("notes"), "mine").unwrap();
     place.out(&["run", "--fresh", "runs/rl-sums/recipe.toml"]);

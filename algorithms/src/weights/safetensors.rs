@@ -70,11 +70,6 @@ pub fn save(
     stored_type: StoredType,
     tokenizer: Option<&Tokenizer>,
 ) -> Result<(), SaveError> {
-    if target.symlink_metadata().is_ok() {
-        return Err(SaveError::Exists {
-            path: target.into(),
-        });
-    }
     for (&name, &TensorView { shape, values }) in &model.tensors {
         if shape.iter().product::<usize>() != values.len() {
             return Err(SaveError::Shape {
@@ -83,6 +78,38 @@ pub fn save(
                 values: values.len(),
             });
         }
+    }
+    let config = format!("{:#}\n", model.fields.to_config(stored_type.torch_name()));
+    let mut texts = vec![(CONFIG.to_owned(), config)];
+    let tokenizer = tokenizer.map(Tokenizer::files).unwrap_or_default();
+    texts.extend(
+        tokenizer
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), text)),
+    );
+    let views = model.tensors.iter().map(|(name, &tensor)| {
+        (
+            name,
+            Stored {
+                tensor,
+                stored_type,
+            },
+        )
+    });
+    write_directory(target, views, &texts)
+}
+
+/// Writes tensors, each as its turn comes, and texts into a directory, with a checksum for each file.
+/// All or nothing.
+pub(super) fn write_directory(
+    target: &Path,
+    tensors: impl IntoIterator<Item = (impl AsRef<str> + Ord + std::fmt::Display, impl View)>,
+    texts: &[(String, String)],
+) -> Result<(), SaveError> {
+    if target.symlink_metadata().is_ok() {
+        return Err(SaveError::Exists {
+            path: target.into(),
+        });
     }
     let parent = match target.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -99,25 +126,13 @@ pub fn save(
         .tempdir_in(parent)
         .map_err(refused(parent))?;
 
-    let config = format!("{:#}\n", model.fields.to_config(stored_type.torch_name()));
-    let mut texts = vec![(CONFIG, config)];
-    texts.extend(tokenizer.map(Tokenizer::files).unwrap_or_default());
-    let views = model.tensors.iter().map(|(name, &tensor)| {
-        (
-            name,
-            Stored {
-                tensor,
-                stored_type,
-            },
-        )
-    });
     let format = [("format".to_owned(), "pt".to_owned())].into();
     let path = partial.path().join(WEIGHTS);
-    safetensors::serialize_to_file(views, Some(format), &path)
+    safetensors::serialize_to_file(tensors, Some(format), &path)
         .map_err(|error| refused(&path)(io::Error::other(error)))?;
 
     let mut names = vec![WEIGHTS];
-    for (name, text) in &texts {
+    for (name, text) in texts {
         let path = partial.path().join(name);
         fs::write(&path, text).map_err(refused(&path))?;
         names.push(name);
@@ -148,8 +163,39 @@ pub fn save(
     sync_directory(parent).map_err(refused(parent))
 }
 
+/// Writes elements as they are stored into room for as many.
+pub(super) fn encode(values: &[f32], stored_type: StoredType, out: &mut [u8]) {
+    match stored_type {
+        StoredType::F32 => {
+            let pairs = out.chunks_exact_mut(4).zip(values);
+            pairs.for_each(|(out, value)| out.copy_from_slice(&value.to_le_bytes()));
+        }
+        StoredType::Bf16 => {
+            let pairs = out.chunks_exact_mut(2).zip(values);
+            pairs.for_each(|(out, value)| {
+                out.copy_from_slice(&bf16::from_f32(*value).to_le_bytes());
+            });
+        }
+    }
+}
+
 impl StoredType {
-    fn torch_name(self) -> &'static str {
+    pub(super) const fn dtype(self) -> Dtype {
+        match self {
+            Self::F32 => Dtype::F32,
+            Self::Bf16 => Dtype::BF16,
+        }
+    }
+
+    /// Of one element.
+    pub(super) const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+
+    pub(super) const fn torch_name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
             Self::Bf16 => "bfloat16",
@@ -165,10 +211,7 @@ struct Stored<'a> {
 
 impl View for Stored<'_> {
     fn dtype(&self) -> Dtype {
-        match self.stored_type {
-            StoredType::F32 => Dtype::F32,
-            StoredType::Bf16 => Dtype::BF16,
-        }
+        self.stored_type.dtype()
     }
 
     fn shape(&self) -> &[usize] {
@@ -176,38 +219,35 @@ impl View for Stored<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let values = self.tensor.values.iter();
-        Cow::Owned(match self.stored_type {
-            StoredType::F32 => values.flat_map(|value| value.to_le_bytes()).collect(),
-            StoredType::Bf16 => values
-                .flat_map(|&value| bf16::from_f32(value).to_le_bytes())
-                .collect(),
-        })
+        let mut bytes = vec![0; self.data_len()];
+        encode(self.tensor.values, self.stored_type, &mut bytes);
+        Cow::Owned(bytes)
     }
 
     fn data_len(&self) -> usize {
-        let bytes = match self.stored_type {
-            StoredType::F32 => 4,
-            StoredType::Bf16 => 2,
-        };
-        self.tensor.values.len() * bytes
+        self.tensor.values.len() * self.stored_type.bytes()
     }
 }
 
-fn load_file(path: &Path, tensors: &mut BTreeMap<String, LoadedTensor>) -> Result<(), LoadError> {
+/// A file as it lies, for as long as it is read.
+pub(super) fn map(path: &Path) -> Result<Mmap, LoadError> {
     let read = |source| LoadError::Read {
         path: path.into(),
         source,
     };
+    let file = File::open(path).map_err(read)?;
+    // SAFETY: the mapping is private, read-only, and dropped by who reads it before they are done.
+    // Soundness needs that nobody writes to the file meanwhile: checkpoints are renamed into place
+    // complete and never changed, and the module's documentation asks the same of other files.
+    unsafe { Mmap::map(&file) }.map_err(read)
+}
+
+fn load_file(path: &Path, tensors: &mut BTreeMap<String, LoadedTensor>) -> Result<(), LoadError> {
     let damaged = |detail: String| LoadError::Damaged {
         path: path.into(),
         detail,
     };
-    let file = File::open(path).map_err(read)?;
-    // SAFETY: the mapping is private, read-only, and dropped before this function returns.
-    // Soundness needs that nobody writes to the file meanwhile: checkpoints are renamed into place
-    // complete and never changed, and the module's documentation asks the same of other files.
-    let bytes = unsafe { Mmap::map(&file) }.map_err(read)?;
+    let bytes = map(path)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
     for (name, view) in file.tensors() {
         let bytes = view.data();
@@ -243,7 +283,7 @@ fn load_file(path: &Path, tensors: &mut BTreeMap<String, LoadedTensor>) -> Resul
 }
 
 /// The names of the files that hold the tensors.
-fn shards(directory: &Path) -> Result<BTreeSet<String>, LoadError> {
+pub(super) fn shards(directory: &Path) -> Result<BTreeSet<String>, LoadError> {
     let path = directory.join(INDEX);
     if !path.exists() {
         return Ok(BTreeSet::from([WEIGHTS.to_owned()]));
@@ -267,7 +307,7 @@ fn shards(directory: &Path) -> Result<BTreeSet<String>, LoadError> {
 }
 
 /// Compares every file that `SHA256SUMS` names with its checksum, if there is such a file.
-fn verify(directory: &Path) -> Result<(), LoadError> {
+pub(super) fn verify(directory: &Path) -> Result<(), LoadError> {
     let path = directory.join(SUMS);
     let sums = match fs::read_to_string(&path) {
         Ok(sums) => sums,
@@ -302,7 +342,7 @@ fn is_file_name(name: &str) -> bool {
     Path::new(name).file_name().is_some_and(|file| file == name)
 }
 
-fn read_json(path: &PathBuf) -> Result<Value, LoadError> {
+pub(super) fn read_json(path: &PathBuf) -> Result<Value, LoadError> {
     let text = fs::read(path).map_err(|source| LoadError::Read {
         path: path.clone(),
         source,
@@ -335,7 +375,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-const CONFIG: &str = "config.json";
+pub(super) const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-const SUMS: &str = "SHA256SUMS";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub(super) const SUMS: &str = "SHA256SUMS";

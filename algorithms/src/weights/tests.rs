@@ -482,3 +482,155 @@ fn a_model_survives_its_checkpoint() {
         assert_eq!(again.flat(), model.flat());
     }
 }
+
+/// Saves models that differ in their numbers, each in its type.
+fn variants(folder: &Path, types: &[StoredType], seed: u64) -> Vec<(PathBuf, LoadedModel)> {
+    let variant = |(number, stored_type): (usize, &StoredType)| {
+        let mut model = load_gguf(&open(&tiny().bytes()).unwrap()).unwrap();
+        let mut at = seed as f32 + number as f32;
+        for value in model.tensors.values_mut().flat_map(|it| &mut it.values) {
+            at += 0.7;
+            *value = at.sin();
+        }
+        let path = folder.join(format!("part-{number}"));
+        let tokenizer = Tokenizer::arithmetic();
+        save(&path, &model.view(), *stored_type, Some(&tokenizer)).unwrap();
+        let stored = load_directory(&path).unwrap();
+        (path, stored)
+    };
+    types.iter().enumerate().map(variant).collect()
+}
+
+fn parts(models: &[(PathBuf, LoadedModel)], weights: &[f64]) -> Vec<Part> {
+    let pairs = models.iter().zip(weights);
+    let part = |((directory, _), weight): (&(PathBuf, _), &f64)| Part {
+        directory: directory.clone(),
+        weight: *weight,
+    };
+    pairs.map(part).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// The weighted sum, to the bit, whatever the types of the parts and the number of threads.
+    #[test]
+    fn a_merged_model_is_the_weighted_sum_of_its_parts(
+        types in prop::collection::vec(prop::sample::select(vec![StoredType::F32, StoredType::Bf16]), 2..5),
+        shares in prop::collection::vec(-1.0f64..2.0, 4),
+        threads in 1usize..5,
+        seed in 0u64..1000,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let models = variants(folder.path(), &types, seed);
+        let mut weights = shares[..models.len()].to_vec();
+        weights[0] = 1.0 - weights[1..].iter().sum::<f64>();
+        let target = folder.path().join("merged");
+        let merged = merge(&parts(&models, &weights), &target, Some(StoredType::F32), threads).unwrap();
+        let found = load_directory(&target).unwrap();
+        prop_assert_eq!(merged.parameters, found.parameters());
+        for (name, tensor) in &found.tensors {
+            for (at, value) in tensor.values.iter().enumerate() {
+                let pairs = models.iter().zip(&weights);
+                let sum = pairs.fold(0.0f32, |sum, ((_, model), weight)| {
+                    sum + *weight as f32 * model.tensors[name].values[at]
+                });
+                prop_assert_eq!(value.to_bits(), sum.to_bits(), "{}[{}]", name, at);
+            }
+        }
+    }
+}
+
+/// Balanced Actor Initialization in one pass is the merge of the fine-tuned models merged with the base.
+#[test]
+fn two_stages_are_one_sum() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = variants(folder.path(), &[StoredType::F32; 3], 1);
+    let at = |name: &str| folder.path().join(name);
+    merge(&parts(&models[..2], &[0.5, 0.5]), &at("sft"), None, 2).unwrap();
+    let sft = (at("sft"), load_directory(&at("sft")).unwrap());
+    let staged = [sft, models[2].clone()];
+    merge(&parts(&staged, &[0.9, 0.1]), &at("two"), None, 2).unwrap();
+    merge(&parts(&models, &[0.45, 0.45, 0.1]), &at("one"), None, 2).unwrap();
+    let [one, two] = ["one", "two"].map(|name| load_directory(&at(name)).unwrap());
+    for (name, tensor) in &one.tensors {
+        for (a, b) in tensor.values.iter().zip(&two.tensors[name].values) {
+            assert!((a - b).abs() < 1e-6, "{name}: {a} {b}");
+        }
+    }
+}
+
+#[test]
+fn a_merged_model_says_what_it_is_made_of_and_has_the_tokenizer_of_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = variants(folder.path(), &[StoredType::Bf16, StoredType::F32], 2);
+    let target = folder.path().join("merged");
+    merge(&parts(&models, &[0.25, 0.75]), &target, None, 1).unwrap();
+    let tokenizer = Tokenizer::from_directory(&target).unwrap();
+    assert_eq!(tokenizer.spec(), Tokenizer::arithmetic().spec());
+    let text = fs::read_to_string(target.join(PROVENANCE)).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(told["parts"][1]["weight"], 0.75);
+    let sums = fs::read_to_string(models[1].0.join("SHA256SUMS")).unwrap();
+    let own = told["parts"][1]["sha256"]["model.safetensors"]
+        .as_str()
+        .unwrap();
+    assert!(sums.contains(own), "{sums} {own}");
+    let config = fs::read_to_string(target.join("config.json")).unwrap();
+    assert!(config.contains("bfloat16"), "stored as the first: {config}");
+}
+
+#[test]
+fn what_cannot_be_merged_is_refused_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = variants(folder.path(), &[StoredType::F32; 2], 3);
+    let target = folder.path().join("merged");
+    let refused = |parts: &[Part]| {
+        let error = merge(parts, &target, None, 1).unwrap_err();
+        assert!(!target.exists(), "{error}");
+        error.to_string()
+    };
+    assert!(refused(&parts(&models[..1], &[1.0])).contains("two models at least"));
+    let error = refused(&parts(&models, &[0.5, 0.6]));
+    assert!(error.contains("add up to 1.1, not to 1"), "{error}");
+    assert!(refused(&parts(&models, &[f64::NAN, 0.5])).contains("not to 1"));
+    // Another shape: one more row of the vocabulary.
+    let mut grown = models[1].1.clone();
+    grown.fields.vocabulary += 1;
+    let width = grown.fields.hidden;
+    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+        if let Some(tensor) = grown.tensors.get_mut(name) {
+            tensor.shape[0] += 1;
+            tensor.values.extend(vec![0.0; width]);
+        }
+    }
+    let path = folder.path().join("grown");
+    save(&path, &grown.view(), StoredType::F32, None).unwrap();
+    let with_grown = [models[0].clone(), (path.clone(), grown)];
+    let error = refused(&parts(&with_grown, &[0.5, 0.5]));
+    assert!(
+        error.contains("grown") && error.contains("of shape"),
+        "{error}"
+    );
+    // The same shapes, other arithmetic.
+    let config = models[1].0.join("config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(
+        &config,
+        text.replace("\"rope_theta\": ", "\"rope_theta\": 9"),
+    )
+    .unwrap();
+    assert!(refused(&parts(&models, &[0.5, 0.5])).contains("is recorded"));
+    fs::remove_file(models[1].0.join("SHA256SUMS")).unwrap();
+    let error = refused(&parts(&models, &[0.5, 0.5]));
+    assert!(
+        error.contains("config.json, in what the layers compute, differs"),
+        "{error}"
+    );
+    fs::create_dir(&target).unwrap();
+    let error = merge(&parts(&models, &[0.5, 0.5]), &target, None, 1).unwrap_err();
+    assert!(
+        matches!(error, MergeError::Save(SaveError::Exists { .. })),
+        "{error}"
+    );
+}

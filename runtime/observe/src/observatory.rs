@@ -522,10 +522,10 @@ impl Observatory {
         let mut shown = sight.actors.iter().filter(|it| it.phase != Phase::Over);
         let only = match sight.hosted {
             // One that has nothing new is not shown again.
-            0 | 1 => shown
-                .next()
-                .map(|it| it.id)
-                .or(before.and_then(|it| it.only)),
+            0 | 1 => match shown.next() {
+                Some(view) => Some(view.id),
+                None => before.and_then(|it| it.only),
+            },
             _ => None,
         };
         let row = Process {
