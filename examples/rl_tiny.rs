@@ -11,7 +11,7 @@ use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
-use odeon_algorithms::objective::PolicyObjective;
+use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -72,7 +72,6 @@ fn plan(folder: &Path) -> RunPlan {
         trainer_engine: engine,
         rollouts: 2,
         needs: RoleNeeds::default(),
-        critic: false,
         reference: false,
         train: TrainPlan {
             warmup: 100,
@@ -81,8 +80,8 @@ fn plan(folder: &Path) -> RunPlan {
             checkpoint: folder.join("checkpoint"),
             eval_problems: 200,
             eval_every: 0,
-            gamma: 1.0,
-            lambda: 0.95,
+            baseline: Baseline::Group(GroupBaseline::default()),
+            overlong: None,
         },
     }
 }

@@ -1,6 +1,7 @@
 //! Recipes: a run as a TOML file. Every field has a default, a range and a sentence; a wrong one is
 //! refused with file, line and what was expected, before anything starts.
 
+mod algorithm;
 mod check;
 mod fields;
 mod source;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use odeon_algorithms::task::TaskSpec;
 use serde::{Deserialize, Serialize};
 
+pub use algorithm::Algorithm;
 pub use source::{RecipeError, Source};
 
 /// A reinforcement-learning run.
@@ -114,16 +116,6 @@ impl Default for WarmupSection {
     }
 }
 
-/// Which objective is optimised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Algorithm {
-    /// Group-relative advantages, no critic.
-    Grpo,
-    /// Clipped surrogate with a critic and generalised advantage estimation.
-    Ppo,
-}
-
 /// How the learning rate of the reinforcement goes on after it has grown to its peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -139,7 +131,7 @@ pub enum LrSchedule {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RlSection {
-    /// `grpo` or `ppo`.
+    /// Where advantages come from, and what is done with them.
     pub algorithm: Algorithm,
     /// Optimiser steps.
     pub steps: u64,
@@ -164,12 +156,21 @@ pub struct RlSection {
     pub top_p: f32,
     /// The longest response, in tokens.
     pub response_max: usize,
-    /// Trust region below 1.
-    #[serde(default = "default_clip_low")]
-    pub clip_low: f32,
-    /// Trust region above 1.
-    #[serde(default = "default_clip_high")]
-    pub clip_high: f32,
+    /// Trust region below 1, if it is not that of the algorithm.
+    #[serde(default)]
+    pub clip_low: Option<f32>,
+    /// Trust region above 1, if it is not that of the algorithm.
+    #[serde(default)]
+    pub clip_high: Option<f32>,
+    /// The most that a token weighs for the age of its data; 0 for no correction.
+    #[serde(default)]
+    pub importance_cap: f32,
+    /// Weight of the likelihood of right replies.
+    #[serde(default)]
+    pub positive: f32,
+    /// The last tokens before `response_max`, in which each costs more reward; 0 for none.
+    #[serde(default)]
+    pub overlong: usize,
     /// Weight of the divergence from the policy before the reinforcement; needs a reference actor
     /// when it is not 0.
     #[serde(default)]
@@ -316,12 +317,6 @@ fn default_device() -> String {
 }
 const fn default_staleness() -> u64 {
     2
-}
-const fn default_clip_low() -> f32 {
-    0.2
-}
-const fn default_clip_high() -> f32 {
-    0.28
 }
 const fn default_lambda() -> f32 {
     0.95

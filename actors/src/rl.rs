@@ -1,5 +1,6 @@
 //! Reinforcement-learning post-training, asynchronous per trajectory: see [`run`] for the graph.
 
+mod advantages;
 pub mod critic;
 pub mod ledger;
 pub mod reference;

@@ -20,7 +20,7 @@ use odeon_actors::rl::store::{StoreArgs, Take};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Order, SampleId, Trajectory};
 use odeon_algorithms::model::ModelConfig;
-use odeon_algorithms::objective::PolicyObjective;
+use odeon_algorithms::objective::{Baseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -50,7 +50,6 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         trainer_engine: EngineSpec::Scripted(script),
         rollouts: 2,
         needs: RoleNeeds::default(),
-        critic: false,
         reference: false,
         train: TrainPlan {
             warmup: 0,
@@ -59,8 +58,8 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
             checkpoint: checkpoint.to_owned(),
             eval_problems: 1,
             eval_every: 0,
-            gamma: 1.0,
-            lambda: 1.0,
+            baseline: Baseline::LeaveOneOut,
+            overlong: None,
         },
     }
 }

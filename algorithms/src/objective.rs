@@ -11,7 +11,15 @@
 //! | generalised advantage estimation | Schulman et al. 2016, arXiv 1506.02438 |
 //! | group-relative advantages, KL in the loss | GRPO (DeepSeekMath), Shao et al. 2024, arXiv 2402.03300 |
 //! | no division by deviation or own length | Dr. GRPO, Liu et al. 2025, arXiv 2503.20783 |
-//! | clip-higher, token mean, dropping uniform groups | DAPO, Yu et al. 2025, arXiv 2503.14476 |
+//! | clip-higher, token mean, dropping uniform groups, cost of length | DAPO, Yu et al. 2025, arXiv 2503.14476 |
+//! | length-adaptive and decoupled decays, likelihood of right replies | VAPO, Yue et al. 2025, arXiv 2504.05118 |
+//! | ratio of whole replies | GSPO, Zheng et al. 2025, arXiv 2507.18071 |
+//! | leave-one-out baseline | RLOO, Ahmadian et al. 2024, arXiv 2402.14740 |
+//! | greedy baseline | ReMax, Li et al. 2023, arXiv 2310.10505 |
+//! | rewards to go over the whole batch | REINFORCE++, Hu 2025, arXiv 2501.03262 |
+//! | price of harm | Safe-RLHF, Dai et al. 2023, arXiv 2310.12773 |
+//! | trust region around a policy that did not sample | decoupled PPO, Hilton et al. 2022, arXiv 2110.00641 |
+//! | truncated importance weights | IMPALA, Espeholt et al. 2018, arXiv 1802.01561 |
 //! | KL estimators k1, k2, k3 | Schulman 2020, "Approximating KL Divergence" |
 //!
 //! ```
@@ -25,9 +33,11 @@
 //!     &PolicyBatch {
 //!         new_log_probs: &log_probs,
 //!         old_log_probs: &log_probs,
+//!         behaviour_log_probs: None,
 //!         advantages: &per_token(&advantages, &lengths)?,
 //!         reference_log_probs: None,
 //!         entropies: None,
+//!         positive: None,
 //!         lengths: &lengths,
 //!     },
 //!     Totals::of(&lengths),
@@ -40,13 +50,18 @@ mod advantage;
 mod divergence;
 mod policy;
 mod reduction;
+mod shaping;
 mod value;
 
 pub use self::{
-    advantage::{Degenerate, Estimates, GroupBaseline, Scale, gae, per_token},
+    advantage::{
+        Baseline, Degenerate, Estimates, Gae, GroupBaseline, Lambda, Scale, leave_one_out,
+        over_greedy, per_token, rewards_to_go, whiten,
+    },
     divergence::{KlEstimator, KlPenalty},
-    policy::{PolicyBatch, PolicyLoss, PolicyMetrics, PolicyObjective},
+    policy::{PolicyBatch, PolicyLoss, PolicyMetrics, PolicyObjective, Ratio},
     reduction::{Reduction, Totals},
+    shaping::{Lagrangian, Overlong},
     value::{ValueBatch, ValueLoss, ValueObjective},
 };
 

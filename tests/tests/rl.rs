@@ -10,6 +10,7 @@ use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
+use odeon_algorithms::objective::{Baseline, Gae, GroupBaseline, Lambda};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
@@ -50,7 +51,6 @@ fn plan(
         trainer_engine: engine,
         rollouts: 2,
         needs: RoleNeeds::default(),
-        critic,
         reference: critic,
         train: TrainPlan {
             warmup: 20,
@@ -59,8 +59,15 @@ fn plan(
             checkpoint: checkpoint.to_owned(),
             eval_problems: 10,
             eval_every: 0,
-            gamma: 1.0,
-            lambda: 0.95,
+            baseline: match critic {
+                true => Baseline::Critic(Gae {
+                    gamma: 1.0,
+                    lambda: Lambda::Fixed(0.95),
+                    value_lambda: None,
+                }),
+                false => Baseline::Group(GroupBaseline::default()),
+            },
+            overlong: None,
         },
     }
 }

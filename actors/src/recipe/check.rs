@@ -38,6 +38,13 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         );
         return blame("rl", ["response_max"], what);
     }
+    if rl.overlong > rl.response_max {
+        let what = format!(
+            "overlong = {} is more than response_max = {}: it is the last part of that",
+            rl.overlong, rl.response_max
+        );
+        return blame("rl", ["overlong"], what);
+    }
     let trajectories = rl.groups as u64 * u64::from(rl.group_size);
     if trajectories > TRAJECTORIES_MAX {
         let what = format!(

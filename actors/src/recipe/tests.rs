@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use odeon_algorithms::objective::{Baseline, GroupBaseline, KlEstimator, Ratio, Reduction, Scale};
+
 use super::*;
 
 const GOOD: &str = "[run]\nname = \"a\"\n\n[model]\n\n[task.sums]\n\n[rl]\nalgorithm = \"grpo\"\n\
@@ -76,7 +78,7 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             "\"grpo\"",
             "\"dpo\"",
             9,
-            "expected \"grpo\" or \"ppo\", found \"dpo\"",
+            "expected one of \"grpo\", \"dr_grpo\", \"gspo\", \"rloo\", \"reinforce++\", \"ppo\", found \"dpo\"",
         ),
         (
             "lr = 1e-4",
@@ -245,4 +247,52 @@ fn a_field_of_the_same_name_in_another_table_is_not_blamed() {
     let text = GOOD.replacen("[task.sums]", "[warmup]\nlr = 1e-3\n[task.sums]", 1);
     let message = error(&text.replacen("lr = 1e-4", "lr = 2", 1));
     assert!(message.starts_with("r.toml:15: lr: "), "{message}");
+}
+
+/// Every name that a recipe may have stands for a baseline and an objective.
+#[test]
+fn algorithms_have_the_numbers_of_their_papers() {
+    let of = |algorithm: &str, more: &str| {
+        let text = GOOD.replace("\"grpo\"", &format!("\"{algorithm}\"\n{more}"));
+        Recipe::parse(Path::new("a.toml"), &text).unwrap().rl
+    };
+    let grpo = of("grpo", "kl = 0.1");
+    assert_eq!(grpo.baseline(), Baseline::Group(GroupBaseline::default()));
+    let objective = grpo.objective();
+    assert_eq!((objective.clip_low, objective.clip_high), (0.2, 0.28));
+    assert_eq!(objective.kl.unwrap().estimator, KlEstimator::K3);
+    let dr = of("dr_grpo", "");
+    assert!(matches!(dr.baseline(), Baseline::Group(group) if group.scale == Scale::Unit));
+    let tokens = dr.response_max;
+    assert_eq!(
+        dr.objective().reduction,
+        Reduction::ConstantLength { tokens }
+    );
+    let gspo = of("gspo", "clip_high = 0.01").objective();
+    assert_eq!((gspo.clip_low, gspo.clip_high), (3e-4, 0.01));
+    assert_eq!(
+        (gspo.ratio, gspo.reduction),
+        (Ratio::Sequence, Reduction::SequenceMean)
+    );
+    assert_eq!(of("rloo", "").baseline(), Baseline::LeaveOneOut);
+    let reinforce = of("reinforce++", "kl = 0.1\ngamma = 0.9");
+    assert_eq!(reinforce.objective().kl, None, "paid out of the reward");
+    let Baseline::Batch { gamma, kl } = reinforce.baseline() else {
+        panic!("{reinforce:?}");
+    };
+    assert_eq!((gamma, kl.unwrap().estimator), (0.9, KlEstimator::K1));
+    assert!(of("ppo", "").baseline().has_critic());
+    let more = of("grpo", "importance_cap = 2.0\npositive = 0.1\noverlong = 4");
+    assert_eq!(more.objective().importance_cap, Some(2.0));
+    assert_eq!(more.objective().positive_coefficient, 0.1);
+    let overlong = more.overlong().unwrap();
+    assert_eq!((overlong.limit, overlong.cache), (8, 4));
+    let text = GOOD.replace("\"grpo\"", "\"grpo\"\noverlong = 9");
+    let error = Recipe::parse(Path::new("a.toml"), &text).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("overlong = 9 is more than response_max = 8"),
+        "{error}"
+    );
 }

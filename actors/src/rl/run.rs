@@ -37,8 +37,6 @@ pub struct RunPlan {
     pub rollouts: usize,
     /// What the processes reserve.
     pub needs: RoleNeeds,
-    /// Whether there is a critic (PPO).
-    pub critic: bool,
     /// Whether there is a reference (divergence penalty).
     pub reference: bool,
     /// What the trainer does, and when.
@@ -59,7 +57,10 @@ pub struct RoleNeeds {
 impl RunPlan {
     /// What the roles with a process of their own reserve, in the order in which they start.
     pub fn reservations(&self) -> impl Iterator<Item = (String, &Needs)> {
-        let scorers = [("critic", self.critic), ("reference", self.reference)];
+        let scorers = [
+            ("critic", self.train.baseline.has_critic()),
+            ("reference", self.reference),
+        ];
         let scorers = scorers.into_iter().filter(|(_, wanted)| *wanted);
         let scorers = scorers.map(|(role, _)| (role.to_owned(), &self.needs.scorer));
         let trainer = ("trainer".to_owned(), &self.needs.trainer);
@@ -111,7 +112,7 @@ impl Run {
         };
         let reward = system.spawn::<Reward>(reward).restart(always).await?;
         let relay = system.spawn::<Relay>(()).restart(always).isolated().await?;
-        let critic = if plan.critic {
+        let critic = if plan.train.baseline.has_critic() {
             let checkpoint = plan.train.checkpoint.join("critic");
             let args = CriticArgs {
                 engine: plan.trainer_engine.clone(),

@@ -13,8 +13,9 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{
     AskError, Blobs, Context, Failure, Handler, Message, Recipient, Ref, Timestamp, actor, message,
 };
-use odeon_algorithms::objective::{GroupBaseline, gae, per_token};
+use odeon_algorithms::objective::{Baseline, Overlong};
 
+use super::advantages;
 use super::critic::{Critic, Learn, SaveCritic, Values};
 use super::reference::{LogProbs, Reference};
 use super::relay::{Publish, Relay, TRAINER, Weights};
@@ -60,10 +61,10 @@ pub struct TrainPlan {
     pub eval_problems: usize,
     /// Steps between evaluations; 0 only before and after the reinforcement.
     pub eval_every: u64,
-    /// Discount of advantage estimation, for PPO.
-    pub gamma: f32,
-    /// Lambda of advantage estimation, for PPO.
-    pub lambda: f32,
+    /// What rewards are compared with; a critic, if there is one.
+    pub baseline: Baseline,
+    /// What long replies cost.
+    pub overlong: Option<Overlong>,
 }
 
 /// Go on.
@@ -293,37 +294,21 @@ impl Trainer {
                 None => Ok(vec![]),
             }
         };
-        let Some(critic) = self.args.critic else {
-            let advantages = group_advantages(batch)?;
-            return Ok((
-                Signals {
-                    reference: reference.await?,
-                    advantages,
-                },
-                None,
-            ));
+        let plan = &self.args.plan;
+        let rewards = advantages::rewards(batch, plan.overlong);
+        let (Baseline::Critic(gae), Some(critic)) = (plan.baseline, self.args.critic) else {
+            let reference = reference.await?;
+            let advantages =
+                advantages::without_critic(plan.baseline, batch, &rewards, &reference)?;
+            let signals = Signals {
+                reference,
+                advantages,
+            };
+            return Ok((signals, None));
         };
         let values = scores(critic, || Values(packed.clone()));
         let (reference, values) = tokio::try_join!(reference, values)?;
-        let mut advantages = vec![];
-        let mut returns = vec![];
-        for (trajectory, values) in batch.trajectories.iter().zip(&values) {
-            let mut rewards = vec![0.0; trajectory.response.len()];
-            if let Some(last) = rewards.last_mut() {
-                *last = trajectory.reward;
-            }
-            let estimates = gae(
-                &rewards,
-                values,
-                0.0,
-                self.args.plan.gamma,
-                self.args.plan.lambda,
-            )
-            .map_err(Failure::error)?;
-            advantages.push(estimates.advantages);
-            returns.push(estimates.returns);
-        }
-        normalise(&mut advantages);
+        let (advantages, returns) = advantages::with_critic(gae, &rewards, &values)?;
         let returns = Packed::pack(&self.blobs, &returns)?;
         let learn = || Learn {
             batch: packed.clone(),
@@ -460,39 +445,6 @@ where
     }
 }
 
-/// GRPO: each response against its group.
-fn group_advantages(batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
-    let mut advantages = vec![];
-    for group in batch.trajectories.chunks(batch.group_size as usize) {
-        let rewards: Vec<f32> = group.iter().map(|trajectory| trajectory.reward).collect();
-        let each = GroupBaseline::default()
-            .advantages(&rewards)
-            .map_err(Failure::error)?;
-        let each = each.unwrap_or_else(|| vec![0.0; group.len()]);
-        for (trajectory, advantage) in group.iter().zip(each) {
-            let tokens = [trajectory.response.len()];
-            advantages.push(per_token(&[advantage], &tokens).map_err(Failure::error)?);
-        }
-    }
-    Ok(advantages)
-}
-
-/// PPO: advantages of a batch have mean 0 and deviation 1.
-fn normalise(advantages: &mut [Vec<f32>]) {
-    let count = advantages.iter().map(Vec::len).sum::<usize>().max(1) as f32;
-    let mean = advantages.iter().flatten().sum::<f32>() / count;
-    let variance = advantages
-        .iter()
-        .flatten()
-        .map(|a| (a - mean) * (a - mean))
-        .sum::<f32>()
-        / count;
-    let scale = 1.0 / (variance.sqrt() + 1e-6);
-    for advantage in advantages.iter_mut().flatten() {
-        *advantage = (*advantage - mean) * scale;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -514,8 +466,8 @@ mod tests {
                 checkpoint: PathBuf::new(),
                 eval_problems: 1,
                 eval_every: 0,
-                gamma: 1.0,
-                lambda: 1.0,
+                baseline: Baseline::LeaveOneOut,
+                overlong: None,
             };
             let next = |done: &u64| {
                 let next = plan.next_warmup_checkpoint(*done);

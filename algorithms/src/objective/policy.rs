@@ -1,4 +1,7 @@
-//! The clipped policy surrogate with KL penalty and entropy bonus.
+//! The clipped policy surrogate with KL penalty, entropy bonus, correction for stale data and likelihood
+//! of right replies.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -7,14 +10,16 @@ use super::{
     divergence::{KlEstimator, LOG_RATIO_MAX},
 };
 
-/// Settings of the policy loss of PPO, GRPO, Dr. GRPO and DAPO.
+/// Settings of the policy loss of PPO, GRPO, Dr. GRPO, DAPO, GSPO and VAPO.
 ///
 /// Per token, with `ρ = exp(new - old)` of the log-probabilities:
 ///
-/// `-min(ρ A, clip(ρ, 1 - clip_low, 1 + clip_high) A) + β KL - c H`
+/// `-w min(ρ A, clip(ρ, 1 - clip_low, 1 + clip_high) A) + β KL - c H`
 ///
 /// (PPO's equation 7 with DAPO's separate bounds, GRPO's KL term, and the entropy bonus of PPO's
-/// equation 9), averaged as [`Reduction`] says.
+/// equation 9), averaged as [`Reduction`] says. `w` is 1, or corrects for the age of the data
+/// ([`importance_cap`](Self::importance_cap)). On top of that may come the negative log-likelihood of
+/// the right replies ([`positive_coefficient`](Self::positive_coefficient)).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyObjective {
@@ -22,27 +27,54 @@ pub struct PolicyObjective {
     pub clip_low: f32,
     /// How far the ratio may rise above 1; larger than `clip_low` is DAPO's clip-higher.
     pub clip_high: f32,
+    /// What is compared with the trust region.
+    pub ratio: Ratio,
     /// The penalty for leaving the reference policy, if any.
     pub kl: Option<KlPenalty>,
     /// What the mean entropy is multiplied by before it is subtracted: c.
     pub entropy_coefficient: f32,
     /// How token losses are averaged.
     pub reduction: Reduction,
+    /// Where the old policy is not the one that sampled, each token weighs
+    /// `w = min(exp(old - behaviour), cap)`: decoupled PPO (Hilton et al. 2022, arXiv 2110.00641),
+    /// whose trust region is around a recent policy while data is older, with truncated importance
+    /// sampling (Espeholt et al. 2018, arXiv 1802.01561). `None` does not correct.
+    pub importance_cap: Option<f32>,
+    /// What the mean negative log-likelihood of the tokens of right replies is multiplied by: VAPO's
+    /// μ (Yue et al. 2025, arXiv 2504.05118, equation 11).
+    pub positive_coefficient: f32,
 }
 
-/// One micro-batch: an entry per response token in every slice but the last.
+/// Of what the new and the old probability are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ratio {
+    /// Each token.
+    #[default]
+    Token,
+    /// The whole reply, as the geometric mean over its tokens, `exp(mean(new - old))`: GSPO (Zheng et
+    /// al. 2025, arXiv 2507.18071). Its trust region is some hundred times narrower.
+    Sequence,
+}
+
+/// One micro-batch: an entry per response token in every slice but the last two.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyBatch<'a> {
     /// Log-probabilities of the sampled tokens under the policy being trained, in nats.
     pub new_log_probs: &'a [f32],
-    /// Log-probabilities under the policy that sampled them.
+    /// Log-probabilities under the policy around which the trust region lies: the one that sampled
+    /// them, unless `behaviour_log_probs` says otherwise.
     pub old_log_probs: &'a [f32],
+    /// Log-probabilities under the policy that sampled them; needed for a correction.
+    pub behaviour_log_probs: Option<&'a [f32]>,
     /// Advantages; see [`per_token`](super::per_token) for one number per sequence.
     pub advantages: &'a [f32],
     /// Log-probabilities under the reference policy; needed for a KL penalty.
     pub reference_log_probs: Option<&'a [f32]>,
     /// Entropies of the new policy's distributions in nats; needed for an entropy bonus.
     pub entropies: Option<&'a [f32]>,
+    /// Of each sequence whether it was right; needed for their likelihood.
+    pub positive: Option<&'a [bool]>,
     /// Response tokens of each sequence, in order; their sum is the length of the other slices.
     pub lengths: &'a [usize],
 }
@@ -79,6 +111,10 @@ pub struct PolicyMetrics {
     pub reference_kl: f64,
     /// Mean entropy in nats; 0 when entropies were not given.
     pub entropy: f64,
+    /// Mean weight of the correction for stale data: 1 without one.
+    pub importance_mean: f64,
+    /// Fraction of tokens whose weight was held at the cap.
+    pub importance_capped_fraction: f64,
 }
 
 impl Default for PolicyObjective {
@@ -87,9 +123,12 @@ impl Default for PolicyObjective {
         Self {
             clip_low: 0.2,
             clip_high: 0.2,
+            ratio: Ratio::Token,
             kl: None,
             entropy_coefficient: 0.0,
             reduction: Reduction::TokenMean,
+            importance_cap: None,
+            positive_coefficient: 0.0,
         }
     }
 }
@@ -105,7 +144,7 @@ impl PolicyObjective {
         batch: &PolicyBatch<'_>,
         totals: Totals,
     ) -> Result<PolicyLoss, ObjectiveError> {
-        let tokens = batch.check(self)?;
+        let tokens = batch.check(self, totals)?;
         let weights = self.reduction.weights(batch.lengths, totals)?;
         let mut output = PolicyLoss {
             loss: 0.0,
@@ -116,20 +155,60 @@ impl PolicyObjective {
                 ..PolicyMetrics::default()
             },
         };
-        let share = 1.0 / tokens.max(1) as f64;
+        let mut first = 0;
+        for (sequence, &length) in batch.lengths.iter().enumerate() {
+            let range = first..first + length;
+            first += length;
+            self.sequence(batch, sequence, range, &weights, totals, &mut output);
+        }
+        Ok(output)
+    }
+
+    /// Adds what the tokens of one sequence say.
+    fn sequence(
+        &self,
+        batch: &PolicyBatch<'_>,
+        sequence: usize,
+        range: Range<usize>,
+        weights: &[f64],
+        totals: Totals,
+        output: &mut PolicyLoss,
+    ) {
+        let share = 1.0 / output.metrics.tokens.max(1) as f64;
         let bonus = f64::from(self.entropy_coefficient);
-        for (t, weight) in weights.into_iter().enumerate() {
+        let length = range.len() as f64;
+        let log_ratio =
+            |t: usize| f64::from(batch.new_log_probs[t]) - f64::from(batch.old_log_probs[t]);
+        let mean = range.clone().map(log_ratio).sum::<f64>() / length;
+        let positive = batch.positive.is_some_and(|positive| positive[sequence]);
+        let likelihood = match positive {
+            true => f64::from(self.positive_coefficient) / totals.positive_tokens.max(1) as f64,
+            false => 0.0,
+        };
+        let mut of_sequence = 0.0;
+        for t in range.clone() {
             let new = f64::from(batch.new_log_probs[t]);
             let old = f64::from(batch.old_log_probs[t]);
-            let token = self.surrogate(new - old, f64::from(batch.advantages[t]));
-            let mut loss = token.loss;
-            let mut gradient = token.gradient;
+            let log_ratio = match self.ratio {
+                Ratio::Token => new - old,
+                Ratio::Sequence => mean,
+            };
+            let token = self.surrogate(log_ratio, f64::from(batch.advantages[t]));
+            let (importance, capped) = self.importance(batch, t);
             let metrics = &mut output.metrics;
             metrics.ratio_mean += share * token.ratio;
             metrics.ratio_max = metrics.ratio_max.max(token.ratio);
             metrics.clipped_high_fraction += share * f64::from(u8::from(token.clipped_high));
             metrics.clipped_low_fraction += share * f64::from(u8::from(token.clipped_low));
             metrics.approximate_kl += share * KlEstimator::K3.estimate(old, new).0;
+            metrics.importance_mean += share * importance;
+            metrics.importance_capped_fraction += share * f64::from(u8::from(capped));
+            let mut loss = importance * token.loss;
+            let mut gradient = 0.0;
+            match self.ratio {
+                Ratio::Token => gradient = importance * token.gradient,
+                Ratio::Sequence => of_sequence += weights[t] * importance * token.gradient,
+            }
             if let (Some(penalty), Some(reference)) = (self.kl, batch.reference_log_probs) {
                 let (kl, d_kl) = penalty.estimator.estimate(new, f64::from(reference[t]));
                 loss += f64::from(penalty.coefficient) * kl;
@@ -139,13 +218,30 @@ impl PolicyObjective {
             if let Some(entropies) = batch.entropies {
                 let entropy = f64::from(entropies[t]);
                 loss -= bonus * entropy;
-                output.d_entropies[t] = (-bonus * weight) as f32;
+                output.d_entropies[t] = (-bonus * weights[t]) as f32;
                 metrics.entropy += share * entropy;
             }
-            output.loss += weight * loss;
-            output.d_log_probs[t] = (weight * gradient) as f32;
+            output.loss += weights[t] * loss - likelihood * new;
+            output.d_log_probs[t] = (weights[t] * gradient - likelihood) as f32;
         }
-        Ok(output)
+        if self.ratio == Ratio::Sequence {
+            // Each token moves the mean by its part of it.
+            let each = (of_sequence / length) as f32;
+            for gradient in &mut output.d_log_probs[range] {
+                *gradient += each;
+            }
+        }
+    }
+
+    /// What a token weighs for the age of its data, and whether that is the cap.
+    fn importance(&self, batch: &PolicyBatch<'_>, t: usize) -> (f64, bool) {
+        let (Some(cap), Some(behaviour)) = (self.importance_cap, batch.behaviour_log_probs) else {
+            return (1.0, false);
+        };
+        let log_ratio = f64::from(batch.old_log_probs[t]) - f64::from(behaviour[t]);
+        let ratio = log_ratio.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX).exp();
+        let cap = f64::from(cap);
+        (ratio.min(cap), ratio > cap)
     }
 
     /// The clipped surrogate of one token and its derivative by the new log-probability.
@@ -179,7 +275,7 @@ impl PolicyObjective {
 
 impl PolicyBatch<'_> {
     /// Checks every input and returns the number of tokens.
-    fn check(&self, objective: &PolicyObjective) -> Result<usize, ObjectiveError> {
+    fn check(&self, objective: &PolicyObjective, totals: Totals) -> Result<usize, ObjectiveError> {
         let tokens = self.lengths.iter().sum();
         check("new_log_probs", self.new_log_probs, tokens)?;
         check("old_log_probs", self.old_log_probs, tokens)?;
@@ -199,6 +295,34 @@ impl PolicyBatch<'_> {
                 return Err(ObjectiveError::Absent { what: "entropies" });
             }
             None => {}
+        }
+        match self.behaviour_log_probs {
+            Some(values) => check("behaviour_log_probs", values, tokens)?,
+            None if objective.importance_cap.is_some() => {
+                return Err(ObjectiveError::Absent {
+                    what: "behaviour_log_probs",
+                });
+            }
+            None => {}
+        }
+        match self.positive {
+            Some(positive) if positive.len() != self.lengths.len() => {
+                return Err(ObjectiveError::Length {
+                    what: "positive",
+                    given: positive.len(),
+                    expected: self.lengths.len(),
+                });
+            }
+            Some(positive) if objective.positive_coefficient != 0.0 => {
+                let own = Totals::default().with_positive(self.lengths, positive);
+                if own.positive_tokens > totals.positive_tokens {
+                    return Err(ObjectiveError::Totals);
+                }
+            }
+            None if objective.positive_coefficient != 0.0 => {
+                return Err(ObjectiveError::Absent { what: "positive" });
+            }
+            _ => {}
         }
         Ok(tokens)
     }
@@ -226,6 +350,11 @@ impl PolicyMetrics {
             approximate_kl: mean(self.approximate_kl, other.approximate_kl),
             reference_kl: mean(self.reference_kl, other.reference_kl),
             entropy: mean(self.entropy, other.entropy),
+            importance_mean: mean(self.importance_mean, other.importance_mean),
+            importance_capped_fraction: mean(
+                self.importance_capped_fraction,
+                other.importance_capped_fraction,
+            ),
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct Totals {
     pub sequences: usize,
     /// Response tokens.
     pub tokens: usize,
+    /// Of these, tokens of right replies; needed for their likelihood alone.
+    pub positive_tokens: usize,
 }
 
 impl Totals {
@@ -41,7 +43,16 @@ impl Totals {
         Self {
             sequences: lengths.iter().filter(|&&length| length > 0).count(),
             tokens: lengths.iter().sum(),
+            positive_tokens: 0,
         }
+    }
+
+    /// The same with the tokens of right replies counted.
+    #[must_use]
+    pub fn with_positive(mut self, lengths: &[usize], positive: &[bool]) -> Self {
+        let pairs = lengths.iter().zip(positive);
+        self.positive_tokens = pairs.filter(|(_, is)| **is).map(|(length, _)| length).sum();
+        self
     }
 }
 

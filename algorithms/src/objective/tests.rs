@@ -13,16 +13,41 @@ struct Case {
     reference: Vec<f32>,
     advantages: Vec<f32>,
     entropies: Vec<f32>,
+    behaviour: Vec<f32>,
+    positive: Vec<bool>,
 }
 
 impl Case {
+    fn totals(&self) -> Totals {
+        Totals::of(&self.lengths).with_positive(&self.lengths, &self.positive)
+    }
+
+    /// The ratio that the trust region sees of each token.
+    fn ratios(&self, ratio: Ratio) -> Vec<f64> {
+        let moved = |t: usize| f64::from(self.new[t]) - f64::from(self.old[t]);
+        let mut first = 0;
+        let of = |&length: &usize| {
+            let tokens = first..first + length;
+            first += length;
+            let mean = tokens.clone().map(moved).sum::<f64>() / length as f64;
+            let each = tokens.map(move |t| match ratio {
+                Ratio::Token => moved(t).exp(),
+                Ratio::Sequence => mean.exp(),
+            });
+            each.collect::<Vec<_>>()
+        };
+        self.lengths.iter().flat_map(of).collect()
+    }
+
     fn batch(&self) -> PolicyBatch<'_> {
         PolicyBatch {
             new_log_probs: &self.new,
             old_log_probs: &self.old,
+            behaviour_log_probs: Some(&self.behaviour),
             advantages: &self.advantages,
             reference_log_probs: Some(&self.reference),
             entropies: Some(&self.entropies),
+            positive: Some(&self.positive),
             lengths: &self.lengths,
         }
     }
@@ -38,6 +63,8 @@ impl Case {
             reference: self.reference[start..end].to_vec(),
             advantages: self.advantages[start..end].to_vec(),
             entropies: self.entropies[start..end].to_vec(),
+            behaviour: self.behaviour[start..end].to_vec(),
+            positive: self.positive[from..to].to_vec(),
         }
     }
 }
@@ -53,15 +80,21 @@ fn case() -> impl Strategy<Value = Case> {
             near(),
             column(-2.0, 2.0),
             column(0.0, 3.0),
+            near(),
+            prop::collection::vec(any::<bool>(), lengths.len()),
         )
-            .prop_map(move |(old, moved, away, advantages, entropies)| Case {
-                lengths: lengths.clone(),
-                new: old.iter().zip(&moved).map(|(old, by)| old + by).collect(),
-                reference: old.iter().zip(&away).map(|(old, by)| old + by).collect(),
-                old,
-                advantages,
-                entropies,
-            })
+            .prop_map(
+                move |(old, moved, away, advantages, entropies, stale, positive)| Case {
+                    lengths: lengths.clone(),
+                    behaviour: old.iter().zip(&stale).map(|(old, by)| old + by).collect(),
+                    positive,
+                    new: old.iter().zip(&moved).map(|(old, by)| old + by).collect(),
+                    reference: old.iter().zip(&away).map(|(old, by)| old + by).collect(),
+                    old,
+                    advantages,
+                    entropies,
+                },
+            )
     })
 }
 
@@ -81,20 +114,40 @@ fn estimator() -> impl Strategy<Value = KlEstimator> {
     ]
 }
 
+fn ratio() -> impl Strategy<Value = Ratio> {
+    prop_oneof![Just(Ratio::Token), Just(Ratio::Sequence)]
+}
+
 fn objective() -> impl Strategy<Value = PolicyObjective> {
     let kl = prop::option::of((estimator(), 0.0_f32..1.0));
-    (0.05_f32..0.3, 0.05_f32..0.5, kl, 0.0_f32..0.1, reduction()).prop_map(
-        |(clip_low, clip_high, kl, entropy_coefficient, reduction)| PolicyObjective {
-            clip_low,
-            clip_high,
-            kl: kl.map(|(estimator, coefficient)| KlPenalty {
-                estimator,
-                coefficient,
-            }),
-            entropy_coefficient,
-            reduction,
-        },
+    let clip = (0.05_f32..0.3, 0.05_f32..0.5);
+    let cap = prop::option::of(0.5_f32..3.0);
+    (
+        clip,
+        kl,
+        0.0_f32..0.1,
+        reduction(),
+        ratio(),
+        cap,
+        0.0_f32..0.5,
     )
+        .prop_map(
+            |((clip_low, clip_high), kl, entropy_coefficient, reduction, ratio, cap, positive)| {
+                PolicyObjective {
+                    clip_low,
+                    clip_high,
+                    ratio,
+                    kl: kl.map(|(estimator, coefficient)| KlPenalty {
+                        estimator,
+                        coefficient,
+                    }),
+                    entropy_coefficient,
+                    reduction,
+                    importance_cap: cap,
+                    positive_coefficient: positive,
+                }
+            },
+        )
 }
 
 /// The central difference of `loss` by entry `t`, with the step that `f32` really makes.
@@ -118,10 +171,10 @@ fn close(gradient: f32, slope: f64) -> bool {
 proptest! {
     #[test]
     fn policy_gradients_are_the_slopes_of_the_loss(case in case(), objective in objective()) {
-        let totals = Totals::of(&case.lengths);
+        let totals = case.totals();
         let output = objective.evaluate(&case.batch(), totals).unwrap();
-        for t in 0..case.new.len() {
-            let ratio = f64::from(case.new[t] - case.old[t]).exp();
+        let ratios = case.ratios(objective.ratio);
+        for (t, &ratio) in ratios.iter().enumerate() {
             let bounds = [1.0 - f64::from(objective.clip_low), 1.0 + f64::from(objective.clip_high)];
             let by_new = slope(&case.new, t, |new| {
                 let batch = PolicyBatch { new_log_probs: new, ..case.batch() };
@@ -144,7 +197,7 @@ proptest! {
         case in case(), clip in prop::option::of(0.05_f32..0.5), reduction in reduction(),
     ) {
         let objective = ValueObjective { clip, reduction, ..ValueObjective::default() };
-        let totals = Totals::of(&case.lengths);
+        let totals = case.totals();
         let batch = ValueBatch {
             values: &case.new,
             old_values: &case.old,
@@ -182,7 +235,7 @@ proptest! {
     #[test]
     fn on_policy_the_gradient_is_minus_advantage_over_tokens(case in case()) {
         let batch = PolicyBatch { old_log_probs: &case.new, ..case.batch() };
-        let output = PolicyObjective::default().evaluate(&batch, Totals::of(&case.lengths)).unwrap();
+        let output = PolicyObjective::default().evaluate(&batch, case.totals()).unwrap();
         let tokens = case.new.len() as f32;
         for (gradient, advantage) in output.d_log_probs.iter().zip(&case.advantages) {
             prop_assert!((gradient + advantage / tokens).abs() < 1e-6);
@@ -195,7 +248,7 @@ proptest! {
     #[test]
     fn clipped_tokens_have_no_gradient_and_are_counted(case in case()) {
         let objective = PolicyObjective { clip_high: 0.28, ..PolicyObjective::default() };
-        let output = objective.evaluate(&case.batch(), Totals::of(&case.lengths)).unwrap();
+        let output = objective.evaluate(&case.batch(), case.totals()).unwrap();
         let mut clipped = 0;
         for t in 0..case.new.len() {
             let ratio = (f64::from(case.new[t]) - f64::from(case.old[t])).exp();
@@ -213,7 +266,7 @@ proptest! {
     fn micro_batches_add_up_to_the_step(
         case in case(), objective in objective(), cut: prop::sample::Index,
     ) {
-        let totals = Totals::of(&case.lengths);
+        let totals = case.totals();
         let whole = objective.evaluate(&case.batch(), totals).unwrap();
         let cut = cut.index(case.lengths.len() + 1);
         let parts = [case.part(0, cut), case.part(cut, case.lengths.len())]
@@ -263,7 +316,8 @@ proptest! {
         )),
         bootstrap in -2.0_f32..2.0, gamma in 0.0_f32..=1.0, lambda in 0.0_f32..=1.0,
     ) {
-        let estimates = gae(&rewards, &values, bootstrap, gamma, lambda).unwrap();
+        let gae = Gae { gamma, lambda: Lambda::Fixed(lambda), value_lambda: None };
+        let estimates = gae.estimates(&rewards, &values, bootstrap).unwrap();
         let value = |t: usize| f64::from(values.get(t).copied().unwrap_or(bootstrap));
         let (gamma, lambda) = (f64::from(gamma), f64::from(lambda));
         for t in 0..rewards.len() {
@@ -283,7 +337,8 @@ proptest! {
         rewards in prop::collection::vec(-2.0_f32..2.0, 1..12),
     ) {
         let values = vec![0.5; rewards.len()];
-        let estimates = gae(&rewards, &values, 0.0, 1.0, 1.0).unwrap();
+        let gae = Gae { gamma: 1.0, lambda: Lambda::Fixed(1.0), value_lambda: None };
+        let estimates = gae.estimates(&rewards, &values, 0.0).unwrap();
         for t in 0..rewards.len() {
             let to_go: f32 = rewards[t..].iter().sum();
             prop_assert!((estimates.returns[t] - to_go).abs() < 1e-4);
@@ -381,9 +436,11 @@ fn bad_inputs_are_named() {
     let batch = PolicyBatch {
         new_log_probs: &good,
         old_log_probs: &good,
+        behaviour_log_probs: None,
         advantages: &good,
         reference_log_probs: None,
         entropies: None,
+        positive: None,
         lengths: &[2],
     };
     let totals = Totals::of(&[2]);
@@ -420,12 +477,36 @@ fn bad_inputs_are_named() {
     };
     let error = with_bonus.evaluate(&batch, totals).unwrap_err();
     assert_eq!(error, ObjectiveError::Absent { what: "entropies" });
+    let corrected = PolicyObjective {
+        importance_cap: Some(2.0),
+        ..objective
+    };
+    let error = corrected.evaluate(&batch, totals).unwrap_err();
+    let what = "behaviour_log_probs";
+    assert_eq!(error, ObjectiveError::Absent { what });
+    let likely = PolicyObjective {
+        positive_coefficient: 0.1,
+        ..objective
+    };
+    let error = likely.evaluate(&batch, totals).unwrap_err();
+    assert_eq!(error, ObjectiveError::Absent { what: "positive" });
+    let right = PolicyBatch {
+        positive: Some(&[true]),
+        ..batch
+    };
+    let error = likely.evaluate(&right, totals).unwrap_err();
+    assert_eq!(
+        error,
+        ObjectiveError::Totals,
+        "its right replies are not counted"
+    );
     let error = objective
         .evaluate(
             &batch,
             Totals {
                 sequences: 1,
                 tokens: 1,
+                positive_tokens: 0,
             },
         )
         .unwrap_err();
@@ -437,9 +518,11 @@ fn a_huge_ratio_stays_finite() {
     let batch = PolicyBatch {
         new_log_probs: &[0.0],
         old_log_probs: &[-1000.0],
+        behaviour_log_probs: None,
         advantages: &[-1.0],
         reference_log_probs: Some(&[-1000.0]),
         entropies: None,
+        positive: None,
         lengths: &[1],
     };
     let kl = Some(KlPenalty {
@@ -452,4 +535,187 @@ fn a_huge_ratio_stays_finite() {
     };
     let output = objective.evaluate(&batch, Totals::of(&[1])).unwrap();
     assert!(output.loss.is_finite() && output.d_log_probs[0].is_finite());
+}
+
+/// GSPO: two replies of two tokens and one, worked out by hand.
+#[test]
+fn a_reply_has_one_ratio_where_its_whole_is_compared() {
+    let batch = PolicyBatch {
+        new_log_probs: &[-0.9, -1.7, -1.0],
+        old_log_probs: &[-1.0, -2.0, -0.5],
+        behaviour_log_probs: None,
+        advantages: &[1.0, 1.0, -1.0],
+        reference_log_probs: None,
+        entropies: None,
+        positive: None,
+        lengths: &[2, 1],
+    };
+    let objective = PolicyObjective {
+        clip_low: 0.5,
+        clip_high: 0.5,
+        ratio: Ratio::Sequence,
+        reduction: Reduction::SequenceMean,
+        ..PolicyObjective::default()
+    };
+    let loss = objective.evaluate(&batch, Totals::of(&[2, 1])).unwrap();
+    // exp((0.1 + 0.3) / 2) and exp(-0.5): -(1.221403 - 0.606531) / 2.
+    assert!((loss.loss + 0.307_436).abs() < 1e-6, "{}", loss.loss);
+    // Each token of the first: -1.221403 / (2 replies * 2 tokens).
+    let expected = [-0.305_351, -0.305_351, 0.303_265];
+    for (found, expected) in loss.d_log_probs.iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+    }
+}
+
+/// Decoupled PPO: the old policy is as the new one, and four times as sure as the one that sampled.
+#[test]
+fn stale_tokens_weigh_as_their_ratio_up_to_the_cap() {
+    let quarter = 4f32.ln();
+    let batch = PolicyBatch {
+        new_log_probs: &[-1.0, -1.0],
+        old_log_probs: &[-1.0, -1.0],
+        behaviour_log_probs: Some(&[-1.0 - quarter, -1.0 + quarter]),
+        advantages: &[1.0, 1.0],
+        reference_log_probs: None,
+        entropies: None,
+        positive: None,
+        lengths: &[2],
+    };
+    let objective = PolicyObjective {
+        importance_cap: Some(2.0),
+        ..PolicyObjective::default()
+    };
+    let loss = objective.evaluate(&batch, Totals::of(&[2])).unwrap();
+    // Weights of 2, where 4 is held, and 1/4.
+    assert!((loss.loss + 1.125).abs() < 1e-6, "{}", loss.loss);
+    assert!((loss.d_log_probs[0] + 1.0).abs() < 1e-6);
+    assert!((loss.d_log_probs[1] + 0.125).abs() < 1e-6);
+    assert_eq!(loss.metrics.importance_capped_fraction, 0.5);
+    assert!((loss.metrics.importance_mean - 1.125).abs() < 1e-6);
+}
+
+/// VAPO's equation 11 on two replies, of which the second was right.
+#[test]
+fn right_replies_become_likelier_by_themselves() {
+    let batch = PolicyBatch {
+        new_log_probs: &[-1.0, -2.0, -3.0],
+        old_log_probs: &[-1.0, -2.0, -3.0],
+        behaviour_log_probs: None,
+        advantages: &[0.0; 3],
+        reference_log_probs: None,
+        entropies: None,
+        positive: Some(&[false, true]),
+        lengths: &[1, 2],
+    };
+    let objective = PolicyObjective {
+        positive_coefficient: 0.1,
+        ..PolicyObjective::default()
+    };
+    let totals = Totals::of(&[1, 2]).with_positive(&[1, 2], &[false, true]);
+    let loss = objective.evaluate(&batch, totals).unwrap();
+    assert!((loss.loss - 0.25).abs() < 1e-6, "{}", loss.loss);
+    assert_eq!(loss.d_log_probs, [0.0, -0.05, -0.05]);
+}
+
+#[test]
+fn decays_follow_the_length_and_may_differ_between_policy_and_critic() {
+    let adaptive = Lambda::LengthAdaptive { alpha: 0.05 };
+    // The table of the paper: 1 - 1 / (0.05 l).
+    for (tokens, lambda) in [
+        (1, 0.0),
+        (20, 0.0),
+        (100, 0.8),
+        (1_000, 0.98),
+        (10_000, 0.998),
+    ] {
+        assert!((adaptive.of(tokens) - lambda).abs() < 1e-6, "{tokens}");
+    }
+    // A reward of 1 at the end of three tokens that are all expected to bring 0.5.
+    let gae = Gae {
+        gamma: 1.0,
+        lambda: Lambda::Fixed(0.5),
+        value_lambda: Some(1.0),
+    };
+    let estimates = gae.estimates(&[0.0, 0.0, 1.0], &[0.5; 3], 0.0).unwrap();
+    assert_eq!(estimates.advantages, [0.125, 0.25, 0.5]);
+    assert_eq!(
+        estimates.returns, [1.0; 3],
+        "what came, whatever was expected"
+    );
+}
+
+#[test]
+fn baselines_by_hand() {
+    assert_eq!(leave_one_out(&[1.0, 0.0, 0.5]).unwrap(), [0.75, -0.75, 0.0]);
+    assert_eq!(leave_one_out(&[3.0]).unwrap(), [0.0]);
+    assert_eq!(over_greedy(&[1.0, 0.0], 0.25).unwrap(), [0.75, -0.25]);
+    assert_eq!(
+        rewards_to_go(&[1.0, 2.0, 4.0], 0.5).unwrap(),
+        [3.0, 4.0, 4.0]
+    );
+    let mut advantages = vec![vec![1.0, 3.0], vec![5.0], vec![]];
+    whiten(&mut advantages);
+    // Mean 3, deviation sqrt(8/3).
+    let unit = 2.0 / (8.0f32 / 3.0).sqrt();
+    let flat: Vec<f32> = advantages.concat();
+    for (found, expected) in flat.iter().zip([-unit, 0.0, unit]) {
+        assert!((found - expected).abs() < 1e-5, "{flat:?}");
+    }
+    for bad in [
+        leave_one_out(&[f32::NAN]),
+        rewards_to_go(&[f32::INFINITY], 1.0),
+    ] {
+        assert!(matches!(
+            bad,
+            Err(ObjectiveError::NotFinite {
+                what: "rewards",
+                at: 0
+            })
+        ));
+    }
+}
+
+/// The curve of DAPO's figures: 20,480 tokens at most, of which the last 4,096 cost.
+#[test]
+fn the_last_tokens_before_the_limit_cost_more_and_more() {
+    let overlong = Overlong {
+        limit: 20_480,
+        cache: 4_096,
+    };
+    let points = [
+        (0, 0.0),
+        (16_384, 0.0),
+        (18_432, -0.5),
+        (20_480, -1.0),
+        (30_000, -1.0),
+    ];
+    for (tokens, penalty) in points {
+        assert_eq!(overlong.penalty(tokens), penalty, "{tokens}");
+    }
+}
+
+#[test]
+fn the_price_of_harm_rises_until_the_cost_is_within_its_limit() {
+    let mut price = Lagrangian {
+        multiplier: 1.0,
+        rate: 0.1,
+        limit: 0.2,
+    };
+    assert_eq!(
+        price.advantages(&[1.0, 0.0], &[0.0, 1.0]).unwrap(),
+        [0.5, -0.5]
+    );
+    price.update(1.2).unwrap();
+    assert!((price.multiplier - 0.1f32.exp()).abs() < 1e-6);
+    // A policy that does the less harm the more it costs.
+    for _ in 0..2_000 {
+        price.update(1.0 / (1.0 + price.multiplier)).unwrap();
+    }
+    assert!(
+        (1.0 / (1.0 + price.multiplier) - 0.2).abs() < 1e-3,
+        "{price:?}"
+    );
+    let before = price;
+    assert!(price.update(f32::NAN).is_err());
+    assert_eq!(price, before);
 }

@@ -10,13 +10,12 @@ use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, Sampler, Sampling, latest_model, read_fields, read_model,
     read_tokenizer,
 };
-use odeon_actors::recipe::{Algorithm, LrSchedule, PlacementSection, Recipe, RecipeError, Source};
+use odeon_actors::recipe::{LrSchedule, PlacementSection, Recipe, RecipeError, Source};
 use odeon_actors::rl::run::{RoleNeeds, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
-use odeon_algorithms::objective::{KlEstimator, KlPenalty, PolicyObjective, Reduction};
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -58,7 +57,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         schedule: schedule(recipe),
         critic_lr: recipe.rl.critic_lr,
         epochs: recipe.rl.epochs,
-        objective: objective(recipe),
+        objective: recipe.rl.objective(),
         sampling: Sampling {
             temperature: recipe.rl.temperature,
             top_p: recipe.rl.top_p,
@@ -85,7 +84,6 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         rollouts: recipe.processes.rollouts,
         needs: needs(&recipe.placement),
-        critic: recipe.rl.algorithm == Algorithm::Ppo,
         reference: recipe.rl.kl > 0.0,
         train: TrainPlan {
             warmup: recipe.warmup.steps,
@@ -94,8 +92,8 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             checkpoint: folder.join(CHECKPOINT),
             eval_problems: recipe.eval.problems,
             eval_every: recipe.eval.every,
-            gamma: recipe.rl.gamma,
-            lambda: recipe.rl.lambda,
+            baseline: recipe.rl.baseline(),
+            overlong: recipe.rl.overlong(),
         },
     })
 }
@@ -186,7 +184,7 @@ impl Sizes {
 /// Refuses what this machine has no memory for. An estimate from below: activations come on top.
 fn check_memory(text: &Source, recipe: &Recipe, sizes: &Sizes) -> Result<(), RecipeError> {
     let rollouts = recipe.processes.rollouts as u64;
-    let critics = u64::from(recipe.rl.algorithm == Algorithm::Ppo);
+    let critics = u64::from(recipe.rl.baseline().has_critic());
     let references = u64::from(recipe.rl.kl > 0.0);
     // Weights, gradient and two moments; adapters alone have few.
     let of_trainer = if recipe.model.lora_rank == 0 { 4 } else { 1 };
@@ -228,19 +226,6 @@ fn schedule(recipe: &Recipe) -> Schedule {
             steps: recipe.rl.steps * recipe.rl.epochs as u64,
             floor: 0.1,
         },
-    }
-}
-
-fn objective(recipe: &Recipe) -> PolicyObjective {
-    PolicyObjective {
-        clip_low: recipe.rl.clip_low,
-        clip_high: recipe.rl.clip_high,
-        kl: (recipe.rl.kl > 0.0).then_some(KlPenalty {
-            coefficient: recipe.rl.kl,
-            estimator: KlEstimator::K3,
-        }),
-        entropy_coefficient: recipe.rl.entropy,
-        reduction: Reduction::TokenMean,
     }
 }
 

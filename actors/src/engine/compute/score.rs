@@ -44,7 +44,7 @@ impl Reference {
 }
 
 /// The rows of a batch: tokens and length of the prompt.
-fn rows(batch: &Batch) -> Vec<(Vec<u32>, usize)> {
+pub(super) fn rows(batch: &Batch) -> Vec<(Vec<u32>, usize)> {
     batch
         .trajectories
         .iter()
@@ -52,7 +52,7 @@ fn rows(batch: &Batch) -> Vec<(Vec<u32>, usize)> {
         .collect()
 }
 
-fn response_lengths(batch: &Batch) -> Vec<usize> {
+pub(super) fn response_lengths(batch: &Batch) -> Vec<usize> {
     batch
         .trajectories
         .iter()
@@ -61,7 +61,7 @@ fn response_lengths(batch: &Batch) -> Vec<usize> {
 }
 
 /// Cuts numbers per token into sequences.
-fn cut(numbers: &[f32], lengths: &[usize]) -> Vec<Vec<f32>> {
+pub(super) fn cut(numbers: &[f32], lengths: &[usize]) -> Vec<Vec<f32>> {
     let mut rest = numbers;
     lengths
         .iter()

@@ -11,6 +11,7 @@ use odeon_algorithms::train::{CrossEntropy, Schedule, TokenGradients, TrainConfi
 use super::checkpoint::Older;
 use super::peak::reachable_flops;
 use super::rollout::{Sampler, training_temperature};
+use super::score::{cut, response_lengths, rows};
 use super::{ComputeSpec, Optimizer, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{EvalStats, Progress, Signals, StepStats, TrainEngine};
 use crate::trajectory::Batch;
@@ -86,29 +87,40 @@ impl Trainer {
         std::fs::rename(&fresh, &self.spec.base).map_err(failed)
     }
 
-    /// Adds the gradient of a batch. Its loss, the floating point operations, and what the objective
-    /// saw.
-    fn pass(&mut self, batch: &Batch, signals: &Signals) -> Result<Pass, Failure> {
-        let rows: Vec<(Vec<u32>, usize)> = batch
-            .trajectories
-            .iter()
-            .map(|t| (tokens_of(t), t.prompt.len()))
-            .collect();
-        let lengths: Vec<usize> = batch
-            .trajectories
-            .iter()
-            .map(|t| t.response.len())
-            .collect();
-        let totals = Totals::of(&lengths);
+    /// Log-probabilities of a batch's responses under the weights that a step begins with.
+    fn log_probs(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
+        let (rows, lengths) = (rows(batch), response_lengths(batch));
+        let mut all = vec![];
+        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+            let temperature = training_temperature(self.spec.sampling);
+            let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
+            let scores = self.optimizer.logprobs(&micro);
+            all.extend(cut(&scores.logprobs, &lengths[range]));
+        }
+        Ok(all)
+    }
+
+    /// Adds the gradient of a batch, with the trust region around `recent` where that is not what
+    /// sampled. Its loss, the floating point operations, and what the objective saw.
+    fn pass(
+        &mut self,
+        batch: &Batch,
+        signals: &Signals,
+        recent: Option<&[Vec<f32>]>,
+    ) -> Result<Pass, Failure> {
+        let (rows, lengths) = (rows(batch), response_lengths(batch));
+        let right: Vec<bool> = batch.trajectories.iter().map(|t| t.correct).collect();
+        let totals = Totals::of(&lengths).with_positive(&lengths, &right);
         let objective = self.spec.objective;
         let (mut loss, mut flops, mut metrics) = (0.0, 0.0, PolicyMetrics::default());
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let temperature = training_temperature(self.spec.sampling);
             let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
-            let old: Vec<f32> = batch.trajectories[range.clone()]
+            let behaviour: Vec<f32> = batch.trajectories[range.clone()]
                 .iter()
                 .flat_map(|t| t.log_probs.iter().copied())
                 .collect();
+            let recent = recent.map(|recent| recent[range.clone()].concat());
             let advantages = signals.advantages[range.clone()].concat();
             let reference =
                 (!signals.reference.is_empty()).then(|| signals.reference[range.clone()].concat());
@@ -116,10 +128,12 @@ impl Trainer {
             let mut evaluate = |scores: &TokenScores, gradients: &mut TokenGradients| {
                 let inputs = PolicyBatch {
                     new_log_probs: &scores.logprobs,
-                    old_log_probs: &old,
+                    old_log_probs: recent.as_ref().unwrap_or(&behaviour),
+                    behaviour_log_probs: Some(&behaviour),
                     advantages: &advantages,
                     reference_log_probs: reference.as_deref(),
                     entropies: Some(&scores.entropies),
+                    positive: Some(&right[range.clone()]),
                     lengths: &lengths[range.clone()],
                 };
                 match objective.evaluate(&inputs, totals) {
@@ -212,8 +226,12 @@ impl TrainEngine for Trainer {
     fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure> {
         self.begin_reinforcement();
         let mut stats = StepStats::default();
+        let recent = match self.spec.objective.importance_cap {
+            Some(_) => Some(self.log_probs(batch)?),
+            None => None,
+        };
         for _ in 0..self.spec.epochs {
-            let pass = self.pass(batch, signals)?;
+            let pass = self.pass(batch, signals, recent.as_deref())?;
             let update = self.optimizer.apply(1.0);
             if !update.applied {
                 tracing::warn!("the gradient was not finite; the step changed nothing");

@@ -1,0 +1,195 @@
+//! From the rewards of a batch to an advantage for each token. Pure.
+
+use odeon::Failure;
+use odeon_algorithms::objective::{
+    Baseline, Gae, Overlong, leave_one_out, per_token, rewards_to_go, whiten,
+};
+
+use crate::trajectory::Batch;
+
+/// A number for each token of each reply.
+type PerToken = Vec<Vec<f32>>;
+
+/// What each reply has earned, long ones less.
+pub(super) fn rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
+    let cost = |tokens: usize| overlong.map_or(0.0, |overlong| overlong.penalty(tokens));
+    let all = batch.trajectories.iter();
+    all.map(|it| it.reward + cost(it.response.len())).collect()
+}
+
+/// Advantages over a baseline that the batch has in itself.
+pub(super) fn without_critic(
+    baseline: Baseline,
+    batch: &Batch,
+    rewards: &[f32],
+    reference: &[Vec<f32>],
+) -> Result<PerToken, Failure> {
+    let groups = || rewards.chunks(batch.group_size.max(1) as usize);
+    let each: Vec<f32> = match baseline {
+        Baseline::Group(group) => {
+            let of = |rewards: &[f32]| {
+                let told = group.advantages(rewards).map_err(Failure::error)?;
+                Ok(told.unwrap_or_else(|| vec![0.0; rewards.len()]))
+            };
+            groups()
+                .map(of)
+                .collect::<Result<Vec<_>, Failure>>()?
+                .concat()
+        }
+        Baseline::LeaveOneOut => {
+            let all = groups().map(leave_one_out).collect::<Result<Vec<_>, _>>();
+            all.map_err(Failure::error)?.concat()
+        }
+        Baseline::Batch { gamma, kl } => {
+            let mut advantages = vec![];
+            for (number, trajectory) in batch.trajectories.iter().enumerate() {
+                let rewards = match kl {
+                    Some(kl) => {
+                        let reference = reference.get(number).ok_or_else(|| {
+                            Failure::error("the divergence needs a reference, and there is none")
+                        })?;
+                        kl.token_rewards(rewards[number], &trajectory.log_probs, reference)
+                            .map_err(Failure::error)?
+                    }
+                    None => at_the_end(rewards[number], trajectory.response.len()),
+                };
+                advantages.push(rewards_to_go(&rewards, gamma).map_err(Failure::error)?);
+            }
+            whiten(&mut advantages);
+            return Ok(advantages);
+        }
+        Baseline::Critic(_) => {
+            return Err(Failure::error("a critic is the baseline, and there is none").fatal());
+        }
+    };
+    let pairs = batch.trajectories.iter().zip(each);
+    let all = pairs.map(|(it, advantage)| per_token(&[advantage], &[it.response.len()]));
+    all.collect::<Result<_, _>>().map_err(Failure::error)
+}
+
+/// Advantages over what a critic expected, and what it should have.
+pub(super) fn with_critic(
+    gae: Gae,
+    rewards: &[f32],
+    values: &[Vec<f32>],
+) -> Result<(PerToken, PerToken), Failure> {
+    let (mut advantages, mut returns) = (vec![], vec![]);
+    for (reward, values) in rewards.iter().zip(values) {
+        let rewards = at_the_end(*reward, values.len());
+        let estimates = gae
+            .estimates(&rewards, values, 0.0)
+            .map_err(Failure::error)?;
+        advantages.push(estimates.advantages);
+        returns.push(estimates.returns);
+    }
+    whiten(&mut advantages);
+    Ok((advantages, returns))
+}
+
+/// A reward for the whole, as its last token gets it.
+fn at_the_end(reward: f32, tokens: usize) -> Vec<f32> {
+    let mut rewards = vec![0.0; tokens];
+    if let Some(last) = rewards.last_mut() {
+        *last = reward;
+    }
+    rewards
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon_algorithms::objective::{GroupBaseline, KlEstimator, KlPenalty, Lambda, Scale};
+
+    use super::*;
+    use crate::trajectory::{SampleId, Trajectory};
+
+    /// Two groups of two: replies of these lengths, with these rewards.
+    fn batch(replies: [(usize, f32); 4]) -> Batch {
+        let trajectory = |(number, (tokens, reward)): (usize, (usize, f32))| Trajectory {
+            id: SampleId {
+                group: number as u64 / 2,
+                sample: number as u32 % 2,
+            },
+            version: 0,
+            prompt: vec![1],
+            response: vec![2; tokens],
+            log_probs: vec![-1.0; tokens],
+            problem: 0,
+            reward,
+            correct: reward > 0.0,
+        };
+        Batch {
+            step: 1,
+            trajectories: replies.into_iter().enumerate().map(trajectory).collect(),
+            group_size: 2,
+        }
+    }
+
+    fn of(baseline: Baseline, batch: &Batch, reference: &[Vec<f32>]) -> Vec<Vec<f32>> {
+        without_critic(baseline, batch, &rewards(batch, None), reference).unwrap()
+    }
+
+    #[test]
+    fn each_reply_is_compared_within_its_group() {
+        let batch = batch([(1, 1.0), (2, 0.0), (1, 3.0), (3, 1.0)]);
+        let unit = Baseline::Group(GroupBaseline {
+            scale: Scale::Unit,
+            ..GroupBaseline::default()
+        });
+        let expected = [vec![0.5], vec![-0.5; 2], vec![1.0], vec![-1.0; 3]];
+        assert_eq!(of(unit, &batch, &[]), expected);
+        let expected = [vec![1.0], vec![-1.0; 2], vec![2.0], vec![-2.0; 3]];
+        assert_eq!(of(Baseline::LeaveOneOut, &batch, &[]), expected);
+    }
+
+    #[test]
+    fn tokens_are_compared_over_the_batch_and_pay_for_leaving_the_reference() {
+        let batch = batch([(2, 1.0), (1, 0.0), (1, 0.0), (1, 1.0)]);
+        let plain = Baseline::Batch {
+            gamma: 1.0,
+            kl: None,
+        };
+        // To go: 1, 1, 0, 0, 1, whose mean is 0.6 and whose deviation is sqrt(0.24).
+        let (low, high) = (-0.6 / 0.24f32.sqrt(), 0.4 / 0.24f32.sqrt());
+        let close = |found: &[Vec<f32>], expected: [f32; 5]| {
+            let flat = found.concat();
+            let pairs = flat.iter().zip(expected);
+            assert!(
+                pairs.clone().count() == 5 && pairs.clone().all(|(a, b)| (a - b).abs() < 1e-4),
+                "{flat:?}"
+            );
+        };
+        close(&of(plain, &batch, &[]), [high, high, low, low, high]);
+        let kl = Some(KlPenalty {
+            estimator: KlEstimator::K1,
+            coefficient: 0.5,
+        });
+        let paid = Baseline::Batch { gamma: 1.0, kl };
+        // The first token is e times as likely as under the reference and pays 0.5: 0.5, 1, 0, 0, 1.
+        let reference = [vec![-2.0, -1.0], vec![-1.0], vec![-1.0], vec![-1.0]];
+        let deviation = 0.2f32.sqrt();
+        let expected = [0.0, 0.5, -0.5, -0.5, 0.5].map(|it: f32| it / deviation);
+        close(&of(paid, &batch, &reference), expected);
+        let none = without_critic(paid, &batch, &rewards(&batch, None), &[]).unwrap_err();
+        assert!(none.to_string().contains("needs a reference"), "{none}");
+    }
+
+    #[test]
+    fn a_critic_is_told_what_came_and_long_replies_earn_less() {
+        let batch = batch([(2, 1.0), (4, 1.0), (1, 0.0), (1, 1.0)]);
+        let overlong = Overlong { limit: 4, cache: 2 };
+        let rewards = rewards(&batch, Some(overlong));
+        assert_eq!(rewards, [1.0, 0.0, 0.0, 1.0]);
+        let gae = Gae {
+            gamma: 1.0,
+            lambda: Lambda::Fixed(1.0),
+            value_lambda: None,
+        };
+        let values: Vec<Vec<f32>> = [2, 4, 1, 1].map(|tokens| vec![0.5; tokens]).to_vec();
+        let (advantages, returns) = with_critic(gae, &rewards, &values).unwrap();
+        assert_eq!(returns, [vec![1.0; 2], vec![0.0; 4], vec![0.0], vec![1.0]]);
+        let all = advantages.concat();
+        let mean = all.iter().sum::<f32>() / all.len() as f32;
+        assert!(mean.abs() < 1e-6 && all[0] > 0.0 && all[2] < 0.0, "{all:?}");
+        assert!(without_critic(Baseline::Critic(gae), &batch, &rewards, &[]).is_err());
+    }
+}
