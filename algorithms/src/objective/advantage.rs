@@ -225,8 +225,8 @@ pub fn rewards_to_go(rewards: &[f32], gamma: f32) -> Result<Vec<f32>, ObjectiveE
     Ok(sums)
 }
 
-/// Advantages over the mean of the other replies to the same prompt, of which an estimate of the
-/// reward is unbiased: RLOO (Ahmadian et al. 2024, arXiv 2402.14740).
+/// Advantages over the mean of the other replies to the same prompt, which does not depend on the reply
+/// itself, so that the gradient stays unbiased: RLOO (Ahmadian et al. 2024, arXiv 2402.14740).
 ///
 /// `A_i = R_i - Σ_{j≠i} R_j / (n - 1)`; 0 for a reply that is alone.
 ///
