@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
@@ -48,6 +49,8 @@ fn plan(folder: &Path) -> RunPlan {
         schedule: Schedule::Constant,
         critic_lr: 1e-3,
         epochs: 1,
+        minibatches: 1,
+        pretrain: 0.0,
         objective: PolicyObjective::default(),
         sampling: Sampling {
             temperature: 1.0,
@@ -64,24 +67,25 @@ fn plan(folder: &Path) -> RunPlan {
             task,
             seed: 3,
             tokenizer,
-            group_size: 16,
-            groups_per_batch: 48,
-            staleness_max: 1,
+            ledger: LedgerConfig::new(16, 48, 1),
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         rollouts: 2,
         needs: RoleNeeds::default(),
         reference: false,
+        harm: None,
         train: TrainPlan {
             warmup: 100,
             steps: 120,
+            value_steps: 0,
             checkpoint_every: 120,
             checkpoint: folder.join("checkpoint"),
             eval_problems: 200,
             eval_every: 0,
             baseline: Baseline::Group(GroupBaseline::default()),
             overlong: None,
+            price: None,
         },
     }
 }

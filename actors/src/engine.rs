@@ -9,7 +9,7 @@ use std::path::Path;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, GrantedDevice, Shape};
 
-use crate::trajectory::{Batch, Order, SampleId, Version};
+use crate::trajectory::{Batch, Order, SampleId, Used, Version};
 
 /// Which engine an actor builds for itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +39,12 @@ pub struct StepStats {
     pub approximate_kl: f64,
     /// Part of the tokens whose gradient the trust region stopped.
     pub clip_fraction: f64,
+    /// Mean weight of a token for the age of its data; 1 without that correction.
+    #[serde(default)]
+    pub importance_mean: f64,
+    /// Part of the tokens whose weight was cut off.
+    #[serde(default)]
+    pub importance_capped_fraction: f64,
 }
 
 /// Per-token inputs that other actors contribute to a step, in the order of the batch.
@@ -110,13 +116,23 @@ pub trait TrainEngine: Send + Sync {
     ///
     /// # Errors
     /// The folder cannot be written.
-    fn save(&mut self, folder: &Path, progress: &Progress) -> Result<(), Failure>;
+    fn save(&mut self, folder: &Path, progress: &Progress, run: &RunState) -> Result<(), Failure>;
 
     /// Goes back to what was saved; `None` when nothing was.
     ///
     /// # Errors
     /// The folder is there, but broken.
-    fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure>;
+    fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure>;
+}
+
+/// What a run needs to go on beside its weights.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct RunState {
+    /// The prompts that were used.
+    pub used: Used,
+    /// The price of cost, where there is one.
+    pub price: Option<f32>,
 }
 
 /// How far a run is.

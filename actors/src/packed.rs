@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Blob, Blobs, Failure, Shape, Wire, codec, shape};
 
-use crate::trajectory::{Batch, Trajectory};
+use crate::trajectory::{Batch, GreedyReply, Trajectory, Used};
 
 /// Rows of `T`, encoded in a blob: small in a message, mapped by the reader.
 #[derive(Serialize, Deserialize)]
@@ -81,6 +81,9 @@ pub struct PackedBatch {
     /// The optimiser step that it belongs to.
     pub step: u64,
     group_size: u32,
+    greedy: Vec<GreedyReply>,
+    uniform: u64,
+    used: Used,
     trajectories: Packed<Trajectory>,
 }
 
@@ -93,6 +96,9 @@ impl PackedBatch {
         Ok(Self {
             step: batch.step,
             group_size: batch.group_size,
+            greedy: batch.greedy.clone(),
+            uniform: batch.uniform,
+            used: batch.used.clone(),
             trajectories: Packed::pack(blobs, &batch.trajectories)?,
         })
     }
@@ -106,6 +112,9 @@ impl PackedBatch {
             step: self.step,
             trajectories: self.trajectories.unpack().await?,
             group_size: self.group_size,
+            greedy: self.greedy.clone(),
+            uniform: self.uniform,
+            used: self.used.clone(),
         })
     }
 }

@@ -29,6 +29,9 @@ pub struct Recipe {
     pub warmup: WarmupSection,
     /// The reinforcement.
     pub rl: RlSection,
+    /// What harm is, and what it costs.
+    #[serde(default)]
+    pub cost: Option<CostSection>,
     /// Which actors get a process of their own.
     #[serde(default)]
     pub processes: ProcessesSection,
@@ -165,12 +168,15 @@ pub struct RlSection {
     /// The most that a token weighs for the age of its data; 0 for no correction.
     #[serde(default)]
     pub importance_cap: f32,
-    /// Weight of the likelihood of right replies.
+    /// Weight of the likelihood of right replies, if it is not that of the algorithm.
     #[serde(default)]
-    pub positive: f32,
+    pub positive: Option<f32>,
     /// The last tokens before `response_max`, in which each costs more reward; 0 for none.
     #[serde(default)]
-    pub overlong: usize,
+    pub overlong: Option<usize>,
+    /// Times the prompts of a step that are tried for groups whose rewards differ; 0 keeps all.
+    #[serde(default)]
+    pub refill: Option<u32>,
     /// Weight of the divergence from the policy before the reinforcement; needs a reference actor
     /// when it is not 0.
     #[serde(default)]
@@ -181,18 +187,59 @@ pub struct RlSection {
     /// Passes over a batch.
     #[serde(default = "one_usize")]
     pub epochs: usize,
+    /// Updates in a pass, each with an equal part of the prompts.
+    #[serde(default = "one_usize")]
+    pub minibatches: usize,
+    /// Weight of the likelihood of worked solutions, beside the objective.
+    #[serde(default)]
+    pub pretrain: f32,
     /// Discount of generalised advantage estimation.
     #[serde(default = "one")]
     pub gamma: f32,
-    /// Lambda of generalised advantage estimation.
-    #[serde(default = "default_lambda")]
-    pub lambda: f32,
+    /// Lambda of generalised advantage estimation, if it is not that of the algorithm.
+    #[serde(default)]
+    pub lambda: Option<f32>,
+    /// How much of a reply the length-adaptive lambda looks over.
+    #[serde(default = "default_lambda_alpha")]
+    pub lambda_alpha: f32,
+    /// Steps in which the critic alone learns, if they are not those of the algorithm.
+    #[serde(default)]
+    pub value_steps: Option<u64>,
     /// Learning rate of the critic.
     #[serde(default = "default_critic_lr")]
     pub critic_lr: f32,
     /// Steps between checkpoints.
     #[serde(default = "default_checkpoint")]
     pub checkpoint_every: u64,
+}
+
+/// `[cost]`: for `safe_rlhf`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostSection {
+    /// What a reply costs.
+    pub rule: CostRule,
+    /// The text that costs 1, for `text`.
+    #[serde(default)]
+    pub text: String,
+    /// The mean cost that is allowed.
+    pub limit: f32,
+    /// What it costs in reward at first.
+    #[serde(default = "one")]
+    pub price: f32,
+    /// How fast the price moves.
+    #[serde(default = "default_price_rate")]
+    pub rate: f32,
+}
+
+/// What a reply costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostRule {
+    /// Its length, in parts of the longest that is allowed.
+    Length,
+    /// 1 if some text is in it, else 0.
+    Text,
 }
 
 /// `[processes]`
@@ -318,8 +365,11 @@ fn default_device() -> String {
 const fn default_staleness() -> u64 {
     2
 }
-const fn default_lambda() -> f32 {
-    0.95
+const fn default_lambda_alpha() -> f32 {
+    0.05
+}
+const fn default_price_rate() -> f32 {
+    0.1
 }
 const fn default_critic_lr() -> f32 {
     1e-3

@@ -1,6 +1,7 @@
 //! Reinforcement-learning post-training, asynchronous per trajectory: see [`run`] for the graph.
 
 mod advantages;
+pub mod cost;
 pub mod critic;
 pub mod ledger;
 pub mod reference;
@@ -18,10 +19,11 @@ use odeon::Job;
 #[must_use]
 pub fn job() -> Job {
     use self::{
-        critic::Critic, reference::Reference, relay::Relay, report::Monitor, reward::Reward,
-        rollout::Rollout, store::SampleStore, trainer::Trainer,
+        cost::Cost, critic::Critic, reference::Reference, relay::Relay, report::Monitor,
+        reward::Reward, rollout::Rollout, store::SampleStore, trainer::Trainer,
     };
     odeon::job![
+        Cost,
         Critic,
         Monitor,
         Reference,

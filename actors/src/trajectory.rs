@@ -1,5 +1,7 @@
 //! What travels between the role actors of a reinforcement-learning run.
 
+use std::collections::BTreeSet;
+
 use odeon::Shape;
 use odeon::serde::{Deserialize, Serialize};
 
@@ -28,6 +30,19 @@ pub struct Order {
     pub prompt: Vec<u32>,
     /// The problem's number in the task's training split, for the reward.
     pub problem: u64,
+    /// How its tokens are chosen.
+    pub decode: Decode,
+}
+
+/// How the tokens of a reply are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub enum Decode {
+    /// Drawn, as the run says.
+    #[default]
+    Sampled,
+    /// The likeliest each time: what the group's samples are compared with.
+    Greedy,
 }
 
 /// A finished trajectory. All its tokens come from one version of the weights.
@@ -50,10 +65,12 @@ pub struct Trajectory {
     pub reward: f32,
     /// Whether the answer is right.
     pub correct: bool,
+    /// The harm that it does, where a run looks for that; set by the cost actor.
+    pub cost: f32,
 }
 
 /// A training batch: complete groups, in a fixed order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Shape)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Batch {
     /// The optimiser step that it belongs to, from 1.
@@ -62,4 +79,57 @@ pub struct Batch {
     pub trajectories: Vec<Trajectory>,
     /// Samples in each group.
     pub group_size: u32,
+    /// For each group its greedy reply; empty where none was ordered.
+    pub greedy: Vec<GreedyReply>,
+    /// Groups left out since the batch before, since their rewards were all equal.
+    pub uniform: u64,
+    /// The prompts that are used when this batch is.
+    pub used: Used,
+}
+
+/// What there is to know of a greedy reply.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct GreedyReply {
+    /// Its reward.
+    pub reward: f32,
+    /// Its length.
+    pub tokens: usize,
+}
+
+/// Which prompts a run has used: trained on, or left out. The others are still to come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Used {
+    /// All before this one.
+    pub below: u64,
+    /// And these after it: groups end out of order.
+    pub beyond: BTreeSet<u64>,
+}
+
+impl Used {
+    /// The first so many.
+    #[must_use]
+    pub const fn first(prompts: u64) -> Self {
+        Self {
+            below: prompts,
+            beyond: BTreeSet::new(),
+        }
+    }
+
+    /// Whether this one is.
+    #[must_use]
+    pub fn has(&self, prompt: u64) -> bool {
+        prompt < self.below || self.beyond.contains(&prompt)
+    }
+
+    /// One more.
+    pub fn add(&mut self, prompt: u64) {
+        if prompt >= self.below {
+            self.beyond.insert(prompt);
+        }
+        while self.beyond.remove(&self.below) {
+            self.below += 1;
+        }
+    }
 }

@@ -10,17 +10,21 @@ use odeon_actors::engine::compute::{
 };
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{
-    EngineSpec, Progress, Response, RolloutEngine, Signals, StepStats, TrainEngine,
+    EngineSpec, Progress, Response, RolloutEngine, RunState, Signals, StepStats, TrainEngine,
 };
 use odeon_actors::packed::{Packed, PackedBatch};
+use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::critic::{Critic, CriticArgs, Learn, SaveCritic, Values};
-use odeon_actors::rl::report::Report;
+use odeon_actors::rl::ledger::{Greedy, LedgerConfig, Uniform};
+use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{StoreArgs, Take};
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_actors::trajectory::{Batch, Order, SampleId, Trajectory};
+use odeon_actors::trajectory::{Batch, Decode, Order, SampleId, Trajectory, Used};
 use odeon_algorithms::model::ModelConfig;
-use odeon_algorithms::objective::{Baseline, PolicyObjective};
+use odeon_algorithms::objective::{
+    Baseline, Gae, GroupBaseline, Lagrangian, Lambda, Overlong, PolicyObjective,
+};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -42,24 +46,25 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
             task: TaskSpec::Sums(SumsConfig::default()),
             seed: 7,
             tokenizer: Tokenizer::arithmetic(),
-            group_size: 4,
-            groups_per_batch: 2,
-            staleness_max: STALENESS_MAX,
+            ledger: LedgerConfig::new(4, 2, STALENESS_MAX),
         },
         rollout_engine: EngineSpec::Scripted(script.clone()),
         trainer_engine: EngineSpec::Scripted(script),
         rollouts: 2,
         needs: RoleNeeds::default(),
         reference: false,
+        harm: None,
         train: TrainPlan {
             warmup: 0,
             steps,
+            value_steps: 0,
             checkpoint_every: 1_000,
             checkpoint: checkpoint.to_owned(),
             eval_problems: 1,
             eval_every: 0,
             baseline: Baseline::LeaveOneOut,
             overlong: None,
+            price: None,
         },
     }
 }
@@ -191,7 +196,7 @@ async fn a_run_that_loses_its_store_ends_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let mut plan = plan(folder.path(), STEPS);
     // It divides by this at its first order.
-    plan.store.groups_per_batch = 0;
+    plan.store.ledger.groups_per_batch = 0;
     let (system, _run) = start_plan(plan).await;
     let failed = tokio::time::timeout(Duration::from_secs(60), system.failed()).await;
     let failure = failed.expect("the run does not hang");
@@ -230,6 +235,8 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         schedule: Schedule::Constant,
         critic_lr: 1e-3,
         epochs: 1,
+        minibatches: 1,
+        pretrain: 0.0,
         objective: PolicyObjective::default(),
         sampling: Sampling {
             temperature: 1.0,
@@ -240,6 +247,16 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         base: base.to_owned(),
         share: None,
     }))
+}
+
+/// What a run keeps beside its weights.
+fn run_state() -> RunState {
+    let mut used = Used::first(5);
+    used.add(7);
+    RunState {
+        used,
+        price: Some(0.1),
+    }
 }
 
 /// SEMANTICS 35.
@@ -257,7 +274,7 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
     for step in 1..=2 {
         trainer.warm_up(step).unwrap();
     }
-    trainer.save(&checkpoint, &safe).unwrap();
+    trainer.save(&checkpoint, &safe, &run_state()).unwrap();
     let expected = weights(trainer.as_mut());
 
     // A crash while the next one is written: a part of its folder, and nothing that names it.
@@ -267,7 +284,10 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
     std::fs::write(checkpoint.join("latest.new"), b"3 0 warm").unwrap();
 
     let mut again = spec.trainer().unwrap();
-    assert_eq!(again.restore(&checkpoint).unwrap(), Some(safe));
+    assert_eq!(
+        again.restore(&checkpoint).unwrap(),
+        Some((safe, run_state()))
+    );
     assert!(
         weights(again.as_mut()) == expected,
         "the weights of the checkpoint"
@@ -284,10 +304,10 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
         loss,
         "it goes on as if nothing had happened"
     );
-    again.save(&checkpoint, &next).unwrap();
+    again.save(&checkpoint, &next, &run_state()).unwrap();
     assert_eq!(
         spec.trainer().unwrap().restore(&checkpoint).unwrap(),
-        Some(next)
+        Some((next, run_state()))
     );
 }
 
@@ -302,7 +322,7 @@ fn a_checkpoint_among_the_supervised_steps_is_not_taken_for_the_reference() {
         assert!(!base.exists(), "written after step {}", warmup - 1);
         trainer.warm_up(warmup).unwrap();
         let progress = Progress { warmup, version: 0 };
-        trainer.save(&checkpoint, &progress).unwrap();
+        trainer.save(&checkpoint, &progress, &run_state()).unwrap();
     }
     let saved = read_model(&base).unwrap().into_model(Cpu::new(1)).unwrap();
     let bytes = saved.flat().iter().flat_map(|weight| weight.to_le_bytes());
@@ -320,6 +340,7 @@ fn order(group: u64, sample: u32) -> Order {
         id: SampleId { group, sample },
         prompt: Tokenizer::arithmetic().encode("1+2=").expect("a sum"),
         problem: group,
+        decode: Decode::Sampled,
     }
 }
 
@@ -396,6 +417,7 @@ fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> Ste
             problem: step,
             reward: 0.0,
             correct: false,
+            cost: 0.0,
         });
     }
     let signs = [1.0, -1.0, 0.5, -0.5];
@@ -410,6 +432,7 @@ fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> Ste
         step,
         trajectories,
         group_size: 4,
+        ..Batch::default()
     };
     trainer.train(&batch, &signals).expect("a step")
 }
@@ -442,9 +465,12 @@ fn a_resumed_trainer_makes_the_same_steps_to_the_bit_with_and_without_adapters()
             while progress != stop {
                 advance(trainer.as_mut(), &mut progress);
             }
-            trainer.save(&checkpoint, &progress).unwrap();
+            trainer.save(&checkpoint, &progress, &run_state()).unwrap();
             let mut resumed = spec.trainer().unwrap();
-            assert_eq!(resumed.restore(&checkpoint).unwrap(), Some(stop));
+            assert_eq!(
+                resumed.restore(&checkpoint).unwrap(),
+                Some((stop, run_state()))
+            );
             assert!(weights(resumed.as_mut()) == weights(trainer.as_mut()));
             assert!(weights(resumed.as_mut()) != first);
             let mut again = progress;
@@ -455,10 +481,10 @@ fn a_resumed_trainer_makes_the_same_steps_to_the_bit_with_and_without_adapters()
             assert!(weights(resumed.as_mut()) == weights(trainer.as_mut()));
             // The next stop may lie before where both have come to.
             trainer = spec.trainer().unwrap();
-            progress = trainer.restore(&checkpoint).unwrap().unwrap();
+            (progress, _) = trainer.restore(&checkpoint).unwrap().unwrap();
         }
         // What others read is the policy itself.
-        trainer.save(&checkpoint, &progress).unwrap();
+        trainer.save(&checkpoint, &progress, &run_state()).unwrap();
         let shown = read_model(&latest_model(&checkpoint).unwrap().unwrap()).unwrap();
         let shown = shown.into_model(Cpu::new(1)).unwrap();
         let bytes = shown.flat().iter().flat_map(|weight| weight.to_le_bytes());
@@ -477,7 +503,7 @@ fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
         version: 0,
     };
     trainer.warm_up(1).unwrap();
-    trainer.save(&checkpoint, &progress).unwrap();
+    trainer.save(&checkpoint, &progress, &run_state()).unwrap();
     let refused = |lora_rank, seed| {
         let mut other = tiny(&base, lora_rank, seed).trainer().unwrap();
         other.restore(&checkpoint).unwrap_err().to_string()
@@ -526,12 +552,14 @@ impl Rated {
                 problem: step,
                 reward: 0.0,
                 correct: false,
+                cost: 0.0,
             }
         });
         let batch = Batch {
             step,
             trajectories: trajectories.collect(),
             group_size: 4,
+            ..Batch::default()
         };
         PackedBatch::pack(&self.system.blobs(), &batch).expect("there is room")
     }
@@ -677,4 +705,106 @@ fn an_engine_keeps_to_what_its_role_was_granted() {
         panic!("it computes");
     };
     assert_eq!(free.share, None, "nothing was granted, so it is as it was");
+}
+
+/// All steps of a run up to its end, in the order of their versions, each once.
+async fn steps_of(plan: RunPlan) -> Vec<StepReport> {
+    let (system, mut run) = start_plan(plan).await;
+    let mut steps = vec![];
+    while let Some(report) = run.reports.recv().await {
+        match report {
+            Report::Step(step) => steps.push(StepReport {
+                seconds: 0.0,
+                ..step
+            }),
+            Report::Finished(_) => break,
+            _ => {}
+        }
+    }
+    system.shutdown().await;
+    steps
+}
+
+/// SEMANTICS 77.
+/// Groups that are left out, greedy replies, critics that learn first, prices and updates with parts
+/// of a batch: all of it goes on as if nothing had happened.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_synchronous_run_that_goes_on_makes_the_same_steps_to_the_bit() {
+    let gae = Gae {
+        gamma: 1.0,
+        lambda: Lambda::LengthAdaptive { alpha: 0.4 },
+        value_lambda: Some(1.0),
+    };
+    let price = Lagrangian {
+        multiplier: 0.5,
+        rate: 0.3,
+        limit: 0.4,
+    };
+    let group = Baseline::Group(GroupBaseline::default());
+    let refilled = Uniform::Refilled { rounds: 4 };
+    let algorithms = [
+        ("dapo", group, refilled, Greedy::No, None),
+        ("remax", Baseline::Greedy, Uniform::Kept, Greedy::Yes, None),
+        (
+            "vapo",
+            Baseline::Critic(gae),
+            Uniform::Kept,
+            Greedy::No,
+            None,
+        ),
+        (
+            "safe_rlhf",
+            Baseline::Critic(gae),
+            Uniform::Kept,
+            Greedy::No,
+            Some(price),
+        ),
+    ];
+    for (name, baseline, uniform, greedy, price) in algorithms {
+        let plan = |folder: &Path, steps: u64| {
+            let EngineSpec::Compute(mut spec) = tiny(&folder.join("base"), 0, 1) else {
+                unreachable!("it is a real one");
+            };
+            spec.minibatches = 2;
+            spec.pretrain = 0.1;
+            // Rewards differ with it: a model of this size is never right.
+            spec.task = TaskSpec::Sums(SumsConfig {
+                format_reward: 0.5,
+                ..SumsConfig::default()
+            });
+            let engine = EngineSpec::Compute(spec.clone());
+            let mut plan = plan(&folder.join("checkpoint"), steps);
+            plan.store.task = spec.task;
+            plan.store.ledger = LedgerConfig {
+                uniform,
+                greedy,
+                ..LedgerConfig::new(4, 2, 0)
+            };
+            plan.rollout_engine = engine.clone();
+            plan.trainer_engine = engine;
+            plan.train.warmup = 4;
+            plan.train.value_steps = if baseline.has_critic() { 2 } else { 0 };
+            plan.train.checkpoint_every = 3;
+            plan.train.baseline = baseline;
+            plan.train.overlong = Some(Overlong { limit: 4, cache: 2 });
+            plan.train.price = price;
+            plan.harm = price.map(|_| Harm::Length(4));
+            plan
+        };
+        let whole = tempfile::tempdir().unwrap();
+        let undisturbed = steps_of(plan(whole.path(), 6)).await;
+        assert_eq!(undisturbed.len(), 6);
+        let parts = tempfile::tempdir().unwrap();
+        let mut steps = steps_of(plan(parts.path(), 3)).await;
+        steps.extend(steps_of(plan(parts.path(), 6)).await);
+        assert_eq!(steps, undisturbed, "{name}");
+        let model = |folder: &Path| {
+            let model = latest_model(&folder.join("checkpoint")).unwrap().unwrap();
+            std::fs::read(model.join("model.safetensors")).unwrap()
+        };
+        assert!(model(whole.path()) == model(parts.path()), "{name}");
+        if matches!(uniform, Uniform::Refilled { .. }) {
+            assert!(steps.iter().any(|step| step.uniform_groups > 0), "{name}");
+        }
+    }
 }

@@ -11,7 +11,7 @@
 //! | generalised advantage estimation | Schulman et al. 2016, arXiv 1506.02438 |
 //! | group-relative advantages, KL in the loss | GRPO (DeepSeekMath), Shao et al. 2024, arXiv 2402.03300 |
 //! | no division by deviation or own length | Dr. GRPO, Liu et al. 2025, arXiv 2503.20783 |
-//! | clip-higher, token mean, dropping uniform groups, cost of length | DAPO, Yu et al. 2025, arXiv 2503.14476 |
+//! | clip-higher, token mean, cost of length | DAPO, Yu et al. 2025, arXiv 2503.14476 |
 //! | length-adaptive and decoupled decays, likelihood of right replies | VAPO, Yue et al. 2025, arXiv 2504.05118 |
 //! | ratio of whole replies | GSPO, Zheng et al. 2025, arXiv 2507.18071 |
 //! | leave-one-out baseline | RLOO, Ahmadian et al. 2024, arXiv 2402.14740 |
@@ -27,7 +27,7 @@
 //!
 //! // Two replies to one prompt, of 2 and 1 tokens; the first was right.
 //! let lengths = [2, 1];
-//! let advantages = GroupBaseline::default().advantages(&[1.0, 0.0])?.expect("rewards differ");
+//! let advantages = GroupBaseline::default().advantages(&[1.0, 0.0])?;
 //! let log_probs = [-0.5, -1.0, -0.7];
 //! let loss = PolicyObjective::default().evaluate(
 //!     &PolicyBatch {
@@ -55,8 +55,8 @@ mod value;
 
 pub use self::{
     advantage::{
-        Baseline, Degenerate, Estimates, Gae, GroupBaseline, Lambda, Scale, leave_one_out,
-        over_greedy, per_token, rewards_to_go, whiten,
+        Baseline, Estimates, Gae, GroupBaseline, Lambda, Scale, leave_one_out, over_greedy,
+        per_token, rewards_to_go, whiten,
     },
     divergence::{KlEstimator, KlPenalty},
     policy::{PolicyBatch, PolicyLoss, PolicyMetrics, PolicyObjective, Ratio},

@@ -149,6 +149,13 @@ impl<'a> CrossEntropy<'a> {
         }
     }
 
+    /// Times this weight.
+    #[must_use]
+    pub fn times(mut self, weight: f32) -> Self {
+        self.scale *= weight;
+        self
+    }
+
     /// One weight a response token, zero masks it.
     #[must_use]
     pub fn weighted(weights: &'a [f32]) -> Self {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use odeon::{Clock, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
+use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
@@ -43,18 +44,18 @@ fn plan(
             task: TaskSpec::Sums(SumsConfig::default()),
             seed: 1,
             tokenizer: Tokenizer::arithmetic(),
-            group_size: GROUP_SIZE,
-            groups_per_batch: GROUPS,
-            staleness_max,
+            ledger: LedgerConfig::new(GROUP_SIZE, GROUPS, staleness_max),
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         rollouts: 2,
         needs: RoleNeeds::default(),
         reference: critic,
+        harm: None,
         train: TrainPlan {
             warmup: 20,
             steps: STEPS,
+            value_steps: 0,
             checkpoint_every,
             checkpoint: checkpoint.to_owned(),
             eval_problems: 10,
@@ -68,6 +69,7 @@ fn plan(
                 false => Baseline::Group(GroupBaseline::default()),
             },
             overlong: None,
+            price: None,
         },
     }
 }

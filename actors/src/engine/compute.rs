@@ -68,6 +68,10 @@ pub struct ComputeSpec {
     pub critic_lr: f32,
     /// Passes over a batch.
     pub epochs: usize,
+    /// Updates in a pass, each with an equal part of the batch.
+    pub minibatches: usize,
+    /// Weight of the likelihood of worked solutions, beside the loss.
+    pub pretrain: f32,
     /// The loss.
     pub objective: PolicyObjective,
     /// How responses are drawn.

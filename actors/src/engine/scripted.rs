@@ -9,7 +9,8 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, Shape};
 
 use super::{
-    EvalStats, Progress, Response, RolloutEngine, ScoreEngine, Signals, StepStats, TrainEngine,
+    EvalStats, Progress, Response, RolloutEngine, RunState, ScoreEngine, Signals, StepStats,
+    TrainEngine,
 };
 use crate::trajectory::{Batch, Order, Version};
 
@@ -100,28 +101,23 @@ impl TrainEngine for ScriptedTrainer {
         Ok(())
     }
 
-    fn save(&mut self, folder: &Path, progress: &Progress) -> Result<(), Failure> {
+    fn save(&mut self, folder: &Path, progress: &Progress, run: &RunState) -> Result<(), Failure> {
         std::fs::create_dir_all(folder).map_err(Failure::error)?;
-        let text = format!("{} {}", progress.warmup, progress.version);
+        let saved = serde_json::to_vec(&(progress, run)).map_err(Failure::error)?;
         let fresh = folder.join("progress.new");
-        std::fs::write(&fresh, text).map_err(Failure::error)?;
+        std::fs::write(&fresh, saved).map_err(Failure::error)?;
         std::fs::rename(fresh, folder.join("progress")).map_err(Failure::error)
     }
 
-    fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure> {
-        let Ok(text) = std::fs::read_to_string(folder.join("progress")) else {
+    fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
+        let Ok(saved) = std::fs::read(folder.join("progress")) else {
             return Ok(None);
         };
-        let mut numbers = text.split(' ').map(str::parse);
-        let (Some(Ok(warmup)), Some(Ok(version))) = (numbers.next(), numbers.next()) else {
-            return Err(Failure::error(format!(
-                "{}: not two numbers",
-                folder.display()
-            )));
-        };
-        self.steps = version;
+        let (progress, run): (Progress, RunState) = serde_json::from_slice(&saved)
+            .map_err(|error| Failure::error(format!("{}: {error}", folder.display())))?;
+        self.steps = progress.version;
         self.restored = true;
-        Ok(Some(Progress { warmup, version }))
+        Ok(Some((progress, run)))
     }
 }
 

@@ -3,7 +3,7 @@
 use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
-use super::Recipe;
+use super::{Algorithm, CostRule, Recipe};
 use crate::rl::store::encode_prompt;
 
 /// What is wrong, and with which fields: the first of them that the file sets stands for the line.
@@ -38,13 +38,26 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         );
         return blame("rl", ["response_max"], what);
     }
-    if rl.overlong > rl.response_max {
+    if let Some(overlong) = rl.overlong.filter(|last| *last > rl.response_max) {
         let what = format!(
-            "overlong = {} is more than response_max = {}: it is the last part of that",
-            rl.overlong, rl.response_max
+            "overlong = {overlong} is more than response_max = {}: it is the last part of that",
+            rl.response_max
         );
         return blame("rl", ["overlong"], what);
     }
+    if !rl.groups.is_multiple_of(rl.minibatches) {
+        let what = format!(
+            "minibatches = {} must divide groups = {}: each has an equal part of the prompts",
+            rl.minibatches, rl.groups
+        );
+        return blame("rl", ["minibatches", "groups"], what);
+    }
+    if rl.value_steps.is_some_and(|steps| steps > 0) && !rl.baseline().has_critic() {
+        let what = "value_steps are steps of a critic, which this algorithm does not have: expected \
+                    0, or algorithm = \"ppo\", \"vapo\" or \"safe_rlhf\"";
+        return blame("rl", ["value_steps"], what.to_owned());
+    }
+    check_cost(recipe)?;
     let trajectories = rl.groups as u64 * u64::from(rl.group_size);
     if trajectories > TRAJECTORIES_MAX {
         let what = format!(
@@ -64,6 +77,26 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         )?;
     }
     Ok(())
+}
+
+fn check_cost(recipe: &Recipe) -> Result<(), Blame> {
+    let safe = recipe.rl.algorithm == Algorithm::SafeRlhf;
+    match &recipe.cost {
+        None if safe => {
+            let what = "algorithm = \"safe_rlhf\" needs a table [cost], with rule and limit";
+            blame("rl", ["algorithm"], what.to_owned())
+        }
+        Some(_) if !safe => {
+            let what =
+                "[cost] is for algorithm = \"safe_rlhf\" alone: leave it out, or choose that";
+            blame("cost", ["rule"], what.to_owned())
+        }
+        Some(cost) if cost.rule == CostRule::Text && cost.text.is_empty() => {
+            let what = "rule = \"text\" needs the text that costs: expected text = \"...\"";
+            blame("cost", ["rule"], what.to_owned())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_sizes(recipe: &Recipe) -> Result<(), Blame> {

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use odeon_algorithms::objective::{Baseline, GroupBaseline, KlEstimator, Ratio, Reduction, Scale};
+use odeon_algorithms::objective::{
+    Baseline, GroupBaseline, KlEstimator, Lambda, Ratio, Reduction, Scale,
+};
 
 use super::*;
+use crate::rl::ledger::{Greedy, Uniform};
 
 const GOOD: &str = "[run]\nname = \"a\"\n\n[model]\n\n[task.sums]\n\n[rl]\nalgorithm = \"grpo\"\n\
                     steps = 3\ngroups = 2\ngroup_size = 4\nlr = 1e-4\nresponse_max = 8\n";
@@ -285,6 +288,31 @@ fn algorithms_have_the_numbers_of_their_papers() {
     let more = of("grpo", "importance_cap = 2.0\npositive = 0.1\noverlong = 4");
     assert_eq!(more.objective().importance_cap, Some(2.0));
     assert_eq!(more.objective().positive_coefficient, 0.1);
+    assert_eq!(more.ledger().uniform, Uniform::Kept);
+    let dapo = of("dapo", "");
+    assert_eq!(dapo.baseline(), Baseline::Group(GroupBaseline::default()));
+    assert_eq!(dapo.ledger().uniform, Uniform::Refilled { rounds: 10 });
+    assert_eq!(dapo.overlong().unwrap().cache, 1, "a fifth of 8");
+    assert_eq!(of("dapo", "refill = 0").ledger().uniform, Uniform::Kept);
+    let remax = of("remax", "");
+    assert_eq!(
+        (remax.baseline(), remax.ledger().greedy),
+        (Baseline::Greedy, Greedy::Yes)
+    );
+    let vapo = of("vapo", "");
+    let Baseline::Critic(gae) = vapo.baseline() else {
+        panic!("{vapo:?}");
+    };
+    let alpha = 0.05;
+    assert_eq!(gae.lambda, Lambda::LengthAdaptive { alpha });
+    assert_eq!((gae.value_lambda, vapo.value_steps()), (Some(1.0), 50));
+    assert_eq!(vapo.objective().positive_coefficient, 0.1);
+    assert_eq!(of("ppo", "").value_steps(), 0);
+    let safe = "\n[cost]\nrule = \"length\"\nlimit = 0.5\n";
+    let text = GOOD.replace("\"grpo\"", "\"safe_rlhf\"") + safe;
+    let recipe = Recipe::parse(Path::new("a.toml"), &text).unwrap();
+    assert!(recipe.rl.baseline().has_critic());
+    assert_eq!(recipe.cost.unwrap().price().multiplier, 1.0);
     let overlong = more.overlong().unwrap();
     assert_eq!((overlong.limit, overlong.cache), (8, 4));
     let text = GOOD.replace("\"grpo\"", "\"grpo\"\noverlong = 9");
@@ -295,4 +323,42 @@ fn algorithms_have_the_numbers_of_their_papers() {
             .contains("overlong = 9 is more than response_max = 8"),
         "{error}"
     );
+}
+
+/// What contradicts another field is said before anything starts.
+#[test]
+fn an_algorithm_without_what_it_needs_is_refused() {
+    let refused = |algorithm: &str, more: &str, end: &str| {
+        let text = GOOD.replace("\"grpo\"", &format!("\"{algorithm}\"\n{more}")) + end;
+        let error = Recipe::parse(Path::new("a.toml"), &text).unwrap_err();
+        error.to_string()
+    };
+    let length = "\n[cost]\nrule = \"length\"\nlimit = 0.5\n";
+    let text = "\n[cost]\nrule = \"text\"\nlimit = 0.5\n";
+    for (algorithm, more, end, expected) in [
+        ("safe_rlhf", "", "", "needs a table [cost]"),
+        ("safe_rlhf", "", text, "needs the text that costs"),
+        (
+            "grpo",
+            "",
+            length,
+            "[cost] is for algorithm = \"safe_rlhf\" alone",
+        ),
+        (
+            "grpo",
+            "value_steps = 3",
+            "",
+            "which this algorithm does not have",
+        ),
+        (
+            "ppo",
+            "minibatches = 3",
+            "",
+            "minibatches = 3 must divide groups",
+        ),
+        ("dapo", "refill = -1", "", "refill: expected"),
+    ] {
+        let error = refused(algorithm, more, end);
+        assert!(error.contains(expected), "{error}");
+    }
 }

@@ -2,7 +2,8 @@
 
 use odeon::Failure;
 use odeon_algorithms::objective::{
-    Baseline, Gae, Overlong, leave_one_out, per_token, rewards_to_go, whiten,
+    Baseline, Gae, Lagrangian, Overlong, leave_one_out, over_greedy, per_token, rewards_to_go,
+    whiten,
 };
 
 use crate::trajectory::Batch;
@@ -12,9 +13,20 @@ type PerToken = Vec<Vec<f32>>;
 
 /// What each reply has earned, long ones less.
 pub(super) fn rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
-    let cost = |tokens: usize| overlong.map_or(0.0, |overlong| overlong.penalty(tokens));
     let all = batch.trajectories.iter();
-    all.map(|it| it.reward + cost(it.response.len())).collect()
+    all.map(|it| shaped(it.reward, it.response.len(), overlong))
+        .collect()
+}
+
+fn shaped(reward: f32, tokens: usize, overlong: Option<Overlong>) -> f32 {
+    reward + overlong.map_or(0.0, |overlong| overlong.penalty(tokens))
+}
+
+/// What the greedy replies have earned, long ones less.
+pub(super) fn greedy_rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
+    let all = batch.greedy.iter();
+    all.map(|it| shaped(it.reward, it.tokens, overlong))
+        .collect()
 }
 
 /// Advantages over a baseline that the batch has in itself.
@@ -22,19 +34,24 @@ pub(super) fn without_critic(
     baseline: Baseline,
     batch: &Batch,
     rewards: &[f32],
+    greedy: &[f32],
     reference: &[Vec<f32>],
 ) -> Result<PerToken, Failure> {
     let groups = || rewards.chunks(batch.group_size.max(1) as usize);
     let each: Vec<f32> = match baseline {
         Baseline::Group(group) => {
-            let of = |rewards: &[f32]| {
-                let told = group.advantages(rewards).map_err(Failure::error)?;
-                Ok(told.unwrap_or_else(|| vec![0.0; rewards.len()]))
-            };
-            groups()
-                .map(of)
-                .collect::<Result<Vec<_>, Failure>>()?
-                .concat()
+            let all = groups().map(|rewards| group.advantages(rewards));
+            let all = all.collect::<Result<Vec<_>, _>>();
+            all.map_err(Failure::error)?.concat()
+        }
+        Baseline::Greedy => {
+            if groups().len() != greedy.len() {
+                return Err(Failure::error("not every group has a greedy reply"));
+            }
+            let all = groups().zip(greedy);
+            let all = all.map(|(rewards, greedy)| over_greedy(rewards, *greedy));
+            let all = all.collect::<Result<Vec<_>, _>>();
+            all.map_err(Failure::error)?.concat()
         }
         Baseline::LeaveOneOut => {
             let all = groups().map(leave_one_out).collect::<Result<Vec<_>, _>>();
@@ -67,7 +84,8 @@ pub(super) fn without_critic(
     all.collect::<Result<_, _>>().map_err(Failure::error)
 }
 
-/// Advantages over what a critic expected, and what it should have.
+/// Advantages over what a critic expected, before they are brought to mean 0 and deviation 1, and what
+/// it should have.
 pub(super) fn with_critic(
     gae: Gae,
     rewards: &[f32],
@@ -82,8 +100,18 @@ pub(super) fn with_critic(
         advantages.push(estimates.advantages);
         returns.push(estimates.returns);
     }
-    whiten(&mut advantages);
     Ok((advantages, returns))
+}
+
+/// Advantages of a policy that wants reward and pays for cost.
+pub(super) fn priced(
+    price: Lagrangian,
+    reward: &[Vec<f32>],
+    cost: &[Vec<f32>],
+) -> Result<PerToken, Failure> {
+    let pairs = reward.iter().zip(cost);
+    let all = pairs.map(|(reward, cost)| price.advantages(reward, cost));
+    all.collect::<Result<_, _>>().map_err(Failure::error)
 }
 
 /// A reward for the whole, as its last token gets it.
@@ -116,25 +144,25 @@ mod tests {
             problem: 0,
             reward,
             correct: reward > 0.0,
+            cost: 0.0,
         };
         Batch {
             step: 1,
             trajectories: replies.into_iter().enumerate().map(trajectory).collect(),
             group_size: 2,
+            ..Batch::default()
         }
     }
 
     fn of(baseline: Baseline, batch: &Batch, reference: &[Vec<f32>]) -> Vec<Vec<f32>> {
-        without_critic(baseline, batch, &rewards(batch, None), reference).unwrap()
+        let greedy = greedy_rewards(batch, None);
+        without_critic(baseline, batch, &rewards(batch, None), &greedy, reference).unwrap()
     }
 
     #[test]
     fn each_reply_is_compared_within_its_group() {
         let batch = batch([(1, 1.0), (2, 0.0), (1, 3.0), (3, 1.0)]);
-        let unit = Baseline::Group(GroupBaseline {
-            scale: Scale::Unit,
-            ..GroupBaseline::default()
-        });
+        let unit = Baseline::Group(GroupBaseline { scale: Scale::Unit });
         let expected = [vec![0.5], vec![-0.5; 2], vec![1.0], vec![-1.0; 3]];
         assert_eq!(of(unit, &batch, &[]), expected);
         let expected = [vec![1.0], vec![-1.0; 2], vec![2.0], vec![-2.0; 3]];
@@ -169,7 +197,7 @@ mod tests {
         let deviation = 0.2f32.sqrt();
         let expected = [0.0, 0.5, -0.5, -0.5, 0.5].map(|it: f32| it / deviation);
         close(&of(paid, &batch, &reference), expected);
-        let none = without_critic(paid, &batch, &rewards(&batch, None), &[]).unwrap_err();
+        let none = without_critic(paid, &batch, &rewards(&batch, None), &[], &[]).unwrap_err();
         assert!(none.to_string().contains("needs a reference"), "{none}");
     }
 
@@ -185,11 +213,12 @@ mod tests {
             value_lambda: None,
         };
         let values: Vec<Vec<f32>> = [2, 4, 1, 1].map(|tokens| vec![0.5; tokens]).to_vec();
-        let (advantages, returns) = with_critic(gae, &rewards, &values).unwrap();
+        let (mut advantages, returns) = with_critic(gae, &rewards, &values).unwrap();
+        whiten(&mut advantages);
         assert_eq!(returns, [vec![1.0; 2], vec![0.0; 4], vec![0.0], vec![1.0]]);
         let all = advantages.concat();
         let mean = all.iter().sum::<f32>() / all.len() as f32;
         assert!(mean.abs() < 1e-6 && all[0] > 0.0 && all[2] < 0.0, "{all:?}");
-        assert!(without_critic(Baseline::Critic(gae), &batch, &rewards, &[]).is_err());
+        assert!(without_critic(Baseline::Critic(gae), &batch, &rewards, &[], &[]).is_err());
     }
 }

@@ -7,13 +7,21 @@
 //! - Orders of a rollout that is gone are given out again.
 //! - Orders are given out only while their trajectories can still be trained within the staleness
 //!   bound; with bound 0 this is synchronous training.
+//! - With dynamic sampling a complete group whose rewards are all equal is left out, and the next
+//!   prompt takes its place at once (DAPO, arXiv 2503.14476). With staleness bound 0, which groups
+//!   make a batch follows from the rewards alone, whoever is quick.
+//! - A run that goes on begins no group that it has used before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::trajectory::{Batch, SampleId, Trajectory, Version};
+use odeon::Shape;
+use odeon::serde::{Deserialize, Serialize};
+
+use crate::trajectory::{Batch, Decode, GreedyReply, SampleId, Trajectory, Used, Version};
 
 /// The bounds of a [`Ledger`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
 pub struct LedgerConfig {
     /// Samples of each prompt.
     pub group_size: u32,
@@ -22,6 +30,66 @@ pub struct LedgerConfig {
     /// The most optimiser steps that may lie between the weights that made a trajectory and the
     /// weights that it trains.
     pub staleness_max: u64,
+    /// Whether groups whose rewards are all equal stay.
+    pub uniform: Uniform,
+    /// Whether each group has a greedy reply beside its samples.
+    pub greedy: Greedy,
+}
+
+/// What becomes of a group whose rewards are all equal: it says nothing about what was better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub enum Uniform {
+    /// It is trained on.
+    #[default]
+    Kept,
+    /// It is left out and another prompt is tried, up to a bound: a task that is far too easy or too
+    /// hard would be tried for ever.
+    Refilled {
+        /// Times the prompts of a batch that are tried for it, before uniform groups are kept after
+        /// all.
+        rounds: u32,
+    },
+}
+
+/// Whether each group has a greedy reply beside its samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub enum Greedy {
+    /// No.
+    #[default]
+    No,
+    /// Its last sample is one: not trained on, but what the others are compared with.
+    Yes,
+}
+
+impl LedgerConfig {
+    /// Groups of so many samples, of which so many make a batch; all groups stay.
+    #[must_use]
+    pub const fn new(group_size: u32, groups_per_batch: usize, staleness_max: u64) -> Self {
+        Self {
+            group_size,
+            groups_per_batch,
+            staleness_max,
+            uniform: Uniform::Kept,
+            greedy: Greedy::No,
+        }
+    }
+
+    /// Replies to order for a group.
+    fn orders(&self) -> u32 {
+        self.group_size + u32::from(self.greedy == Greedy::Yes)
+    }
+
+    /// How the tokens of a sample are chosen.
+    #[must_use]
+    pub const fn decode(&self, sample: u32) -> Decode {
+        if sample < self.group_size {
+            Decode::Sampled
+        } else {
+            Decode::Greedy
+        }
+    }
 }
 
 /// What became of a reported trajectory.
@@ -44,6 +112,12 @@ pub struct Ledger {
     /// Batches given out and not durable, by step.
     batches: BTreeMap<u64, Batch>,
     next_group: u64,
+    /// The first group that was begun after the last batch was taken.
+    batch_begins: u64,
+    /// The prompts that were trained on or left out.
+    used: Used,
+    /// Groups left out since the last batch was taken.
+    left_out: u64,
     /// Samples that nobody works on.
     open: VecDeque<SampleId>,
     /// Who works on what.
@@ -51,12 +125,23 @@ pub struct Ledger {
     groups: BTreeMap<u64, Vec<Trajectory>>,
     /// Complete groups in the order of completion.
     complete: VecDeque<u64>,
-    /// Trajectories accepted, less those that were too old in the end.
-    counted: u64,
-    /// Reports refused as duplicates.
-    refused: u64,
-    /// Trajectories too old to train.
-    stale: u64,
+    counts: Counts,
+}
+
+/// What a ledger has counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Counts {
+    /// Trajectories accepted, less those that were too old in the end or left out.
+    pub accepted: u64,
+    /// Reports refused, since the trajectory was there already.
+    pub duplicates: u64,
+    /// Trajectories that were too old to train and were made again.
+    pub stale: u64,
+    /// Trajectories of groups that were left out, since their rewards were all equal.
+    pub uniform: u64,
+    /// Orders given out again after their rollout was lost.
+    pub reordered: u64,
 }
 
 /// How full a ledger is, in samples.
@@ -77,7 +162,7 @@ impl Ledger {
     /// How full it is.
     #[must_use]
     pub fn fill(&self) -> Fill {
-        let group = self.config.group_size as usize;
+        let group = self.config.orders() as usize;
         let batches = self.config.staleness_max as usize + 1;
         Fill {
             rows: self.groups.values().map(Vec::len).sum(),
@@ -95,13 +180,14 @@ impl Ledger {
             trained: 0,
             batches: BTreeMap::new(),
             next_group: 0,
+            batch_begins: 0,
+            used: Used::default(),
+            left_out: 0,
             open: VecDeque::new(),
             working: HashMap::new(),
             groups: BTreeMap::new(),
             complete: VecDeque::new(),
-            counted: 0,
-            refused: 0,
-            stale: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -142,11 +228,14 @@ impl Ledger {
         if trains_at.saturating_sub(version) > self.config.staleness_max {
             return false;
         }
+        while self.used.has(self.next_group) {
+            self.next_group += 1;
+        }
         let group = self.next_group;
         self.next_group += 1;
         self.groups.insert(group, vec![]);
         self.open
-            .extend((0..self.config.group_size).map(|sample| SampleId { group, sample }));
+            .extend((0..self.config.orders()).map(|sample| SampleId { group, sample }));
         true
     }
 
@@ -160,17 +249,17 @@ impl Ledger {
             .copied()
             .unwrap_or(self.trained);
         let Some(group) = self.groups.get_mut(&id.group) else {
-            self.refused += 1;
+            self.counts.duplicates += 1;
             return Admission::Duplicate;
         };
-        if id.sample >= self.config.group_size || group.iter().any(|known| known.id == id) {
-            self.refused += 1;
+        if id.sample >= self.config.orders() || group.iter().any(|known| known.id == id) {
+            self.counts.duplicates += 1;
             return Admission::Duplicate;
         }
         let was_open = !self.working.contains_key(&id);
         self.working.remove(&id);
         if next.saturating_sub(trajectory.version) > self.config.staleness_max {
-            self.stale += 1;
+            self.counts.stale += 1;
             if !was_open {
                 self.open.push_back(id);
             }
@@ -181,12 +270,38 @@ impl Ledger {
             self.open.retain(|open| *open != id);
         }
         group.push(trajectory);
-        self.counted += 1;
-        if group.len() == self.config.group_size as usize {
+        self.counts.accepted += 1;
+        if group.len() == self.config.orders() as usize {
             group.sort_by_key(|trajectory| trajectory.id);
-            self.complete.push_back(id.group);
+            let samples = &group[..self.config.group_size as usize];
+            let first = samples[0].reward;
+            if samples.iter().all(|sample| sample.reward == first) && !self.keeps_uniform(id.group)
+            {
+                self.leave_out(id.group);
+            } else {
+                self.complete.push_back(id.group);
+            }
         }
         Admission::Accepted
+    }
+
+    /// Whether a group without a difference stays. It depends on the group's number and not on how
+    /// many were left out by now, so that the order in which groups end does not matter.
+    const fn keeps_uniform(&self, group: u64) -> bool {
+        match self.config.uniform {
+            Uniform::Kept => true,
+            Uniform::Refilled { rounds } => {
+                group >= self.batch_begins + rounds as u64 * self.config.groups_per_batch as u64
+            }
+        }
+    }
+
+    fn leave_out(&mut self, group: u64) {
+        let left_out = self.groups.remove(&group).unwrap_or_default().len() as u64;
+        self.counts.accepted -= left_out;
+        self.counts.uniform += left_out;
+        self.left_out += 1;
+        self.used.add(group);
     }
 
     /// The batch of a step, when enough groups are complete. The same step always gives the same
@@ -208,15 +323,35 @@ impl Ledger {
         if self.complete.len() < self.config.groups_per_batch {
             return None;
         }
-        let mut trajectories = vec![];
-        for group in self.complete.drain(..self.config.groups_per_batch) {
-            trajectories.extend(self.groups.remove(&group).unwrap_or_default());
+        // Whoever was quick, the same groups make the same batch.
+        let mut taken: Vec<u64> = self
+            .complete
+            .drain(..self.config.groups_per_batch)
+            .collect();
+        taken.sort_unstable();
+        let (mut trajectories, mut greedy) = (vec![], vec![]);
+        for group in taken {
+            self.used.add(group);
+            let samples = self.groups.remove(&group).unwrap_or_default();
+            for trajectory in samples {
+                match self.config.decode(trajectory.id.sample) {
+                    Decode::Sampled => trajectories.push(trajectory),
+                    Decode::Greedy => greedy.push(GreedyReply {
+                        reward: trajectory.reward,
+                        tokens: trajectory.response.len(),
+                    }),
+                }
+            }
         }
         let batch = Batch {
             step,
             trajectories,
             group_size: self.config.group_size,
+            greedy,
+            uniform: std::mem::take(&mut self.left_out),
+            used: self.used.clone(),
         };
+        self.batch_begins = self.next_group;
         self.batches.insert(step, batch.clone());
         Some(batch)
     }
@@ -240,18 +375,25 @@ impl Ledger {
                 self.complete.retain(|complete| complete != group);
             }
         }
-        self.stale += again.len() as u64;
-        self.counted -= again.len() as u64;
+        self.counts.stale += again.len() as u64;
+        self.counts.accepted -= again.len() as u64;
         self.open.extend(again);
     }
 
-    /// The trainer has finished a step, or goes on after an earlier run's.
+    /// The trainer has finished a step.
     pub fn trained(&mut self, version: Version) {
-        // An earlier run has used the first prompts.
-        if self.next_group == 0 {
-            self.next_group = version * self.config.groups_per_batch as u64;
-        }
         self.trained = self.trained.max(version);
+    }
+
+    /// The trainer goes on after this step, when these prompts were used. A book that has begun
+    /// already knows that; one of a new run has it from the run before.
+    pub fn resume(&mut self, version: Version, used: Used) {
+        if self.next_group == 0 {
+            self.next_group = used.below;
+            self.batch_begins = used.below;
+            self.used = used;
+        }
+        self.trained(version);
     }
 
     /// The weights after `version` steps are safe on disk: earlier batches are not needed again.
@@ -273,13 +415,20 @@ impl Ledger {
             self.working.remove(id);
             self.open.push_front(*id);
         }
+        self.counts.reordered += lost.len() as u64;
         lost.len()
     }
 
-    /// Trajectories accepted, reports refused as duplicates, and trajectories too old to train.
+    /// Its bounds.
     #[must_use]
-    pub const fn counts(&self) -> (u64, u64, u64) {
-        (self.counted, self.refused, self.stale)
+    pub const fn config(&self) -> &LedgerConfig {
+        &self.config
+    }
+
+    /// What it has counted so far.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
     }
 }
 
@@ -301,14 +450,11 @@ mod tests {
             problem: id.group,
             reward: 0.0,
             correct: false,
+            cost: 0.0,
         }
     }
 
-    const CONFIG: LedgerConfig = LedgerConfig {
-        group_size: 3,
-        groups_per_batch: 2,
-        staleness_max: 1,
-    };
+    const CONFIG: LedgerConfig = LedgerConfig::new(3, 2, 1);
 
     #[test]
     fn with_bound_zero_orders_stop_at_one_batch() {
@@ -344,7 +490,176 @@ mod tests {
         assert_eq!(ledger.take(1), None);
     }
 
+    const REFILLED: LedgerConfig = LedgerConfig {
+        uniform: Uniform::Refilled { rounds: 3 },
+        staleness_max: 0,
+        ..CONFIG
+    };
+
+    /// A reply whose reward follows from its number and the seed: of four groups, about one has
+    /// replies of different rewards.
+    fn judged(id: SampleId, version: Version, seed: u64) -> Trajectory {
+        let luck = (id.group ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62;
+        let right = match luck {
+            0 => true,
+            1 => id.sample == 0,
+            _ => false,
+        };
+        Trajectory {
+            reward: f32::from(u8::from(right)),
+            ..trajectory(id, version)
+        }
+    }
+
+    /// The next batch, when rollouts end what they do in an order that the chooser gives.
+    fn synchronous_step(
+        ledger: &mut Ledger,
+        version: Version,
+        seed: u64,
+        choose: &mut dyn FnMut(usize) -> usize,
+    ) -> Batch {
+        let mut hands = vec![];
+        loop {
+            hands.extend(ledger.order(1, version, 1 + choose(4)));
+            if !hands.is_empty() {
+                let id = hands.swap_remove(choose(hands.len()));
+                ledger.report(judged(id, version, seed));
+            }
+            if let Some(batch) = ledger.take(version + 1) {
+                ledger.trained(version + 1);
+                ledger.durable(version + 1);
+                return batch;
+            }
+        }
+    }
+
+    fn chooser(mut state: u64) -> impl FnMut(usize) -> usize {
+        move |below| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize % below
+        }
+    }
+
+    #[test]
+    fn a_greedy_reply_is_compared_with_and_not_trained_on() {
+        let mut ledger = Ledger::new(LedgerConfig {
+            greedy: Greedy::Yes,
+            ..CONFIG
+        });
+        let orders = ledger.order(1, 0, 8);
+        let greedy = |id: &SampleId| ledger.config.decode(id.sample) == Decode::Greedy;
+        assert_eq!(orders.iter().filter(|id| greedy(id)).count(), 2);
+        for id in orders {
+            let reward = (10 * id.group + u64::from(id.sample)) as f32;
+            let reply = Trajectory {
+                reward,
+                ..trajectory(id, 0)
+            };
+            assert_eq!(ledger.report(reply), Admission::Accepted);
+        }
+        let batch = ledger.take(1).unwrap();
+        let samples: Vec<f32> = batch.trajectories.iter().map(|it| it.reward).collect();
+        assert_eq!(samples, [0.0, 1.0, 2.0, 10.0, 11.0, 12.0]);
+        let greedy: Vec<f32> = batch.greedy.iter().map(|it| it.reward).collect();
+        assert_eq!(greedy, [3.0, 13.0]);
+    }
+
+    /// SEMANTICS 76.
+    #[test]
+    fn a_task_that_is_never_learnt_is_tried_so_often_and_then_trained_on_as_it_is() {
+        let mut ledger = Ledger::new(REFILLED);
+        let mut given = 0;
+        let batch = loop {
+            let orders = ledger.order(1, 0, 1);
+            given += orders.len();
+            for id in orders {
+                ledger.report(trajectory(id, 0));
+            }
+            if let Some(batch) = ledger.take(1) {
+                break batch;
+            }
+        };
+        assert_eq!(batch.uniform, 6, "three rounds of two prompts");
+        assert_eq!(given, 3 * (6 + 2));
+        assert_eq!(batch.used, Used::first(8));
+        assert_eq!(ledger.counts().uniform, 18);
+        assert_eq!(ledger.counts().accepted, 6);
+    }
+
     proptest! {
+        /// SEMANTICS 76.
+        #[test]
+        fn uniform_groups_are_left_out_and_who_is_quick_does_not_matter(
+            seed in any::<u64>(),
+            quick in any::<u64>(),
+            stop in 0u64..6,
+        ) {
+            let mut first = Ledger::new(REFILLED);
+            let mut second = Ledger::new(REFILLED);
+            let (mut in_order, mut other) = (chooser(1), chooser(quick));
+            let mut begins = 0;
+            for version in 0..6 {
+                if version == stop {
+                    // The second run is stopped and goes on from its checkpoint.
+                    let used = second.used.clone();
+                    second = Ledger::new(REFILLED);
+                    second.resume(version, used);
+                }
+                let batch = synchronous_step(&mut first, version, seed, &mut in_order);
+                prop_assert_eq!(&synchronous_step(&mut second, version, seed, &mut other), &batch);
+                for group in batch.trajectories.chunks(3) {
+                    let uniform = group.iter().all(|it| it.reward == group[0].reward);
+                    let tried_enough = group[0].id.group >= begins + 3 * 2;
+                    prop_assert!(!uniform || tried_enough, "{:?}", group);
+                }
+                begins = batch.used.below;
+                prop_assert!(batch.used.beyond.is_empty());
+            }
+        }
+
+        /// SEMANTICS 76.
+        #[test]
+        fn a_run_that_goes_on_begins_no_prompt_twice_and_leaves_none_out(
+            seed in any::<u64>(),
+            stops in prop::collection::vec(1usize..40, 1..6),
+        ) {
+            let config = LedgerConfig { staleness_max: 2, ..REFILLED };
+            let mut ledger = Ledger::new(config);
+            let mut choose = chooser(seed);
+            let (mut version, mut used) = (0, Used::default());
+            let mut trained: HashSet<u64> = HashSet::new();
+            for stop in stops {
+                let mut hands = vec![];
+                for _ in 0..stop {
+                    hands.extend(ledger.order(1, version, 5));
+                    for _ in 0..choose(6) {
+                        if !hands.is_empty() {
+                            let id = hands.swap_remove(choose(hands.len()));
+                            ledger.report(judged(id, version, seed));
+                        }
+                    }
+                    if let Some(batch) = ledger.take(version + 1) {
+                        for group in batch.trajectories.chunks(3) {
+                            prop_assert!(trained.insert(group[0].id.group), "twice");
+                            prop_assert!(batch.used.has(group[0].id.group));
+                        }
+                        version += 1;
+                        used = batch.used;
+                        ledger.trained(version);
+                    }
+                }
+                // Killed: what was on its way is lost, and begun again.
+                ledger = Ledger::new(config);
+                ledger.resume(version, used.clone());
+                let next = ledger.order(1, version, 1);
+                prop_assert_eq!(next[0].group, used.below);
+                ledger = Ledger::new(config);
+                ledger.resume(version, used.clone());
+            }
+        }
+
         /// SEMANTICS 32, 33.
         /// Whatever rollouts and trainer do, nothing is counted twice, nothing trained is too old,
         /// and the run always can go on.

@@ -56,6 +56,9 @@ pub struct StepReport {
     /// CRC-32 of the ids and versions of the batch's trajectories: a step that is repeated after a
     /// loss has the same.
     pub batch_checksum: u32,
+    /// Groups left out for it, since their rewards were all equal.
+    #[serde(default)]
+    pub uniform_groups: u64,
     /// Mean reward of the batch.
     pub reward: f64,
     /// Part of the batch that was right.
@@ -70,6 +73,9 @@ pub struct StepReport {
     pub response_tokens: u64,
     /// What the optimiser did.
     pub stats: StepStats,
+    /// Mean cost of the batch, where it counts.
+    #[serde(default)]
+    pub cost: f64,
     /// The critic's loss, when there is one.
     pub critic_loss: Option<f64>,
     /// Seconds from the batch to the published weights.
@@ -166,11 +172,19 @@ impl StepReport {
     pub(super) fn tell(&self, batch: &Batch, steps: u64) {
         let told = |name, value, unit| told(name, self.version, value, unit);
         told("rl.reward", self.reward, "");
+        told("rl.uniform_groups", self.uniform_groups as f64, "groups");
         told("rl.accuracy", self.accuracy, "");
-        told("rl.loss", self.stats.loss, "");
-        told("rl.grad_norm", self.stats.grad_norm, "");
-        told("rl.entropy", self.stats.entropy, "nats");
-        told("rl.kl", self.stats.approximate_kl, "nats");
+        // In a step of the critic alone the policy does nothing.
+        if self.stats.tokens > 0 {
+            told("rl.loss", self.stats.loss, "");
+            told("rl.grad_norm", self.stats.grad_norm, "");
+            told("rl.entropy", self.stats.entropy, "nats");
+            told("rl.kl", self.stats.approximate_kl, "nats");
+            told("rl.importance", self.stats.importance_mean, "");
+        }
+        if let Some(loss) = self.critic_loss {
+            told("rl.critic_loss", loss, "");
+        }
         told("rl.response", self.response_mean, "tokens");
         told("rl.step", self.seconds, "s");
         told("rl.progress.done", self.version as f64, "steps");
@@ -201,6 +215,7 @@ impl StepReport {
         Self {
             version,
             batch_checksum: checksum.finalize(),
+            uniform_groups: batch.uniform,
             reward: all.iter().map(|t| f64::from(t.reward)).sum::<f64>() / count,
             accuracy: all.iter().filter(|t| t.correct).count() as f64 / count,
             staleness_mean: all.iter().map(|t| staleness(t.version)).sum::<u64>() as f64 / count,
@@ -208,6 +223,7 @@ impl StepReport {
             response_mean: response_tokens as f64 / count,
             response_tokens,
             stats,
+            cost: all.iter().map(|t| f64::from(t.cost)).sum::<f64>() / count,
             critic_loss,
             seconds: Clock::now().since(begun).as_secs_f64(),
         }
@@ -296,6 +312,7 @@ mod tests {
             step: 1,
             trajectories: vec![],
             group_size: 1,
+            ..Batch::default()
         };
         let stats = StepStats::default();
         let step = StepReport::new(1, &batch, stats.clone(), Some(0.0), Clock::now());

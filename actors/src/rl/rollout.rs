@@ -11,6 +11,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
 use odeon::{Context, Down, Failure, Ref, actor, message};
 
+use super::cost::{Cost, Weigh};
 use super::relay::{Fresh, Latest, Relay, Subscribe};
 use super::reward::{Judge, Reward};
 use super::store::{Exchange, SampleStore};
@@ -29,6 +30,8 @@ pub struct RolloutArgs {
     pub relay: Ref<Relay>,
     /// Who judges.
     pub reward: Ref<Reward>,
+    /// Who says what a reply costs, where that counts.
+    pub cost: Option<Ref<Cost>>,
 }
 
 /// There may be orders.
@@ -246,11 +249,7 @@ impl Rollout {
             let finished = if part.is_empty() {
                 part
             } else {
-                self.args
-                    .reward
-                    .ask(Judge(part))
-                    .await
-                    .map_err(Failure::error)?
+                self.judged(part).await?
             };
             let exchange = Exchange {
                 rollout: cx.me(),
@@ -269,6 +268,16 @@ impl Rollout {
             if last {
                 return Ok(());
             }
+        }
+    }
+
+    /// With reward and cost.
+    async fn judged(&self, finished: Vec<Trajectory>) -> Result<Vec<Trajectory>, Failure> {
+        let judge = Judge(finished);
+        let judged = self.args.reward.ask(judge).await.map_err(Failure::error)?;
+        match self.args.cost {
+            Some(cost) => cost.ask(Weigh(judged)).await.map_err(Failure::error),
+            None => Ok(judged),
         }
     }
 
@@ -299,6 +308,7 @@ impl Rollout {
                 problem: order.problem,
                 reward: 0.0,
                 correct: false,
+                cost: 0.0,
             });
         }
     }

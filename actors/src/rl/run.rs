@@ -4,7 +4,8 @@
 //!            orders                  batches
 //!  Rollout <-------- SampleStore <------------ Trainer ---> reports
 //!   | |  \  finished    ^                       |   \  \
-//!   | |   \-- Reward ---/             weights   |    \  Critic (ppo)
+//!   | |   \-- Reward ---/             weights   |    \  Critic (ppo, vapo; two in safe_rlhf)
+//!   | |       Cost (safe_rlhf)                  |     \
 //!   | +-------------------- Relay <-------------+     Reference (kl > 0)
 //!   +--- one process each; so have Relay, Trainer, Critic and Reference
 //! ```
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use odeon::{ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, SpawnError, System};
 use tokio::sync::mpsc;
 
+use super::cost::{Cost, CostArgs, Harm};
 use super::critic::{Critic, CriticArgs};
 use super::reference::{Reference, ReferenceArgs};
 use super::relay::Relay;
@@ -39,6 +41,8 @@ pub struct RunPlan {
     pub needs: RoleNeeds,
     /// Whether there is a reference (divergence penalty).
     pub reference: bool,
+    /// What harm is, where it has a price.
+    pub harm: Option<Harm>,
     /// What the trainer does, and when.
     pub train: TrainPlan,
 }
@@ -59,6 +63,7 @@ impl RunPlan {
     pub fn reservations(&self) -> impl Iterator<Item = (String, &Needs)> {
         let scorers = [
             ("critic", self.train.baseline.has_critic()),
+            ("cost-critic", self.train.price.is_some()),
             ("reference", self.reference),
         ];
         let scorers = scorers.into_iter().filter(|(_, wanted)| *wanted);
@@ -85,6 +90,7 @@ pub struct Run {
     /// The rollouts.
     pub rollouts: Vec<Ref<Rollout>>,
     critic: Option<Ref<Critic>>,
+    cost_critic: Option<Ref<Critic>>,
     reference: Option<Ref<Reference>>,
     system: System,
 }
@@ -105,6 +111,7 @@ impl Run {
             .spawn::<SampleStore>(plan.store)
             .restart(always)
             .await?;
+        let text = tokenizer.clone();
         let reward = RewardArgs {
             task,
             seed,
@@ -112,23 +119,36 @@ impl Run {
         };
         let reward = system.spawn::<Reward>(reward).restart(always).await?;
         let relay = system.spawn::<Relay>(()).restart(always).isolated().await?;
-        let critic = if plan.train.baseline.has_critic() {
-            let checkpoint = plan.train.checkpoint.join("critic");
+        let cost = match plan.harm {
+            Some(harm) => {
+                let args = CostArgs {
+                    harm,
+                    tokenizer: text,
+                };
+                Some(system.spawn::<Cost>(args).restart(always).await?)
+            }
+            None => None,
+        };
+        let critic = async |wanted: bool, name: &str| {
+            if !wanted {
+                return Ok(None);
+            }
             let args = CriticArgs {
                 engine: plan.trainer_engine.clone(),
-                checkpoint,
+                checkpoint: plan.train.checkpoint.join(name),
             };
-            Some(
-                system
-                    .spawn::<Critic>(args)
-                    .needs(|_| plan.needs.scorer.clone())
-                    .restart(always)
-                    .isolated()
-                    .await?,
-            )
-        } else {
-            None
+            let critic = system
+                .spawn::<Critic>(args)
+                .needs(|_| plan.needs.scorer.clone())
+                .restart(always)
+                .isolated();
+            critic.await.map(Some)
         };
+        let (scored, priced) = (plan.train.baseline.has_critic(), plan.train.price.is_some());
+        let (critic, cost_critic) = (
+            critic(scored, "critic").await?,
+            critic(priced, "cost-critic").await?,
+        );
         let reference = if plan.reference {
             let args = ReferenceArgs {
                 engine: plan.trainer_engine.clone(),
@@ -149,6 +169,7 @@ impl Run {
             store,
             relay,
             critic,
+            cost_critic,
             reference,
             reports: monitor.narrow(),
             plan: plan.train,
@@ -164,6 +185,7 @@ impl Run {
             store,
             relay,
             reward,
+            cost,
         };
         let mut rollouts = vec![];
         for _ in 0..plan.rollouts {
@@ -181,6 +203,7 @@ impl Run {
             trainer,
             rollouts,
             critic,
+            cost_critic,
             reference,
             system: system.clone(),
         };
@@ -191,8 +214,14 @@ impl Run {
         for (index, rollout) in run.rollouts.iter().enumerate() {
             run.called(&format!("rollout-{index}"), *rollout).await;
         }
+        if let Some(cost) = cost {
+            run.called("cost", cost).await;
+        }
         if let Some(critic) = critic {
             run.called("critic", critic).await;
+        }
+        if let Some(critic) = cost_critic {
+            run.called("cost-critic", critic).await;
         }
         if let Some(reference) = reference {
             run.called("reference", reference).await;
@@ -224,6 +253,8 @@ impl Run {
             self.role("trainer", self.trainer),
         ];
         roles.extend(self.critic.map(|critic| self.role("critic", critic)));
+        let cost_critic = self.cost_critic;
+        roles.extend(cost_critic.map(|critic| self.role("cost-critic", critic)));
         roles.extend(self.reference.map(|actor| self.role("reference", actor)));
         for (index, rollout) in self.rollouts.iter().enumerate() {
             roles.push(self.role(format!("rollout-{index}"), *rollout));

@@ -12,10 +12,11 @@ use odeon::{ActorId, Context, Down, Failure, Incarnation, Reason, Recipient, act
 use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
 
+pub use super::ledger::Counts;
 use super::ledger::{Admission, Ledger, LedgerConfig};
 use super::rollout::{Rollout, Wake};
 use crate::packed::PackedBatch;
-use crate::trajectory::{Order, Trajectory, Version};
+use crate::trajectory::{Order, Trajectory, Used, Version};
 
 /// What a [`SampleStore`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,12 +28,8 @@ pub struct StoreArgs {
     pub seed: u64,
     /// How prompts become tokens.
     pub tokenizer: Tokenizer,
-    /// The bounds.
-    pub group_size: u32,
-    /// Prompts in a batch.
-    pub groups_per_batch: usize,
-    /// The most steps between making and training a trajectory.
-    pub staleness_max: u64,
+    /// What makes a batch.
+    pub ledger: LedgerConfig,
 }
 
 /// A rollout hands in what it has finished and asks for as many orders as it has room for.
@@ -71,6 +68,16 @@ pub struct Ready(pub u64);
 #[derive(Debug)]
 pub struct Trained(pub Version);
 
+/// The trainer goes on after this step, when these prompts were used.
+#[message(reply = (), name = "store.Resume")]
+#[derive(Debug)]
+pub struct Resume {
+    /// The last step.
+    pub version: Version,
+    /// By the batches up to it.
+    pub used: Used,
+}
+
 /// The weights after this step are safe on disk.
 #[message(name = "store.Durable")]
 #[derive(Debug)]
@@ -80,20 +87,6 @@ pub struct Durable(pub Version);
 #[message(reply = Counts, name = "store.Count")]
 #[derive(Debug)]
 pub struct Count;
-
-/// See [`Count`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct Counts {
-    /// Trajectories accepted.
-    pub accepted: u64,
-    /// Reports refused, since the trajectory was there already.
-    pub duplicates: u64,
-    /// Trajectories that were too old to train and were made again.
-    pub stale: u64,
-    /// Orders given out again after their rollout was lost.
-    pub reordered: u64,
-}
 
 /// See the module.
 pub struct SampleStore {
@@ -107,7 +100,6 @@ pub struct SampleStore {
     /// The last life of each rollout that is known to be over.
     over: HashMap<ActorId, Incarnation>,
     consumer: Option<(u64, Recipient<Ready>)>,
-    reordered: u64,
 }
 
 impl std::fmt::Debug for SampleStore {
@@ -126,21 +118,15 @@ impl SampleStore {
             let what = "the sample store was lost, and with it the trajectories of this run";
             return Err(Failure::error(what).fatal());
         }
-        let config = LedgerConfig {
-            group_size: args.group_size,
-            groups_per_batch: args.groups_per_batch,
-            staleness_max: args.staleness_max,
-        };
         Ok(Self {
             task: args.task.build().map_err(Failure::error)?,
             seed: args.seed,
             tokenizer: args.tokenizer,
-            ledger: Ledger::new(config),
+            ledger: Ledger::new(args.ledger),
             idle: HashMap::new(),
             watched: HashSet::new(),
             over: HashMap::new(),
             consumer: None,
-            reordered: 0,
         })
     }
 
@@ -153,6 +139,7 @@ impl SampleStore {
         if alive && self.watched.insert(rollout.id()) {
             cx.watch(rollout);
         }
+        let uniform = self.ledger.counts().uniform;
         for trajectory in exchange.finished {
             let id = trajectory.id;
             if self.ledger.report(trajectory) == Admission::Duplicate {
@@ -161,6 +148,10 @@ impl SampleStore {
         }
         self.tell_those_who_look_on();
         self.tell_consumer().await;
+        if self.ledger.counts().uniform > uniform {
+            // Groups were left out: there is room for others.
+            self.wake_idle().await;
+        }
         if !alive {
             return vec![];
         }
@@ -183,6 +174,7 @@ impl SampleStore {
                 id,
                 prompt,
                 problem: id.group,
+                decode: self.ledger.config().decode(id.sample),
             }),
             Err(error) => {
                 tracing::error!(%error, prompt = problem.prompt, "a prompt cannot be encoded");
@@ -214,6 +206,12 @@ impl SampleStore {
         self.wake_idle().await;
     }
 
+    #[handler(message = Resume)]
+    async fn resume(&mut self, resume: Resume) {
+        self.ledger.resume(resume.version, resume.used);
+        self.wake_idle().await;
+    }
+
     #[handler(message = Durable)]
     fn durable(&mut self, durable: Durable) {
         self.ledger.durable(durable.0);
@@ -221,13 +219,7 @@ impl SampleStore {
 
     #[handler(message = Count)]
     fn count(&mut self, _count: Count) -> Counts {
-        let (accepted, duplicates, stale) = self.ledger.counts();
-        Counts {
-            accepted,
-            duplicates,
-            stale,
-            reordered: self.reordered,
-        }
+        self.ledger.counts()
     }
 
     /// A rollout is gone: others make its trajectories.
@@ -237,7 +229,6 @@ impl SampleStore {
         self.over.insert(down.id, down.incarnation);
         self.idle.remove(&down.id);
         let lost = self.ledger.rollout_lost(key(down.id));
-        self.reordered += lost as u64;
         if lost > 0 && matches!(down.reason, Reason::Failed(_)) {
             tracing::warn!(rollout = %down.id, lost, why = %down.reason, "its trajectories are ordered again");
         }

@@ -13,17 +13,17 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{
     AskError, Blobs, Context, Failure, Handler, Message, Recipient, Ref, Timestamp, actor, message,
 };
-use odeon_algorithms::objective::{Baseline, Overlong};
+use odeon_algorithms::objective::{Baseline, Gae, Lagrangian, Overlong, whiten};
 
 use super::advantages;
 use super::critic::{Critic, Learn, SaveCritic, Values};
 use super::reference::{LogProbs, Reference};
 use super::relay::{Publish, Relay, TRAINER, Weights};
 use super::report::{PATIENCE, Reachable, Report, Stages, StepReport, told};
-use super::store::{Durable, Ready, SampleStore, Take, Trained};
-use crate::engine::{EngineSpec, Progress, Signals, TrainEngine};
+use super::store::{Durable, Ready, Resume, SampleStore, Take, Trained};
+use crate::engine::{EngineSpec, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::packed::{Packed, PackedBatch};
-use crate::trajectory::Batch;
+use crate::trajectory::{Batch, Used};
 
 /// What a [`Trainer`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,8 +35,10 @@ pub struct TrainerArgs {
     pub store: Ref<SampleStore>,
     /// Where weights go.
     pub relay: Ref<Relay>,
-    /// Rates actions, for PPO.
+    /// Expects reward, token by token.
     pub critic: Option<Ref<Critic>>,
+    /// Expects cost, where there is a price on it.
+    pub cost_critic: Option<Ref<Critic>>,
     /// Rates tokens under the policy before the reinforcement, for a divergence penalty.
     pub reference: Option<Ref<Reference>>,
     /// Who hears how it goes.
@@ -51,8 +53,10 @@ pub struct TrainerArgs {
 pub struct TrainPlan {
     /// Supervised steps before the reinforcement.
     pub warmup: u64,
-    /// Optimiser steps of the reinforcement.
+    /// Steps of the reinforcement, with those of the critic alone.
     pub steps: u64,
+    /// Of these, the first ones, in which the critic learns and the policy does not.
+    pub value_steps: u64,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
     /// Where checkpoints go.
@@ -65,6 +69,8 @@ pub struct TrainPlan {
     pub baseline: Baseline,
     /// What long replies cost.
     pub overlong: Option<Overlong>,
+    /// What harm costs at first, and how that moves.
+    pub price: Option<Lagrangian>,
 }
 
 /// Go on.
@@ -96,6 +102,8 @@ pub struct Trainer {
     engine: Box<dyn TrainEngine>,
     args: TrainerArgs,
     progress: Progress,
+    /// What goes into a checkpoint beside the engine's state.
+    run: RunState,
     /// Where its newest checkpoint is.
     saved: Option<Progress>,
     /// Whether it was asked to do no more.
@@ -127,13 +135,15 @@ impl Trainer {
         })
         .map_err(Failure::fatal)?;
         cx.register(TRAINER).await.map_err(Failure::error)?;
-        let progress = restored.unwrap_or_default();
+        let fresh = restored.is_none();
+        let (progress, run) = restored.unwrap_or_else(|| (Progress::default(), args.plan.begin()));
         let blobs = cx.blobs();
         let trainer = Self {
             engine,
             args,
             progress,
-            saved: restored,
+            run,
+            saved: (!fresh).then_some(progress),
             halted: false,
             evaluated: None,
             last: None,
@@ -142,14 +152,13 @@ impl Trainer {
             blobs,
         };
         // A life that begins anew is news as well.
-        if restored.is_some() || cx.incarnation() > 1 {
-            let trained = Trained(progress.version);
-            trainer
-                .args
-                .store
-                .ask(trained)
-                .await
-                .map_err(Failure::error)?;
+        if !fresh || cx.incarnation() > 1 {
+            let resume = Resume {
+                version: progress.version,
+                used: trainer.run.used.clone(),
+            };
+            let store = trainer.args.store;
+            store.ask(resume).await.map_err(Failure::error)?;
             let resumed = Report::Resumed {
                 incarnation: cx.incarnation(),
                 progress,
@@ -256,9 +265,15 @@ impl Trainer {
         let batch = packed.unpack().await?;
         let (signals, critic_loss) = self.signals(packed, &batch).await?;
         stages.end("signals");
-        let stats = tokio::task::block_in_place(|| self.engine.train(&batch, &signals))?;
+        let stats = if self.progress.version < self.args.plan.value_steps {
+            StepStats::default()
+        } else {
+            tokio::task::block_in_place(|| self.engine.train(&batch, &signals))?
+        };
         stages.end("update");
         self.progress.version += 1;
+        self.run.used = batch.used.clone();
+        self.move_price(&batch)?;
         let version = self.progress.version;
         self.publish().await?;
         stages.end("publish");
@@ -298,30 +313,79 @@ impl Trainer {
         let rewards = advantages::rewards(batch, plan.overlong);
         let (Baseline::Critic(gae), Some(critic)) = (plan.baseline, self.args.critic) else {
             let reference = reference.await?;
+            let greedy = advantages::greedy_rewards(batch, plan.overlong);
             let advantages =
-                advantages::without_critic(plan.baseline, batch, &rewards, &reference)?;
+                advantages::without_critic(plan.baseline, batch, &rewards, &greedy, &reference)?;
             let signals = Signals {
                 reference,
                 advantages,
             };
             return Ok((signals, None));
         };
-        let values = scores(critic, || Values(packed.clone()));
-        let (reference, values) = tokio::try_join!(reference, values)?;
-        let (advantages, returns) = advantages::with_critic(gae, &rewards, &values)?;
+        let costs: Vec<f32> = batch.trajectories.iter().map(|it| it.cost).collect();
+        let priced = async {
+            match (self.price(), self.args.cost_critic) {
+                (Some(price), Some(critic)) => {
+                    let (advantages, _) = self.learn(critic, packed, gae, &costs).await?;
+                    Ok(Some((price, advantages)))
+                }
+                _ => Ok(None),
+            }
+        };
+        let (reference, (reward, loss), priced) =
+            tokio::try_join!(reference, self.learn(critic, packed, gae, &rewards), priced)?;
+        let mut advantages = match priced {
+            Some((price, cost)) => advantages::priced(price, &reward, &cost)?,
+            None => reward,
+        };
+        whiten(&mut advantages);
+        let signals = Signals {
+            reference,
+            advantages,
+        };
+        Ok((signals, Some(loss)))
+    }
+
+    /// Advantages over what a critic expected of these replies, of which it then learns; and its loss.
+    async fn learn(
+        &self,
+        critic: Ref<Critic>,
+        packed: &PackedBatch,
+        gae: Gae,
+        rewards: &[f32],
+    ) -> Result<(Vec<Vec<f32>>, f64), Failure> {
+        let values = scores(critic, || Values(packed.clone())).await?;
+        let (advantages, returns) = advantages::with_critic(gae, rewards, &values)?;
         let returns = Packed::pack(&self.blobs, &returns)?;
         let learn = || Learn {
             batch: packed.clone(),
             returns: returns.clone(),
         };
         let loss = insist(critic, learn).await??;
-        Ok((
-            Signals {
-                reference,
-                advantages,
-            },
-            Some(loss),
-        ))
+        Ok((advantages, loss))
+    }
+
+    /// What harm costs now.
+    fn price(&self) -> Option<Lagrangian> {
+        let begun = self.args.plan.price?;
+        Some(Lagrangian {
+            multiplier: self.run.price.unwrap_or(begun.multiplier),
+            ..begun
+        })
+    }
+
+    /// The price goes up while a batch costs more than it may, and down while it costs less.
+    fn move_price(&mut self, batch: &Batch) -> Result<(), Failure> {
+        if let Some(mut price) = self.price() {
+            let all = batch.trajectories.iter().map(|it| it.cost);
+            let mean = all.sum::<f32>() / batch.trajectories.len().max(1) as f32;
+            price.update(mean).map_err(Failure::error)?;
+            let version = self.progress.version;
+            told("rl.cost", version, f64::from(mean), "");
+            told("rl.price", version, f64::from(price.multiplier), "");
+            self.run.price = Some(price.multiplier);
+        }
+        Ok(())
     }
 
     /// Hands the weights to the relay and does not wait for anybody to load them.
@@ -347,11 +411,15 @@ impl Trainer {
 
     async fn save(&mut self) -> Result<(), Failure> {
         let (folder, progress) = (self.args.plan.checkpoint.clone(), self.progress);
-        // The critic first: it can go back to its checkpoint before, and cannot make up for steps.
-        if let Some(critic) = self.args.critic {
+        // The critics first: they can go back to their checkpoint before, and cannot make up for steps.
+        for critic in [self.args.critic, self.args.cost_critic]
+            .into_iter()
+            .flatten()
+        {
             insist(critic, || SaveCritic(progress.version)).await??;
         }
-        tokio::task::block_in_place(|| self.engine.save(&folder, &progress)).map_err(unsaved)?;
+        tokio::task::block_in_place(|| self.engine.save(&folder, &progress, &self.run))
+            .map_err(unsaved)?;
         self.saved = Some(progress);
         self.args
             .store
@@ -394,6 +462,14 @@ pub(super) fn unsaved(failure: Failure) -> Failure {
 }
 
 impl TrainPlan {
+    /// What a run begins with.
+    fn begin(&self) -> RunState {
+        RunState {
+            used: Used::default(),
+            price: self.price.map(|price| price.multiplier),
+        }
+    }
+
     /// The next supervised step with a checkpoint after `done` of them: a multiple of
     /// `checkpoint_every`, or of what makes [`WARMUP_CHECKPOINTS_MAX`] of them, and the last.
     fn next_warmup_checkpoint(&self, done: u64) -> u64 {
@@ -462,12 +538,14 @@ mod tests {
             let plan = TrainPlan {
                 warmup,
                 steps: 1,
+                value_steps: 0,
                 checkpoint_every,
                 checkpoint: PathBuf::new(),
                 eval_problems: 1,
                 eval_every: 0,
                 baseline: Baseline::LeaveOneOut,
                 overlong: None,
+                price: None,
             };
             let next = |done: &u64| {
                 let next = plan.next_warmup_checkpoint(*done);

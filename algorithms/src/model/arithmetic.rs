@@ -40,6 +40,13 @@ impl Pass {
 }
 
 impl<B: Backend> Model<B> {
+    /// Floating point operations of a forward pass over this batch.
+    #[must_use]
+    pub fn forward_flops(&self, batch: &Batch) -> f64 {
+        let forward = Pass::forward(&self.config, batch);
+        forward.weights + forward.attention
+    }
+
     /// Floating point operations of a training step over this batch: the forward pass, and the
     /// backward pass, in which each product becomes two. The gradient of a frozen weight is none of
     /// them; adapters, which are small, are not counted, nor are norms and the optimiser.
@@ -80,6 +87,7 @@ mod tests {
         let mut model = Model::init(Cpu::new(1), config, 1).expect("a model");
         let flops = model.training_flops(&batch);
         assert_eq!(flops, 3.0 * (weights + attention));
+        assert_eq!(model.forward_flops(&batch), weights + attention);
         model.add_lora(LoraConfig::default(), 1);
         let flops = model.training_flops(&batch);
         assert_eq!(flops, 2.0 * weights + 3.0 * attention);

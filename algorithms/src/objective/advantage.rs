@@ -12,6 +12,8 @@ pub enum Baseline {
     Group(GroupBaseline),
     /// The mean of the others among them: RLOO.
     LeaveOneOut,
+    /// What the greedy reply to the same prompt has earned: ReMax.
+    Greedy,
     /// The mean over all tokens of the batch of what was still to come: REINFORCE++.
     Batch {
         /// What a reward is worth one token earlier: γ.
@@ -38,8 +40,6 @@ impl Baseline {
 pub struct GroupBaseline {
     /// What the difference from the group's mean is divided by.
     pub scale: Scale,
-    /// What becomes of groups whose rewards are all equal.
-    pub degenerate: Degenerate,
 }
 
 /// What the difference of a reward from its group's mean is divided by.
@@ -53,17 +53,6 @@ pub enum Scale {
     Unit,
 }
 
-/// What becomes of a group whose rewards are all equal: it says nothing about what was better.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Degenerate {
-    /// It stays in the batch with advantages of zero and counts in the normalisation.
-    #[default]
-    Zero,
-    /// It is left out, and another group should take its place (DAPO's dynamic sampling).
-    Drop,
-}
-
 /// Advantages and value targets of one sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimates {
@@ -74,19 +63,16 @@ pub struct Estimates {
 }
 
 impl GroupBaseline {
-    /// Returns the advantage of every reply of a group, or `None` when the group is to be dropped.
+    /// Returns the advantage of every reply of a group; 0 when the rewards are all equal.
     ///
     /// `A_i = (R_i - mean(R)) / (std(R) + 1e-6)`, or without the division.
     ///
     /// # Errors
     /// [`ObjectiveError::NotFinite`] when a reward is not finite.
-    pub fn advantages(&self, rewards: &[f32]) -> Result<Option<Vec<f32>>, ObjectiveError> {
+    pub fn advantages(&self, rewards: &[f32]) -> Result<Vec<f32>, ObjectiveError> {
         check("rewards", rewards, rewards.len())?;
         if rewards.iter().all(|reward| *reward == rewards[0]) {
-            return Ok(match self.degenerate {
-                Degenerate::Zero => Some(vec![0.0; rewards.len()]),
-                Degenerate::Drop => None,
-            });
+            return Ok(vec![0.0; rewards.len()]);
         }
         let count = rewards.len() as f64;
         let mean = rewards.iter().copied().map(f64::from).sum::<f64>() / count;
@@ -95,12 +81,10 @@ impl GroupBaseline {
             Scale::StandardDeviation => (squares / (count - 1.0)).sqrt() + 1e-6,
             Scale::Unit => 1.0,
         };
-        Ok(Some(
-            rewards
-                .iter()
-                .map(|&r| ((f64::from(r) - mean) / divisor) as f32)
-                .collect(),
-        ))
+        Ok(rewards
+            .iter()
+            .map(|&r| ((f64::from(r) - mean) / divisor) as f32)
+            .collect())
     }
 }
 

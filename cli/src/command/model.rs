@@ -10,7 +10,10 @@ use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, Sampler, Sampling, latest_model, read_fields, read_model,
     read_tokenizer,
 };
-use odeon_actors::recipe::{LrSchedule, PlacementSection, Recipe, RecipeError, Source};
+use odeon_actors::recipe::{
+    CostRule, CostSection, LrSchedule, PlacementSection, Recipe, RecipeError, Source,
+};
+use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::run::{RoleNeeds, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
@@ -57,6 +60,8 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         schedule: schedule(recipe),
         critic_lr: recipe.rl.critic_lr,
         epochs: recipe.rl.epochs,
+        minibatches: recipe.rl.minibatches,
+        pretrain: recipe.rl.pretrain,
         objective: recipe.rl.objective(),
         sampling: Sampling {
             temperature: recipe.rl.temperature,
@@ -76,24 +81,28 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             task: recipe.task.clone(),
             seed: recipe.run.seed,
             tokenizer,
-            group_size: recipe.rl.group_size,
-            groups_per_batch: recipe.rl.groups,
-            staleness_max: recipe.rl.staleness_max,
+            ledger: recipe.rl.ledger(),
         },
         rollout_engine: EngineSpec::Compute(Box::new(rollout)),
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         rollouts: recipe.processes.rollouts,
         needs: needs(&recipe.placement),
         reference: recipe.rl.kl > 0.0,
+        harm: recipe.cost.as_ref().map(|cost| match cost.rule {
+            CostRule::Length => Harm::Length(recipe.rl.response_max),
+            CostRule::Text => Harm::Text(cost.text.clone()),
+        }),
         train: TrainPlan {
             warmup: recipe.warmup.steps,
-            steps: recipe.rl.steps,
+            steps: recipe.rl.value_steps() + recipe.rl.steps,
+            value_steps: recipe.rl.value_steps(),
             checkpoint_every: recipe.rl.checkpoint_every,
             checkpoint: folder.join(CHECKPOINT),
             eval_problems: recipe.eval.problems,
             eval_every: recipe.eval.every,
             baseline: recipe.rl.baseline(),
             overlong: recipe.rl.overlong(),
+            price: recipe.cost.as_ref().map(CostSection::price),
         },
     })
 }
@@ -184,7 +193,7 @@ impl Sizes {
 /// Refuses what this machine has no memory for. An estimate from below: activations come on top.
 fn check_memory(text: &Source, recipe: &Recipe, sizes: &Sizes) -> Result<(), RecipeError> {
     let rollouts = recipe.processes.rollouts as u64;
-    let critics = u64::from(recipe.rl.baseline().has_critic());
+    let critics = u64::from(recipe.rl.baseline().has_critic()) + u64::from(recipe.cost.is_some());
     let references = u64::from(recipe.rl.kl > 0.0);
     // Weights, gradient and two moments; adapters alone have few.
     let of_trainer = if recipe.model.lora_rank == 0 { 4 } else { 1 };
@@ -223,7 +232,7 @@ fn schedule(recipe: &Recipe) -> Schedule {
     match recipe.rl.schedule {
         LrSchedule::Constant => Schedule::Constant,
         LrSchedule::Cosine => Schedule::Cosine {
-            steps: recipe.rl.steps * recipe.rl.epochs as u64,
+            steps: recipe.rl.steps * (recipe.rl.epochs * recipe.rl.minibatches) as u64,
             floor: 0.1,
         },
     }

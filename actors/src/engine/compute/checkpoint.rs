@@ -14,12 +14,13 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::{ModelView, StoredType, load_directory, save};
 
 use super::{Model, Optimizer};
-use crate::engine::Progress;
+use crate::engine::{Progress, RunState};
 use crate::trajectory::Version;
 
 const LATEST: &str = "latest";
 const MODEL: &str = "model";
 const STATE: &str = "trainer.state";
+const RUN: &str = "run.json";
 
 /// How many older checkpoints stay when a new one is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub(super) fn write(
     folder: &Path,
     older: Older,
     progress: &Progress,
+    run: Option<&RunState>,
     tokenizer: Option<&Tokenizer>,
     optimizer: &Optimizer,
     context: usize,
@@ -61,6 +63,11 @@ pub(super) fn write(
             file.sync_all()
         })
         .map_err(io("writing", &path))?;
+    if let Some(run) = run {
+        let path = target.join(RUN);
+        let text = serde_json::to_vec(run).map_err(Failure::error)?;
+        fs::write(&path, text).map_err(io("writing", &path))?;
+    }
     sync(&target)?;
     name_complete(folder, &complete)
 }
@@ -136,6 +143,14 @@ fn remove_others(folder: &Path, keep: &[(Progress, String)]) {
 pub(super) fn latest(folder: &Path) -> Result<Option<(Progress, PathBuf)>, Failure> {
     let newest = list(folder)?.into_iter().next();
     Ok(newest.map(|(progress, name)| (progress, folder.join(name))))
+}
+
+/// What the run needs to go on, from a checkpoint's folder.
+pub(super) fn run_state(target: &Path) -> Result<RunState, Failure> {
+    let path = target.join(RUN);
+    let text = fs::read(&path).map_err(io("reading", &path))?;
+    serde_json::from_slice(&text)
+        .map_err(|error| Failure::error(format!("{}: {error}", path.display())))
 }
 
 /// Forgets checkpoints of later steps than this one: what is made again replaces them.

@@ -7,7 +7,7 @@ use odeon_gpu::Any;
 
 use super::{ComputeSpec, Generator, ModelSource, Sampling, read_fields};
 use crate::engine::{Response, RolloutEngine};
-use crate::trajectory::{Order, SampleId};
+use crate::trajectory::{Decode, Order, SampleId};
 
 impl ComputeSpec {
     /// The architecture, without the weights.
@@ -105,7 +105,10 @@ impl RolloutEngine for Rollout {
             prompt: order.prompt.clone(),
             max_new_tokens: sampling.response_max,
             sampling: Draws {
-                temperature: sampling.temperature,
+                temperature: match order.decode {
+                    Decode::Sampled => sampling.temperature,
+                    Decode::Greedy => 0.0,
+                },
                 top_p: sampling.top_p,
                 stop: vec![self.spec.tokenizer.eos()],
             },

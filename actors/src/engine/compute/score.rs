@@ -13,7 +13,7 @@ use super::{
     ComputeSpec, ModelSource, Optimizer, Scorer, checkpoint, micro_batches, pack, tokens_of,
 };
 use crate::engine::{Progress, ScoreEngine};
-use crate::trajectory::{Batch, Version};
+use crate::trajectory::{Batch, Trajectory, Version};
 
 /// Log-probabilities under the policy as it was before the reinforcement.
 #[derive(Debug)]
@@ -43,21 +43,16 @@ impl Reference {
     }
 }
 
-/// The rows of a batch: tokens and length of the prompt.
-pub(super) fn rows(batch: &Batch) -> Vec<(Vec<u32>, usize)> {
-    batch
-        .trajectories
+/// Rows of tokens and length of the prompt.
+pub(super) fn rows(trajectories: &[Trajectory]) -> Vec<(Vec<u32>, usize)> {
+    trajectories
         .iter()
         .map(|t| (tokens_of(t), t.prompt.len()))
         .collect()
 }
 
-pub(super) fn response_lengths(batch: &Batch) -> Vec<usize> {
-    batch
-        .trajectories
-        .iter()
-        .map(|t| t.response.len())
-        .collect()
+pub(super) fn response_lengths(trajectories: &[Trajectory]) -> Vec<usize> {
+    trajectories.iter().map(|t| t.response.len()).collect()
 }
 
 /// Cuts numbers per token into sequences.
@@ -75,7 +70,8 @@ pub(super) fn cut(numbers: &[f32], lengths: &[usize]) -> Vec<Vec<f32>> {
 
 impl ScoreEngine for Reference {
     fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
-        let (rows, lengths) = (rows(batch), response_lengths(batch));
+        let all = &batch.trajectories;
+        let (rows, lengths) = (rows(all), response_lengths(all));
         let mut scores = vec![];
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let micro = pack(&rows[range.clone()])?.with_temperature(self.temperature);
@@ -129,7 +125,8 @@ impl Critic {
 
 impl ScoreEngine for Critic {
     fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
-        let (rows, lengths) = (rows(batch), response_lengths(batch));
+        let all = &batch.trajectories;
+        let (rows, lengths) = (rows(all), response_lengths(all));
         let mut scores = vec![];
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let micro = pack(&rows[range.clone()])?;
@@ -139,7 +136,8 @@ impl ScoreEngine for Critic {
     }
 
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
-        let (rows, lengths) = (rows(batch), response_lengths(batch));
+        let all = &batch.trajectories;
+        let (rows, lengths) = (rows(all), response_lengths(all));
         let totals = Totals::of(&lengths);
         let objective = ValueObjective {
             clip: None,
@@ -187,6 +185,7 @@ impl ScoreEngine for Critic {
             folder,
             older,
             &progress,
+            None,
             None,
             &self.optimizer,
             self.context,

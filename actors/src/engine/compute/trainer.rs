@@ -1,5 +1,6 @@
 //! The policy's trainer.
 
+use std::ops::Range;
 use std::path::Path;
 
 use odeon::Failure;
@@ -13,8 +14,8 @@ use super::peak::reachable_flops;
 use super::rollout::{Sampler, training_temperature};
 use super::score::{cut, response_lengths, rows};
 use super::{ComputeSpec, Optimizer, checkpoint, micro_batches, pack, tokens_of};
-use crate::engine::{EvalStats, Progress, Signals, StepStats, TrainEngine};
-use crate::trajectory::Batch;
+use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
+use crate::trajectory::{Batch, Trajectory};
 
 /// See the module.
 pub struct Trainer {
@@ -87,36 +88,116 @@ impl Trainer {
         std::fs::rename(&fresh, &self.spec.base).map_err(failed)
     }
 
-    /// Log-probabilities of a batch's responses under the weights that a step begins with.
-    fn log_probs(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
-        let (rows, lengths) = (rows(batch), response_lengths(batch));
-        let mut all = vec![];
+    /// Log-probabilities of a batch's responses under the weights that a step begins with, and the
+    /// floating point operations.
+    fn log_probs(&mut self, batch: &Batch) -> Result<(Vec<Vec<f32>>, f64), Failure> {
+        let trajectories = &batch.trajectories;
+        let (rows, lengths) = (rows(trajectories), response_lengths(trajectories));
+        let (mut all, mut flops) = (vec![], 0.0);
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let temperature = training_temperature(self.spec.sampling);
             let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
             let scores = self.optimizer.logprobs(&micro);
             all.extend(cut(&scores.logprobs, &lengths[range]));
+            flops += self.optimizer.model().forward_flops(&micro);
         }
-        Ok(all)
+        Ok((all, flops))
     }
 
-    /// Adds the gradient of a batch, with the trust region around `recent` where that is not what
-    /// sampled. Its loss, the floating point operations, and what the objective saw.
-    fn pass(
+    /// Adds the gradient of the likelihood of worked solutions, those of a supervised step, times a
+    /// weight. The loss, without the weight, the operations, and the tokens.
+    fn imitate(&mut self, step: u64, weight: f32) -> Result<(f64, f64, u64), Failure> {
+        let style = self.task.style();
+        let first = (step - 1) * self.spec.warmup_batch as u64;
+        let mut rows = vec![];
+        for index in first..first + self.spec.warmup_batch as u64 {
+            let problem = self.task.problem(!self.spec.seed, Split::Train, index);
+            let mut tokens = self.spec.prompt(style, &problem.prompt)?;
+            let prompt = tokens.len();
+            let solution = self.spec.tokenizer.encode(&problem.solution);
+            tokens.extend(solution.map_err(Failure::error)?);
+            tokens.push(self.spec.tokenizer.eos());
+            rows.push((tokens, prompt));
+        }
+        let predicted: usize = rows
+            .iter()
+            .map(|(tokens, prompt)| tokens.len() - prompt)
+            .sum();
+        let (mut loss, mut flops) = (0.0, 0.0);
+        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+            let micro = pack(&rows[range])?;
+            let mut objective = CrossEntropy::mean_over(predicted).times(weight);
+            loss += self.optimizer.accumulate(&micro, &mut objective).loss;
+            flops += self.optimizer.model().training_flops(&micro);
+        }
+        let tokens = rows.iter().map(|row| row.0.len() as u64).sum();
+        Ok((loss / f64::from(weight), flops, tokens))
+    }
+
+    /// One update with a part of a batch.
+    fn update(
         &mut self,
         batch: &Batch,
         signals: &Signals,
         recent: Option<&[Vec<f32>]>,
+        part: Range<usize>,
+        stats: &mut StepStats,
+    ) -> Result<(), Failure> {
+        let reference = match signals.reference.as_slice() {
+            [] => vec![],
+            all => all[part.clone()].to_vec(),
+        };
+        let signals = Signals {
+            reference,
+            advantages: signals.advantages[part.clone()].to_vec(),
+        };
+        let trajectories = &batch.trajectories[part.clone()];
+        let pass = self.pass(trajectories, &signals, recent.map(|all| &all[part]))?;
+        let mut loss = pass.loss;
+        if self.spec.pretrain > 0.0 {
+            // Other solutions than those of the supervised steps, in turn.
+            let step = self.spec.warmup_steps + self.optimizer.step() + 1;
+            let (imitation, flops, tokens) = self.imitate(step, self.spec.pretrain)?;
+            loss += f64::from(self.spec.pretrain) * imitation;
+            stats.flops += flops;
+            stats.tokens += tokens;
+        }
+        let update = self.optimizer.apply(1.0);
+        if !update.applied {
+            tracing::warn!("the gradient was not finite; the step changed nothing");
+        }
+        let tokens = trajectories.iter().map(|t| tokens_of(t).len() as u64);
+        *stats = StepStats {
+            loss,
+            grad_norm: f64::from(update.grad_norm),
+            tokens: stats.tokens + tokens.sum::<u64>(),
+            flops: stats.flops + pass.flops,
+            entropy: pass.metrics.entropy,
+            approximate_kl: pass.metrics.approximate_kl,
+            clip_fraction: pass.metrics.clip_fraction(),
+            importance_mean: pass.metrics.importance_mean,
+            importance_capped_fraction: pass.metrics.importance_capped_fraction,
+        };
+        Ok(())
+    }
+
+    /// Adds the gradient of trajectories, with the trust region around `recent` where that is not what
+    /// sampled. Its loss, the floating point operations, and what the objective saw.
+    fn pass(
+        &mut self,
+        trajectories: &[Trajectory],
+        signals: &Signals,
+        recent: Option<&[Vec<f32>]>,
     ) -> Result<Pass, Failure> {
-        let (rows, lengths) = (rows(batch), response_lengths(batch));
-        let right: Vec<bool> = batch.trajectories.iter().map(|t| t.correct).collect();
+        let (rows, lengths) = (rows(trajectories), response_lengths(trajectories));
+        let right: Vec<bool> = trajectories.iter().map(|t| t.correct).collect();
         let totals = Totals::of(&lengths).with_positive(&lengths, &right);
         let objective = self.spec.objective;
         let (mut loss, mut flops, mut metrics) = (0.0, 0.0, PolicyMetrics::default());
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let temperature = training_temperature(self.spec.sampling);
             let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
-            let behaviour: Vec<f32> = batch.trajectories[range.clone()]
+            let behaviour: Vec<f32> = trajectories[range.clone()]
                 .iter()
                 .flat_map(|t| t.log_probs.iter().copied())
                 .collect();
@@ -188,35 +269,11 @@ fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
 
 impl TrainEngine for Trainer {
     fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure> {
-        let style = self.task.style();
-        let first = (step - 1) * self.spec.warmup_batch as u64;
-        let mut rows = vec![];
-        for index in first..first + self.spec.warmup_batch as u64 {
-            let problem = self.task.problem(!self.spec.seed, Split::Train, index);
-            let mut tokens = self.spec.prompt(style, &problem.prompt)?;
-            let prompt = tokens.len();
-            let solution = self.spec.tokenizer.encode(&problem.solution);
-            tokens.extend(solution.map_err(Failure::error)?);
-            tokens.push(self.spec.tokenizer.eos());
-            rows.push((tokens, prompt));
-        }
-        let predicted: usize = rows
-            .iter()
-            .map(|(tokens, prompt)| tokens.len() - prompt)
-            .sum();
-        let (mut loss, mut flops) = (0.0, 0.0);
-        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
-            let micro = pack(&rows[range])?;
-            let mut objective = CrossEntropy::mean_over(predicted);
-            loss += self.optimizer.accumulate(&micro, &mut objective).loss;
-            flops += self.optimizer.model().training_flops(&micro);
-        }
+        let (loss, flops, tokens) = self.imitate(step, 1.0)?;
         let update = self.optimizer.apply(1.0);
-        let tokens = rows.iter().map(|row| row.0.len() as u64).sum();
-        let grad_norm = f64::from(update.grad_norm);
         Ok(StepStats {
             loss,
-            grad_norm,
+            grad_norm: f64::from(update.grad_norm),
             tokens,
             flops,
             ..StepStats::default()
@@ -227,29 +284,20 @@ impl TrainEngine for Trainer {
         self.begin_reinforcement();
         let mut stats = StepStats::default();
         let recent = match self.spec.objective.importance_cap {
-            Some(_) => Some(self.log_probs(batch)?),
+            Some(_) => {
+                let (recent, flops) = self.log_probs(batch)?;
+                stats.flops += flops;
+                Some(recent)
+            }
             None => None,
         };
+        let sequences = batch.trajectories.len();
+        let part = sequences.div_ceil(self.spec.minibatches).max(1);
         for _ in 0..self.spec.epochs {
-            let pass = self.pass(batch, signals, recent.as_deref())?;
-            let update = self.optimizer.apply(1.0);
-            if !update.applied {
-                tracing::warn!("the gradient was not finite; the step changed nothing");
+            for first in (0..sequences).step_by(part) {
+                let range = first..(first + part).min(sequences);
+                self.update(batch, signals, recent.as_deref(), range, &mut stats)?;
             }
-            stats = StepStats {
-                loss: pass.loss,
-                grad_norm: f64::from(update.grad_norm),
-                tokens: stats.tokens
-                    + batch
-                        .trajectories
-                        .iter()
-                        .map(|t| tokens_of(t).len() as u64)
-                        .sum::<u64>(),
-                flops: stats.flops + pass.flops,
-                entropy: pass.metrics.entropy,
-                approximate_kl: pass.metrics.approximate_kl,
-                clip_fraction: pass.metrics.clip_fraction(),
-            };
         }
         Ok(stats)
     }
@@ -283,7 +331,7 @@ impl TrainEngine for Trainer {
         Ok(())
     }
 
-    fn save(&mut self, folder: &Path, progress: &Progress) -> Result<(), Failure> {
+    fn save(&mut self, folder: &Path, progress: &Progress, run: &RunState) -> Result<(), Failure> {
         if progress.version == 0 && progress.warmup >= self.spec.warmup_steps {
             self.save_base()?;
         }
@@ -293,13 +341,14 @@ impl TrainEngine for Trainer {
             folder,
             Older::Removed,
             progress,
+            Some(run),
             tokenizer,
             &self.optimizer,
             context,
         )
     }
 
-    fn restore(&mut self, folder: &Path) -> Result<Option<Progress>, Failure> {
+    fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
         let Some((progress, target)) = checkpoint::latest(folder)? else {
             return Ok(None);
         };
@@ -307,7 +356,7 @@ impl TrainEngine for Trainer {
             self.begin_reinforcement();
         }
         checkpoint::read(&target, &mut self.optimizer)?;
-        Ok(Some(progress))
+        Ok(Some((progress, checkpoint::run_state(&target)?)))
     }
 }
 

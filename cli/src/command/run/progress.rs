@@ -272,6 +272,12 @@ impl Display {
             format!("trajectories{since}"),
             counts.accepted.to_string(),
         ]);
+        if counts.uniform > 0 {
+            rows.push(vec![
+                format!("left out, of equal rewards{since}"),
+                counts.uniform.to_string(),
+            ]);
+        }
         rows.push(vec![
             format!("ordered again after a loss{since}"),
             counts.reordered.to_string(),
@@ -303,6 +309,7 @@ mod tests {
             told.add(&StepReport {
                 version,
                 batch_checksum: 0,
+                uniform_groups: 0,
                 reward: version as f64,
                 accuracy: 0.0,
                 staleness_mean: 0.0,
@@ -310,6 +317,7 @@ mod tests {
                 response_mean: 1.0,
                 response_tokens: version,
                 stats: StepStats::default(),
+                cost: 0.0,
                 critic_loss: None,
                 seconds: 1.0,
             });
