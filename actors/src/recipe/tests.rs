@@ -81,7 +81,8 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             "\"grpo\"",
             "\"dpo\"",
             9,
-            "expected one of \"grpo\", \"dr_grpo\", \"gspo\", \"rloo\", \"reinforce++\", \"ppo\", found \"dpo\"",
+            "expected one of \"grpo\", \"dr_grpo\", \"dapo\", \"gspo\", \"rloo\", \"remax\", \"reinforce++\", \
+             \"ppo\", \"vapo\", \"safe_rlhf\", found \"dpo\"",
         ),
         (
             "lr = 1e-4",
