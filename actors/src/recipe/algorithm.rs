@@ -104,6 +104,12 @@ impl RlSection {
         }
     }
 
+    /// Steps of the reinforcement, with those in which the critic alone learns.
+    #[must_use]
+    pub fn steps_in_all(&self) -> u64 {
+        self.value_steps().saturating_add(self.steps)
+    }
+
     /// Steps in which the critic learns and the policy does not, before those of the reinforcement.
     #[must_use]
     pub fn value_steps(&self) -> u64 {

@@ -94,7 +94,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         }),
         train: TrainPlan {
             warmup: recipe.warmup.steps,
-            steps: recipe.rl.value_steps() + recipe.rl.steps,
+            steps: recipe.rl.steps_in_all(),
             value_steps: recipe.rl.value_steps(),
             checkpoint_every: recipe.rl.checkpoint_every,
             checkpoint: folder.join(CHECKPOINT),

@@ -53,7 +53,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             "{}: {} supervised steps, then {} steps of {} x {} trajectories in {} rollout processes",
             recipe.run.name,
             recipe.warmup.steps,
-            recipe.rl.steps,
+            recipe.rl.steps_in_all(),
             recipe.rl.groups,
             recipe.rl.group_size,
             recipe.processes.rollouts
@@ -67,7 +67,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             "{} is done: {steps} of {} steps, in {}; raise rl.steps to go on, or begin anew with \
              --fresh",
             recipe.run.name,
-            recipe.rl.steps,
+            recipe.rl.steps_in_all(),
             recipe.folder().display()
         ));
         return Ok(ExitCode::SUCCESS);

@@ -127,7 +127,7 @@ pub(super) fn finished(recipe: &Recipe) -> Option<u64> {
     let folder = recipe.folder();
     let (warmup, version) = progress(&folder)?;
     let told = matches!(reports(&folder).last(), Some(Report::Finished(_)));
-    let steps = warmup >= recipe.warmup.steps && version >= recipe.rl.steps;
+    let steps = warmup >= recipe.warmup.steps && version >= recipe.rl.steps_in_all();
     (told && steps).then_some(version)
 }
 

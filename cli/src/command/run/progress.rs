@@ -95,7 +95,7 @@ impl Display {
         Self {
             terminal: std::io::stderr().is_terminal(),
             warmup_steps: recipe.warmup.steps,
-            steps: recipe.rl.steps,
+            steps: recipe.rl.steps_in_all(),
             phase: None,
             bar: None,
             begun: Clock::now(),
