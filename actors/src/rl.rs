@@ -6,6 +6,7 @@ pub mod critic;
 pub mod ledger;
 pub mod reference;
 pub mod relay;
+pub mod repack;
 pub mod report;
 pub mod reward;
 pub mod rollout;
