@@ -4,6 +4,7 @@ pub mod fetch;
 pub mod generate;
 pub mod model;
 pub mod objective;
+pub mod parallel;
 pub mod task;
 pub mod tokenizer;
 pub mod train;

@@ -1,0 +1,249 @@
+//! From training to generation and back, on every rank.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+
+use super::*;
+
+fn reshard(model: &ModelSpec, layouts: Layouts, engine: Engine) -> Reshard {
+    let generation = layouts.of(engine.grouping());
+    Reshard::new(model.clone(), layouts.training, generation, engine).unwrap()
+}
+
+/// What all ranks train on, and its bytes.
+fn trained(reshard: &Reshard) -> (Vec<Shards>, Vec<Vec<u8>>) {
+    let ranks = 0..reshard.groups().training().ranks();
+    let shards: Vec<Shards> = ranks.map(|rank| reshard.training(rank).unwrap()).collect();
+    let buffers = shards
+        .iter()
+        .map(|shards| numbered(reshard.model(), shards));
+    let buffers = buffers.collect();
+    (shards, buffers)
+}
+
+/// Those that gather with a rank.
+fn gathering(layouts: Layouts, engine: Engine, rank: usize) -> Vec<usize> {
+    let training = layouts.training;
+    let replica = rank / training.replica_ranks() * training.replica_ranks();
+    match engine {
+        Engine::DeepSpeedChat => (0..training.ranks()).collect(),
+        Engine::HybridFlowV => (replica..replica + training.replica_ranks()).collect(),
+        Engine::HybridFlow => {
+            let strided = Groups::new(training, layouts.generation, Grouping::Strided);
+            strided.unwrap().micro_data_group(rank).unwrap()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_rank_comes_to_have_what_it_generates_with((layouts, model) in worlds()) {
+        for engine in Engine::ALL {
+            let reshard = reshard(&model, layouts, engine);
+            let (training, buffers) = trained(&reshard);
+            for rank in 0..training.len() {
+                let plan = reshard.plan(rank).unwrap();
+                let gathered = reshard.gathered(rank).unwrap();
+                let group = reshard.gather_group(rank).unwrap();
+                prop_assert_eq!(&group, &gathering(layouts, engine, rank));
+                prop_assert!(plan.gather.iter().all(|t| group.contains(&t.sender(rank))));
+                let filled = carry_out(&plan.gather, rank, &training, &buffers, &gathered);
+                prop_assert_eq!(&filled, &numbered(&model, &gathered));
+
+                let generation = reshard.generation(rank).unwrap();
+                let expected = numbered(&model, &generation);
+                if engine == Engine::HybridFlow {
+                    prop_assert!(plan.slices.is_empty());
+                    prop_assert_eq!(filled, expected);
+                } else {
+                    let (mut sources, mut own) = (training.clone(), buffers.clone());
+                    sources[rank] = gathered;
+                    own[rank] = filled;
+                    let cut = carry_out(&plan.slices, rank, &sources, &own, &generation);
+                    prop_assert_eq!(cut, expected);
+                    prop_assert!(plan.slices.iter().all(|t| t.from == Origin::Own));
+                }
+            }
+        }
+    }
+
+    /// What is counted, counted again element by element.
+    #[test]
+    fn costs_are_what_happens((layouts, model) in worlds()) {
+        for engine in Engine::ALL {
+            let reshard = reshard(&model, layouts, engine);
+            for rank in (0..layouts.training.ranks()).step_by(3) {
+                let common = |a: &Shards, b: &Shards| -> usize {
+                    let b: HashSet<_> = elements(&model, b).into_iter().collect();
+                    let mut both = elements(&model, a);
+                    both.retain(|element| b.contains(element));
+                    both.iter().map(|(tensor, _)| model.tensors()[*tensor].element_bytes).sum()
+                };
+                let training = reshard.training(rank).unwrap();
+                let gathered = reshard.gathered(rank).unwrap();
+                let generation = reshard.generation(rank).unwrap();
+                let resident_bytes = common(&gathered, &training);
+                let outside_bytes = training.bytes() - common(&training, &generation);
+                let cost = Cost {
+                    received_bytes: gathered.bytes() - resident_bytes,
+                    resident_bytes,
+                    peak_bytes: gathered.bytes(),
+                    generation_bytes: generation.bytes(),
+                    redundant_bytes: match engine {
+                        Engine::HybridFlow => 0,
+                        _ => training.bytes(),
+                    },
+                    outside_bytes,
+                };
+                prop_assert_eq!(reshard.plan(rank).unwrap().cost, cost);
+            }
+        }
+    }
+
+    /// The way back: nothing is sent, and nothing was kept beside.
+    #[test]
+    fn training_shards_are_views_under_strided_grouping((layouts, model) in worlds()) {
+        let reshard = reshard(&model, layouts, Engine::HybridFlow);
+        for rank in 0..layouts.training.ranks() {
+            let (training, generation) =
+                (reshard.training(rank).unwrap(), reshard.generation(rank).unwrap());
+            let views = reshard.views(rank).unwrap();
+            prop_assert_eq!(views.len(), training.as_slice().len());
+            let mut sources = vec![Shards::default(); rank + 1];
+            let mut buffers = vec![vec![]; rank + 1];
+            buffers[rank] = numbered(&model, &generation);
+            sources[rank] = generation;
+            let back = carry_out(&views, rank, &sources, &buffers, &training);
+            prop_assert_eq!(back, numbered(&model, &training));
+        }
+    }
+
+    #[test]
+    fn of_those_that_have_a_box_the_nearest_sends_it((layouts, model) in worlds()) {
+        let training = layouts.training;
+        for engine in [Engine::HybridFlowV, Engine::HybridFlow] {
+            let reshard = reshard(&model, layouts, engine);
+            for rank in 0..training.replica_ranks() {
+                let at = training.coordinates(rank).unwrap();
+                let apart = |peer: usize| {
+                    let other = training.coordinates(peer).unwrap();
+                    (other.tensor.abs_diff(at.tensor), other.pipeline.abs_diff(at.pipeline), peer)
+                };
+                let group = reshard.gather_group(rank).unwrap();
+                for transfer in reshard.plan(rank).unwrap().gather {
+                    let Origin::Rank(from) = transfer.from else { continue };
+                    let boxes_of = |peer| -> Vec<Region> {
+                        let shards = reshard.training(peer).unwrap();
+                        shards.of(transfer.tensor).iter().map(|s| s.region.clone()).collect()
+                    };
+                    let sent = boxes_of(from);
+                    let same = group.iter().filter(|&&peer| boxes_of(peer) == sent);
+                    prop_assert_eq!(same.copied().min_by_key(|&peer| apart(peer)), Some(from));
+                }
+            }
+        }
+    }
+}
+
+/// Tensor rank 1 of the second stage has what tensor rank 1 of the first needs whole.
+#[test]
+fn whole_tensors_come_from_the_same_tensor_rank() {
+    let norm = |layer| TensorSpec {
+        name: format!("norm.{layer}"),
+        shape: vec![8],
+        element_bytes: 2,
+        cut: Cut::Whole,
+        home: Home::Layer(layer),
+    };
+    let model = ModelSpec::new(2, vec![norm(0), norm(1)]).unwrap();
+    let layouts = Layouts {
+        training: layout(2, 4, 1),
+        generation: generation(1, 1),
+        usual: generation(1, 1),
+    };
+    for engine in [Engine::HybridFlowV, Engine::HybridFlow] {
+        let reshard = reshard(&model, layouts, engine);
+        for rank in 0..8 {
+            let plan = reshard.plan(rank).unwrap();
+            let senders: Vec<_> = plan.gather.iter().map(|t| t.sender(rank)).collect();
+            assert_eq!(senders, [rank % 4, rank % 4 + 4]);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_resharded_is_refused() {
+    let cut = Cut::Split { dim: 0, unit: 2 };
+    let tensor = TensorSpec {
+        name: "wide".into(),
+        shape: vec![8],
+        element_bytes: 2,
+        cut,
+        home: Home::First,
+    };
+    let model = ModelSpec::new(2, vec![tensor]).unwrap();
+    let check = |training, generation, engine, message: &str| {
+        let refused = Reshard::new(model.clone(), training, generation, engine).unwrap_err();
+        assert_eq!(refused.to_string(), message);
+    };
+    check(
+        layout(1, 4, 1),
+        generation(1, 3),
+        Engine::HybridFlow,
+        "tensor parallelism of 3 for generation does not divide the 4 of training (1-4-1); \
+         choose a divisor",
+    );
+    check(
+        layout(4, 1, 1),
+        generation(1, 1),
+        Engine::HybridFlowV,
+        "2 layers cannot be spread over 4 stages; use at most 2",
+    );
+    // Flat ranges need no layers in training, but generation has stages.
+    check(
+        layout(1, 8, 1),
+        generation(1, 8),
+        Engine::DeepSpeedChat,
+        "tensor `wide` has 4 units of 2 along dimension 0 and cannot be split over 8 tensor \
+         ranks; use at most 4",
+    );
+    for engine in Engine::ALL {
+        let fitting = Reshard::new(model.clone(), layout(2, 2, 1), generation(1, 2), engine);
+        let refused = fitting.unwrap().plan(4).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "there is no rank 4 in 2-2-1, which has 4"
+        );
+    }
+}
+
+#[test]
+fn a_plan_can_be_sent() {
+    let rows = Cut::Split { dim: 0, unit: 1 };
+    let tensor = TensorSpec {
+        name: "rows".into(),
+        shape: vec![4],
+        element_bytes: 2,
+        cut: rows,
+        home: Home::First,
+    };
+    let model = ModelSpec::new(1, vec![tensor]).unwrap();
+    let reshard = Reshard::new(model, layout(1, 2, 1), generation(1, 1), Engine::HybridFlow);
+    let plan = reshard.unwrap().plan(0).unwrap();
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    let window = |shape: usize, offset: usize| {
+        let region = [json!({"offset": offset, "length": 2})];
+        json!({"start_bytes": 0, "element_bytes": 2, "shape": [shape], "region": region})
+    };
+    let sent = json!({
+        "tensor": 0,
+        "from": {"rank": 1},
+        "source": window(2, 0),
+        "target": window(4, 2),
+    });
+    assert_eq!(serde_json::to_value(&plan.gather[1]).unwrap(), sent);
+}
