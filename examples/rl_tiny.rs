@@ -8,6 +8,7 @@ use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::report::Report;
+use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
@@ -72,6 +73,9 @@ fn plan(folder: &Path) -> RunPlan {
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         rollouts: 2,
+        swap: Swap::Overlap,
+        tell_every: Duration::from_secs(1),
+        repack: None,
         needs: RoleNeeds::default(),
         reference: false,
         harm: None,

@@ -214,11 +214,38 @@ pub trait RolloutEngine: Send + Sync {
     /// The prompt does not fit.
     fn admit(&mut self, order: &Order) -> Result<(), Failure>;
 
-    /// Moves all active responses on by one token; gives those that are finished.
+    /// Moves all active responses on by one token; gives those that are finished, without what was
+    /// there of them when they were admitted.
     ///
     /// # Errors
     /// Generation failed.
     fn step(&mut self) -> Result<Vec<Response>, Failure>;
+
+    /// Takes new weights for everything, what is under way too: its keys and values are computed anew
+    /// with them.
+    ///
+    /// # Errors
+    /// The bytes are no weights of this model.
+    fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure>;
+
+    /// What there is of all active responses, from the `from`th new token of each on.
+    fn under_way(&self, from: &dyn Fn(SampleId) -> usize) -> Vec<Response>;
+
+    /// Ends all active responses. What there was of them is forgotten here.
+    fn withdraw(&mut self);
+
+    /// Bytes of keys and values.
+    fn cache(&self) -> CacheUse;
+}
+
+/// What a rollout engine keeps of the tokens that it has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct CacheUse {
+    /// Bytes in use.
+    pub used: u64,
+    /// The most.
+    pub capacity: u64,
 }
 
 impl EngineSpec {

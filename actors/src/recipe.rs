@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use odeon_algorithms::task::TaskSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::rl::rollout::Swap;
+
 pub use algorithm::Algorithm;
 pub use source::{RecipeError, Source};
 
@@ -151,6 +153,12 @@ pub struct RlSection {
     /// synchronous.
     #[serde(default = "default_staleness")]
     pub staleness_max: u64,
+    /// How rollouts change to newer weights.
+    #[serde(default)]
+    pub swap: Swap,
+    /// Seconds between two looks for rollouts that run dry; 0 packs none together.
+    #[serde(default)]
+    pub repack_seconds: f32,
     /// Sampling temperature.
     #[serde(default = "one")]
     pub temperature: f32,

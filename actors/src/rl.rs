@@ -4,6 +4,7 @@ mod advantages;
 pub mod cost;
 pub mod critic;
 pub mod ledger;
+pub mod packer;
 pub mod reference;
 pub mod relay;
 pub mod repack;
@@ -20,13 +21,14 @@ use odeon::Job;
 #[must_use]
 pub fn job() -> Job {
     use self::{
-        cost::Cost, critic::Critic, reference::Reference, relay::Relay, report::Monitor,
-        reward::Reward, rollout::Rollout, store::SampleStore, trainer::Trainer,
+        cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
+        report::Monitor, reward::Reward, rollout::Rollout, store::SampleStore, trainer::Trainer,
     };
     odeon::job![
         Cost,
         Critic,
         Monitor,
+        Packer,
         Reference,
         Relay,
         Reward,

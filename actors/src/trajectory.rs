@@ -21,7 +21,7 @@ pub struct SampleId {
 }
 
 /// An order to generate one trajectory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Order {
     /// Which trajectory.
@@ -32,6 +32,20 @@ pub struct Order {
     pub problem: u64,
     /// How its tokens are chosen.
     pub decode: Decode,
+    /// What there is of it already.
+    pub partial: Option<Partial>,
+}
+
+/// The begin of a reply: where another rollout with the same weights goes on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Partial {
+    /// The weights that made it.
+    pub version: Version,
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// Their log-probabilities under these weights, in nats.
+    pub log_probs: Vec<f32>,
 }
 
 /// How the tokens of a reply are chosen.
@@ -45,14 +59,17 @@ pub enum Decode {
     Greedy,
 }
 
-/// A finished trajectory. All its tokens come from one version of the weights.
+/// A finished trajectory. All its tokens come from one version of the weights, unless rollouts are
+/// [interrupted](crate::rl::rollout::Swap::Interrupt).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Trajectory {
     /// Which one.
     pub id: SampleId,
-    /// The weights that made it.
+    /// The weights that made it; of several, those that made its first token.
     pub version: Version,
+    /// The weights that made its last token.
+    pub last_version: Version,
     /// The prompt.
     pub prompt: Vec<u32>,
     /// The response, with its end token when it ended by itself.

@@ -16,11 +16,14 @@ use odeon_actors::packed::{Packed, PackedBatch};
 use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::critic::{Critic, CriticArgs, Learn, SaveCritic, Values};
 use odeon_actors::rl::ledger::{Greedy, LedgerConfig, Uniform};
+use odeon_actors::rl::packer::CountPacked;
+use odeon_actors::rl::repack::RepackLimits;
 use odeon_actors::rl::report::{Report, StepReport};
-use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
-use odeon_actors::rl::store::{StoreArgs, Take};
+use odeon_actors::rl::rollout::Swap;
+use odeon_actors::rl::run::{Repack, RoleNeeds, Run, RunPlan};
+use odeon_actors::rl::store::{Count, StoreArgs, Take};
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_actors::trajectory::{Batch, Decode, Order, SampleId, Trajectory, Used};
+use odeon_actors::trajectory::{Batch, Decode, Order, Partial, SampleId, Trajectory, Used};
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
     Baseline, Gae, GroupBaseline, Lagrangian, Lambda, Overlong, PolicyObjective,
@@ -51,6 +54,9 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         rollout_engine: EngineSpec::Scripted(script.clone()),
         trainer_engine: EngineSpec::Scripted(script),
         rollouts: 2,
+        swap: Swap::Overlap,
+        tell_every: Duration::from_secs(1),
+        repack: None,
         needs: RoleNeeds::default(),
         reference: false,
         harm: None,
@@ -341,6 +347,7 @@ fn order(group: u64, sample: u32) -> Order {
         prompt: Tokenizer::arithmetic().encode("1+2=").expect("a sum"),
         problem: group,
         decode: Decode::Sampled,
+        partial: None,
     }
 }
 
@@ -411,6 +418,7 @@ fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> Ste
         trajectories.push(Trajectory {
             id: order.id,
             version: step - 1,
+            last_version: step - 1,
             prompt: order.prompt,
             response: response.tokens,
             log_probs: response.log_probs,
@@ -546,6 +554,7 @@ impl Rated {
             Trajectory {
                 id: order.id,
                 version: step - 1,
+                last_version: step - 1,
                 prompt: order.prompt,
                 response: vec![((step + u64::from(sample)) % 10) as u32; 2],
                 log_probs: vec![0.0; 2],
@@ -705,6 +714,108 @@ fn an_engine_keeps_to_what_its_role_was_granted() {
         panic!("it computes");
     };
     assert_eq!(free.share, None, "nothing was granted, so it is as it was");
+}
+
+/// SEMANTICS 78.
+#[test]
+fn a_reply_goes_on_with_another_rollout_as_if_nothing_had_happened() {
+    let folder = tempfile::tempdir().unwrap();
+    let EngineSpec::Compute(mut spec) = tiny(folder.path(), 0, 1) else {
+        unreachable!("it is a real one");
+    };
+    spec.sampling.response_max = 12;
+    let spec = EngineSpec::Compute(spec);
+    let weights = weights(spec.trainer().unwrap().as_mut());
+    let rollout = || {
+        let mut rollout = spec.rollout().unwrap();
+        rollout.load(&weights).unwrap();
+        rollout
+    };
+    for sample in 0..8 {
+        let order = order(1, sample);
+        let mut undisturbed = rollout();
+        undisturbed.admit(&order).unwrap();
+        let whole = next_of(undisturbed.as_mut());
+        for steps in 1..whole.tokens.len() {
+            let mut first = rollout();
+            first.admit(&order).unwrap();
+            for _ in 0..steps {
+                assert!(first.step().unwrap().is_empty());
+            }
+            assert!(first.cache().used > 0);
+            let begun = first.under_way(&|_| 0).pop().expect("it is under way");
+            let rest = first.under_way(&|_| 1).pop().expect("it is under way");
+            assert_eq!(rest.tokens, begun.tokens[1..]);
+            first.withdraw();
+            assert_eq!((first.active(), first.cache().used), (0, 0));
+
+            let mut second = rollout();
+            let partial = Partial {
+                version: 0,
+                tokens: begun.tokens.clone(),
+                log_probs: begun.log_probs.clone(),
+            };
+            let order = Order {
+                partial: Some(partial),
+                ..order.clone()
+            };
+            second.admit(&order).unwrap();
+            let rest = next_of(second.as_mut());
+            assert_eq!([begun.tokens, rest.tokens].concat(), whole.tokens);
+            assert_eq!([begun.log_probs, rest.log_probs].concat(), whole.log_probs);
+        }
+    }
+}
+
+/// SEMANTICS 31, 78.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn replies_of_rollouts_that_are_packed_together_are_whole_and_of_one_version() {
+    // Replies of 3 to 66 tokens: the longest keep a rollout for long with few others.
+    const GROUP: u32 = 64;
+    const SLOTS: u32 = 24;
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(folder.path(), 1_000_000);
+    let EngineSpec::Scripted(script) = &mut plan.rollout_engine else {
+        unreachable!("it is a script");
+    };
+    script.slots = SLOTS as usize;
+    let shortest = script.response;
+    plan.store.ledger = LedgerConfig::new(GROUP, 1, 50);
+    plan.rollouts = 3;
+    plan.swap = Swap::Drain;
+    plan.tell_every = Duration::from_millis(5);
+    plan.repack = Some(Repack {
+        period: Duration::from_millis(10),
+        limits: RepackLimits::new(SLOTS),
+    });
+    let (system, mut run) = start_plan(plan).await;
+    let packer = run.packer.expect("there is one");
+    let mut seen = HashSet::new();
+    let mut steps = 0;
+    loop {
+        let Report::Step(step) = run.reports.recv().await.unwrap() else {
+            continue;
+        };
+        let Some(batch) = batch_of(&run, step.version).await else {
+            continue;
+        };
+        for reply in &batch.trajectories {
+            assert!(seen.insert(reply.id), "{:?} twice", reply.id);
+            let whole = shortest + reply.id.sample as usize;
+            assert_eq!(reply.response, vec![reply.version as u32; whole]);
+            assert_eq!(reply.log_probs.len(), whole);
+        }
+        steps += 1;
+        let packed = packer.ask(CountPacked).await.unwrap();
+        if steps >= 20 && packed.moved > 0 {
+            assert!(packed.emptied > 0);
+            break;
+        }
+    }
+    let counts = run.store.ask(Count).await.unwrap();
+    assert!(counts.handed_in > 0);
+    assert_eq!(counts.duplicates, 0);
+    system.shutdown().await;
 }
 
 /// All steps of a run up to its end, in the order of their versions, each once.

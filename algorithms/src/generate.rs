@@ -263,7 +263,7 @@ impl<B: Backend> Generator<B> {
     ) -> Result<(), LoadError> {
         self.weights.load(&self.backend, flat)?;
         if in_flight == InFlight::Recompute {
-            self.lanes.iter_mut().for_each(Lane::forget_caches);
+            self.forget_caches();
         }
         Ok(())
     }
@@ -329,6 +329,22 @@ impl<B: Backend> Generator<B> {
     #[must_use]
     pub fn sampled(&self, id: u64) -> Option<&[u32]> {
         self.lanes.iter().find_map(|lane| lane.sampled(id))
+    }
+
+    /// What all running sequences have so far.
+    pub fn running(&self) -> impl Iterator<Item = &Sampled> {
+        self.lanes.iter().flat_map(Lane::running)
+    }
+
+    /// Tokens whose keys and values are kept.
+    #[must_use]
+    pub fn cached_tokens(&self) -> usize {
+        self.lanes.iter().map(Lane::cached_tokens).sum()
+    }
+
+    /// Has the keys and values of all tokens computed again in the next steps.
+    pub fn forget_caches(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::forget_caches);
     }
 
     /// Sequences in the batch.

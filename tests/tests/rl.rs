@@ -8,6 +8,7 @@ use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::report::{Report, StepReport};
+use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
@@ -49,6 +50,9 @@ fn plan(
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         rollouts: 2,
+        swap: Swap::Overlap,
+        tell_every: Duration::from_secs(1),
+        repack: None,
         needs: RoleNeeds::default(),
         reference: critic,
         harm: None,
@@ -232,4 +236,55 @@ async fn a_critic_goes_back_with_a_killed_trainer() {
     for step in &steps {
         assert_eq!(step.critic_loss, Some(step.version as f64), "{step:?}");
     }
+}
+
+/// SEMANTICS 38, 78.
+/// Rollouts are killed in turn until one was lost in the middle of replies that another with the same
+/// weights goes on with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_rollout_has_begun_goes_on_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let worker = WorkerCommand::current_exe()
+        .unwrap()
+        .arg("worker_entry")
+        .arg("--exact");
+    let system = System::builder()
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap();
+    let mut plan = plan(folder.path(), 1_000, false, 1_000, None);
+    let EngineSpec::Scripted(script) = &mut plan.rollout_engine else {
+        unreachable!("it is a script");
+    };
+    script.token = Duration::from_millis(2);
+    script.response = 60;
+    plan.train.steps = 1_000_000;
+    plan.swap = Swap::Drain;
+    plan.tell_every = Duration::from_millis(5);
+    let mut run = Run::start(&system, plan).await.unwrap();
+    let following = async {
+        for nth in 0.. {
+            let mut steps = 0;
+            while steps < 2 {
+                let report = run.reports.recv().await.expect("the monitor lives");
+                steps += usize::from(matches!(report, Report::Step(_)));
+            }
+            let counts = run.store.ask(Count).await.unwrap();
+            if counts.tokens_kept > 0 {
+                assert!(counts.reordered > 0);
+                break;
+            }
+            // In the middle of replies of both.
+            while run.store.ask(Count).await.unwrap().tokens_told < counts.tokens_told + 400 {}
+            // One that is on its way back has no process.
+            if let Some(process) = process_of(&run, &format!("rollout-{}", nth % 2)) {
+                // It may have ended in that moment.
+                let _ = system.kill_worker(process);
+            }
+        }
+    };
+    let ended = Clock::timeout(Duration::from_secs(120), following).await;
+    ended.expect("a reply goes on elsewhere");
+    system.shutdown().await;
 }

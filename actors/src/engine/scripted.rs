@@ -1,7 +1,6 @@
 //! Engines that follow a script: fixed costs in time, weights that are a counter. They show how the
 //! graph behaves (order, staleness, recovery) without a model in the way.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,10 +8,10 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, Shape};
 
 use super::{
-    EvalStats, Progress, Response, RolloutEngine, RunState, ScoreEngine, Signals, StepStats,
-    TrainEngine,
+    CacheUse, EvalStats, Progress, Response, RolloutEngine, RunState, ScoreEngine, Signals,
+    StepStats, TrainEngine,
 };
-use crate::trajectory::{Batch, Order, Version};
+use crate::trajectory::{Batch, Order, SampleId, Version};
 
 /// What the scripted engines do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Shape)]
@@ -126,7 +125,29 @@ impl TrainEngine for ScriptedTrainer {
 pub struct ScriptedRollout {
     script: Script,
     weights: u64,
-    active: VecDeque<(Order, usize, u64)>,
+    active: Vec<Reply>,
+}
+
+#[derive(Debug)]
+struct Reply {
+    id: SampleId,
+    /// What was there when it was admitted, and tokens since.
+    begun: usize,
+    tokens: Vec<u32>,
+    /// In all.
+    length: usize,
+    weights: u64,
+}
+
+impl Reply {
+    fn from(&self, from: usize) -> Response {
+        let tokens = self.tokens[from.min(self.tokens.len())..].to_vec();
+        Response {
+            id: self.id,
+            log_probs: vec![0.0; tokens.len()],
+            tokens,
+        }
+    }
 }
 
 impl ScriptedRollout {
@@ -136,16 +157,15 @@ impl ScriptedRollout {
         Self {
             script: script.clone(),
             weights: 0,
-            active: VecDeque::new(),
+            active: vec![],
         }
     }
 }
 
 impl RolloutEngine for ScriptedRollout {
     fn can_load(&self) -> bool {
-        self.active
-            .iter()
-            .all(|(.., weights)| *weights == self.weights)
+        let mut all = self.active.iter();
+        all.all(|reply| reply.weights == self.weights)
     }
 
     fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
@@ -163,29 +183,54 @@ impl RolloutEngine for ScriptedRollout {
     }
 
     fn admit(&mut self, order: &Order) -> Result<(), Failure> {
-        let length = self.script.response + order.id.sample as usize;
-        self.active.push_back((order.clone(), length, self.weights));
+        self.active.push(Reply {
+            id: order.id,
+            begun: order.partial.as_ref().map_or(0, |it| it.tokens.len()),
+            tokens: vec![],
+            length: self.script.response + order.id.sample as usize,
+            weights: self.weights,
+        });
         Ok(())
     }
 
     fn step(&mut self) -> Result<Vec<Response>, Failure> {
         spend(self.script.token);
-        let mut finished = vec![];
-        for (order, left, weights) in &mut self.active {
-            *left -= 1;
-            if *left == 0 {
-                let length = self.script.response + order.id.sample as usize;
-                finished.push(Response {
-                    id: order.id,
-                    tokens: vec![*weights as u32; length],
-                    log_probs: vec![0.0; length],
-                });
-            }
+        for reply in &mut self.active {
+            reply.tokens.push(reply.weights as u32);
         }
-        self.active.retain(|(_, left, _)| *left > 0);
-        Ok(finished)
+        let ended = |reply: &mut Reply| reply.begun + reply.tokens.len() >= reply.length;
+        let ended = self.active.extract_if(.., ended);
+        Ok(ended.map(|reply| reply.from(0)).collect())
+    }
+
+    fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure> {
+        self.load(weights)?;
+        for reply in &mut self.active {
+            reply.weights = self.weights;
+        }
+        Ok(())
+    }
+
+    fn under_way(&self, from: &dyn Fn(SampleId) -> usize) -> Vec<Response> {
+        let all = self.active.iter();
+        all.map(|reply| reply.from(from(reply.id))).collect()
+    }
+
+    fn withdraw(&mut self) {
+        self.active.clear();
+    }
+
+    fn cache(&self) -> CacheUse {
+        let used = self.active.iter().map(|it| it.begun + it.tokens.len());
+        CacheUse {
+            used: used.sum::<usize>() as u64,
+            capacity: self.script.slots as u64 * CONTEXT,
+        }
     }
 }
+
+/// Tokens that a scripted rollout has room for in each slot.
+const CONTEXT: u64 = 1024;
 
 /// Scores everything with the number of steps that it has learnt, which is its loss as well.
 #[derive(Debug, Default)]

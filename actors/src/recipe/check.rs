@@ -4,6 +4,7 @@ use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError
 use odeon_algorithms::tokenizer::Tokenizer;
 
 use super::{Algorithm, CostRule, Recipe};
+use crate::rl::rollout::Swap;
 use crate::rl::store::encode_prompt;
 
 /// What is wrong, and with which fields: the first of them that the file sets stands for the line.
@@ -56,6 +57,11 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         let what = "value_steps are steps of a critic, which this algorithm does not have: expected \
                     0, or algorithm = \"ppo\", \"vapo\" or \"safe_rlhf\"";
         return blame("rl", ["value_steps"], what.to_owned());
+    }
+    if rl.repack_seconds > 0.0 && rl.swap != Swap::Drain {
+        let what =
+            "repack_seconds packs together what drains: expected swap = \"drain\" with it, or 0";
+        return blame("rl", ["repack_seconds"], what.to_owned());
     }
     check_cost(recipe)?;
     let trajectories = rl.groups as u64 * u64::from(rl.group_size);

@@ -111,6 +111,16 @@ pub(super) const FIELDS: &[Field] = &[
     needed("rl", "lr", FRACTION),
     field("rl", "schedule", Range::Word(&["constant", "cosine"])),
     field("rl", "staleness_max", Range::Whole(0, 1000)),
+    field(
+        "rl",
+        "swap",
+        Range::Word(&["overlap", "drain", "interrupt"]),
+    ),
+    field(
+        "rl",
+        "repack_seconds",
+        Range::Number(0.0, 3600.0, Ends::Both),
+    ),
     field("rl", "temperature", Range::Number(0.0, 10.0, Ends::High)),
     field("rl", "top_p", FRACTION),
     needed("rl", "response_max", Range::Whole(1, 131_071)),

@@ -138,6 +138,7 @@ mod tests {
                 sample: number as u32 % 2,
             },
             version: 0,
+            last_version: 0,
             prompt: vec![1],
             response: vec![2; tokens],
             log_probs: vec![-1.0; tokens],

@@ -4,7 +4,9 @@
 //! - A batch belongs to its step. Taking the same step again gives the same batch, so a trainer
 //!   that comes back from a checkpoint replays exactly what it had lost. Batches are kept until the
 //!   step is durable.
-//! - Orders of a rollout that is gone are given out again.
+//! - Orders of a rollout that is gone, or hands them in, are given out again. What there is of
+//!   their replies is kept: a rollout with the weights that made it goes on there. When nobody has
+//!   these any more, the reply begins anew.
 //! - Orders are given out only while their trajectories can still be trained within the staleness
 //!   bound; with bound 0 this is synchronous training.
 //! - With dynamic sampling a complete group whose rewards are all equal is left out, and the next
@@ -17,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use odeon::Shape;
 use odeon::serde::{Deserialize, Serialize};
 
-use crate::trajectory::{Batch, Decode, GreedyReply, SampleId, Trajectory, Used, Version};
+use crate::trajectory::{Batch, Decode, GreedyReply, Partial, SampleId, Trajectory, Used, Version};
 
 /// The bounds of a [`Ledger`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +124,8 @@ pub struct Ledger {
     open: VecDeque<SampleId>,
     /// Who works on what.
     working: HashMap<SampleId, u64>,
+    /// What there is of replies that have not ended.
+    partials: HashMap<SampleId, Partial>,
     groups: BTreeMap<u64, Vec<Trajectory>>,
     /// Complete groups in the order of completion.
     complete: VecDeque<u64>,
@@ -142,6 +146,28 @@ pub struct Counts {
     pub uniform: u64,
     /// Orders given out again after their rollout was lost.
     pub reordered: u64,
+    /// Orders that one rollout has handed in for others to go on with.
+    pub handed_in: u64,
+    /// Tokens of replies under way that were told of.
+    pub tokens_told: u64,
+    /// Tokens that were there already when their order was given out again.
+    pub tokens_kept: u64,
+}
+
+/// Who asks for orders.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// Which rollout.
+    pub rollout: u64,
+    /// The weights with which it begins replies; `None` when it begins none and only goes on with
+    /// what others have begun.
+    pub begins_with: Option<Version>,
+    /// The weights that it has, with which it can go on.
+    pub holds: &'a [Version],
+    /// The weights that any rollout has.
+    pub held: &'a BTreeSet<Version>,
+    /// Tokens of what there is already of its orders, about: they come in one message.
+    pub tokens_max: usize,
 }
 
 /// How full a ledger is, in samples.
@@ -185,6 +211,7 @@ impl Ledger {
             left_out: 0,
             open: VecDeque::new(),
             working: HashMap::new(),
+            partials: HashMap::new(),
             groups: BTreeMap::new(),
             complete: VecDeque::new(),
             counts: Counts::default(),
@@ -196,37 +223,113 @@ impl Ledger {
         self.groups.len()
     }
 
-    /// Gives out up to `most` samples to a rollout that has the weights of `version`.
+    /// Gives out up to `most` samples: first replies that it can go on with, then new ones.
     ///
     /// A group begun now will be trained at the earliest after the groups before it: it is only
-    /// begun when that is within the staleness bound of `version`.
-    pub fn order(&mut self, rollout: u64, version: Version, most: usize) -> Vec<SampleId> {
-        let mut given = vec![];
-        while given.len() < most {
-            if self.open.is_empty() && !self.begin_group(version) {
-                break;
+    /// begun when that is within the staleness bound of the asker's weights.
+    pub fn order(&mut self, asker: Asker<'_>, most: usize) -> Vec<SampleId> {
+        let (mut given, mut tokens) = (vec![], 0);
+        let mut left = VecDeque::new();
+        while let Some(id) = self.open.pop_front() {
+            if given.len() < most && tokens < asker.tokens_max && self.suits(id, asker) {
+                tokens += self.partials.get(&id).map_or(0, |it| it.tokens.len());
+                given.push(id);
+            } else {
+                left.push_back(id);
             }
-            let Some(id) = self.open.pop_front() else {
-                break;
-            };
-            self.working.insert(id, rollout);
-            given.push(id);
+        }
+        self.open = left;
+        if let Some(version) = asker.begins_with {
+            while given.len() < most
+                && let Some(group) = self.begin_group(version)
+            {
+                for sample in 0..self.config.orders() {
+                    let id = SampleId { group, sample };
+                    if given.len() < most {
+                        given.push(id);
+                    } else {
+                        self.open.push_back(id);
+                    }
+                }
+            }
+        }
+        for id in &given {
+            self.working.insert(*id, asker.rollout);
+            let kept = self
+                .partials
+                .get(id)
+                .map_or(0, |partial| partial.tokens.len());
+            self.counts.tokens_kept += kept as u64;
         }
         given
     }
 
-    fn begin_group(&mut self, version: Version) -> bool {
+    /// Whether a sample that nobody works on is for this rollout. What nobody can go on with any more
+    /// is forgotten.
+    fn suits(&mut self, id: SampleId, asker: Asker<'_>) -> bool {
+        if let Some(partial) = self.partials.get(&id) {
+            if asker.holds.contains(&partial.version) && !self.is_stale(partial.version) {
+                return true;
+            }
+            if asker.held.contains(&partial.version) && !self.is_stale(partial.version) {
+                return false;
+            }
+            self.partials.remove(&id);
+        }
+        asker.begins_with.is_some()
+    }
+
+    /// What there is of a reply.
+    #[must_use]
+    pub fn partial(&self, id: SampleId) -> Option<&Partial> {
+        self.partials.get(&id)
+    }
+
+    /// A rollout has come on with a reply: these are its tokens from the `from`th on. What does not
+    /// join what is there is left out, and so is what it does not work on.
+    pub fn came_on(&mut self, rollout: u64, id: SampleId, from: usize, more: &Partial) {
+        if self.working.get(&id) != Some(&rollout) {
+            return;
+        }
+        let partial = self.partials.entry(id).or_insert_with(|| Partial {
+            version: more.version,
+            ..Partial::default()
+        });
+        if partial.version == more.version && partial.tokens.len() == from {
+            partial.tokens.extend(&more.tokens);
+            partial.log_probs.extend(&more.log_probs);
+            self.counts.tokens_told += more.tokens.len() as u64;
+        }
+    }
+
+    /// A rollout hands in what it does not want to end itself.
+    pub fn hand_in(&mut self, rollout: u64, ids: &[SampleId]) {
+        for id in ids.iter().rev() {
+            if self.working.get(id) == Some(&rollout) {
+                self.working.remove(id);
+                self.open.push_front(*id);
+                self.counts.handed_in += 1;
+            }
+        }
+    }
+
+    /// The newest step with a batch, or trained.
+    fn newest_step(&self) -> Version {
+        let taken = self.batches.keys().next_back().copied();
+        taken.unwrap_or(self.trained).max(self.trained)
+    }
+
+    /// Whether a reply of these weights could not be trained on any more.
+    fn is_stale(&self, version: Version) -> bool {
+        self.newest_step().saturating_sub(version) > self.config.staleness_max
+    }
+
+    fn begin_group(&mut self, version: Version) -> Option<u64> {
         // The batch in the trainer's hands is counted as trained: its successor is the next.
-        let taken = self
-            .batches
-            .keys()
-            .next_back()
-            .copied()
-            .unwrap_or(self.trained);
         let batches_ahead = (self.groups_in_flight() / self.config.groups_per_batch) as u64;
-        let trains_at = taken.max(self.trained) + batches_ahead;
+        let trains_at = self.newest_step() + batches_ahead;
         if trains_at.saturating_sub(version) > self.config.staleness_max {
-            return false;
+            return None;
         }
         while self.used.has(self.next_group) {
             self.next_group += 1;
@@ -234,20 +337,13 @@ impl Ledger {
         let group = self.next_group;
         self.next_group += 1;
         self.groups.insert(group, vec![]);
-        self.open
-            .extend((0..self.config.orders()).map(|sample| SampleId { group, sample }));
-        true
+        Some(group)
     }
 
     /// A rollout reports a finished trajectory.
     pub fn report(&mut self, trajectory: Trajectory) -> Admission {
         let id = trajectory.id;
-        let next = self
-            .batches
-            .keys()
-            .next_back()
-            .copied()
-            .unwrap_or(self.trained);
+        let too_old = self.is_stale(trajectory.version);
         let Some(group) = self.groups.get_mut(&id.group) else {
             self.counts.duplicates += 1;
             return Admission::Duplicate;
@@ -258,7 +354,8 @@ impl Ledger {
         }
         let was_open = !self.working.contains_key(&id);
         self.working.remove(&id);
-        if next.saturating_sub(trajectory.version) > self.config.staleness_max {
+        self.partials.remove(&id);
+        if too_old {
             self.counts.stale += 1;
             if !was_open {
                 self.open.push_back(id);
@@ -444,6 +541,7 @@ mod tests {
         Trajectory {
             id,
             version,
+            last_version: version,
             prompt: vec![],
             response: vec![],
             log_probs: vec![],
@@ -454,6 +552,18 @@ mod tests {
         }
     }
 
+    /// Orders for a rollout with one set of weights, which nobody else has.
+    fn ask(ledger: &mut Ledger, rollout: u64, version: Version, most: usize) -> Vec<SampleId> {
+        let asker = Asker {
+            rollout,
+            begins_with: Some(version),
+            holds: &[version],
+            held: &BTreeSet::from([version]),
+            tokens_max: 64,
+        };
+        ledger.order(asker, most)
+    }
+
     const CONFIG: LedgerConfig = LedgerConfig::new(3, 2, 1);
 
     #[test]
@@ -462,25 +572,25 @@ mod tests {
             staleness_max: 0,
             ..CONFIG
         });
-        let orders = ledger.order(1, 0, 100);
+        let orders = ask(&mut ledger, 1, 0, 100);
         assert_eq!(orders.len(), 6);
         for id in orders {
             assert_eq!(ledger.report(trajectory(id, 0)), Admission::Accepted);
         }
         assert_eq!(ledger.take(1).unwrap().trajectories.len(), 6);
         assert!(
-            ledger.order(1, 0, 100).is_empty(),
+            ask(&mut ledger, 1, 0, 100).is_empty(),
             "the old weights may not begin the next batch"
         );
         ledger.trained(1);
-        assert_eq!(ledger.order(1, 1, 100).len(), 6);
+        assert_eq!(ask(&mut ledger, 1, 1, 100).len(), 6);
     }
 
     /// SEMANTICS 34.
     #[test]
     fn a_step_taken_again_gives_the_same_batch_until_it_is_durable() {
         let mut ledger = Ledger::new(CONFIG);
-        for id in ledger.order(1, 0, 100) {
+        for id in ask(&mut ledger, 1, 0, 100) {
             ledger.report(trajectory(id, 0));
         }
         let first = ledger.take(1).unwrap();
@@ -520,7 +630,7 @@ mod tests {
     ) -> Batch {
         let mut hands = vec![];
         loop {
-            hands.extend(ledger.order(1, version, 1 + choose(4)));
+            hands.extend(ask(ledger, 1, version, 1 + choose(4)));
             if !hands.is_empty() {
                 let id = hands.swap_remove(choose(hands.len()));
                 ledger.report(judged(id, version, seed));
@@ -548,7 +658,7 @@ mod tests {
             greedy: Greedy::Yes,
             ..CONFIG
         });
-        let orders = ledger.order(1, 0, 8);
+        let orders = ask(&mut ledger, 1, 0, 8);
         let greedy = |id: &SampleId| ledger.config.decode(id.sample) == Decode::Greedy;
         assert_eq!(orders.iter().filter(|id| greedy(id)).count(), 2);
         for id in orders {
@@ -566,13 +676,63 @@ mod tests {
         assert_eq!(greedy, [3.0, 13.0]);
     }
 
+    /// SEMANTICS 78.
+    #[test]
+    fn a_reply_goes_on_where_its_weights_are_and_begins_anew_when_they_are_nowhere() {
+        let mut ledger = Ledger::new(CONFIG);
+        let ids = ask(&mut ledger, 1, 0, 3);
+        let begin = |tokens: Vec<u32>| Partial {
+            version: 0,
+            log_probs: vec![-0.5; tokens.len()],
+            tokens,
+        };
+        ledger.came_on(1, ids[0], 0, &begin(vec![7, 8]));
+        ledger.came_on(1, ids[0], 2, &begin(vec![9]));
+        ledger.came_on(1, ids[0], 2, &begin(vec![1, 1]));
+        ledger.came_on(2, ids[1], 0, &begin(vec![5]));
+        assert_eq!(ledger.partial(ids[0]).unwrap().tokens, [7, 8, 9]);
+        assert_eq!(ledger.partial(ids[1]), None, "2 does not work on it");
+        ledger.rollout_lost(1);
+
+        // One with newer weights begins replies; while another has the old ones, it leaves this to it.
+        let held = BTreeSet::from([0, 1]);
+        let newer = Asker {
+            rollout: 2,
+            begins_with: Some(1),
+            holds: &[1],
+            held: &held,
+            tokens_max: 64,
+        };
+        assert_eq!(ledger.order(newer, 2), ids[1..]);
+        let continues = Asker {
+            rollout: 3,
+            begins_with: None,
+            holds: &[0],
+            held: &held,
+            tokens_max: 64,
+        };
+        assert_eq!(ledger.order(continues, 5), ids[..1], "and nothing new");
+        assert_eq!(ledger.counts().tokens_kept, 3);
+        ledger.hand_in(2, &ids[1..]);
+        ledger.hand_in(3, &ids[..1]);
+        ledger.hand_in(3, &ids[1..]);
+        assert_eq!(
+            ledger.counts().handed_in,
+            3,
+            "nobody hands in what others have"
+        );
+        // Nobody has the old weights any more.
+        assert_eq!(ask(&mut ledger, 2, 1, 3), ids);
+        assert_eq!(ledger.partial(ids[0]), None, "it begins anew");
+    }
+
     /// SEMANTICS 76.
     #[test]
     fn a_task_that_is_never_learnt_is_tried_so_often_and_then_trained_on_as_it_is() {
         let mut ledger = Ledger::new(REFILLED);
         let mut given = 0;
         let batch = loop {
-            let orders = ledger.order(1, 0, 1);
+            let orders = ask(&mut ledger, 1, 0, 1);
             given += orders.len();
             for id in orders {
                 ledger.report(trajectory(id, 0));
@@ -633,7 +793,7 @@ mod tests {
             for stop in stops {
                 let mut hands = vec![];
                 for _ in 0..stop {
-                    hands.extend(ledger.order(1, version, 5));
+                    hands.extend(ask(&mut ledger, 1, version, 5));
                     for _ in 0..choose(6) {
                         if !hands.is_empty() {
                             let id = hands.swap_remove(choose(hands.len()));
@@ -653,19 +813,19 @@ mod tests {
                 // Killed: what was on its way is lost, and begun again.
                 ledger = Ledger::new(config);
                 ledger.resume(version, used.clone());
-                let next = ledger.order(1, version, 1);
+                let next = ask(&mut ledger, 1, version, 1);
                 prop_assert_eq!(next[0].group, used.below);
                 ledger = Ledger::new(config);
                 ledger.resume(version, used.clone());
             }
         }
 
-        /// SEMANTICS 32, 33.
+        /// SEMANTICS 32, 33, 78.
         /// Whatever rollouts and trainer do, nothing is counted twice, nothing trained is too old,
         /// and the run always can go on.
         #[test]
         fn every_sample_is_counted_once_and_the_run_goes_on(
-            actions in prop::collection::vec((0u8..8, 0u64..3), 1..300),
+            actions in prop::collection::vec((0u8..10, 0u64..3), 1..300),
             staleness_max in 0u64..3,
         ) {
             let config = LedgerConfig { staleness_max, ..CONFIG };
@@ -689,7 +849,10 @@ mod tests {
             for (action, who) in actions {
                 match action {
                     0..=2 => {
-                        let orders = ledger.order(who, version, 4);
+                        let orders = ask(&mut ledger, who, version, 4);
+                        for partial in orders.iter().filter_map(|id| ledger.partial(*id)) {
+                            prop_assert_eq!(partial.version, version);
+                        }
                         hands.entry(who).or_default().extend(orders.iter().map(|id| (*id, version)));
                     }
                     3..=4 => {
@@ -697,6 +860,23 @@ mod tests {
                             ledger.report(trajectory(id, made));
                             prop_assert_ne!(ledger.report(trajectory(id, made)), Admission::Accepted);
                         }
+                    }
+                    8 => {
+                        // It comes on with what it works on, as far as it knows.
+                        for (id, made) in hands.get(&who).into_iter().flatten() {
+                            let from = ledger.partial(*id).map_or(0, |it| it.tokens.len());
+                            let more = Partial {
+                                version: *made,
+                                tokens: vec![who as u32],
+                                log_probs: vec![0.0],
+                            };
+                            ledger.came_on(who, *id, from, &more);
+                        }
+                    }
+                    9 => {
+                        let ids = hands.remove(&who).unwrap_or_default();
+                        let ids: Vec<SampleId> = ids.into_iter().map(|(id, _)| id).collect();
+                        ledger.hand_in(who, &ids);
                     }
                     5 => {
                         // Lost, but its trajectories may still arrive.
@@ -716,7 +896,7 @@ mod tests {
                 if version >= goal {
                     break;
                 }
-                for id in ledger.order(9, version, 4) {
+                for id in ask(&mut ledger, 9, version, 4) {
                     ledger.report(trajectory(id, version));
                 }
                 train(&mut ledger, &mut version, &mut trained);

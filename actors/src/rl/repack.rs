@@ -14,7 +14,7 @@
 //! - There are no chains: who has taken something in stays, and who was emptied takes nothing in.
 //! - A replica that pulls weights, drains or is gone is left alone.
 //! - A plan is an opinion about a moment. [`can_fit`] looks at each move again when its turn has
-//!   come, and [`Transfer`] has the source drain before anything is taken from it.
+//!   come.
 //!
 //! What it reaches: with the same capacity everywhere no two of the candidates that remain could be
 //! put together. So those that remain of a version are fewer than four times the fewest possible,
@@ -27,7 +27,6 @@
 
 mod fit;
 mod roofline;
-mod transfer;
 mod trigger;
 
 use std::collections::BTreeMap;
@@ -36,7 +35,6 @@ use odeon::serde::{Deserialize, Serialize};
 
 pub use self::fit::{Unfit, can_fit};
 pub use self::roofline::{Roofline, RooflineError, roofline_batch};
-pub use self::transfer::{Command, Event, Transfer};
 pub use self::trigger::{Cause, KvTrend, Trigger};
 use crate::trajectory::Version;
 

@@ -1,22 +1,26 @@
 //! The rollout actor: generates trajectories without a barrier.
 //!
 //! It exchanges finished trajectories for orders and works on as many at once as its engine has
-//! slots. When the relay has newer weights it takes the whole new version for what it begins from
-//! then on, and what is under way comes to its end with the weights that it began with: every
-//! trajectory comes from one version.
+//! slots. When the relay has newer weights it takes the whole new version, in one of three ways; see
+//! [`Swap`]. All but one keep every trajectory to one version of the weights.
+//!
+//! Every so often it tells the store how far it is, so that when it is lost another rollout with the
+//! same weights goes on where it was. It also hands in what it has when it is asked to; see
+//! [`Packer`](super::packer::Packer).
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
-use odeon::{Context, Down, Failure, Ref, actor, message};
+use odeon::{Clock, Context, Down, Failure, Ref, Timestamp, actor, message};
 
 use super::cost::{Cost, Weigh};
 use super::relay::{Fresh, Latest, Relay, Subscribe};
 use super::reward::{Judge, Reward};
-use super::store::{Exchange, SampleStore};
-use crate::engine::{EngineSpec, Response, RolloutEngine};
-use crate::trajectory::{Order, SampleId, Trajectory, Version};
+use super::store::{CameOn, Exchange, SampleStore};
+use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine};
+use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
 
 /// What a [`Rollout`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,6 +36,27 @@ pub struct RolloutArgs {
     pub reward: Ref<Reward>,
     /// Who says what a reply costs, where that counts.
     pub cost: Option<Ref<Cost>>,
+    /// How it changes to other weights.
+    pub swap: Swap,
+    /// How often it says how far it is: what is made anew at most when it is lost.
+    pub tell_every: Duration,
+}
+
+/// How a rollout changes to newer weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde", rename_all = "snake_case")]
+pub enum Swap {
+    /// At once, for what it begins: what is under way ends with the weights before, which it keeps
+    /// meanwhile. Two sets of weights for a while, and no slot waits.
+    #[default]
+    Overlap,
+    /// When what is under way has ended: once there are newer weights it begins nothing more. One set
+    /// of weights; slots are empty towards the end, unless the rest is
+    /// [packed](super::packer::Packer) together (Laminar, arXiv 2510.12633).
+    Drain,
+    /// At once, for everything: keys and values of what is under way are computed anew, and its
+    /// trajectories come from several versions (partial rollout as in AReaL, arXiv 2505.24298).
+    Interrupt,
 }
 
 /// There may be orders.
@@ -43,6 +68,33 @@ pub struct Wake;
 #[message(name = "rollout.Pump")]
 #[derive(Debug)]
 pub struct Pump;
+
+/// What a rollout is at.
+#[message(reply = Load, name = "rollout.Look")]
+#[derive(Debug)]
+pub struct Look;
+
+/// See [`Look`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Load {
+    /// The weights it has now.
+    pub version: Option<Version>,
+    /// Keys and values.
+    pub cache: CacheUse,
+    /// Trajectories under way.
+    pub running: u32,
+    /// Orders that wait for a slot.
+    pub waiting: u32,
+    /// Whether it begins no more, since there are newer weights.
+    pub draining: bool,
+}
+
+/// Hand in everything that is under way with these weights, for others to go on with. Answers how
+/// many that were; none with other weights.
+#[message(reply = Result<u32, Failure>, name = "rollout.HandIn")]
+#[derive(Debug)]
+pub struct HandIn(pub Version);
 
 /// What a rollout has done since it started.
 #[message(reply = RolloutCounts, name = "rollout.Count")]
@@ -66,7 +118,7 @@ pub struct RolloutCounts {
 const STEPS_PER_PUMP: usize = 8;
 
 /// Tokens of trajectories in one message, about: some 12 bytes each, far below the largest message.
-const MESSAGE_TOKENS_MAX: usize = 64 << 10;
+pub(super) const MESSAGE_TOKENS_MAX: usize = 64 << 10;
 
 /// Orders in one message. A prompt of a thousand tokens has 4 KiB.
 const ORDERS_MAX: usize = 256;
@@ -75,8 +127,18 @@ const ORDERS_MAX: usize = 256;
 struct UnderWay {
     order: Order,
     version: Version,
+    /// New tokens that the store knows of.
+    told: usize,
     /// For people to see.
     span: OpenSpan,
+}
+
+impl UnderWay {
+    /// Tokens that were there when it was admitted.
+    fn begun(&self) -> usize {
+        let partial = self.order.partial.as_ref();
+        partial.map_or(0, |partial| partial.tokens.len())
+    }
 }
 
 /// See the module.
@@ -90,6 +152,8 @@ pub struct Rollout {
     waiting: VecDeque<Order>,
     under_way: HashMap<SampleId, UnderWay>,
     finished: Vec<Trajectory>,
+    /// When it last said how far it is.
+    told: Timestamp,
     /// Whether a [`Pump`] is in the mailbox.
     pumping: bool,
     counts: RolloutCounts,
@@ -123,6 +187,7 @@ impl Rollout {
             waiting: VecDeque::new(),
             under_way: HashMap::new(),
             finished: vec![],
+            told: Clock::now(),
             pumping: false,
             counts: RolloutCounts::default(),
         })
@@ -162,6 +227,36 @@ impl Rollout {
         }
     }
 
+    #[handler(message = Look)]
+    fn look(&mut self, _look: Look) -> Load {
+        Load {
+            version: self.version,
+            cache: self.engine.cache(),
+            running: self.engine.active() as u32,
+            waiting: self.waiting.len() as u32,
+            draining: self.is_draining(),
+        }
+    }
+
+    #[handler(message = HandIn)]
+    async fn hand_in(&mut self, hand_in: HandIn, cx: &mut Context<Self>) -> Result<u32, Failure> {
+        if self.version != Some(hand_in.0) {
+            return Ok(0);
+        }
+        let came_on = self.came_on();
+        let mut handed_in: Vec<SampleId> = self.waiting.drain(..).map(|order| order.id).collect();
+        for (id, under_way) in self.under_way.drain() {
+            under_way.span.with("end", "handed in").end();
+            handed_in.push(id);
+        }
+        handed_in.sort_unstable();
+        self.engine.withdraw();
+        let count = handed_in.len() as u32;
+        let exchanged = self.exchange(cx, 0, came_on, handed_in).await;
+        self.pump_later(cx).await;
+        exchanged.map(|()| count)
+    }
+
     #[handler(message = Pump)]
     async fn pump(&mut self, _pump: Pump, cx: &mut Context<Self>) {
         self.pumping = false;
@@ -181,16 +276,17 @@ impl Rollout {
 
     /// One turn: weights, orders, tokens, results.
     async fn work(&mut self, cx: &Context<Self>) -> Result<(), Failure> {
-        let newer = self.announced.is_some() && self.announced != self.version;
-        if newer && self.engine.can_load() {
+        if self.has_newer() && self.may_pull() {
             self.pull().await?;
         }
         let Some(version) = self.version else {
             return Ok(());
         };
         let room = self.engine.free_slots().saturating_sub(self.waiting.len());
-        if !self.finished.is_empty() || room > 0 {
-            self.exchange(cx, version, room).await?;
+        let silent = Clock::now().since(self.told) >= self.args.tell_every;
+        if !self.finished.is_empty() || room > 0 || silent {
+            let came_on = if silent { self.came_on() } else { vec![] };
+            self.exchange(cx, room, came_on, vec![]).await?;
         }
         while self.engine.free_slots() > 0
             && let Some(order) = self.waiting.pop_front()
@@ -203,6 +299,7 @@ impl Rollout {
             let begun = UnderWay {
                 order,
                 version,
+                told: 0,
                 span,
             };
             self.under_way.insert(begun.order.id, begun);
@@ -212,6 +309,56 @@ impl Rollout {
             self.collect(responses);
         }
         Ok(())
+    }
+
+    /// Whether the relay has told of other weights than there are here.
+    fn has_newer(&self) -> bool {
+        self.announced.is_some() && self.announced != self.version
+    }
+
+    /// Whether it can take other weights now.
+    fn may_pull(&self) -> bool {
+        match self.args.swap {
+            Swap::Overlap => self.engine.can_load(),
+            Swap::Drain => self.engine.active() == 0 && self.waiting.is_empty(),
+            Swap::Interrupt => true,
+        }
+    }
+
+    /// Whether it only ends what is under way.
+    fn is_draining(&self) -> bool {
+        self.args.swap == Swap::Drain && self.version.is_some() && self.has_newer()
+    }
+
+    /// How far it has come since it last said so.
+    fn came_on(&mut self) -> Vec<CameOn> {
+        self.told = Clock::now();
+        if self.args.swap == Swap::Interrupt {
+            // Nobody else could go on with tokens of several versions.
+            return vec![];
+        }
+        let told = |id: SampleId| self.under_way.get(&id).map_or(0, |it| it.told);
+        let mut all = vec![];
+        for response in self.engine.under_way(&told) {
+            let Some(under_way) = self.under_way.get_mut(&response.id) else {
+                continue;
+            };
+            if response.tokens.is_empty() {
+                continue;
+            }
+            let from = under_way.begun() + under_way.told;
+            under_way.told += response.tokens.len();
+            all.push(CameOn {
+                id: response.id,
+                from,
+                more: Partial {
+                    version: under_way.version,
+                    tokens: response.tokens,
+                    log_probs: response.log_probs,
+                },
+            });
+        }
+        all
     }
 
     /// Swaps to the newest complete weights. When they cannot be had now, the old ones stay.
@@ -229,7 +376,10 @@ impl Rollout {
                 return Ok(());
             }
         };
-        tokio::task::block_in_place(|| self.engine.load(&view))?;
+        tokio::task::block_in_place(|| match self.args.swap {
+            Swap::Interrupt if self.engine.active() > 0 => self.engine.interrupt(&view),
+            _ => self.engine.load(&view),
+        })?;
         self.version = Some(weights.version);
         self.announced = self.version;
         telemetry::gauge("weights.version", weights.version as f64).record();
@@ -240,9 +390,12 @@ impl Rollout {
     async fn exchange(
         &mut self,
         cx: &Context<Self>,
-        version: Version,
         room: usize,
+        came_on: Vec<CameOn>,
+        handed_in: Vec<SampleId>,
     ) -> Result<(), Failure> {
+        let (mut came_on, mut handed_in) = (came_on, handed_in);
+        let begins_with = self.version.filter(|_| !self.is_draining());
         loop {
             let part = message_of(&mut self.finished);
             let last = self.finished.is_empty();
@@ -254,8 +407,11 @@ impl Rollout {
             let exchange = Exchange {
                 rollout: cx.me(),
                 incarnation: cx.incarnation(),
-                version,
+                begins_with,
+                holds: self.version.into_iter().collect(),
                 finished,
+                came_on: std::mem::take(&mut came_on),
+                handed_in: std::mem::take(&mut handed_in),
                 room: if last { room.min(ORDERS_MAX) } else { 0 },
             };
             let orders = self
@@ -292,6 +448,7 @@ impl Rollout {
                 order,
                 version,
                 span,
+                ..
             }) = self.under_way.remove(&id)
             else {
                 continue;
@@ -299,12 +456,17 @@ impl Rollout {
             span.with("tokens", tokens.len()).end();
             self.counts.tokens += tokens.len() as u64;
             self.counts.trajectories += 1;
+            let begun = order.partial.unwrap_or_default();
             self.finished.push(Trajectory {
                 id,
                 version,
+                last_version: match self.args.swap {
+                    Swap::Interrupt => self.version.unwrap_or(version),
+                    Swap::Overlap | Swap::Drain => version,
+                },
                 prompt: order.prompt,
-                response: tokens,
-                log_probs,
+                response: [begun.tokens, tokens].concat(),
+                log_probs: [begun.log_probs, log_probs].concat(),
                 problem: order.problem,
                 reward: 0.0,
                 correct: false,

@@ -11,17 +11,20 @@
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use odeon::{ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, SpawnError, System};
 use tokio::sync::mpsc;
 
 use super::cost::{Cost, CostArgs, Harm};
 use super::critic::{Critic, CriticArgs};
+use super::packer::{Packer, PackerArgs};
 use super::reference::{Reference, ReferenceArgs};
 use super::relay::Relay;
+use super::repack::RepackLimits;
 use super::report::{Monitor, Report, open_desk};
 use super::reward::{Reward, RewardArgs};
-use super::rollout::{Rollout, RolloutArgs};
+use super::rollout::{Rollout, RolloutArgs, Swap};
 use super::store::{SampleStore, StoreArgs};
 use super::trainer::{Halt, TrainPlan, Trainer, TrainerArgs, insist};
 use crate::engine::{EngineSpec, Progress};
@@ -37,6 +40,12 @@ pub struct RunPlan {
     pub trainer_engine: EngineSpec,
     /// Rollout processes.
     pub rollouts: usize,
+    /// How they change to newer weights.
+    pub swap: Swap,
+    /// How often they say how far they are with replies.
+    pub tell_every: Duration,
+    /// When those that run dry are packed together.
+    pub repack: Option<Repack>,
     /// What the processes reserve.
     pub needs: RoleNeeds,
     /// Whether there is a reference (divergence penalty).
@@ -45,6 +54,15 @@ pub struct RunPlan {
     pub harm: Option<Harm>,
     /// What the trainer does, and when.
     pub train: TrainPlan,
+}
+
+/// When rollouts that run dry are packed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repack {
+    /// Time between two looks, beside those after each update.
+    pub period: Duration,
+    /// What a rollout may hold.
+    pub limits: RepackLimits,
 }
 
 /// What each role reserves on its node.
@@ -89,6 +107,8 @@ pub struct Run {
     pub trainer: Ref<Trainer>,
     /// The rollouts.
     pub rollouts: Vec<Ref<Rollout>>,
+    /// The packer, where there is one.
+    pub packer: Option<Ref<Packer>>,
     critic: Option<Ref<Critic>>,
     cost_critic: Option<Ref<Critic>>,
     reference: Option<Ref<Reference>>,
@@ -186,6 +206,8 @@ impl Run {
             relay,
             reward,
             cost,
+            swap: plan.swap,
+            tell_every: plan.tell_every,
         };
         let mut rollouts = vec![];
         for _ in 0..plan.rollouts {
@@ -196,12 +218,25 @@ impl Run {
                 .isolated();
             rollouts.push(rollout.await?);
         }
+        let packer = match plan.repack {
+            Some(Repack { period, limits }) => {
+                let args = PackerArgs {
+                    rollouts: rollouts.clone(),
+                    relay,
+                    limits,
+                    period,
+                };
+                Some(system.spawn::<Packer>(args).restart(always).await?)
+            }
+            None => None,
+        };
         let run = Self {
             reports,
             store,
             relay,
             trainer,
             rollouts,
+            packer,
             critic,
             cost_critic,
             reference,
@@ -213,6 +248,9 @@ impl Run {
         run.called("relay", relay).await;
         for (index, rollout) in run.rollouts.iter().enumerate() {
             run.called(&format!("rollout-{index}"), *rollout).await;
+        }
+        if let Some(packer) = packer {
+            run.called("packer", packer).await;
         }
         if let Some(cost) = cost {
             run.called("cost", cost).await;

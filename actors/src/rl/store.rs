@@ -1,10 +1,11 @@
 //! The sample store: prompt pool and experience buffer of a run, around a [`Ledger`].
 //!
-//! A rollout exchanges finished trajectories for new orders in one ask. When there is nothing to
-//! order, the store wakes it later; when a batch is not complete, the store tells the trainer once
+//! A rollout exchanges finished trajectories for new orders in one ask, and tells how far it is with
+//! the others, so that their begins are here when it dies: the pool of partial replies. When there is
+//! nothing to order, the store wakes it later; when a batch is not complete, the store tells the trainer once
 //! it is. So nobody polls.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
@@ -13,10 +14,10 @@ use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
 
 pub use super::ledger::Counts;
-use super::ledger::{Admission, Ledger, LedgerConfig};
-use super::rollout::{Rollout, Wake};
+use super::ledger::{Admission, Asker, Ledger, LedgerConfig};
+use super::rollout::{MESSAGE_TOKENS_MAX, Rollout, Wake};
 use crate::packed::PackedBatch;
-use crate::trajectory::{Order, Trajectory, Used, Version};
+use crate::trajectory::{Order, Partial, SampleId, Trajectory, Used, Version};
 
 /// What a [`SampleStore`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,12 +41,30 @@ pub struct Exchange {
     pub rollout: odeon::Ref<Rollout>,
     /// Which life of it.
     pub incarnation: Incarnation,
-    /// The weights it has now.
-    pub version: Version,
+    /// The weights with which it begins replies; `None` while it only goes on with others' begins.
+    pub begins_with: Option<Version>,
+    /// The weights that it has.
+    pub holds: Vec<Version>,
     /// What it has finished.
     pub finished: Vec<Trajectory>,
+    /// How far it has come with others since it last said so.
+    pub came_on: Vec<CameOn>,
+    /// What others are to go on with.
+    pub handed_in: Vec<SampleId>,
     /// Its free slots.
     pub room: usize,
+}
+
+/// How far a rollout has come with a reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct CameOn {
+    /// Which.
+    pub id: SampleId,
+    /// The number of its first new token, from 0.
+    pub from: usize,
+    /// The new tokens.
+    pub more: Partial,
 }
 
 /// The batch of a step; `None` when it is not complete, then [`Ready`] will be told.
@@ -97,6 +116,8 @@ pub struct SampleStore {
     /// Rollouts that wait for orders.
     idle: HashMap<ActorId, odeon::Ref<Rollout>>,
     watched: HashSet<ActorId>,
+    /// The weights that rollouts have.
+    holds: HashMap<ActorId, Vec<Version>>,
     /// The last life of each rollout that is known to be over.
     over: HashMap<ActorId, Incarnation>,
     consumer: Option<(u64, Recipient<Ready>)>,
@@ -125,6 +146,7 @@ impl SampleStore {
             ledger: Ledger::new(args.ledger),
             idle: HashMap::new(),
             watched: HashSet::new(),
+            holds: HashMap::new(),
             over: HashMap::new(),
             consumer: None,
         })
@@ -139,6 +161,11 @@ impl SampleStore {
         if alive && self.watched.insert(rollout.id()) {
             cx.watch(rollout);
         }
+        let who = key(rollout.id());
+        for CameOn { id, from, more } in exchange.came_on {
+            self.ledger.came_on(who, id, from, &more);
+        }
+        self.ledger.hand_in(who, &exchange.handed_in);
         let uniform = self.ledger.counts().uniform;
         for trajectory in exchange.finished {
             let id = trajectory.id;
@@ -155,9 +182,19 @@ impl SampleStore {
         if !alive {
             return vec![];
         }
-        let samples = self
-            .ledger
-            .order(key(rollout.id()), exchange.version, exchange.room);
+        let holds = &exchange.holds;
+        if self.holds.get(&rollout.id()) != Some(holds) {
+            self.holds.insert(rollout.id(), holds.clone());
+        }
+        let held: BTreeSet<Version> = self.holds.values().flatten().copied().collect();
+        let asker = Asker {
+            rollout: who,
+            begins_with: exchange.begins_with,
+            holds,
+            held: &held,
+            tokens_max: MESSAGE_TOKENS_MAX,
+        };
+        let samples = self.ledger.order(asker, exchange.room);
         if samples.is_empty() && exchange.room > 0 {
             self.idle.insert(rollout.id(), rollout);
         }
@@ -167,7 +204,7 @@ impl SampleStore {
             .collect()
     }
 
-    fn write_order(&self, id: crate::trajectory::SampleId) -> Option<Order> {
+    fn write_order(&self, id: SampleId) -> Option<Order> {
         let problem = self.task.problem(self.seed, Split::Train, id.group);
         match encode_prompt(&self.tokenizer, self.task.style(), &problem.prompt) {
             Ok(prompt) => Some(Order {
@@ -175,6 +212,7 @@ impl SampleStore {
                 prompt,
                 problem: id.group,
                 decode: self.ledger.config().decode(id.sample),
+                partial: self.ledger.partial(id).cloned(),
             }),
             Err(error) => {
                 tracing::error!(%error, prompt = problem.prompt, "a prompt cannot be encoded");
@@ -228,6 +266,7 @@ impl SampleStore {
         self.watched.remove(&down.id);
         self.over.insert(down.id, down.incarnation);
         self.idle.remove(&down.id);
+        self.holds.remove(&down.id);
         let lost = self.ledger.rollout_lost(key(down.id));
         if lost > 0 && matches!(down.reason, Reason::Failed(_)) {
             tracing::warn!(rollout = %down.id, lost, why = %down.reason, "its trajectories are ordered again");

@@ -112,6 +112,15 @@ impl<B: Backend> Lane<B> {
         found.map(|running| &*running.sampled.tokens)
     }
 
+    pub(super) fn running(&self) -> impl Iterator<Item = &Sampled> {
+        self.slots.iter().flatten().map(|running| &running.sampled)
+    }
+
+    pub(super) fn cached_tokens(&self) -> usize {
+        let running = self.slots.iter().flatten();
+        running.map(|running| running.cached).sum()
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.slots.iter().any(Option::is_none)
     }

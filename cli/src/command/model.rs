@@ -14,7 +14,8 @@ use odeon_actors::recipe::{
     CostRule, CostSection, LrSchedule, PlacementSection, Recipe, RecipeError, Source,
 };
 use odeon_actors::rl::cost::Harm;
-use odeon_actors::rl::run::{RoleNeeds, RunPlan};
+use odeon_actors::rl::repack::RepackLimits;
+use odeon_actors::rl::run::{Repack, RoleNeeds, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::fetch;
@@ -86,6 +87,12 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         rollout_engine: EngineSpec::Compute(Box::new(rollout)),
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         rollouts: recipe.processes.rollouts,
+        swap: recipe.rl.swap,
+        tell_every: TELL_EVERY,
+        repack: (recipe.rl.repack_seconds > 0.0).then(|| Repack {
+            period: Duration::from_secs_f32(recipe.rl.repack_seconds),
+            limits: RepackLimits::new(u32::try_from(recipe.processes.slots).unwrap_or(u32::MAX)),
+        }),
         needs: needs(&recipe.placement),
         reference: recipe.rl.kl > 0.0,
         harm: recipe.cost.as_ref().map(|cost| match cost.rule {
@@ -106,6 +113,9 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         },
     })
 }
+
+/// How often rollouts say how far they are: a second of work is lost with one at most.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// What the processes of a recipe reserve.
 fn needs(placement: &PlacementSection) -> RoleNeeds {

@@ -6,7 +6,7 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_gpu::Any;
 
 use super::{ComputeSpec, Generator, ModelSource, Sampling, read_fields};
-use crate::engine::{Response, RolloutEngine};
+use crate::engine::{CacheUse, Response, RolloutEngine};
 use crate::trajectory::{Decode, Order, SampleId};
 
 impl ComputeSpec {
@@ -97,13 +97,13 @@ impl RolloutEngine for Rollout {
     }
 
     fn admit(&mut self, order: &Order) -> Result<(), Failure> {
-        let SampleId { group, sample } = order.id;
-        let id = (group << SAMPLE_BITS) | u64::from(sample);
+        let id = number(order.id);
         let sampling = self.spec.sampling;
+        let begun: &[u32] = order.partial.as_ref().map_or(&[], |it| &it.tokens);
         let request = Request {
             id,
-            prompt: order.prompt.clone(),
-            max_new_tokens: sampling.response_max,
+            prompt: [order.prompt.as_slice(), begun].concat(),
+            max_new_tokens: sampling.response_max.saturating_sub(begun.len()),
             sampling: Draws {
                 temperature: match order.decode {
                     Decode::Sampled => sampling.temperature,
@@ -113,7 +113,7 @@ impl RolloutEngine for Rollout {
                 stop: vec![self.spec.tokenizer.eos()],
             },
             seed: self.spec.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            resumed: 0,
+            resumed: begun.len(),
         };
         self.newest.submit(request).map_err(Failure::error)
     }
@@ -123,20 +123,68 @@ impl RolloutEngine for Rollout {
         if let Some(before) = &mut self.before {
             finished.append(&mut before.step());
         }
-        let at_temperature = trains_at_temperature(self.spec.sampling);
-        let response = |sampled: Sampled| Response {
-            id: SampleId {
-                group: sampled.id >> SAMPLE_BITS,
-                sample: (sampled.id & ((1 << SAMPLE_BITS) - 1)) as u32,
-            },
-            tokens: sampled.tokens,
-            log_probs: if at_temperature {
-                sampled.sampling_logprobs
-            } else {
-                sampled.logprobs
-            },
-        };
-        Ok(finished.into_iter().map(response).collect())
+        let sampling = self.spec.sampling;
+        Ok(finished
+            .iter()
+            .map(|it| response(it, sampling, 0))
+            .collect())
+    }
+
+    fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure> {
+        let load = self.newest.load_bytes(weights);
+        load.map_err(Failure::error)?;
+        self.newest.forget_caches();
+        Ok(())
+    }
+
+    fn under_way(&self, from: &dyn Fn(SampleId) -> usize) -> Vec<Response> {
+        let all = self.generators().flat_map(Generator::running);
+        let sampling = self.spec.sampling;
+        all.map(|it| response(it, sampling, from(sample(it.id))))
+            .collect()
+    }
+
+    fn withdraw(&mut self) {
+        for generator in std::iter::once(&mut self.newest).chain(&mut self.before) {
+            generator.evict();
+            generator.take_queued();
+        }
+    }
+
+    fn cache(&self) -> CacheUse {
+        let config = self.newest.config();
+        let token = (2 * config.layers * config.kv_heads * config.head_dim * 4) as u64;
+        let used: usize = self.generators().map(Generator::cached_tokens).sum();
+        CacheUse {
+            used: used as u64 * token,
+            capacity: (self.spec.slots * self.spec.context) as u64 * token,
+        }
+    }
+}
+
+const fn number(id: SampleId) -> u64 {
+    (id.group << SAMPLE_BITS) | id.sample as u64
+}
+
+const fn sample(number: u64) -> SampleId {
+    SampleId {
+        group: number >> SAMPLE_BITS,
+        sample: (number & ((1 << SAMPLE_BITS) - 1)) as u32,
+    }
+}
+
+/// A sequence from its `from`th token on.
+fn response(sampled: &Sampled, sampling: Sampling, from: usize) -> Response {
+    let log_probs = if trains_at_temperature(sampling) {
+        &sampled.sampling_logprobs
+    } else {
+        &sampled.logprobs
+    };
+    let from = from.min(sampled.tokens.len());
+    Response {
+        id: sample(sampled.id),
+        tokens: sampled.tokens[from..].to_vec(),
+        log_probs: log_probs[from..].to_vec(),
     }
 }
 

@@ -1,0 +1,190 @@
+//! The packer: has rollouts that are about to run dry hand the rest of their work to others of the
+//! same weights, so that they take newer ones and begin anew. What is packed where is
+//! [planned](super::repack) purely.
+//!
+//! A rollout that is emptied hands its work in to the sample store, with what there is of each reply,
+//! and the rollout that is to take it in is woken. So at every moment the store knows whose a reply
+//! is: whoever is lost on the way, the packer too, nothing of it is lost or made twice.
+
+use std::time::Duration;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::telemetry;
+use odeon::{Clock, Context, Failure, Ref, Timestamp, actor, message};
+
+use super::relay::{Fresh, Relay, Subscribe};
+use super::repack::{
+    KvTrend, Move, Phase, Plan, RepackLimits, Replica, ReplicaId, Snapshot, Trigger, can_fit, plan,
+};
+use super::rollout::{HandIn, Load, Look, Rollout, Wake};
+
+/// What a [`Packer`] is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct PackerArgs {
+    /// Who is packed together.
+    pub rollouts: Vec<Ref<Rollout>>,
+    /// Who tells of newer weights.
+    pub relay: Ref<Relay>,
+    /// What a rollout may hold.
+    pub limits: RepackLimits,
+    /// Time between two looks; there is another right after each update of the weights.
+    pub period: Duration,
+}
+
+/// Look whether there is something to pack. A packer tells itself.
+#[message(name = "packer.Turn")]
+#[derive(Debug)]
+pub struct Turn;
+
+/// What the packer has done since it started.
+#[message(reply = Packed, name = "packer.Count")]
+#[derive(Debug)]
+pub struct CountPacked;
+
+/// See [`CountPacked`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Packed {
+    /// Rollouts that were emptied.
+    pub emptied: u64,
+    /// Replies that others went on with.
+    pub moved: u64,
+    /// Moves that did not fit any more when their turn came.
+    pub left_out: u64,
+}
+
+/// How long a rollout may take to say what it is at. One that is in the middle of a long step is
+/// looked at the next time.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Packer {
+    args: PackerArgs,
+    begun: Timestamp,
+    trigger: Trigger,
+    trend: KvTrend,
+    counts: Packed,
+}
+
+#[actor(name = "rl.Packer")]
+impl Packer {
+    async fn start(args: PackerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let subscribe = Subscribe(cx.me().narrow());
+        args.relay.ask(subscribe).await.map_err(Failure::error)?;
+        turn_later(cx.me(), args.period);
+        Ok(Self {
+            begun: Clock::now(),
+            trigger: Trigger::new(args.period, Duration::ZERO),
+            trend: KvTrend::new(args.period / 2),
+            counts: Packed::default(),
+            args,
+        })
+    }
+
+    /// Those that are emptied now gain most.
+    #[handler(message = Fresh)]
+    async fn fresh(&mut self, fresh: Fresh) {
+        self.trigger.updated(fresh.0);
+        self.pack_if_due().await;
+    }
+
+    #[handler(message = Turn)]
+    async fn turn(&mut self, _turn: Turn, cx: &mut Context<Self>) {
+        self.pack_if_due().await;
+        let now = Clock::now().since(self.begun);
+        turn_later(cx.me(), self.trigger.next_at().saturating_sub(now));
+    }
+
+    #[handler(message = CountPacked)]
+    fn count(&mut self, _count: CountPacked) -> Packed {
+        self.counts
+    }
+}
+
+impl Packer {
+    async fn pack_if_due(&mut self) {
+        let now = Clock::now().since(self.begun);
+        if self.trigger.due(now).is_none() {
+            return;
+        }
+        let Some(snapshot) = self.look(now).await else {
+            return;
+        };
+        let planned = plan(&snapshot, &self.args.limits);
+        self.make(planned, now).await;
+    }
+
+    /// One move after the other, each looked at again before.
+    async fn make(&mut self, planned: Plan, now: Duration) {
+        let mut made: Vec<Move> = vec![];
+        for next in planned.moves {
+            let Some(snapshot) = self.look(now).await else {
+                return;
+            };
+            if let Err(why) = can_fit(&next, &snapshot, &made, &self.args.limits) {
+                tracing::debug!(source = next.source, %why, "not packed");
+                self.counts.left_out += 1;
+                continue;
+            }
+            let (source, destination) = (self.rollout(next.source), self.rollout(next.destination));
+            let hand_in = source.ask(HandIn(next.version)).timeout(PATIENCE);
+            match hand_in.await {
+                Ok(Ok(moved)) => {
+                    made.push(next);
+                    self.trend.forget(next.source);
+                    self.counts.emptied += 1;
+                    self.counts.moved += u64::from(moved);
+                    telemetry::gauge("rl.repack.moved", f64::from(moved)).record();
+                }
+                // It was handed in or was not; the store knows.
+                Ok(Err(failure)) => tracing::warn!(%failure, "a rollout could not hand in"),
+                Err(error) => tracing::warn!(%error, "a rollout did not hand in"),
+            }
+            // One that is gone asks for orders when it comes back.
+            let _ = destination.tell(Wake).await;
+        }
+    }
+
+    fn rollout(&self, id: ReplicaId) -> Ref<Rollout> {
+        self.args.rollouts[id as usize]
+    }
+
+    /// All rollouts at one moment; `None` never comes of rollouts that are told apart.
+    async fn look(&mut self, now: Duration) -> Option<Snapshot> {
+        let looks = self.args.rollouts.iter().map(async |rollout| {
+            let look = rollout.ask(Look).timeout(PATIENCE);
+            look.await.ok()
+        });
+        let loads = futures::future::join_all(looks).await;
+        let numbered = (0..).zip(loads);
+        let replicas = numbered.filter_map(|(id, load)| self.replica(id, load?, now));
+        Snapshot::new(replicas.collect()).ok()
+    }
+
+    /// A rollout as the plan sees it: one that still begins replies gains nothing from being emptied.
+    fn replica(&mut self, id: ReplicaId, load: Load, now: Duration) -> Option<Replica> {
+        let version = load.version?;
+        let kv_before = self.trend.look(id, version, load.cache.used, now);
+        load.draining.then_some(Replica {
+            id,
+            version,
+            kv_used: load.cache.used,
+            kv_before,
+            kv_capacity: load.cache.capacity,
+            running: load.running,
+            waiting: load.waiting,
+            phase: Phase::Serving,
+        })
+    }
+}
+
+/// Tells the packer to take a turn after a while.
+fn turn_later(me: Ref<Packer>, after: Duration) {
+    tokio::spawn(async move {
+        Clock::sleep(after).await;
+        // One that is gone takes no turns.
+        let _ = me.tell(Turn).await;
+    });
+}
