@@ -9,7 +9,7 @@ use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::rollout::Swap;
-use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
+use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
@@ -76,6 +76,7 @@ fn plan(folder: &Path) -> RunPlan {
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,
+        processes: Processes::Own,
         needs: RoleNeeds::default(),
         reference: false,
         harm: None,

@@ -2,12 +2,15 @@
 //! generate. The actors know these traits; what computes is chosen by an [`EngineSpec`].
 
 pub mod compute;
+pub mod modelled;
 pub mod scripted;
 
 use std::path::Path;
+use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, GrantedDevice, Shape};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::trajectory::{Batch, Order, SampleId, Used, Version};
 
@@ -19,6 +22,8 @@ pub enum EngineSpec {
     Compute(Box<compute::ComputeSpec>),
     /// A script in place of a model, with real time costs: for tests of the graph itself.
     Scripted(scripted::Script),
+    /// Costs in place of a model, under virtual time: for graphs as large as no machine here.
+    Modelled(Box<modelled::Modelled>),
 }
 
 /// What one optimiser step did.
@@ -123,6 +128,12 @@ pub trait TrainEngine: Send + Sync {
     /// # Errors
     /// The folder is there, but broken.
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure>;
+
+    /// What was done since this was last asked takes so much longer than it took, where time is only
+    /// thought.
+    fn takes(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What a run needs to go on beside its weights.
@@ -236,6 +247,26 @@ pub trait RolloutEngine: Send + Sync {
 
     /// Bytes of keys and values.
     fn cache(&self) -> CacheUse;
+
+    /// Tokens of each active response between two looks into the mailbox: few enough that news is
+    /// heard soon, many enough that looking costs nothing.
+    fn burst(&self) -> usize {
+        8
+    }
+
+    /// As [`TrainEngine::takes`].
+    fn takes(&mut self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Does what keeps a thread busy where other tasks can go on meanwhile; in a simulation, which has one
+/// thread, right here.
+pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 /// What a rollout engine keeps of the tokens that it has seen.
@@ -271,6 +302,7 @@ impl EngineSpec {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Trainer::new(spec)?),
             Self::Scripted(script) => Box::new(scripted::ScriptedTrainer::new(script)),
+            Self::Modelled(model) => Box::new(modelled::ModelledTrainer::new(model)),
         })
     }
 
@@ -282,6 +314,7 @@ impl EngineSpec {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Rollout::new(spec)?),
             Self::Scripted(script) => Box::new(scripted::ScriptedRollout::new(script)),
+            Self::Modelled(model) => Box::new(modelled::ModelledRollout::new(model)),
         })
     }
 
@@ -292,7 +325,7 @@ impl EngineSpec {
     pub fn reference(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Reference::new(spec)?),
-            Self::Scripted(_) => Box::<scripted::ScriptedScores>::default(),
+            Self::Scripted(_) | Self::Modelled(_) => Box::<scripted::ScriptedScores>::default(),
         })
     }
 
@@ -303,7 +336,7 @@ impl EngineSpec {
     pub fn critic(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Critic::new(spec)?),
-            Self::Scripted(_) => Box::<scripted::ScriptedScores>::default(),
+            Self::Scripted(_) | Self::Modelled(_) => Box::<scripted::ScriptedScores>::default(),
         })
     }
 }

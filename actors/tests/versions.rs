@@ -20,7 +20,7 @@ use odeon_actors::rl::packer::CountPacked;
 use odeon_actors::rl::repack::RepackLimits;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::rollout::Swap;
-use odeon_actors::rl::run::{Repack, RoleNeeds, Run, RunPlan};
+use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs, Take};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Decode, Order, Partial, SampleId, Trajectory, Used};
@@ -57,6 +57,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,
+        processes: Processes::Own,
         needs: RoleNeeds::default(),
         reference: false,
         harm: None,

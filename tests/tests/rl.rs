@@ -9,7 +9,7 @@ use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::rollout::Swap;
-use odeon_actors::rl::run::{RoleNeeds, Run, RunPlan};
+use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::objective::{Baseline, Gae, GroupBaseline, Lambda};
@@ -53,6 +53,7 @@ fn plan(
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,
+        processes: Processes::Own,
         needs: RoleNeeds::default(),
         reference: critic,
         harm: None,

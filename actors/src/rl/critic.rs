@@ -14,7 +14,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{Context, Failure, actor, message};
 
 use super::trainer::unsaved;
-use crate::engine::{EngineSpec, ScoreEngine};
+use crate::engine::{EngineSpec, ScoreEngine, in_place};
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::Version;
 
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Critic {
 impl Critic {
     async fn start(mut args: CriticArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("critic", cx.devices());
-        let (engine, saved) = tokio::task::block_in_place(|| {
+        let (engine, saved) = in_place(|| {
             let mut engine = args.engine.critic()?;
             let saved = engine.restore(&args.checkpoint, None)?;
             Ok((engine, saved))
@@ -97,7 +97,7 @@ impl Critic {
     ) -> Result<Packed<Vec<f32>>, Failure> {
         self.be_at(values.0.step.saturating_sub(1))?;
         let batch = values.0.unpack().await?;
-        let values = tokio::task::block_in_place(|| self.engine()?.score(&batch))?;
+        let values = in_place(|| self.engine()?.score(&batch))?;
         Packed::pack(&cx.blobs(), &values)
     }
 
@@ -110,7 +110,7 @@ impl Critic {
         }
         self.be_at(step.saturating_sub(1))?;
         let (batch, returns) = (learn.batch.unpack().await?, learn.returns.unpack().await?);
-        let loss = tokio::task::block_in_place(|| self.engine()?.learn(&batch, &returns))?;
+        let loss = in_place(|| self.engine()?.learn(&batch, &returns))?;
         self.learnt = step;
         self.loss = Some(loss);
         Ok(loss)
@@ -123,8 +123,7 @@ impl Critic {
             return Ok(());
         }
         let checkpoint = self.args.checkpoint.clone();
-        tokio::task::block_in_place(|| self.engine()?.save(&checkpoint, save.0))
-            .map_err(unsaved)?;
+        in_place(|| self.engine()?.save(&checkpoint, save.0)).map_err(unsaved)?;
         self.saved = Some(save.0);
         Ok(())
     }
@@ -154,8 +153,7 @@ impl Critic {
         let checkpoint = self.args.checkpoint.clone();
         self.loss = None;
         self.saved =
-            tokio::task::block_in_place(|| self.engine()?.restore(&checkpoint, Some(step)))
-                .map_err(unrestored)?;
+            in_place(|| self.engine()?.restore(&checkpoint, Some(step))).map_err(unrestored)?;
         self.learnt = self.saved.unwrap_or(0);
         if self.saved.is_none() {
             self.engine = None;

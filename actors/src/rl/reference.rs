@@ -3,7 +3,7 @@
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Context, Failure, actor, message};
 
-use crate::engine::{EngineSpec, ScoreEngine};
+use crate::engine::{EngineSpec, ScoreEngine, in_place};
 use crate::packed::{Packed, PackedBatch};
 
 /// What a [`Reference`] is made from.
@@ -48,7 +48,7 @@ impl Reference {
         cx: &mut Context<Self>,
     ) -> Result<Packed<Vec<f32>>, Failure> {
         let batch = ask.0.unpack().await?;
-        let scores = tokio::task::block_in_place(|| {
+        let scores = in_place(|| {
             let engine = match &mut self.engine {
                 Some(engine) => engine,
                 none => none.insert(self.spec.reference().map_err(Failure::fatal)?),

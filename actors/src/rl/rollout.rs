@@ -19,7 +19,7 @@ use super::cost::{Cost, Weigh};
 use super::relay::{Fresh, Latest, Relay, Subscribe};
 use super::reward::{Judge, Reward};
 use super::store::{CameOn, Exchange, SampleStore};
-use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine};
+use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place};
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
 
 /// What a [`Rollout`] is made from.
@@ -113,10 +113,6 @@ pub struct RolloutCounts {
     pub version: Option<Version>,
 }
 
-/// Tokens generated for each active response between two looks into the mailbox. Few enough that
-/// news is heard soon, many enough that looking costs nothing.
-const STEPS_PER_PUMP: usize = 8;
-
 /// Tokens of trajectories in one message, about: some 12 bytes each, far below the largest message.
 pub(super) const MESSAGE_TOKENS_MAX: usize = 64 << 10;
 
@@ -171,8 +167,7 @@ impl std::fmt::Debug for Rollout {
 impl Rollout {
     async fn start(mut args: RolloutArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("rollout", cx.devices());
-        let engine =
-            tokio::task::block_in_place(|| args.engine.rollout()).map_err(Failure::fatal)?;
+        let engine = in_place(|| args.engine.rollout()).map_err(Failure::fatal)?;
         let me = cx.me();
         args.relay
             .ask(Subscribe(me.narrow()))
@@ -305,7 +300,8 @@ impl Rollout {
             self.under_way.insert(begun.order.id, begun);
         }
         if self.engine.active() > 0 {
-            let responses = tokio::task::block_in_place(|| generate(self.engine.as_mut()))?;
+            let responses = in_place(|| generate(self.engine.as_mut()))?;
+            rest(self.engine.takes()).await;
             self.collect(responses);
         }
         Ok(())
@@ -376,10 +372,11 @@ impl Rollout {
                 return Ok(());
             }
         };
-        tokio::task::block_in_place(|| match self.args.swap {
+        in_place(|| match self.args.swap {
             Swap::Interrupt if self.engine.active() > 0 => self.engine.interrupt(&view),
             _ => self.engine.load(&view),
         })?;
+        rest(self.engine.takes()).await;
         self.version = Some(weights.version);
         self.announced = self.version;
         telemetry::gauge("weights.version", weights.version as f64).record();
@@ -476,6 +473,13 @@ impl Rollout {
     }
 }
 
+/// Waits for what only takes time in thought.
+pub(super) async fn rest(takes: Duration) {
+    if !takes.is_zero() {
+        Clock::sleep(takes).await;
+    }
+}
+
 /// Takes as many trajectories as fit into one message: at least one, if there is one.
 fn message_of(finished: &mut Vec<Trajectory>) -> Vec<Trajectory> {
     let mut tokens = 0;
@@ -491,7 +495,7 @@ fn message_of(finished: &mut Vec<Trajectory>) -> Vec<Trajectory> {
 /// A few steps of all active responses; ends early when none is left.
 fn generate(engine: &mut dyn RolloutEngine) -> Result<Vec<Response>, Failure> {
     let mut finished = vec![];
-    for _ in 0..STEPS_PER_PUMP {
+    for _ in 0..engine.burst() {
         finished.extend(engine.step()?);
         if engine.active() == 0 {
             break;

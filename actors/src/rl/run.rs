@@ -13,7 +13,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use odeon::{ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, SpawnError, System};
+use odeon::{
+    Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, Spawn, SpawnError, System,
+};
 use tokio::sync::mpsc;
 
 use super::cost::{Cost, CostArgs, Harm};
@@ -46,6 +48,8 @@ pub struct RunPlan {
     pub tell_every: Duration,
     /// When those that run dry are packed together.
     pub repack: Option<Repack>,
+    /// Who has a process of its own.
+    pub processes: Processes,
     /// What the processes reserve.
     pub needs: RoleNeeds,
     /// Whether there is a reference (divergence penalty).
@@ -54,6 +58,25 @@ pub struct RunPlan {
     pub harm: Option<Harm>,
     /// What the trainer does, and when.
     pub train: TrainPlan,
+}
+
+/// Who has a process of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Processes {
+    /// Whoever computes, so that it takes nobody else down.
+    #[default]
+    Own,
+    /// Nobody: for runs under virtual time, in which nothing is computed.
+    Shared,
+}
+
+impl Processes {
+    fn spawn<A: Actor>(self, spawn: Spawn<A>) -> Spawn<A> {
+        match self {
+            Self::Own => spawn.isolated(),
+            Self::Shared => spawn,
+        }
+    }
 }
 
 /// When rollouts that run dry are packed together.
@@ -121,6 +144,7 @@ impl Run {
     /// # Errors
     /// An actor did not start.
     pub async fn start(system: &System, plan: RunPlan) -> Result<Self, SpawnError> {
+        let processes = plan.processes;
         let desk = NEXT_DESK.fetch_add(1, Ordering::Relaxed);
         let reports = open_desk(desk);
         let always = Restart::Permanent;
@@ -138,7 +162,9 @@ impl Run {
             tokenizer,
         };
         let reward = system.spawn::<Reward>(reward).restart(always).await?;
-        let relay = system.spawn::<Relay>(()).restart(always).isolated().await?;
+        let relay = processes
+            .spawn(system.spawn::<Relay>(()).restart(always))
+            .await?;
         let cost = match plan.harm {
             Some(harm) => {
                 let args = CostArgs {
@@ -160,9 +186,8 @@ impl Run {
             let critic = system
                 .spawn::<Critic>(args)
                 .needs(|_| plan.needs.scorer.clone())
-                .restart(always)
-                .isolated();
-            critic.await.map(Some)
+                .restart(always);
+            processes.spawn(critic).await.map(Some)
         };
         let (scored, priced) = (plan.train.baseline.has_critic(), plan.train.price.is_some());
         let (critic, cost_critic) = (
@@ -173,14 +198,11 @@ impl Run {
             let args = ReferenceArgs {
                 engine: plan.trainer_engine.clone(),
             };
-            Some(
-                system
-                    .spawn::<Reference>(args)
-                    .needs(|_| plan.needs.scorer.clone())
-                    .restart(always)
-                    .isolated()
-                    .await?,
-            )
+            let reference = system
+                .spawn::<Reference>(args)
+                .needs(|_| plan.needs.scorer.clone())
+                .restart(always);
+            Some(processes.spawn(reference).await?)
         } else {
             None
         };
@@ -197,9 +219,8 @@ impl Run {
         let trainer = system
             .spawn::<Trainer>(args)
             .needs(|_| plan.needs.trainer.clone())
-            .restart(always)
-            .isolated()
-            .await?;
+            .restart(always);
+        let trainer = processes.spawn(trainer).await?;
         let args = RolloutArgs {
             engine: plan.rollout_engine,
             store,
@@ -214,9 +235,8 @@ impl Run {
             let rollout = system
                 .spawn::<Rollout>(args.clone())
                 .needs(|_| plan.needs.rollout.clone())
-                .restart(always)
-                .isolated();
-            rollouts.push(rollout.await?);
+                .restart(always);
+            rollouts.push(processes.spawn(rollout).await?);
         }
         let packer = match plan.repack {
             Some(Repack { period, limits }) => {

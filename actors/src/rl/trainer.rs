@@ -20,8 +20,9 @@ use super::critic::{Critic, Learn, SaveCritic, Values};
 use super::reference::{LogProbs, Reference};
 use super::relay::{Publish, Relay, TRAINER, Weights};
 use super::report::{PATIENCE, Reachable, Report, Stages, StepReport, told};
+use super::rollout::rest;
 use super::store::{Durable, Ready, Resume, SampleStore, Take, Trained};
-use crate::engine::{EngineSpec, Progress, RunState, Signals, StepStats, TrainEngine};
+use crate::engine::{EngineSpec, Progress, RunState, Signals, StepStats, TrainEngine, in_place};
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::{Batch, Used};
 
@@ -128,7 +129,7 @@ impl std::fmt::Debug for Trainer {
 impl Trainer {
     async fn start(mut args: TrainerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("trainer", cx.devices());
-        let (engine, restored) = tokio::task::block_in_place(|| {
+        let (engine, restored) = in_place(|| {
             let mut engine = args.engine.trainer()?;
             let restored = engine.restore(&args.plan.checkpoint)?;
             Ok((engine, restored))
@@ -246,7 +247,7 @@ impl Trainer {
         let mut last = None;
         while self.progress.warmup < until {
             let step = self.progress.warmup + 1;
-            last = Some(tokio::task::block_in_place(|| self.engine.warm_up(step))?);
+            last = Some(in_place(|| self.engine.warm_up(step))?);
             self.progress.warmup = step;
         }
         if let Some(stats) = last {
@@ -268,7 +269,9 @@ impl Trainer {
         let stats = if self.progress.version < self.args.plan.value_steps {
             StepStats::default()
         } else {
-            tokio::task::block_in_place(|| self.engine.train(&batch, &signals))?
+            let stats = in_place(|| self.engine.train(&batch, &signals))?;
+            rest(self.engine.takes()).await;
+            stats
         };
         stages.end("update");
         self.progress.version += 1;
@@ -278,7 +281,7 @@ impl Trainer {
         self.publish().await?;
         stages.end("publish");
         // Between two steps, so that it is in the time of none.
-        tokio::task::block_in_place(|| self.reachable.look(|| self.engine.reachable_flops()));
+        in_place(|| self.reachable.look(|| self.engine.reachable_flops()));
         stages.tell(version, &batch, stats.flops, &mut self.reachable);
         self.free_since = Some(odeon::Clock::now());
         self.args
@@ -394,7 +397,8 @@ impl Trainer {
             .blobs
             .writer(self.engine.weight_bytes())
             .map_err(Failure::error)?;
-        tokio::task::block_in_place(|| self.engine.write_weights(&mut writer))?;
+        in_place(|| self.engine.write_weights(&mut writer))?;
+        rest(self.engine.takes()).await;
         let checksum = crc32fast::hash(&writer);
         let version = self.progress.version;
         let weights = Weights {
@@ -418,8 +422,7 @@ impl Trainer {
         {
             insist(critic, || SaveCritic(progress.version)).await??;
         }
-        tokio::task::block_in_place(|| self.engine.save(&folder, &progress, &self.run))
-            .map_err(unsaved)?;
+        in_place(|| self.engine.save(&folder, &progress, &self.run)).map_err(unsaved)?;
         self.saved = Some(progress);
         self.args
             .store
@@ -440,7 +443,7 @@ impl Trainer {
             return Ok(());
         }
         let problems = self.args.plan.eval_problems;
-        let stats = tokio::task::block_in_place(|| self.engine.evaluate(problems))?;
+        let stats = in_place(|| self.engine.evaluate(problems))?;
         self.evaluated = Some(version);
         told("rl.held_out_accuracy", version, stats.accuracy(), "");
         self.report(Report::Evaluated { version, stats }).await;

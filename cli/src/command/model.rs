@@ -15,7 +15,7 @@ use odeon_actors::recipe::{
 };
 use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::repack::RepackLimits;
-use odeon_actors::rl::run::{Repack, RoleNeeds, RunPlan};
+use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::fetch;
@@ -93,6 +93,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             period: Duration::from_secs_f32(recipe.rl.repack_seconds),
             limits: RepackLimits::new(u32::try_from(recipe.processes.slots).unwrap_or(u32::MAX)),
         }),
+        processes: Processes::Own,
         needs: needs(&recipe.placement),
         reference: recipe.rl.kl > 0.0,
         harm: recipe.cost.as_ref().map(|cost| match cost.rule {
