@@ -5,7 +5,7 @@
 //! checking is exact (integers, canonical decimals, rationals), never floating point.
 //!
 //! The two splits of a task share no problem, whatever the seeds: generated tasks assign a problem
-//! to a split by a hash of its content, tasks from files by its line.
+//! to a split by a hash of its content, and so does [`Maths`]; [`Gsm8k`] by its line.
 //!
 //! ```
 //! use odeon_algorithms::task::{Split, SumsConfig, Task, TaskSpec};
@@ -20,6 +20,7 @@ mod countdown;
 mod draw;
 mod expression;
 mod gsm8k;
+pub mod maths;
 mod number;
 mod sums;
 
@@ -34,6 +35,7 @@ pub use self::{
     countdown::{Countdown, CountdownConfig},
     expression::{Expression, ExpressionError, evaluate},
     gsm8k::{Gsm8k, Gsm8kConfig},
+    maths::{Maths, MathsConfig},
     number::{Decimal, last_number},
     sums::{Sums, SumsConfig, SumsForm},
 };
@@ -101,6 +103,8 @@ pub struct Problem {
 pub enum Goal {
     /// The reply must give this number.
     Number(Decimal),
+    /// The reply's final answer must be equal to this, by the rules of [`maths`].
+    Answer(String),
     /// The reply must be an expression over these numbers, each used at most once, of this value.
     Expression {
         /// The numbers that may be used.
@@ -132,6 +136,11 @@ pub enum Reason {
         /// The answer that was read out of the reply.
         given: String,
     },
+    /// The reply has an answer, but whether it is right cannot be told.
+    Undecided {
+        /// The answer that was read out of the reply.
+        given: String,
+    },
     /// No answer was found in the reply.
     NoAnswer,
     /// The reply does not have the asked form.
@@ -157,6 +166,8 @@ pub enum TaskSpec {
     Countdown(CountdownConfig),
     /// Grade-school word problems from a file.
     Gsm8k(Gsm8kConfig),
+    /// Mathematics from a file, with answers of any form.
+    Maths(MathsConfig),
 }
 
 /// Why a task could not be made. Nothing was changed; correct the configuration and try again.
@@ -209,6 +220,7 @@ impl TaskSpec {
             Self::Sums(config) => Box::new(Sums::new(config.clone())?),
             Self::Countdown(config) => Box::new(Countdown::new(config.clone())?),
             Self::Gsm8k(config) => Box::new(Gsm8k::open(config.clone())?),
+            Self::Maths(config) => Box::new(Maths::open(config.clone())?),
         })
     }
 }
@@ -240,6 +252,7 @@ impl Display for Reason {
         match self {
             Self::Correct => f.write_str("correct"),
             Self::Wrong { given } => write!(f, "wrong: gave {given}"),
+            Self::Undecided { given } => write!(f, "undecided: gave {given}"),
             Self::NoAnswer => f.write_str("no answer in the reply"),
             Self::Malformed { detail } => write!(f, "malformed: {detail}"),
             Self::NumberNotAvailable { number } => {

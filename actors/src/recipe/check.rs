@@ -273,6 +273,7 @@ fn table(spec: &TaskSpec) -> &'static str {
     match spec {
         TaskSpec::Sums(_) => "task.sums",
         TaskSpec::Countdown(_) => "task.countdown",
+        TaskSpec::Maths(_) => "task.maths",
         _ => "task.gsm8k",
     }
 }
@@ -281,6 +282,7 @@ fn spoken(spec: &TaskSpec) -> &'static str {
     match spec {
         TaskSpec::Sums(_) => "form = \"spoken\"",
         TaskSpec::Countdown(_) => "style = \"chat\"",
+        TaskSpec::Maths(_) => "maths",
         _ => "gsm8k",
     }
 }

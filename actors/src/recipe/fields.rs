@@ -86,6 +86,8 @@ pub(super) const FIELDS: &[Field] = &[
     needed("task.gsm8k", "path", Range::Text),
     field("task.gsm8k", "train_count", Range::Whole(1, 1_000_000)),
     field("task.gsm8k", "format_reward", BELOW_ONE),
+    needed("task.maths", "path", Range::Text),
+    field("task.maths", "format_reward", BELOW_ONE),
     field("warmup", "steps", Range::Whole(0, STEPS_MAX)),
     field("warmup", "batch", Range::Whole(1, 65_536)),
     field("warmup", "lr", FRACTION),
@@ -180,12 +182,12 @@ const TABLES: [&str; 9] = [
     "placement",
     "eval",
 ];
-const TASKS: [&str; 3] = ["task.sums", "task.countdown", "task.gsm8k"];
+const TASKS: [&str; 4] = ["task.sums", "task.countdown", "task.gsm8k", "task.maths"];
 
 /// What a recipe needs at least, for whoever begins with an empty file.
 const LEAST: &str = "a recipe needs at least [run] with name, [model], one of [task.sums], \
-                     [task.countdown] and [task.gsm8k], and [rl] with algorithm, steps, groups, \
-                     group_size, lr and response_max";
+                     [task.countdown], [task.gsm8k] and [task.maths], and [rl] with algorithm, \
+                     steps, groups, group_size, lr and response_max";
 
 /// A byte of the file, and what is wrong there.
 pub(super) type Fault = (usize, String);

@@ -1,4 +1,4 @@
-//! Seeded drawing of generated problems, and their assignment to splits.
+//! Seeded drawing of problems, generated or from a file, and their assignment to splits.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -8,18 +8,53 @@ use super::{Problem, Split, TaskError};
 /// The split to which a problem with this canonical key belongs, for every seed: one in eight is
 /// held out.
 pub(super) fn split_of(key: &str) -> Split {
-    // FNV-1a with a final avalanche (MurmurHash3's), because the low bits are what is used.
+    // FNV-1a with a final avalanche, because the low bits are what is used.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in key.bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^= hash >> 33;
-    if hash.is_multiple_of(8) {
+    if avalanche(hash).is_multiple_of(8) {
         Split::HeldOut
     } else {
         Split::Train
+    }
+}
+
+/// The first half of MurmurHash3's last step.
+fn avalanche(mut hash: u64) -> u64 {
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}
+
+/// Deals one of a split's problems: each once in a pass, and every pass in its own order. The time
+/// does not grow with their number.
+pub(super) fn deal(problems: &[Problem], seed: u64, index: u64) -> Problem {
+    let count = problems.len() as u64;
+    let key = avalanche(seed ^ avalanche(index / count));
+    let position = shuffled(index % count, count, key);
+    Problem {
+        index,
+        ..problems[position as usize].clone()
+    }
+}
+
+/// The place of a number below `count` in an order that the key gives: a Feistel network over the
+/// next power of four, walked until it is back below `count`.
+fn shuffled(place: u64, count: u64, key: u64) -> u64 {
+    let bits = (u64::BITS - count.leading_zeros()).div_ceil(2);
+    let mask = (1 << bits) - 1;
+    let mut place = place;
+    loop {
+        let (mut left, mut right) = (place >> bits, place & mask);
+        for round in 0..ROUNDS {
+            let mixed = avalanche(key.wrapping_add(round << 32) ^ avalanche(right ^ round));
+            (left, right) = (right, left ^ (mixed & mask));
+        }
+        place = (left << bits) | right;
+        if place < count {
+            return place;
+        }
     }
 }
 
@@ -72,3 +107,24 @@ fn stream(seed: u64, split: Split, index: u64) -> ChaCha8Rng {
 
 /// Enough for settings under which one draw in a thousand is usable.
 const PROBE_DRAWS: usize = 20_000;
+
+/// Four make a Feistel network with random rounds look random; two more, as these are no such.
+const ROUNDS: u64 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_place_of_its_own_in_every_order() {
+        for count in (1..70).chain([1_000, 4_096, 4_097]) {
+            let order = |key| -> Vec<u64> { (0..count).map(|n| shuffled(n, count, key)).collect() };
+            let mut places = order(avalanche(count));
+            if count > 16 {
+                assert_ne!(places, order(avalanche(count + 1)));
+            }
+            places.sort_unstable();
+            assert!(places.into_iter().eq(0..count), "{count}");
+        }
+    }
+}

@@ -380,6 +380,7 @@ fn a_task_survives_serialisation() {
         TaskSpec::Sums(SumsConfig::default()),
         TaskSpec::Countdown(CountdownConfig::default()),
         TaskSpec::Gsm8k(Gsm8kConfig::new("test.jsonl")),
+        TaskSpec::Maths(MathsConfig::new("test.jsonl")),
     ] {
         let text = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<TaskSpec>(&text).unwrap(), spec);

@@ -169,6 +169,7 @@ fn now_task(recipe: &Recipe) -> &'static str {
     match recipe.task {
         TaskSpec::Sums(_) => "task.sums",
         TaskSpec::Countdown(_) => "task.countdown",
+        TaskSpec::Maths(_) => "task.maths",
         _ => "task.gsm8k",
     }
 }

@@ -91,10 +91,15 @@ impl Parcel {
                 }
             }
         }
-        if let TaskSpec::Gsm8k(task) = &recipe.task {
-            let path = here.join(&task.path);
+        let problems = match &recipe.task {
+            TaskSpec::Gsm8k(task) => Some(("gsm8k", &task.path)),
+            TaskSpec::Maths(task) => Some(("maths", &task.path)),
+            _ => None,
+        };
+        if let Some((task, path)) = problems {
+            let path = here.join(path);
             let named = format!("data/{}", file_name(&path)?);
-            set(&mut table, &["task", "gsm8k", "path"], named.clone());
+            set(&mut table, &["task", task, "path"], named.clone());
             files.push((named, path));
         }
         Ok(Self {
