@@ -1,5 +1,6 @@
 //! Models, objectives and tasks: pure numerics and decisions.
 
+pub mod cost;
 pub mod fetch;
 pub mod generate;
 pub mod model;

@@ -1,0 +1,42 @@
+//! Sequences of various lengths, as far as costs depend on them.
+
+/// How many sequences there are, and the sums of their lengths and of the squares.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sequences {
+    /// How many.
+    pub count: u64,
+    /// Tokens of all.
+    pub tokens: u64,
+    /// Sum of the squared lengths, which causal attention's arithmetic is proportional to.
+    pub squares: f64,
+}
+
+impl Sequences {
+    /// Of these lengths, in tokens.
+    #[must_use]
+    pub fn of(lengths: &[u64]) -> Self {
+        lengths.iter().copied().collect()
+    }
+
+    /// So many of one length.
+    #[must_use]
+    pub fn equal(count: u64, tokens: u64) -> Self {
+        Self {
+            count,
+            tokens: count.saturating_mul(tokens),
+            squares: count as f64 * (tokens as f64).powi(2),
+        }
+    }
+}
+
+impl FromIterator<u64> for Sequences {
+    fn from_iter<I: IntoIterator<Item = u64>>(lengths: I) -> Self {
+        lengths
+            .into_iter()
+            .fold(Self::default(), |sum, tokens| Self {
+                count: sum.count + 1,
+                tokens: sum.tokens.saturating_add(tokens),
+                squares: sum.squares + (tokens as f64).powi(2),
+            })
+    }
+}
