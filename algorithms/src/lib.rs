@@ -10,3 +10,4 @@ pub mod task;
 pub mod tokenizer;
 pub mod train;
 pub mod weights;
+pub mod workload;
