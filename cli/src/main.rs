@@ -7,6 +7,15 @@ mod args;
 mod command;
 mod figures;
 mod inspect;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "the comparison of modes will draw"
+    )
+)]
+mod plot;
 mod print;
 mod top;
 
