@@ -302,7 +302,10 @@ impl EngineSpec {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Trainer::new(spec)?),
             Self::Scripted(script) => Box::new(scripted::ScriptedTrainer::new(script)),
-            Self::Modelled(model) => Box::new(modelled::ModelledTrainer::new(model)),
+            Self::Modelled(model) => {
+                let engine = modelled::ModelledTrainer::new(model);
+                Box::new(engine.map_err(Failure::error)?)
+            }
         })
     }
 
@@ -314,7 +317,10 @@ impl EngineSpec {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Rollout::new(spec)?),
             Self::Scripted(script) => Box::new(scripted::ScriptedRollout::new(script)),
-            Self::Modelled(model) => Box::new(modelled::ModelledRollout::new(model)),
+            Self::Modelled(model) => {
+                let engine = modelled::ModelledRollout::new(model);
+                Box::new(engine.map_err(Failure::error)?)
+            }
         })
     }
 

@@ -16,6 +16,7 @@ pub mod exec;
 pub mod packed;
 pub mod recipe;
 pub mod rl;
+pub mod simulate;
 pub mod trajectory;
 
 /// All actors of this crate: what a program that uses any of them, and each of its worker processes,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use odeon::simulation::SimulationSpec;
 use odeon::{Clock, System};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::modelled::{Lengths, Modelled};
+use odeon_actors::engine::modelled::{Delivery, Modelled};
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::packer::{CountPacked, Packed};
 use odeon_actors::rl::repack::RepackLimits;
@@ -15,33 +15,27 @@ use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
+use odeon_algorithms::cost::{Card, ModelSize};
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::workload::WorkloadSpec;
 
 const STEPS: u64 = 12;
 const SLOTS: usize = 32;
 
-/// A model of some 7 billion parameters on a card each: a decode step of 15 ms at least.
+/// Each rollout has a card.
 fn modelled() -> Modelled {
     Modelled {
-        seed: 5,
-        lengths: Lengths {
-            median: 1_600.0,
-            sigma: 10_f64.ln() / 2.326,
-            most: 16_000.0,
-        },
+        workload: WorkloadSpec::math(5),
         quantum: 16,
+        card: Card::h800(),
+        model: ModelSize::qwen2_5_7b(),
+        rollout_gpus: 1,
         slots: SLOTS,
-        step_s: 15e-3,
-        reply_s: 5e-6,
-        cached_s: 3e-8,
-        prefill_s: 1e-4,
-        load_s: 0.5,
-        train_s: 5e-6,
-        publish_s: 0.2,
-        token_bytes: 57_344,
-        cache_bytes: 50 << 30,
+        trainer_gpus: 8,
+        trainer_tensor: 2,
+        delivery: Delivery::Relays(1),
     }
 }
 

@@ -31,6 +31,10 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Talk to a checkpoint, line by line
     Chat(ChatArgs),
+    /// Draw how well runs answered held-out problems as they learnt, by algorithm and over seeds
+    Curves(CurvesArgs),
+    /// Run the graph of a scenario at the size of a cluster under virtual time, and compare its modes
+    Simulate(SimulateArgs),
     /// Make one model of several of one architecture: the weighted sum of their parameters
     Merge(MergeArgs),
     /// Download a model or data set by name and check that it is the published one
@@ -339,6 +343,46 @@ pub(crate) struct MergeArgs {
     /// Threads that add
     #[arg(long, default_value_t = 2)]
     pub(crate) threads: usize,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CurvesArgs {
+    /// The picture to make, an SVG file
+    pub(crate) out: PathBuf,
+    /// Folders of runs; those of one algorithm are taken for the same with other seeds
+    #[arg(required = true)]
+    pub(crate) runs: Vec<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimulateArgs {
+    /// The scenario, a TOML file: see docs/simulation.md
+    pub(crate) scenario: PathBuf,
+    /// Only this mode; several times for several
+    #[arg(long, value_parser = simulated_mode)]
+    pub(crate) mode: Vec<SimulatedMode>,
+    /// Only so many cards; several times for several
+    #[arg(long)]
+    pub(crate) gpus: Vec<u32>,
+    /// A folder for the numbers, as JSON, and the pictures, as SVG
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+    /// Runs that are simulated at a time
+    #[arg(long, default_value_t = 2)]
+    pub(crate) threads: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How rollouts and trainer of a simulated run work together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SimulatedMode(pub(crate) odeon_actors::simulate::Mode);
+
+fn simulated_mode(word: &str) -> Result<SimulatedMode, String> {
+    let word = serde_json::Value::String(word.to_owned());
+    let mode = serde_json::from_value(word);
+    mode.map(SimulatedMode).map_err(|error| error.to_string())
 }
 
 /// How parameters are stored.

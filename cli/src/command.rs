@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod cluster;
+pub(crate) mod curves;
 pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod devices;
@@ -24,6 +25,7 @@ pub(crate) mod record;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod signals;
+pub(crate) mod simulate;
 pub(crate) mod stack;
 pub(crate) mod top;
 pub(crate) mod trace;

@@ -7,14 +7,6 @@ mod args;
 mod command;
 mod figures;
 mod inspect;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "the comparison of modes will draw"
-    )
-)]
 mod plot;
 mod print;
 mod top;
@@ -37,6 +29,8 @@ fn main() -> ExitCode {
         Command::Eval(args) => done(command::eval::run(&args)),
         Command::Generate(args) => done(command::generate::run(&args)),
         Command::Chat(args) => done(command::chat::run(&args)),
+        Command::Curves(args) => done(command::curves::run(&args)),
+        Command::Simulate(args) => done(command::simulate::run(&args)),
         Command::Merge(args) => done(command::merge::run(&args)),
         Command::Fetch(args) => done(command::fetch::run(&args)),
         Command::Ps(args) => done(command::ps::run(&args)),

@@ -44,11 +44,6 @@ impl From<Bars> for Figure {
 }
 
 impl Figure {
-    /// The picture of this figure alone.
-    pub(crate) fn svg(&self) -> String {
-        side_by_side(std::slice::from_ref(self))
-    }
-
     fn title(&self) -> &str {
         match self {
             Self::Lines(lines) => &lines.title,

@@ -1022,3 +1022,103 @@ fn devices_are_shown_or_the_reason_why_there_are_none() {
     let told: Value = serde_json::from_str(&place.out(&["devices", "--json"])).unwrap();
     assert!(told["devices"].is_array(), "{told}");
 }
+
+const SCENARIO: &str = r#"
+[simulation]
+name = "small"
+card = "h800"
+gpus = [16]
+iterations = 8
+skip = 2
+modes = ["synchronous", "partial", "laminar", "overlap"]
+
+[workload]
+prompts = 16
+group_size = 4
+kind = "tools"
+
+[[model]]
+size = "qwen2.5-7b"
+rollout_gpus = 1
+trainer_tensor = 2
+rollout_share = 0.5
+in_flight = 1.5
+"#;
+
+#[test]
+fn modes_are_simulated_and_compared() {
+    let place = Place::new();
+    place.write("s.toml", SCENARIO);
+    let told = place.out(&["simulate", "s.toml", "--json", "--out", "out"]);
+    let outcomes: Vec<Value> = serde_json::from_str(&told).unwrap();
+    let modes: Vec<&str> = outcomes
+        .iter()
+        .map(|it| it["mode"].as_str().unwrap())
+        .collect();
+    assert_eq!(modes, ["synchronous", "partial", "laminar", "overlap"]);
+    for outcome in &outcomes {
+        assert!(outcome["tokens_per_s"].as_f64().unwrap() > 0.0, "{outcome}");
+        for part in ["rollouts_busy", "cache_filled", "trainer_busy"] {
+            let part = outcome[part].as_f64().unwrap();
+            assert!((0.0..=1.0).contains(&part), "{outcome}");
+        }
+    }
+    assert_eq!(outcomes[0]["staleness_max"], 0);
+    let again = place.out(&["simulate", "s.toml", "--json", "--threads", "1"]);
+    assert_eq!(again, told, "the same file gives the same numbers");
+    let kept = fs::read_to_string(place.path().join("out/small.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<Value>>(&kept).unwrap(), outcomes);
+    let picture = fs::read_to_string(place.path().join("out/small.svg")).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("laminar"));
+    let table = place.out(&["simulate", "s.toml", "--mode", "laminar"]);
+    assert_eq!(
+        table
+            .lines()
+            .filter(|line| line.contains("qwen2.5-7b"))
+            .count(),
+        1
+    );
+
+    for (from, to, says) in [
+        (
+            "card = \"h800\"",
+            "card = \"h9\"",
+            "s.toml:4: unknown variant `h9`",
+        ),
+        ("skip = 2", "skip = 9", "more than skip"),
+        ("prompts = 16", "prompt = 16", "unknown field `prompt`"),
+        (
+            "rollout_gpus = 1",
+            "rollout_gpus = 3",
+            "qwen2.5-7b on 16 cards",
+        ),
+        ("gpus = [16]", "gpus = [8]", "8 cards"),
+    ] {
+        place.write("s.toml", &SCENARIO.replacen(from, to, 1));
+        let error = place.error(&["simulate", "s.toml"]);
+        assert!(error.contains(says), "{to}: {error}");
+    }
+    place.write("s.toml", SCENARIO);
+    let error = place.error(&["simulate", "s.toml", "--gpus", "3"]);
+    assert!(error.contains("nothing to simulate"), "{error}");
+}
+
+#[test]
+fn runs_are_compared_by_what_they_learnt() {
+    let place = Place::new();
+    for (name, seed) in [("a", 1), ("b", 2)] {
+        let recipe = tiny(2).replacen("rl-sums", name, 1);
+        let seeded = recipe.replacen("seed = 7", &format!("seed = {seed}"), 1);
+        place.write("r.toml", &seeded);
+        place.out(&["run", "r.toml"]);
+    }
+    let table = place.out(&["curves", "c.svg", "runs/a", "runs/b"]);
+    assert!(
+        table.lines().any(|line| line.starts_with("grpo")),
+        "{table}"
+    );
+    let picture = fs::read_to_string(place.path().join("c.svg")).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("grpo"));
+    let error = place.error(&["curves", "c.svg", "runs/none"]);
+    assert!(error.contains("runs/none"), "{error}");
+}

@@ -1,15 +1,19 @@
-//! Engines that only think: what they do takes the time that a cost model says, and replies are as
-//! long as a distribution says. The role actors around them are the real ones, under virtual time, so
+//! Engines that only think: what they do takes the time that a [cost model](odeon_algorithms::cost)
+//! says, and replies are as long as a [workload](odeon_algorithms::workload) says. The role actors around them are the real ones, under virtual time, so
 //! that a graph can be tried at a size that no machine here has.
 //!
 //! A token here stands for [`quantum`](Modelled::quantum) tokens, since a thousand cards make more of
 //! them than can be counted one by one.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
 use odeon::Failure;
 use odeon::serde::{Deserialize, Serialize};
+
+use odeon_algorithms::cost::{Card, CostError, ModelSize, Replica, Sequences, Trainer};
+use odeon_algorithms::workload::{SampleKey, Workload, WorkloadError, WorkloadSpec};
 
 use super::{
     CacheUse, EvalStats, Progress, Response, RolloutEngine, RunState, Signals, StepStats,
@@ -17,83 +21,98 @@ use super::{
 };
 use crate::trajectory::{Batch, Order, SampleId};
 
-/// What the engines of a simulated run cost. Times are in seconds.
+/// What the engines of a simulated run are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Modelled {
-    /// Lengths follow from it.
-    pub seed: u64,
-    /// How long replies are.
-    pub lengths: Lengths,
-    /// Tokens that one token here stands for.
+    /// What is worked on.
+    pub workload: WorkloadSpec,
+    /// Tokens that one token of a reply here stands for.
     pub quantum: u32,
+    /// The cards.
+    pub card: Card,
+    /// The model.
+    pub model: ModelSize,
+    /// Cards of one rollout.
+    pub rollout_gpus: u32,
     /// Replies that a rollout works on at once.
     pub slots: usize,
-    /// A decode step of one rollout, whatever its batch: the weights are read.
-    pub step_s: f64,
-    /// What each reply of the batch adds to it.
-    pub reply_s: f64,
-    /// What each token with keys and values adds to it: they are read.
-    pub cached_s: f64,
-    /// Taking in a token that was there before.
-    pub prefill_s: f64,
-    /// Taking in new weights.
-    pub load_s: f64,
-    /// Training on a token, with all cards of the trainer.
-    pub train_s: f64,
-    /// Handing over new weights.
-    pub publish_s: f64,
-    /// Keys and values of a token, bytes.
-    pub token_bytes: u64,
-    /// Bytes that a rollout has for them.
-    pub cache_bytes: u64,
+    /// Cards of the trainer.
+    pub trainer_gpus: u32,
+    /// Of these, how many share each layer.
+    pub trainer_tensor: u32,
+    /// How rollouts get new weights.
+    pub delivery: Delivery,
 }
 
-/// Lengths of replies, in tokens: a log-normal distribution, cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// How new weights come from the trainer to a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
-pub struct Lengths {
-    /// Half of the replies are shorter.
-    pub median: f64,
-    /// Deviation of the logarithm: ln 10 / 2.326 makes the 99th percentile ten times the median.
-    pub sigma: f64,
-    /// The longest.
-    pub most: f64,
+pub enum Delivery {
+    /// The trainer hands them to its relay and goes on; a chain of so many relays has them a little
+    /// later, and each rollout takes them from its machine's.
+    Relays(u32),
+    /// The trainer sends them to the cards of so many machines, and stands still meanwhile.
+    Broadcast(u32),
+    /// They are where they are needed: rollouts and trainer have the same cards.
+    Colocated,
 }
 
-impl Lengths {
-    /// Of one sample, the same wherever it is made.
-    fn of(&self, seed: u64, id: SampleId) -> f64 {
-        let first = unit(mixed(seed ^ mixed(id.group ^ (u64::from(id.sample) << 44))));
-        let second = unit(mixed(
-            seed ^ mixed(!id.group ^ (u64::from(id.sample) << 44)),
-        ));
-        // Box and Muller 1958.
-        let normal = (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos();
-        (self.median * (self.sigma * normal).exp()).clamp(1.0, self.most)
+impl Modelled {
+    /// How long the trainer stands still to hand over new weights, in seconds.
+    fn publish_s(&self) -> f64 {
+        let bytes = self.model.weight_bytes();
+        let takes = match self.delivery {
+            Delivery::Relays(_) => self.card.publish(bytes),
+            Delivery::Broadcast(machines) => self.card.global_broadcast(bytes, machines),
+            Delivery::Colocated => Duration::ZERO,
+        };
+        takes.as_secs_f64()
+    }
+
+    /// How long a rollout stands still to take them in, in seconds. The way along the relays counts
+    /// here, though the rollout could go on meanwhile.
+    fn load_s(&self, replica: &Replica) -> f64 {
+        let bytes = self.model.weight_bytes();
+        let takes = match self.delivery {
+            Delivery::Relays(relays) => self.card.relay_chain(bytes, relays) + replica.pull(),
+            Delivery::Broadcast(machines) => self.card.global_broadcast(bytes, machines),
+            // Gathered over the links between the cards of a machine.
+            Delivery::Colocated => Duration::from_secs_f64(bytes as f64 / self.card.nvlink),
+        };
+        takes.as_secs_f64()
     }
 }
 
-/// Above 0, at most 1.
-fn unit(bits: u64) -> f64 {
-    ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64
+/// Why an engine cannot be thought. Nothing was made; the run is described wrongly.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelledError {
+    /// The cards are too few for the model, or cannot be divided so.
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    /// What is worked on is none.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
 }
 
-/// Spreads a number over all bits (SplitMix64, Steele et al. 2014).
-const fn mixed(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
-}
-
-/// Time that was thought and not yet told of.
+/// Time that was thought, in seconds.
 #[derive(Debug, Default)]
-struct Thought(f64);
+struct Thought {
+    /// In all.
+    at: f64,
+    /// Not yet told of.
+    untold: f64,
+}
 
 impl Thought {
+    fn pass(&mut self, takes: f64) {
+        self.at += takes;
+        self.untold += takes;
+    }
+
     fn take(&mut self) -> Duration {
-        Duration::from_secs_f64(std::mem::take(&mut self.0))
+        Duration::from_secs_f64(std::mem::take(&mut self.untold))
     }
 }
 
@@ -101,19 +120,26 @@ impl Thought {
 #[derive(Debug)]
 pub struct ModelledTrainer {
     model: Modelled,
+    trainer: Trainer,
+    workload: Workload,
     steps: u64,
     thought: Thought,
 }
 
 impl ModelledTrainer {
     /// A trainer before its first step.
-    #[must_use]
-    pub fn new(model: &Modelled) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// See [`ModelledError`].
+    pub fn new(model: &Modelled) -> Result<Self, ModelledError> {
+        let (gpus, tensor) = (model.trainer_gpus, model.trainer_tensor);
+        Ok(Self {
+            trainer: Trainer::new(&model.card, &model.model, gpus, tensor)?,
+            workload: Workload::new(model.workload)?,
             model: model.clone(),
             steps: 0,
             thought: Thought::default(),
-        }
+        })
     }
 }
 
@@ -123,9 +149,15 @@ impl TrainEngine for ModelledTrainer {
     }
 
     fn train(&mut self, batch: &Batch, _signals: &Signals) -> Result<StepStats, Failure> {
-        let tokens: usize = batch.trajectories.iter().map(|it| it.response.len()).sum();
-        let tokens = tokens as u64 * u64::from(self.model.quantum);
-        self.thought.0 += tokens as f64 * self.model.train_s;
+        let quantum = u64::from(self.model.quantum);
+        let (mut tokens, mut whole) = (0, vec![]);
+        for trajectory in &batch.trajectories {
+            let reply = trajectory.response.len() as u64 * quantum;
+            whole.push(self.workload.prompt_tokens(trajectory.id.group) + reply);
+            tokens += reply;
+        }
+        let takes = self.trainer.train_step(Sequences::of(&whole), 1);
+        self.thought.pass(takes.as_secs_f64());
         self.steps += 1;
         Ok(StepStats {
             tokens,
@@ -146,7 +178,7 @@ impl TrainEngine for ModelledTrainer {
     }
 
     fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure> {
-        self.thought.0 += self.model.publish_s;
+        self.thought.pass(self.model.publish_s());
         out.copy_from_slice(&self.steps.to_le_bytes());
         Ok(())
     }
@@ -168,17 +200,21 @@ impl TrainEngine for ModelledTrainer {
 #[derive(Debug)]
 struct Reply {
     id: SampleId,
+    weights: u64,
+    prompt: u64,
     /// Tokens here that were there when it was admitted, and those made since.
     begun: usize,
     made: usize,
+    /// After so many tokens the environment works for so many seconds.
+    turns: VecDeque<(usize, f64)>,
     length: usize,
-    prompt: usize,
+    /// When the environment is done.
+    goes_on: f64,
 }
 
 impl Reply {
-    /// Tokens with keys and values.
-    fn cached(&self) -> usize {
-        self.prompt + self.begun + self.made
+    fn tokens(&self) -> usize {
+        self.begun + self.made
     }
 
     fn response(&self, from: usize) -> Response {
@@ -195,33 +231,55 @@ impl Reply {
 #[derive(Debug)]
 pub struct ModelledRollout {
     model: Modelled,
+    replica: Replica,
+    workload: Workload,
+    weights: u64,
     active: Vec<Reply>,
     thought: Thought,
 }
 
 impl ModelledRollout {
     /// A rollout without weights.
-    #[must_use]
-    pub fn new(model: &Modelled) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// See [`ModelledError`].
+    pub fn new(model: &Modelled) -> Result<Self, ModelledError> {
+        Ok(Self {
+            replica: Replica::new(&model.card, &model.model, model.rollout_gpus)?,
+            workload: Workload::new(model.workload)?,
             model: model.clone(),
+            weights: 0,
             active: vec![],
             thought: Thought::default(),
-        }
+        })
     }
 
-    fn cached(&self) -> usize {
-        self.active.iter().map(Reply::cached).sum()
+    /// Tokens that have keys and values, and how many replies they are of.
+    fn load_of(&self, of: impl Fn(&Reply) -> bool) -> (u64, u64) {
+        let quantum = u64::from(self.model.quantum);
+        let all = self.active.iter().filter(|reply| of(reply));
+        all.fold((0, 0), |(tokens, replies), reply| {
+            let made = reply.tokens() as u64 * quantum;
+            (tokens + reply.prompt + made, replies + 1)
+        })
+    }
+
+    /// Takes tokens in that were there before.
+    fn prefill(&mut self, lengths: &[u64]) {
+        let takes = self.replica.prefill(Sequences::of(lengths));
+        self.thought.pass(takes.as_secs_f64());
     }
 }
 
 impl RolloutEngine for ModelledRollout {
     fn can_load(&self) -> bool {
-        self.active.is_empty()
+        let mut all = self.active.iter();
+        all.all(|reply| reply.weights == self.weights)
     }
 
     fn load(&mut self, _weights: &[u8]) -> Result<(), Failure> {
-        self.thought.0 += self.model.load_s;
+        self.thought.pass(self.model.load_s(&self.replica));
+        self.weights += 1;
         Ok(())
     }
 
@@ -239,40 +297,79 @@ impl RolloutEngine for ModelledRollout {
     }
 
     fn admit(&mut self, order: &Order) -> Result<(), Failure> {
-        let quantum = self.model.quantum.max(1);
-        let length = self.model.lengths.of(self.model.seed, order.id) / f64::from(quantum);
+        let quantum = u64::from(self.model.quantum.max(1));
+        // The same whichever weights begin it, so that all modes have the same work.
+        let episode = self.workload.episode(SampleKey {
+            group: order.id.group,
+            sample: order.id.sample,
+            version: 0,
+        });
         let begun = order.partial.as_ref().map_or(0, |it| it.tokens.len());
-        let prompt = order.prompt.len().div_ceil(quantum as usize);
-        let taken_in = (prompt + begun) as f64 * f64::from(quantum);
-        self.thought.0 += taken_in * self.model.prefill_s;
+        let (mut length, mut turns) = (0, VecDeque::new());
+        for turn in &episode.turns {
+            length += turn.tokens.div_ceil(quantum) as usize;
+            if length > begun && !turn.environment.is_zero() {
+                turns.push_back((length, turn.environment.as_secs_f64()));
+            }
+        }
+        self.prefill(&[episode.prompt_tokens + begun as u64 * quantum]);
         self.active.push(Reply {
             id: order.id,
+            weights: self.weights,
+            prompt: episode.prompt_tokens,
             begun,
             made: 0,
-            length: (length.round() as usize).max(begun + 1),
-            prompt,
+            turns,
+            length: length.max(begun + 1),
+            goes_on: 0.0,
         });
         Ok(())
     }
 
     fn step(&mut self) -> Result<Vec<Response>, Failure> {
-        let (model, quantum) = (&self.model, f64::from(self.model.quantum));
-        let cached = self.cached() as f64 * quantum;
-        let step =
-            model.step_s + self.active.len() as f64 * model.reply_s + cached * model.cached_s;
-        self.thought.0 += quantum * step;
-        for reply in &mut self.active {
-            reply.made += 1;
+        let now = self.thought.at;
+        let first = self.active.iter().map(|reply| reply.goes_on);
+        let first = first.fold(f64::INFINITY, f64::min);
+        if first > now && first.is_finite() {
+            // All wait for their environments.
+            self.thought.pass(first - now);
         }
-        let ended = |reply: &mut Reply| reply.begun + reply.made >= reply.length;
+        let (now, newest) = (self.thought.at, self.weights);
+        let goes_on = |reply: &Reply| reply.goes_on <= now;
+        // Each of two sets of weights is read in a step of its own.
+        let with = self.load_of(|it| goes_on(it) && it.weights == newest);
+        let before = self.load_of(|it| goes_on(it) && it.weights != newest);
+        for (tokens, replies) in [with, before] {
+            if replies > 0 {
+                let step = self.replica.decode_step(replies, tokens);
+                let steps = f64::from(self.model.quantum);
+                self.thought.pass(steps * step.as_secs_f64());
+            }
+        }
+        let after = self.thought.at;
+        for reply in self.active.iter_mut().filter(|it| goes_on(it)) {
+            reply.made += 1;
+            if let Some((_, takes)) = reply
+                .turns
+                .pop_front_if(|(at, _)| reply.begun + reply.made >= *at)
+            {
+                reply.goes_on = after + takes;
+            }
+        }
+        let ended = |reply: &mut Reply| reply.tokens() >= reply.length;
         let ended = self.active.extract_if(.., ended);
         Ok(ended.map(|reply| reply.response(0)).collect())
     }
 
     fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure> {
         self.load(weights)?;
-        let again = self.cached() as f64 * f64::from(self.model.quantum);
-        self.thought.0 += again * self.model.prefill_s;
+        let quantum = u64::from(self.model.quantum);
+        let mut again = vec![];
+        for reply in &mut self.active {
+            reply.weights = self.weights;
+            again.push(reply.prompt + reply.tokens() as u64 * quantum);
+        }
+        self.prefill(&again);
         Ok(())
     }
 
@@ -286,10 +383,17 @@ impl RolloutEngine for ModelledRollout {
     }
 
     fn cache(&self) -> CacheUse {
-        let tokens = self.cached() as u64 * u64::from(self.model.quantum);
+        let token = self.model.model.kv_bytes_per_token();
+        let older = self.active.iter().any(|it| it.weights != self.weights);
+        // A second set of weights takes its room from the cache.
+        let weights = if older {
+            self.model.model.weight_bytes()
+        } else {
+            0
+        };
         CacheUse {
-            used: tokens * self.model.token_bytes,
-            capacity: self.model.cache_bytes,
+            used: self.load_of(|_| true).0 * token,
+            capacity: self.replica.kv_capacity_bytes().saturating_sub(weights),
         }
     }
 
@@ -299,40 +403,5 @@ impl RolloutEngine for ModelledRollout {
 
     fn takes(&mut self) -> Duration {
         self.thought.take()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_reply_of_a_hundred_is_ten_times_as_long_as_the_median() {
-        let lengths = Lengths {
-            median: 1_000.0,
-            sigma: 10_f64.ln() / 2.326,
-            most: 1e9,
-        };
-        let ids =
-            (0..4_000).flat_map(|group| (0..16).map(move |sample| SampleId { group, sample }));
-        let mut all: Vec<f64> = ids.map(|id| lengths.of(7, id)).collect();
-        all.sort_by(f64::total_cmp);
-        let quantile = |part: f64| all[(part * all.len() as f64) as usize];
-        assert!(
-            (quantile(0.5) / 1_000.0 - 1.0).abs() < 0.02,
-            "{}",
-            quantile(0.5)
-        );
-        assert!(
-            (quantile(0.99) / 10_000.0 - 1.0).abs() < 0.06,
-            "{}",
-            quantile(0.99)
-        );
-        let id = SampleId {
-            group: 3,
-            sample: 1,
-        };
-        assert_eq!(lengths.of(7, id), lengths.of(7, id));
-        assert!(lengths.of(7, id) != lengths.of(8, id));
     }
 }

@@ -127,6 +127,8 @@ pub struct Ledger {
     /// What there is of replies that have not ended.
     partials: HashMap<SampleId, Partial>,
     groups: BTreeMap<u64, Vec<Trajectory>>,
+    /// Trajectories of all of them.
+    rows: usize,
     /// Complete groups in the order of completion.
     complete: VecDeque<u64>,
     counts: Counts,
@@ -164,8 +166,8 @@ pub struct Asker<'a> {
     pub begins_with: Option<Version>,
     /// The weights that it has, with which it can go on.
     pub holds: &'a [Version],
-    /// The weights that any rollout has.
-    pub held: &'a BTreeSet<Version>,
+    /// The weights that rollouts have, and how many have them.
+    pub held: &'a BTreeMap<Version, usize>,
     /// Tokens of what there is already of its orders, about: they come in one message.
     pub tokens_max: usize,
 }
@@ -191,7 +193,7 @@ impl Ledger {
         let group = self.config.orders() as usize;
         let batches = self.config.staleness_max as usize + 1;
         Fill {
-            rows: self.groups.values().map(Vec::len).sum(),
+            rows: self.rows,
             most: group * self.config.groups_per_batch * batches,
             complete: self.complete.len() * group,
             working: self.working.len(),
@@ -213,6 +215,7 @@ impl Ledger {
             working: HashMap::new(),
             partials: HashMap::new(),
             groups: BTreeMap::new(),
+            rows: 0,
             complete: VecDeque::new(),
             counts: Counts::default(),
         }
@@ -271,12 +274,18 @@ impl Ledger {
             if asker.holds.contains(&partial.version) && !self.is_stale(partial.version) {
                 return true;
             }
-            if asker.held.contains(&partial.version) && !self.is_stale(partial.version) {
+            if asker.held.contains_key(&partial.version) && !self.is_stale(partial.version) {
                 return false;
             }
             self.partials.remove(&id);
         }
         asker.begins_with.is_some()
+    }
+
+    /// Samples that nobody works on.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.len()
     }
 
     /// What there is of a reply.
@@ -367,6 +376,7 @@ impl Ledger {
             self.open.retain(|open| *open != id);
         }
         group.push(trajectory);
+        self.rows += 1;
         self.counts.accepted += 1;
         if group.len() == self.config.orders() as usize {
             group.sort_by_key(|trajectory| trajectory.id);
@@ -394,7 +404,9 @@ impl Ledger {
     }
 
     fn leave_out(&mut self, group: u64) {
-        let left_out = self.groups.remove(&group).unwrap_or_default().len() as u64;
+        let left_out = self.groups.remove(&group).unwrap_or_default().len();
+        self.rows -= left_out;
+        let left_out = left_out as u64;
         self.counts.accepted -= left_out;
         self.counts.uniform += left_out;
         self.left_out += 1;
@@ -416,6 +428,9 @@ impl Ledger {
         if step != last + 1 {
             return None;
         }
+        if self.complete.len() < self.config.groups_per_batch {
+            return None;
+        }
         self.drop_stale_groups(step - 1);
         if self.complete.len() < self.config.groups_per_batch {
             return None;
@@ -430,6 +445,7 @@ impl Ledger {
         for group in taken {
             self.used.add(group);
             let samples = self.groups.remove(&group).unwrap_or_default();
+            self.rows -= samples.len();
             for trajectory in samples {
                 match self.config.decode(trajectory.id.sample) {
                     Decode::Sampled => trajectories.push(trajectory),
@@ -472,6 +488,7 @@ impl Ledger {
                 self.complete.retain(|complete| complete != group);
             }
         }
+        self.rows -= again.len();
         self.counts.stale += again.len() as u64;
         self.counts.accepted -= again.len() as u64;
         self.open.extend(again);
@@ -558,7 +575,7 @@ mod tests {
             rollout,
             begins_with: Some(version),
             holds: &[version],
-            held: &BTreeSet::from([version]),
+            held: &BTreeMap::from([(version, 1)]),
             tokens_max: 64,
         };
         ledger.order(asker, most)
@@ -695,7 +712,7 @@ mod tests {
         ledger.rollout_lost(1);
 
         // One with newer weights begins replies; while another has the old ones, it leaves this to it.
-        let held = BTreeSet::from([0, 1]);
+        let held = BTreeMap::from([(0, 1), (1, 1)]);
         let newer = Asker {
             rollout: 2,
             begins_with: Some(1),

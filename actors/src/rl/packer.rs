@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
 use odeon::{Clock, Context, Failure, Ref, Timestamp, actor, message};
@@ -56,7 +57,7 @@ pub struct Packed {
 
 /// How long a rollout may take to say what it is at. One that is in the middle of a long step is
 /// looked at the next time.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug)]
@@ -116,35 +117,58 @@ impl Packer {
         self.make(planned, now).await;
     }
 
-    /// One move after the other, each looked at again before.
+    /// Looks at the moves again, since what was planned from is some time ago, and makes those that
+    /// still fit, all at the same time: no two of them touch the same source.
     async fn make(&mut self, planned: Plan, now: Duration) {
-        let mut made: Vec<Move> = vec![];
-        for next in planned.moves {
-            let Some(snapshot) = self.look(now).await else {
-                return;
-            };
-            if let Err(why) = can_fit(&next, &snapshot, &made, &self.args.limits) {
-                tracing::debug!(source = next.source, %why, "not packed");
-                self.counts.left_out += 1;
-                continue;
-            }
-            let (source, destination) = (self.rollout(next.source), self.rollout(next.destination));
-            let hand_in = source.ask(HandIn(next.version)).timeout(PATIENCE);
-            match hand_in.await {
-                Ok(Ok(moved)) => {
-                    made.push(next);
-                    self.trend.forget(next.source);
-                    self.counts.emptied += 1;
-                    self.counts.moved += u64::from(moved);
-                    telemetry::gauge("rl.repack.moved", f64::from(moved)).record();
-                }
-                // It was handed in or was not; the store knows.
-                Ok(Err(failure)) => tracing::warn!(%failure, "a rollout could not hand in"),
-                Err(error) => tracing::warn!(%error, "a rollout did not hand in"),
-            }
-            // One that is gone asks for orders when it comes back.
-            let _ = destination.tell(Wake).await;
+        if planned.moves.is_empty() {
+            return;
         }
+        let Some(snapshot) = self.look(now).await else {
+            return;
+        };
+        let mut fitting: Vec<Move> = vec![];
+        for next in planned.moves {
+            match can_fit(&next, &snapshot, &fitting, &self.args.limits) {
+                Ok(()) => fitting.push(next),
+                Err(why) => {
+                    tracing::debug!(source = next.source, %why, "not packed");
+                    self.counts.left_out += 1;
+                }
+            }
+        }
+        let moves = fitting.iter().map(|it| self.hand_over(*it));
+        for (made, moved) in fitting.iter().zip(join_all(moves).await) {
+            if let Some(moved) = moved {
+                self.trend.forget(made.source);
+                self.counts.emptied += 1;
+                self.counts.moved += u64::from(moved);
+                telemetry::gauge("rl.repack.moved", f64::from(moved)).record();
+            }
+        }
+    }
+
+    /// Has a rollout hand in what it has, and another ask for it. How many replies that were.
+    async fn hand_over(&self, planned: Move) -> Option<u32> {
+        let (source, destination) = (
+            self.rollout(planned.source),
+            self.rollout(planned.destination),
+        );
+        let hand_in = source.ask(HandIn(planned.version)).timeout(PATIENCE);
+        let moved = match hand_in.await {
+            Ok(Ok(moved)) => Some(moved),
+            // It was handed in or was not; the store knows.
+            Ok(Err(failure)) => {
+                tracing::warn!(%failure, "a rollout could not hand in");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a rollout did not hand in");
+                None
+            }
+        };
+        // One that is gone asks for orders when it comes back.
+        let _ = destination.tell(Wake).await;
+        moved
     }
 
     fn rollout(&self, id: ReplicaId) -> Ref<Rollout> {
@@ -157,7 +181,7 @@ impl Packer {
             let look = rollout.ask(Look).timeout(PATIENCE);
             look.await.ok()
         });
-        let loads = futures::future::join_all(looks).await;
+        let loads = join_all(looks).await;
         let numbered = (0..).zip(loads);
         let replicas = numbered.filter_map(|(id, load)| self.replica(id, load?, now));
         Snapshot::new(replicas.collect()).ok()

@@ -111,6 +111,10 @@ pub struct RolloutCounts {
     pub trajectories: u64,
     /// The weights it has now.
     pub version: Option<Version>,
+    /// Time in which it generated.
+    pub busy: Duration,
+    /// That time, each moment by the part of the room for keys and values that was in use.
+    pub filled: Duration,
 }
 
 /// Tokens of trajectories in one message, about: some 12 bytes each, far below the largest message.
@@ -150,6 +154,8 @@ pub struct Rollout {
     finished: Vec<Trajectory>,
     /// When it last said how far it is.
     told: Timestamp,
+    /// Whether it has asked for orders in vain: the store wakes it when there are some.
+    in_vain: bool,
     /// Whether a [`Pump`] is in the mailbox.
     pumping: bool,
     counts: RolloutCounts,
@@ -183,6 +189,7 @@ impl Rollout {
             under_way: HashMap::new(),
             finished: vec![],
             told: Clock::now(),
+            in_vain: false,
             pumping: false,
             counts: RolloutCounts::default(),
         })
@@ -198,6 +205,7 @@ impl Rollout {
 
     #[handler(message = Wake)]
     async fn wake(&mut self, _wake: Wake, cx: &mut Context<Self>) {
+        self.in_vain = false;
         self.pump_later(cx).await;
     }
 
@@ -279,7 +287,7 @@ impl Rollout {
         };
         let room = self.engine.free_slots().saturating_sub(self.waiting.len());
         let silent = Clock::now().since(self.told) >= self.args.tell_every;
-        if !self.finished.is_empty() || room > 0 || silent {
+        if !self.finished.is_empty() || (room > 0 && !self.in_vain) || silent {
             let came_on = if silent { self.came_on() } else { vec![] };
             self.exchange(cx, room, came_on, vec![]).await?;
         }
@@ -300,8 +308,13 @@ impl Rollout {
             self.under_way.insert(begun.order.id, begun);
         }
         if self.engine.active() > 0 {
+            let begun = Clock::now();
             let responses = in_place(|| generate(self.engine.as_mut()))?;
+            let cache = self.engine.cache();
             rest(self.engine.takes()).await;
+            let took = Clock::now().since(begun);
+            self.counts.busy += took;
+            self.counts.filled += took.mul_f64(cache.used as f64 / cache.capacity.max(1) as f64);
             self.collect(responses);
         }
         Ok(())
@@ -377,6 +390,7 @@ impl Rollout {
             _ => self.engine.load(&view),
         })?;
         rest(self.engine.takes()).await;
+        self.in_vain = false;
         self.version = Some(weights.version);
         self.announced = self.version;
         telemetry::gauge("weights.version", weights.version as f64).record();
@@ -417,6 +431,9 @@ impl Rollout {
                 .ask(exchange)
                 .await
                 .map_err(Failure::error)?;
+            if last {
+                self.in_vain = room > 0 && orders.is_empty();
+            }
             self.waiting.extend(orders);
             if last {
                 return Ok(());

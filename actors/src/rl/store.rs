@@ -5,7 +5,7 @@
 //! nothing to order, the store wakes it later; when a batch is not complete, the store tells the trainer once
 //! it is. So nobody polls.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
@@ -118,6 +118,8 @@ pub struct SampleStore {
     watched: HashSet<ActorId>,
     /// The weights that rollouts have.
     holds: HashMap<ActorId, Vec<Version>>,
+    /// How many have them.
+    held: BTreeMap<Version, usize>,
     /// The last life of each rollout that is known to be over.
     over: HashMap<ActorId, Incarnation>,
     consumer: Option<(u64, Recipient<Ready>)>,
@@ -147,6 +149,7 @@ impl SampleStore {
             idle: HashMap::new(),
             watched: HashSet::new(),
             holds: HashMap::new(),
+            held: BTreeMap::new(),
             over: HashMap::new(),
             consumer: None,
         })
@@ -162,11 +165,11 @@ impl SampleStore {
             cx.watch(rollout);
         }
         let who = key(rollout.id());
+        let (open, uniform) = (self.ledger.open(), self.ledger.counts().uniform);
         for CameOn { id, from, more } in exchange.came_on {
             self.ledger.came_on(who, id, from, &more);
         }
         self.ledger.hand_in(who, &exchange.handed_in);
-        let uniform = self.ledger.counts().uniform;
         for trajectory in exchange.finished {
             let id = trajectory.id;
             if self.ledger.report(trajectory) == Admission::Duplicate {
@@ -175,8 +178,9 @@ impl SampleStore {
         }
         self.tell_those_who_look_on();
         self.tell_consumer().await;
-        if self.ledger.counts().uniform > uniform {
-            // Groups were left out: there is room for others.
+        if self.ledger.counts().uniform > uniform || self.ledger.open() > open {
+            // Groups were left out, so there is room for others; or something is to be made again or
+            // gone on with.
             self.wake_idle().await;
         }
         if !alive {
@@ -184,14 +188,17 @@ impl SampleStore {
         }
         let holds = &exchange.holds;
         if self.holds.get(&rollout.id()) != Some(holds) {
+            self.forget_holds(rollout.id());
+            for version in holds {
+                *self.held.entry(*version).or_default() += 1;
+            }
             self.holds.insert(rollout.id(), holds.clone());
         }
-        let held: BTreeSet<Version> = self.holds.values().flatten().copied().collect();
         let asker = Asker {
             rollout: who,
             begins_with: exchange.begins_with,
             holds,
-            held: &held,
+            held: &self.held,
             tokens_max: MESSAGE_TOKENS_MAX,
         };
         let samples = self.ledger.order(asker, exchange.room);
@@ -266,12 +273,24 @@ impl SampleStore {
         self.watched.remove(&down.id);
         self.over.insert(down.id, down.incarnation);
         self.idle.remove(&down.id);
-        self.holds.remove(&down.id);
+        self.forget_holds(down.id);
         let lost = self.ledger.rollout_lost(key(down.id));
         if lost > 0 && matches!(down.reason, Reason::Failed(_)) {
             tracing::warn!(rollout = %down.id, lost, why = %down.reason, "its trajectories are ordered again");
         }
         self.wake_idle().await;
+    }
+
+    /// A rollout has other weights than it had, or is gone.
+    fn forget_holds(&mut self, rollout: ActorId) {
+        for version in self.holds.remove(&rollout).unwrap_or_default() {
+            if let Some(count) = self.held.get_mut(&version) {
+                *count -= 1;
+                if *count == 0 {
+                    self.held.remove(&version);
+                }
+            }
+        }
     }
 
     fn tell_those_who_look_on(&self) {

@@ -33,6 +33,7 @@ use crate::inspect::{Alone, Looks, PRINTS, Prints};
 use crate::print::{self, Unshown};
 
 pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE};
+pub(crate) use self::metrics::reports;
 
 pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     let source = Source::read(&args.recipe)?;
@@ -275,7 +276,7 @@ impl Following {
         folder: RunFolder,
         notes: Notes,
     ) -> Result<Self> {
-        let told = metrics::reports(&folder.path);
+        let told = reports(&folder.path);
         Ok(Self {
             system: system.clone(),
             watch: Watch::new(run.trainer),

@@ -74,7 +74,7 @@ fn is_well_formed(svg: &str) -> Result<(), String> {
 
 #[test]
 fn lines_have_this_structure() {
-    let svg = Figure::from(throughput()).svg();
+    let svg = side_by_side(&[Figure::from(throughput())]);
     is_well_formed(&svg).unwrap();
     assert_eq!(
         elements(&svg),
@@ -107,7 +107,7 @@ fn bars_have_this_structure() {
     .series("off", [1.0, 1.0])
     .series("on", [1.26, f64::NAN])
     .spread([(1.2, 1.3), (0.0, 0.0)]);
-    let svg = Figure::from(bars).svg();
+    let svg = side_by_side(&[Figure::from(bars)]);
     is_well_formed(&svg).unwrap();
     let drawn = elements(&svg);
     let bars = drawn.find("rect.f0").unwrap();
@@ -126,7 +126,9 @@ fn a_band_goes_there_and_back() {
     let runs = (0..).map(f64::from).zip(runs.iter().map(Vec::as_slice));
     let axes = [Axis::new("step"), Axis::new("accuracy").within(0.0, 1.0)];
     let [x, y] = axes;
-    let svg = Figure::from(Lines::new("Held out", x, y).line(Line::spread("GRPO", runs))).svg();
+    let svg = side_by_side(&[Figure::from(
+        Lines::new("Held out", x, y).line(Line::spread("GRPO", runs)),
+    )]);
     let band = svg
         .lines()
         .find(|line| line.contains("class=\"band f0\""))
@@ -163,7 +165,7 @@ fn no_number_interrupts_a_line() {
         (4.0, 2.0),
     ];
     let lines = Lines::new("a", Axis::new("x"), Axis::new("y"));
-    let svg = Figure::from(lines.line(Line::new("b", points))).svg();
+    let svg = side_by_side(&[Figure::from(lines.line(Line::new("b", points)))]);
     let path = svg
         .lines()
         .find(|line| line.contains("class=\"s s0\""))
@@ -177,7 +179,7 @@ fn nothing_is_a_figure_too() {
     let lines = Lines::new("empty", Axis::new("x"), Axis::new("y").doubling());
     let bars = Bars::new("empty", "x", Axis::new("y"), Vec::<String>::new());
     for figure in [Figure::from(lines), Figure::from(bars)] {
-        let svg = figure.svg();
+        let svg = side_by_side(std::slice::from_ref(&figure));
         is_well_formed(&svg).unwrap();
         assert!(
             svg.contains("no data") && !svg.contains("NaN") && !svg.contains("inf"),

@@ -64,7 +64,7 @@ fn end_line(file: &mut File) -> std::io::Result<()> {
 }
 
 /// What a run has told so far, in order. A line that a crash cut off is left out.
-pub(super) fn reports(folder: &Path) -> Vec<Report> {
+pub(crate) fn reports(folder: &Path) -> Vec<Report> {
     let text = std::fs::read_to_string(folder.join(METRICS)).unwrap_or_default();
     let report = |line: &str| serde_json::from_str(line).ok();
     text.lines()
