@@ -2,6 +2,7 @@
 //! relay. Supervised steps teach it the form of sums, reward alone makes it better.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;

@@ -1,6 +1,7 @@
 //! Reinforcement-learning post-training, asynchronous per trajectory: see [`run`] for the graph.
 
 mod advantages;
+pub mod chain;
 pub mod cost;
 pub mod critic;
 pub mod ledger;

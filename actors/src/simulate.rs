@@ -459,14 +459,13 @@ impl Scenario {
         let lost = || Failure::error("the run has lost its monitor");
         loop {
             match run.reports.recv().await.ok_or_else(lost)? {
-                Report::Step(step) if step.version <= self.simulation.skip => {
-                    if step.version == self.simulation.skip {
-                        // Whoever generates answers a moment later.
-                        let now = Clock::now();
-                        let (busy, filled) = busy(&run).await?;
-                        since = Some((now, busy, filled));
-                    }
+                Report::Step(step) if step.version == self.simulation.skip => {
+                    // Whoever generates answers a moment later.
+                    let now = Clock::now();
+                    let (busy, filled) = busy(&run).await?;
+                    since = Some((now, busy, filled));
                 }
+                Report::Step(step) if step.version < self.simulation.skip => {}
                 Report::Step(step) => {
                     let replies = step.response_tokens * u64::from(self.simulation.quantum);
                     measured.tokens += replies as f64;

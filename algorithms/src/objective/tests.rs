@@ -299,7 +299,7 @@ proptest! {
         rewards in prop::collection::vec(-10.0_f32..10.0, 2..20), unit: bool,
     ) {
         let scale = if unit { Scale::Unit } else { Scale::StandardDeviation };
-        let baseline = GroupBaseline { scale, ..GroupBaseline::default() };
+        let baseline = GroupBaseline { scale };
         let advantages = baseline.advantages(&rewards).unwrap();
         let sum: f64 = advantages.iter().copied().map(f64::from).sum();
         prop_assert!(sum.abs() < 1e-4, "{sum}");
