@@ -116,6 +116,11 @@ impl<'a> Field<'a> {
         row.state == NodeState::Up && silent.unwrap_or_default() <= self.rules.doubted_after
     }
 
+    fn is_up(&self, number: u64) -> bool {
+        let row = self.row(number);
+        row.is_some_and(|row| row.state == NodeState::Up)
+    }
+
     /// Whether a voter is gone for so long that another may take its seat.
     fn is_gone(&self, number: u64) -> bool {
         match self.row(number) {
@@ -141,8 +146,9 @@ impl<'a> Field<'a> {
         }
         let (gone, mut stay): (Vec<u64>, Vec<u64>) =
             remembering.into_iter().partition(|it| self.is_gone(*it));
-        // The leader stays when there are too many, and then who came first.
-        stay.sort_by_key(|it| (*it != self.standing.leader, *it));
+        // The leader stays when there are too many, then who is here, so that those who are left can
+        // write, and then who came first.
+        stay.sort_by_key(|it| (*it != self.standing.leader, !self.is_up(*it), *it));
         let mut fresh: Vec<u64> = self
             .tables
             .nodes
@@ -158,6 +164,11 @@ impl<'a> Field<'a> {
         if target.len().is_multiple_of(2) && target.last().is_some_and(|last| !stay.contains(last))
         {
             target.pop();
+        }
+        // Seats are not given up for a choice that could not write: who is away will be back, or gone.
+        let up = target.iter().filter(|it| self.is_up(**it)).count();
+        if up * 2 <= target.len() {
+            return self.standing.voters.keys().copied().collect();
         }
         target.into_iter().collect()
     }

@@ -154,6 +154,20 @@ fn a_seat_is_kept_for_a_while_and_taken_by_who_can() {
 }
 
 #[test]
+fn of_too_many_voters_those_who_are_here_stay() {
+    let nodes = [Up, Up, Away, Away, Up, Up, Up];
+    let settled = Scene::new(3, &nodes, &[1, 3, 4, 5, 7]).settle();
+    assert_eq!(settled, [1, 5, 7]);
+    let nodes = [Up, Away, Away, Drained, Drained];
+    let settled = Scene::new(3, &nodes, &[1, 2, 3, 4, 5]).settle();
+    assert_eq!(
+        settled,
+        [1, 2, 3, 4, 5],
+        "without those who are drained none could write"
+    );
+}
+
+#[test]
 fn who_has_forgotten_the_log_loses_its_seat_before_it_gets_another() {
     let mut scene = Scene::new(3, &[Up, Up, Forgetful], &[1, 2, 3]);
     let first = scene.next();
