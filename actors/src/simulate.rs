@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use odeon::simulation::SimulationSpec;
 use odeon::{Clock, Failure, System, Timestamp};
-use odeon_algorithms::cost::{Card, ModelSize, Replica};
+use odeon_algorithms::cost::{Card, ModelSize, Replica, Trainer};
 use odeon_algorithms::objective::Baseline;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -373,6 +373,12 @@ impl Scenario {
         let size = model.size.size();
         let replica = Replica::new(&card, &size, model.rollout_gpus).map_err(Failure::error)?;
         let machines = |gpus: u32| gpus.div_ceil(card.per_machine);
+        if mode.is_apart() && gpus < 2 * card.per_machine {
+            let least = 2 * card.per_machine;
+            return Err(Failure::error(format!(
+                "rollouts and trainer have machines of their own: expected at least {least} cards"
+            )));
+        }
         let (rollout_gpus, trainer_gpus) = if mode.is_apart() {
             // Whole machines.
             let share = f64::from(machines(gpus)) * model.rollout_share;
@@ -382,6 +388,8 @@ impl Scenario {
         } else {
             (gpus, gpus)
         };
+        // Said before anything starts.
+        Trainer::new(&card, &size, trainer_gpus, model.trainer_tensor).map_err(Failure::error)?;
         let rollouts = (rollout_gpus / model.rollout_gpus).max(1) as usize;
         let workload = &self.workload;
         let step = workload.prompts * workload.group_size as usize;

@@ -136,6 +136,7 @@ const LAMINAR: Mode = Mode {
     staleness_max: 1_000,
 };
 
+/// SEMANTICS 36.
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let first = simulate(3, LAMINAR, 8);

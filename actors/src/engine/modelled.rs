@@ -1,6 +1,7 @@
 //! Engines that only think: what they do takes the time that a [cost model](odeon_algorithms::cost)
-//! says, and replies are as long as a [workload](odeon_algorithms::workload) says. The role actors around them are the real ones, under virtual time, so
-//! that a graph can be tried at a size that no machine here has.
+//! says, and replies are as long as a [workload](odeon_algorithms::workload) says. The role actors
+//! around them are the real ones, under virtual time, so that a graph can be tried at a size that no
+//! machine here has.
 //!
 //! A token here stands for [`quantum`](Modelled::quantum) tokens, since a thousand cards make more of
 //! them than can be counted one by one.

@@ -1,3 +1,5 @@
+//! Costs against what was measured, and against sense.
+
 mod calibration;
 mod measured;
 

@@ -1,3 +1,5 @@
+//! Work against its distributions.
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

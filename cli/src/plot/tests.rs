@@ -1,3 +1,5 @@
+//! What is drawn, and that ticks are nice.
+
 use proptest::prelude::*;
 
 use super::axis::{Fit, nice_step, plain};
