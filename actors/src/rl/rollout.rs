@@ -255,9 +255,13 @@ impl Rollout {
         handed_in.sort_unstable();
         self.engine.withdraw();
         let count = handed_in.len() as u32;
-        let exchanged = self.exchange(cx, 0, came_on, handed_in).await;
+        if let Err(failure) = self.exchange(cx, 0, came_on, handed_in).await {
+            // The store may still take these for its own: it gives them out again when it is over.
+            cx.fail(failure.clone());
+            return Err(failure);
+        }
         self.pump_later(cx).await;
-        exchanged.map(|()| count)
+        Ok(count)
     }
 
     #[handler(message = Pump)]

@@ -148,7 +148,13 @@ pub(super) fn latest(folder: &Path) -> Result<Option<(Progress, PathBuf)>, Failu
 /// What the run needs to go on, from a checkpoint's folder.
 pub(super) fn run_state(target: &Path) -> Result<RunState, Failure> {
     let path = target.join(RUN);
-    let text = fs::read(&path).map_err(io("reading", &path))?;
+    let text = fs::read(&path).map_err(|error| {
+        Failure::error(format!(
+            "reading {}: {error}; without it nobody knows which prompts were used: begin the run anew \
+             with --fresh",
+            path.display()
+        ))
+    })?;
     serde_json::from_slice(&text)
         .map_err(|error| Failure::error(format!("{}: {error}", path.display())))
 }
