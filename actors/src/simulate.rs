@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::EngineSpec;
 use crate::engine::modelled::{Delivery, Modelled};
 use crate::rl::ledger::LedgerConfig;
-use crate::rl::packer::{CountPacked, Packed};
+use crate::rl::packer::{CountPacked, PackerCounts};
 use crate::rl::repack::RepackLimits;
 use crate::rl::report::Report;
 use crate::rl::rollout::{CountTokens, Swap};
@@ -512,7 +512,7 @@ struct Measured {
     training: f64,
     busy: f64,
     filled: f64,
-    packed: Packed,
+    packed: PackerCounts,
     wasted: u64,
 }
 

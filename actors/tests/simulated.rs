@@ -8,7 +8,7 @@ use odeon::{Clock, System};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::modelled::{Delivery, Modelled};
 use odeon_actors::rl::ledger::LedgerConfig;
-use odeon_actors::rl::packer::{CountPacked, Packed};
+use odeon_actors::rl::packer::{CountPacked, PackerCounts};
 use odeon_actors::rl::repack::RepackLimits;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::rollout::Swap;
@@ -91,7 +91,7 @@ struct Outcome {
     seconds: f64,
     /// Of each step.
     batches: Vec<(u32, u64, u64)>,
-    packed: Packed,
+    packed: PackerCounts,
     duplicates: u64,
 }
 
@@ -118,7 +118,7 @@ fn simulate(seed: u64, mode: Mode, rollouts: usize) -> Outcome {
         }
         let packed = match run.packer {
             Some(packer) => packer.ask(CountPacked).await.expect("it answers"),
-            None => Packed::default(),
+            None => PackerCounts::default(),
         };
         let counts = run.store.ask(Count).await.expect("it answers");
         Outcome {

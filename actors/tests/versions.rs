@@ -819,6 +819,38 @@ async fn replies_of_rollouts_that_are_packed_together_are_whole_and_of_one_versi
     system.shutdown().await;
 }
 
+/// SEMANTICS 31.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_interrupted_trajectory_says_its_first_and_its_last_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(folder.path(), 1_000_000);
+    let EngineSpec::Scripted(script) = &mut plan.rollout_engine else {
+        unreachable!("it is a script");
+    };
+    // Several steps of the trainer long.
+    script.response = 60;
+    plan.store.ledger = LedgerConfig::new(4, 2, 1_000);
+    plan.swap = Swap::Interrupt;
+    let (system, mut run) = start_plan(plan).await;
+    let mut mixed = false;
+    while !mixed {
+        let Report::Step(step) = run.reports.recv().await.unwrap() else {
+            continue;
+        };
+        let Some(batch) = batch_of(&run, step.version).await else {
+            continue;
+        };
+        for reply in &batch.trajectories {
+            let made: Vec<u64> = reply.response.iter().map(|it| u64::from(*it)).collect();
+            assert!(made.is_sorted(), "{made:?}");
+            assert_eq!(made.first(), Some(&reply.version));
+            assert_eq!(made.last(), Some(&reply.last_version));
+            mixed |= reply.version < reply.last_version;
+        }
+    }
+    system.shutdown().await;
+}
+
 /// All steps of a run up to its end, in the order of their versions, each once.
 async fn steps_of(plan: RunPlan) -> Vec<StepReport> {
     let (system, mut run) = start_plan(plan).await;

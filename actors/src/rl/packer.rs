@@ -39,14 +39,14 @@ pub struct PackerArgs {
 pub struct Turn;
 
 /// What the packer has done since it started.
-#[message(reply = Packed, name = "packer.Count")]
+#[message(reply = PackerCounts, name = "packer.Count")]
 #[derive(Debug)]
 pub struct CountPacked;
 
 /// See [`CountPacked`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
-pub struct Packed {
+pub struct PackerCounts {
     /// Rollouts that were emptied.
     pub emptied: u64,
     /// Replies that others went on with.
@@ -66,7 +66,7 @@ pub struct Packer {
     begun: Timestamp,
     trigger: Trigger,
     trend: KvTrend,
-    counts: Packed,
+    counts: PackerCounts,
 }
 
 #[actor(name = "rl.Packer")]
@@ -79,7 +79,7 @@ impl Packer {
             begun: Clock::now(),
             trigger: Trigger::new(args.period, Duration::ZERO),
             trend: KvTrend::new(args.period / 2),
-            counts: Packed::default(),
+            counts: PackerCounts::default(),
             args,
         })
     }
@@ -99,7 +99,7 @@ impl Packer {
     }
 
     #[handler(message = CountPacked)]
-    fn count(&mut self, _count: CountPacked) -> Packed {
+    fn count(&mut self, _count: CountPacked) -> PackerCounts {
         self.counts
     }
 }
