@@ -84,6 +84,24 @@ impl EvalStats {
     }
 }
 
+/// The ranks that train one model together, each with rows of its own and the same weights.
+pub trait Peers: Send + Sync {
+    /// Which of them this is, from 0.
+    fn rank(&self) -> usize;
+
+    /// Adds up numbers over all ranks, one by one; each rank has the sums then, the same to the bit.
+    ///
+    /// # Errors
+    /// A rank is lost, or does not come.
+    fn sum(&mut self, numbers: &mut [f32]) -> Result<(), Failure>;
+
+    /// The same of counts.
+    ///
+    /// # Errors
+    /// A rank is lost, or does not come.
+    fn count(&mut self, counts: &mut [u64]) -> Result<(), Failure>;
+}
+
 /// Trains the policy.
 pub trait TrainEngine: Send + Sync {
     /// One supervised step on worked solutions; `step` counts from 1.
@@ -137,7 +155,7 @@ pub trait TrainEngine: Send + Sync {
 }
 
 /// What a run needs to go on beside its weights.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct RunState {
     /// The prompts that were used.
@@ -284,12 +302,8 @@ impl EngineSpec {
     /// beyond the memory that it was granted there is refused in its name.
     #[must_use]
     pub fn within(mut self, role: &str, granted: &[GrantedDevice]) -> Self {
-        if let (Self::Compute(spec), Some(device)) = (&mut self, granted.first()) {
-            spec.share = Some(compute::Share {
-                role: role.to_owned(),
-                device: device.ordinal,
-                bytes: device.memory,
-            });
+        if let Self::Compute(spec) = &mut self {
+            spec.keep_within(role, granted);
         }
         self
     }

@@ -1,7 +1,8 @@
 //! The role actors and the workloads that are graphs of them.
 //!
 //! [`rl`] is reinforcement-learning post-training: rollouts, reward, sample store, trainer, relay,
-//! critic and reference, each a supervised actor. [`engine`] is what computes for them, and
+//! critic and reference, each a supervised actor. [`hybrid`] runs the same algorithms as programs over
+//! groups of workers. [`engine`] is what computes for them, and
 //! [`recipe`] a run as a file.
 //!
 //! [`exec`] hosts programs that are none of Odeon as actors.
@@ -13,6 +14,7 @@
 
 pub mod engine;
 pub mod exec;
+pub mod hybrid;
 pub mod packed;
 pub mod recipe;
 pub mod rl;
@@ -24,18 +26,24 @@ pub mod trajectory;
 #[must_use]
 pub fn job() -> odeon::Job {
     use exec::{Exec, Gang};
+    use hybrid::workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
     use rl::{
         critic::Critic, reference::Reference, relay::Relay, report::Monitor, reward::Reward,
         rollout::Rollout, store::SampleStore, trainer::Trainer,
     };
     odeon::job![
         Critic,
+        CriticWorker,
+        Estimator,
         Exec,
         Gang,
         Monitor,
+        PolicyWorker,
         Reference,
+        ReferenceWorker,
         Relay,
         Reward,
+        RewardWorker,
         Rollout,
         SampleStore,
         Trainer

@@ -59,18 +59,35 @@ impl<T: Wire> Packed<T> {
     /// # Errors
     /// The blob is gone, or does not hold rows of `T`.
     pub async fn unpack(&self) -> Result<Vec<T>, Failure> {
+        self.unpack_range(0, usize::MAX).await
+    }
+
+    /// Reads so many rows from the `first` on, or those that there are. Only these are decoded.
+    ///
+    /// # Errors
+    /// The blob is gone, or does not hold rows of `T`.
+    pub async fn unpack_range(&self, first: usize, count: usize) -> Result<Vec<T>, Failure> {
         let view = self.blob.open().await.map_err(Failure::error)?;
         let mut rest = &view[..];
-        let mut rows = vec![];
-        while !rest.is_empty() {
+        let (mut rows, mut at) = (vec![], 0);
+        while !rest.is_empty() && rows.len() < count {
             let cut = || Failure::error("a packed row is cut off");
             let (length, more) = rest.split_first_chunk::<8>().ok_or_else(cut)?;
             let length = usize::try_from(u64::from_le_bytes(*length)).map_err(Failure::error)?;
             let (row, more) = more.split_at_checked(length).ok_or_else(cut)?;
-            rows.push(codec::decode(row).map_err(Failure::error)?);
+            if at >= first {
+                rows.push(codec::decode(row).map_err(Failure::error)?);
+            }
+            at += 1;
             rest = more;
         }
         Ok(rows)
+    }
+
+    /// Bytes of the blob.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blob.len()
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use odeon_algorithms::task::TaskSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::hybrid::Arrangement;
 use crate::rl::rollout::Swap;
 
 pub use algorithm::Algorithm;
@@ -279,6 +280,11 @@ impl Default for ProcessesSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementSection {
+    /// Which models share processes, in a run whose steps all models make together; without it the run
+    /// is asynchronous.
+    pub models: Option<Arrangement>,
+    /// Ranks of each of these models.
+    pub ranks: usize,
     /// Devices of the trainer.
     pub trainer_gpus: u32,
     /// Devices of each rollout.
@@ -298,6 +304,8 @@ pub struct PlacementSection {
 impl Default for PlacementSection {
     fn default() -> Self {
         Self {
+            models: None,
+            ranks: 1,
             trainer_gpus: 0,
             rollout_gpus: 0,
             scorer_gpus: 0,

@@ -1,6 +1,6 @@
 //! Reinforcement-learning post-training, asynchronous per trajectory: see [`run`] for the graph.
 
-mod advantages;
+pub(crate) mod advantages;
 pub mod chain;
 pub mod cost;
 pub mod critic;

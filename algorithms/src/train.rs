@@ -437,6 +437,27 @@ impl<B: Backend> Trainer<B> {
         }
     }
 
+    /// Lets the ranks of a data-parallel group make one gradient of theirs: what `reduce` leaves is
+    /// the gradient that [`apply`](Self::apply) takes. It goes through memory of the host.
+    ///
+    /// # Errors
+    /// That of `reduce`; the gradient is as it was.
+    ///
+    /// # Panics
+    /// Never: one parameter set is always trained.
+    pub fn reduce_gradient<E>(
+        &mut self,
+        reduce: impl FnOnce(&mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut gradient = self.gradient();
+        reduce(&mut gradient)?;
+        let backend = self.model().backend().clone();
+        let grads = self.grads.iter_mut().flatten().next();
+        let grads = grads.expect("one parameter set is trained");
+        backend.write(B::view_mut(grads, 0..gradient.len()), &gradient);
+        Ok(())
+    }
+
     /// Accumulated gradient of the trained parameters.
     ///
     /// # Panics

@@ -12,6 +12,9 @@
 //! at each of them. An answer that is missing is an error that names its rank, unless a
 //! [`quorum`](Gather::quorum) is enough.
 //!
+//! A model that runs on many ranks is a [`WorkerGroup`]: each of its calls knows how it is dealt out
+//! and what comes of the answers, so that a program of a few lines drives all of them.
+//!
 //! Members that work on the same numbers do not send these through mailboxes: the group is
 //! [formed](Group::form), and each member gets a [`Communicator`] for
 //! [collectives](crate::collective).
@@ -19,8 +22,10 @@
 mod call;
 mod collective;
 mod mesh;
+mod protocol;
 mod reduce;
 mod spawn;
+mod workers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,8 +42,10 @@ use crate::shape::{self, Shape};
 pub use call::{Cast, Collect, Dispatch, Gather, Quorum, Reduce};
 pub use collective::{Communicator, FormError, Formation, Seat, SeatError};
 pub use mesh::{At, Coordinate, Dim, Mesh, MeshError, Rank};
+pub use protocol::{MeshPlace, Protocol};
 pub use reduce::{Concat, Max, Mean, Min, Reduction, Scale, Sum, Summand};
 pub use spawn::{GroupSpawnError, SpawnGroup};
+pub use workers::{CallError, Pool, SpawnWorkers, WhereIn, WorkerCall, WorkerGroup};
 
 /// Ranked references to actors of one type. Cheap to clone, and serialisable: a group can be sent
 /// to another actor, which then addresses the same members under the same ranks.

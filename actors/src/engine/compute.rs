@@ -8,8 +8,8 @@ mod trainer;
 
 use std::path::{Path, PathBuf};
 
-use odeon::Failure;
 use odeon::serde::{Deserialize, Serialize};
+use odeon::{Failure, GrantedDevice};
 use odeon_algorithms::generate;
 use odeon_algorithms::model::{self, LoraConfig, ModelConfig, Sequence};
 use odeon_algorithms::objective::PolicyObjective;
@@ -119,6 +119,17 @@ pub struct Share {
 }
 
 impl ComputeSpec {
+    /// See [`EngineSpec::within`](super::EngineSpec::within).
+    pub(crate) fn keep_within(&mut self, role: &str, granted: &[GrantedDevice]) {
+        if let Some(device) = granted.first() {
+            self.share = Some(Share {
+                role: role.to_owned(),
+                device: device.ordinal,
+                bytes: device.memory,
+            });
+        }
+    }
+
     /// Opens the device: the granted one, where a role has one.
     fn backend(&self) -> Result<Any, Failure> {
         let (device, options) = match (&self.share, self.device) {
@@ -156,7 +167,7 @@ impl ComputeSpec {
         }
     }
 
-    fn task(&self) -> Result<Box<dyn Task>, Failure> {
+    pub(crate) fn task(&self) -> Result<Box<dyn Task>, Failure> {
         self.task.build().map_err(Failure::error)
     }
 
@@ -168,7 +179,7 @@ impl ComputeSpec {
     }
 
     /// Tokens of a prompt as the model sees it.
-    fn prompt(&self, style: PromptStyle, prompt: &str) -> Result<Vec<u32>, Failure> {
+    pub(crate) fn prompt(&self, style: PromptStyle, prompt: &str) -> Result<Vec<u32>, Failure> {
         crate::rl::store::encode_prompt(&self.tokenizer, style, prompt).map_err(Failure::error)
     }
 }

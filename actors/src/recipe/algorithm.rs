@@ -8,6 +8,7 @@ use odeon_algorithms::objective::{
 use serde::{Deserialize, Serialize};
 
 use super::{CostSection, RlSection};
+use crate::hybrid::Program;
 use crate::rl::ledger::{Greedy, LedgerConfig, Uniform};
 
 /// Which objective is optimised.
@@ -101,6 +102,20 @@ impl RlSection {
                 Algorithm::Remax => Greedy::Yes,
                 _ => Greedy::No,
             },
+        }
+    }
+
+    /// What is done in a step, where models are placed.
+    #[must_use]
+    pub fn program(&self) -> Program {
+        match (self.algorithm, self.ledger().uniform) {
+            (Algorithm::Remax, _) => Program::Remax,
+            (Algorithm::Ppo | Algorithm::Vapo, _) => Program::Ppo,
+            (Algorithm::SafeRlhf, _) => Program::SafeRlhf,
+            (_, Uniform::Refilled { rounds }) => Program::Dapo {
+                refill: u64::from(rounds),
+            },
+            (_, Uniform::Kept) => Program::Grpo,
         }
     }
 

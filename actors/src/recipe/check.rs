@@ -64,6 +64,7 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         return blame("rl", ["repack_seconds"], what.to_owned());
     }
     check_cost(recipe)?;
+    check_placement(recipe)?;
     let trajectories = rl.groups as u64 * u64::from(rl.group_size);
     if trajectories > TRAJECTORIES_MAX {
         let what = format!(
@@ -103,6 +104,24 @@ fn check_cost(recipe: &Recipe) -> Result<(), Blame> {
         }
         _ => Ok(()),
     }
+}
+
+fn check_placement(recipe: &Recipe) -> Result<(), Blame> {
+    let placement = &recipe.placement;
+    if placement.models.is_some() && recipe.rl.staleness_max > 0 {
+        let what = "models that are placed make each step together: expected [rl] staleness_max = 0 \
+                    with it";
+        return blame("placement", ["models"], what.to_owned());
+    }
+    if placement.models.is_none() && placement.ranks > 1 {
+        let what = format!(
+            "ranks = {} are of models that are placed: expected models = \"colocated\", \"split\" or \
+             \"standalone\" with it",
+            placement.ranks
+        );
+        return blame("placement", ["ranks"], what);
+    }
+    Ok(())
 }
 
 fn check_sizes(recipe: &Recipe) -> Result<(), Blame> {

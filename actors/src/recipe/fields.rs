@@ -152,6 +152,12 @@ pub(super) const FIELDS: &[Field] = &[
     field("processes", "slots", Range::Whole(1, 4096)),
     field("processes", "rollout_threads", Range::Whole(1, 1024)),
     field("processes", "trainer_threads", Range::Whole(1, 1024)),
+    field(
+        "placement",
+        "models",
+        Range::Word(&["colocated", "split", "standalone"]),
+    ),
+    field("placement", "ranks", Range::Whole(1, 256)),
     field("placement", "trainer_gpus", Range::Whole(0, 128)),
     field("placement", "rollout_gpus", Range::Whole(0, 128)),
     field("placement", "scorer_gpus", Range::Whole(0, 128)),

@@ -12,7 +12,7 @@ use crate::trajectory::Batch;
 type PerToken = Vec<Vec<f32>>;
 
 /// What each reply has earned, long ones less.
-pub(super) fn rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
+pub(crate) fn rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
     let all = batch.trajectories.iter();
     all.map(|it| shaped(it.reward, it.response.len(), overlong))
         .collect()
@@ -23,14 +23,14 @@ fn shaped(reward: f32, tokens: usize, overlong: Option<Overlong>) -> f32 {
 }
 
 /// What the greedy replies have earned, long ones less.
-pub(super) fn greedy_rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
+pub(crate) fn greedy_rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
     let all = batch.greedy.iter();
     all.map(|it| shaped(it.reward, it.tokens, overlong))
         .collect()
 }
 
 /// Advantages over a baseline that the batch has in itself.
-pub(super) fn without_critic(
+pub(crate) fn without_critic(
     baseline: Baseline,
     batch: &Batch,
     rewards: &[f32],
@@ -86,7 +86,7 @@ pub(super) fn without_critic(
 
 /// Advantages over what a critic expected, before they are brought to mean 0 and deviation 1, and what
 /// it should have.
-pub(super) fn with_critic(
+pub(crate) fn with_critic(
     gae: Gae,
     rewards: &[f32],
     values: &[Vec<f32>],
@@ -104,7 +104,7 @@ pub(super) fn with_critic(
 }
 
 /// Advantages of a policy that wants reward and pays for cost.
-pub(super) fn priced(
+pub(crate) fn priced(
     price: Lagrangian,
     reward: &[Vec<f32>],
     cost: &[Vec<f32>],

@@ -27,7 +27,7 @@ pub enum Harm {
 }
 
 impl Harm {
-    fn of(&self, tokens: usize, text: &str) -> f32 {
+    pub(crate) fn of(&self, tokens: usize, text: &str) -> f32 {
         match self {
             Self::Length(most) => (tokens as f32 / (*most).max(1) as f32).min(1.0),
             Self::Text(harm) => f32::from(u8::from(text.contains(harm.as_str()))),

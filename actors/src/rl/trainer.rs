@@ -475,7 +475,7 @@ impl TrainPlan {
 
     /// The next supervised step with a checkpoint after `done` of them: a multiple of
     /// `checkpoint_every`, or of what makes [`WARMUP_CHECKPOINTS_MAX`] of them, and the last.
-    fn next_warmup_checkpoint(&self, done: u64) -> u64 {
+    pub(crate) fn next_warmup_checkpoint(&self, done: u64) -> u64 {
         let few = self.warmup.div_ceil(WARMUP_CHECKPOINTS_MAX);
         let every = self.checkpoint_every.max(few);
         ((done / every + 1) * every).min(self.warmup)

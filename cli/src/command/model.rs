@@ -10,6 +10,8 @@ use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, Sampler, Sampling, latest_model, read_fields, read_model,
     read_tokenizer,
 };
+use odeon_actors::hybrid::HybridPlan;
+use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::recipe::{
     CostRule, CostSection, LrSchedule, PlacementSection, Recipe, RecipeError, Source,
 };
@@ -112,6 +114,31 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             overlong: recipe.rl.overlong(),
             price: recipe.cost.as_ref().map(CostSection::price),
         },
+    })
+}
+
+/// The run of a recipe whose models are placed; `None` for one that is asynchronous.
+pub(crate) fn placed(recipe: &Recipe, plan: &RunPlan) -> Option<HybridPlan> {
+    let arrangement = recipe.placement.models?;
+    let EngineSpec::Compute(spec) = &plan.trainer_engine else {
+        unreachable!("recipes are computed");
+    };
+    Some(HybridPlan {
+        spec: ComputeSpec::clone(spec),
+        judge: JudgeArgs {
+            task: recipe.task.clone(),
+            seed: recipe.run.seed,
+            tokenizer: plan.store.tokenizer.clone(),
+            harm: plan.harm.clone(),
+        },
+        program: recipe.rl.program(),
+        groups: recipe.rl.groups as u64,
+        group_size: recipe.rl.group_size,
+        placement: arrangement.into(),
+        ranks: recipe.placement.ranks,
+        needs: (plan.needs.trainer.clone(), plan.needs.scorer.clone()),
+        reference: plan.reference,
+        train: plan.train.clone(),
     })
 }
 

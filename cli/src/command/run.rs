@@ -4,6 +4,7 @@ mod folder;
 mod line;
 mod metrics;
 mod notes;
+mod placed;
 mod progress;
 mod submit;
 mod tries;
@@ -50,14 +51,17 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         folder::check_same(&source, &recipe)?;
     }
     if args.check {
+        let place = match recipe.placement.models {
+            Some(_) => format!("{} ranks of each model", recipe.placement.ranks),
+            None => format!("{} rollout processes", recipe.processes.rollouts),
+        };
         print::line(format!(
-            "{}: {} supervised steps, then {} steps of {} x {} trajectories in {} rollout processes",
+            "{}: {} supervised steps, then {} steps of {} x {} trajectories in {place}",
             recipe.run.name,
             recipe.warmup.steps,
             recipe.rl.steps_in_all(),
             recipe.rl.groups,
             recipe.rl.group_size,
-            recipe.processes.rollouts
         ))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -112,7 +116,12 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
                 .with("recipe", args.recipe.display().to_string())
                 .with("folder", folder.path.display().to_string())
                 .record();
-            let outcome = follow(&system, plan, &recipe, folder, pages.as_ref()).await;
+            let outcome = match model::placed(&recipe, &plan) {
+                Some(placed) => {
+                    placed::follow(&system, &placed, &recipe, folder, pages.as_ref()).await
+                }
+                None => follow(&system, plan, &recipe, folder, pages.as_ref()).await,
+            };
             if let Some(pages) = pages {
                 pages.end().await;
             }
@@ -181,7 +190,7 @@ async fn follow(
                 Err(error) => return Err(folder.failed(&why_not_started(system, error).await)),
             },
             code = signals.asked() => return Ok(stopped(code, &folder)),
-            _ = looking.tick() => notes.write(system, None).await?,
+            _ = looking.tick() => notes.write(system, []).await?,
             // Whoever waits for it to start wants to know why.
             () = &mut slow, if !told => {
                 tell(pages);
@@ -291,7 +300,7 @@ impl Following {
 
     /// Up to its end.
     async fn follow(&mut self) -> Result<End> {
-        self.notes.write(&self.system, Some(&self.run)).await?;
+        self.notes.write(&self.system, self.run.roles()).await?;
         let system = self.system.clone();
         let failed = system.failed();
         tokio::pin!(failed);
@@ -318,7 +327,7 @@ impl Following {
                         _ => {}
                     }
                 }
-                _ = looking.tick() => self.notes.write(&self.system, Some(&self.run)).await?,
+                _ = looking.tick() => self.notes.write(&self.system, self.run.roles()).await?,
             }
         }
         self.display.end();
@@ -346,10 +355,7 @@ impl Following {
 
     fn summarise(&self, counts: Counts) -> Result<(), Unshown> {
         let shown = self.display.table(counts);
-        print::say(format!(
-            "checkpoint, metrics and recipe: {0}\ntry: odeon eval {0}, odeon generate {0} \"...\"",
-            self.folder.path.display()
-        ));
+        self.folder.say_where();
         shown
     }
 }

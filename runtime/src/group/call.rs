@@ -9,23 +9,13 @@ use futures::future::{BoxFuture, join_all};
 use futures::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 
-use super::mesh::{At, MeshError, Rank};
+use super::mesh::{At, Mesh, MeshError, Rank};
 use super::reduce::{Reduction, fold};
 use super::{Group, GroupError};
 use crate::actor::{Actor, Handler, Message};
 use crate::error::AskError;
 
-/// Who is asked what. With a [`Collect`] it makes the transfer protocols of HybridFlow
-/// (arXiv 2409.19256, table 1):
-///
-/// | protocol | dispatch | collect |
-/// | --- | --- | --- |
-/// | `ONE_TO_ALL` | [`All`](Self::All) | [`Collect::All`] |
-/// | `ALL_TO_ALL` | [`PerRank`](Self::PerRank) | [`Collect::All`] |
-/// | `DP_PROTO` | [`PerRank`](Self::PerRank) | [`Collect::All`], reduced by [`Concat`](super::Concat) |
-/// | `3D_PROTO` | [`Split("dp")`](Self::Split) | [`Collect::At`]`(at!(pp = -1, tp = 0))` |
-/// | `3D_ALL_MICRO_DP` | [`Split("micro")`](Self::Split) | [`Collect::FirstOf("micro")`](Collect::FirstOf) |
-/// | `3D_PP_ONLY` | [`All`](Self::All) | [`Collect::FirstOf("pp")`](Collect::FirstOf) |
+/// Who is asked what. A pair of it and a [`Collect`] is a [`Protocol`](super::Protocol).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Dispatch {
@@ -37,6 +27,8 @@ pub enum Dispatch {
     One(usize),
     /// One message for each rank.
     PerRank,
+    /// For each rank which of the messages it gets; a rank that gets none is not asked.
+    Parts(Vec<Option<usize>>),
 }
 
 /// Whose answers are given back, in rank order. All who were asked are waited for, so that no
@@ -54,30 +46,46 @@ pub enum Collect {
     At(At),
     /// That of one rank.
     One(usize),
+    /// Those of these ranks.
+    Ranks(Vec<usize>),
 }
 
 impl Dispatch {
+    /// How many messages it needs.
+    pub(super) fn parts(&self, mesh: &Mesh) -> Result<usize, MeshError> {
+        match self {
+            Self::All | Self::One(_) => Ok(1),
+            Self::PerRank => Ok(mesh.len()),
+            Self::Split(dim) => mesh.size_of(dim),
+            Self::Parts(parts) => Ok(parts.iter().flatten().max().map_or(0, |last| last + 1)),
+        }
+    }
+
     /// For each rank, the index of its message among `messages`; `None` for a rank that is not
     /// asked.
-    fn plan<A>(&self, group: &Group<A>, messages: usize) -> Result<Vec<Option<usize>>, MeshError> {
+    pub(super) fn plan<A>(
+        &self,
+        group: &Group<A>,
+        messages: usize,
+    ) -> Result<Vec<Option<usize>>, MeshError> {
         let mesh = group.mesh();
-        let (needed, plan) = match self {
-            Self::All => (1, vec![Some(0); mesh.len()]),
-            Self::PerRank => (mesh.len(), (0..mesh.len()).map(Some).collect()),
-            Self::Split(dim) => {
-                let needed = mesh.size_of(dim)?;
-                (
-                    needed,
-                    mesh.ranks().map(|rank| rank.coordinate(dim)).collect(),
-                )
-            }
+        let ranks = mesh.len();
+        let needed = self.parts(mesh)?;
+        let plan = match self {
+            Self::All => vec![Some(0); ranks],
+            Self::PerRank => (0..ranks).map(Some).collect(),
+            Self::Split(dim) => mesh.ranks().map(|rank| rank.coordinate(dim)).collect(),
             Self::One(rank) => {
-                let ranks = mesh.len();
                 let mut plan = vec![None; ranks];
                 *plan
                     .get_mut(*rank)
                     .ok_or(MeshError::NoRank { rank: *rank, ranks })? = Some(0);
-                (1, plan)
+                plan
+            }
+            Self::Parts(parts) if parts.len() == ranks => parts.clone(),
+            Self::Parts(parts) => {
+                let given = parts.len();
+                return Err(MeshError::Parts { given, ranks });
             }
         };
         if messages == needed {
@@ -90,7 +98,7 @@ impl Dispatch {
 
 impl Collect {
     /// For each rank, whether its answer counts.
-    fn plan<A>(&self, group: &Group<A>) -> Result<Vec<bool>, MeshError> {
+    pub(super) fn plan<A>(&self, group: &Group<A>) -> Result<Vec<bool>, MeshError> {
         let mesh = group.mesh();
         let one_each = |dim: &str, ranks: &mut dyn Iterator<Item = Rank>| {
             let size = mesh.size_of(dim)?;
@@ -122,6 +130,16 @@ impl Collect {
                 *counts
                     .get_mut(*rank)
                     .ok_or(MeshError::NoRank { rank: *rank, ranks })? = true;
+                Ok(counts)
+            }
+            Self::Ranks(collected) => {
+                let ranks = mesh.len();
+                let mut counts = vec![false; ranks];
+                for &rank in collected {
+                    *counts
+                        .get_mut(rank)
+                        .ok_or(MeshError::NoRank { rank, ranks })? = true;
+                }
                 Ok(counts)
             }
         }
@@ -476,6 +494,13 @@ mod tests {
             1,
             Err(MeshError::NoRank { rank: 8, ranks: 8 }),
         );
+        let micro = [0, 0, 1, 1, 2, 2, 3, 3].map(Some);
+        check(Dispatch::Parts(micro.to_vec()), 4, Ok(micro));
+        check(
+            Dispatch::Parts(micro[1..].to_vec()),
+            4,
+            Err(MeshError::Parts { given: 7, ranks: 8 }),
+        );
         check(
             Dispatch::PerRank,
             7,
@@ -499,6 +524,8 @@ mod tests {
         check(Collect::FirstOf("pp".to_owned()), &[0, 4]);
         check(Collect::At(at!(pp = -1, tp = 0)), &[4, 6]);
         check(Collect::One(3), &[3]);
+        check(Collect::Ranks(vec![6, 1]), &[1, 6]);
+        assert!(Collect::Ranks(vec![8]).plan(&group()).is_err());
         assert!(Collect::FirstOf("ep".to_owned()).plan(&group()).is_err());
     }
 }

@@ -85,6 +85,22 @@ pub enum MeshError {
         /// How many it needs.
         needed: usize,
     },
+    /// Parts were named for another number of ranks.
+    #[error("parts for {given} ranks, where there are {ranks}")]
+    Parts {
+        /// For how many.
+        given: usize,
+        /// How many there are.
+        ranks: usize,
+    },
+    /// Rows of a part would be lost, or come back more than once.
+    #[error("part {part} has {answers} ranks whose answers count, where one is needed")]
+    Uncollected {
+        /// The part.
+        part: usize,
+        /// How many ranks answer for it.
+        answers: usize,
+    },
     /// Every answer that should be collected is one that nobody was asked for.
     #[error("the ranks to collect from are not asked")]
     NothingCollected,

@@ -12,7 +12,7 @@ use super::rollout::training_temperature;
 use super::{
     ComputeSpec, ModelSource, Optimizer, Scorer, checkpoint, micro_batches, pack, tokens_of,
 };
-use crate::engine::{Progress, ScoreEngine};
+use crate::engine::{Peers, Progress, ScoreEngine};
 use crate::trajectory::{Batch, Trajectory, Version};
 
 /// Log-probabilities under the policy as it was before the reinforcement.
@@ -98,10 +98,19 @@ impl ScoreEngine for Reference {
 }
 
 /// Expected reward from each token on: the policy's architecture with a value head.
-#[derive(Debug)]
 pub struct Critic {
     optimizer: Optimizer,
     context: usize,
+    /// With whom it learns, where it does not learn alone.
+    peers: Option<Box<dyn Peers>>,
+}
+
+impl std::fmt::Debug for Critic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Critic")
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Critic {
@@ -119,7 +128,13 @@ impl Critic {
         Ok(Self {
             optimizer: Optimizer::new(model, config),
             context: spec.context,
+            peers: None,
         })
+    }
+
+    /// From now on batches are parts of one, and gradients are those of all parts.
+    pub fn join(&mut self, peers: Box<dyn Peers>) {
+        self.peers = Some(peers);
     }
 }
 
@@ -138,7 +153,12 @@ impl ScoreEngine for Critic {
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
         let all = &batch.trajectories;
         let (rows, lengths) = (rows(all), response_lengths(all));
-        let totals = Totals::of(&lengths);
+        let mut totals = Totals::of(&lengths);
+        if let Some(peers) = &mut self.peers {
+            let mut counts = [totals.sequences as u64, totals.tokens as u64];
+            peers.count(&mut counts)?;
+            [totals.sequences, totals.tokens] = counts.map(|count| count as usize);
+        }
         let objective = ValueObjective {
             clip: None,
             ..ValueObjective::default()
@@ -170,6 +190,9 @@ impl ScoreEngine for Critic {
             if let Some(failure) = problem {
                 return Err(failure);
             }
+        }
+        if let Some(peers) = &mut self.peers {
+            self.optimizer.reduce_gradient(|all| peers.sum(all))?;
         }
         self.optimizer.apply(1.0);
         Ok(total)

@@ -14,7 +14,7 @@ use super::peak::reachable_flops;
 use super::rollout::{Sampler, training_temperature};
 use super::score::{cut, response_lengths, rows};
 use super::{ComputeSpec, Optimizer, checkpoint, micro_batches, pack, tokens_of};
-use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
+use crate::engine::{EvalStats, Peers, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::trajectory::{Batch, Trajectory};
 
 /// See the module.
@@ -25,6 +25,8 @@ pub struct Trainer {
     /// Whether the optimiser has the settings of the reinforcement.
     reinforcing: bool,
     sampler: Option<Sampler>,
+    /// With whom it trains, where it does not train alone.
+    peers: Option<Box<dyn Peers>>,
 }
 
 impl std::fmt::Debug for Trainer {
@@ -59,7 +61,38 @@ impl Trainer {
             optimizer,
             reinforcing: false,
             sampler: None,
+            peers: None,
         })
+    }
+
+    /// From now on batches are parts of one, and gradients are those of all parts.
+    pub fn join(&mut self, peers: Box<dyn Peers>) {
+        self.peers = Some(peers);
+    }
+
+    /// What a whole minibatch has, of which `totals` are here.
+    fn of_all(&mut self, mut totals: Totals) -> Result<Totals, Failure> {
+        if let Some(peers) = &mut self.peers {
+            let counts = [totals.sequences, totals.tokens, totals.positive_tokens];
+            let mut counts = counts.map(|count| count as u64);
+            peers.count(&mut counts)?;
+            let [sequences, tokens, positive_tokens] = counts.map(|count| count as usize);
+            totals = Totals {
+                sequences,
+                tokens,
+                positive_tokens,
+            };
+        }
+        Ok(totals)
+    }
+
+    /// Log-probabilities of replies under the weights as they are, at the temperature at which the
+    /// policy is trained.
+    ///
+    /// # Errors
+    /// A reply cannot be packed.
+    pub fn rate(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
+        Ok(self.log_probs(batch)?.0)
     }
 
     /// Fresh moments and the other learning rate: the supervised steps' moments belong to another
@@ -152,15 +185,26 @@ impl Trainer {
             advantages: signals.advantages[part.clone()].to_vec(),
         };
         let trajectories = &batch.trajectories[part.clone()];
-        let pass = self.pass(trajectories, &signals, recent.map(|all| &all[part]))?;
+        let (lengths, right) = (response_lengths(trajectories), right(trajectories));
+        let totals = Totals::of(&lengths).with_positive(&lengths, &right);
+        let totals = self.of_all(totals)?;
+        if totals.sequences == 0 {
+            return Ok(());
+        }
+        let pass = self.pass(trajectories, &signals, recent.map(|all| &all[part]), totals)?;
         let mut loss = pass.loss;
-        if self.spec.pretrain > 0.0 {
+        // Ranks that train together add up their gradients: one of them imitates for all.
+        let imitates = self.peers.as_ref().is_none_or(|peers| peers.rank() == 0);
+        if self.spec.pretrain > 0.0 && imitates {
             // Other solutions than those of the supervised steps, in turn.
             let step = self.spec.warmup_steps + self.optimizer.step() + 1;
             let (imitation, flops, tokens) = self.imitate(step, self.spec.pretrain)?;
             loss += f64::from(self.spec.pretrain) * imitation;
             stats.flops += flops;
             stats.tokens += tokens;
+        }
+        if let Some(peers) = &mut self.peers {
+            self.optimizer.reduce_gradient(|all| peers.sum(all))?;
         }
         let update = self.optimizer.apply(1.0);
         if !update.applied {
@@ -188,10 +232,10 @@ impl Trainer {
         trajectories: &[Trajectory],
         signals: &Signals,
         recent: Option<&[Vec<f32>]>,
+        totals: Totals,
     ) -> Result<Pass, Failure> {
         let (rows, lengths) = (rows(trajectories), response_lengths(trajectories));
-        let right: Vec<bool> = trajectories.iter().map(|t| t.correct).collect();
-        let totals = Totals::of(&lengths).with_positive(&lengths, &right);
+        let right = right(trajectories);
         let objective = self.spec.objective;
         let (mut loss, mut flops, mut metrics) = (0.0, 0.0, PolicyMetrics::default());
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
@@ -244,6 +288,16 @@ impl Trainer {
     }
 }
 
+/// Which of them are right.
+fn right(trajectories: &[Trajectory]) -> Vec<bool> {
+    trajectories.iter().map(|it| it.correct).collect()
+}
+
+/// One of so many parts of about the same size.
+const fn part_of(count: usize, part: usize, parts: usize) -> Range<usize> {
+    count * part / parts..count * (part + 1) / parts
+}
+
 fn warmup_config(spec: &ComputeSpec) -> TrainConfig {
     let steps = spec.warmup_steps;
     TrainConfig {
@@ -291,11 +345,11 @@ impl TrainEngine for Trainer {
             }
             None => None,
         };
-        let sequences = batch.trajectories.len();
-        let part = sequences.div_ceil(self.spec.minibatches).max(1);
+        let parts = self.spec.minibatches;
         for _ in 0..self.spec.epochs {
-            for first in (0..sequences).step_by(part) {
-                let range = first..(first + part).min(sequences);
+            for part in 0..parts {
+                // As many on every rank, however many sequences each has.
+                let range = part_of(batch.trajectories.len(), part, parts);
                 self.update(batch, signals, recent.as_deref(), range, &mut stats)?;
             }
         }

@@ -13,6 +13,7 @@ use super::metrics::{METRICS, reports};
 use crate::command::pages;
 use crate::command::processes::{self, replace};
 use crate::inspect::{HAPPENED, PRINTS};
+use crate::print;
 
 /// The recipe as it was run, in the run's folder.
 pub(crate) const RECIPE: &str = "recipe.toml";
@@ -57,6 +58,14 @@ impl RunFolder {
         };
         let place = self.path.display();
         anyhow!("the run in {place} failed: {error:#}; {advice}")
+    }
+
+    /// Says what is in it, after a run.
+    pub(super) fn say_where(&self) {
+        print::say(format!(
+            "checkpoint, metrics and recipe: {0}\ntry: odeon eval {0}, odeon generate {0} \"...\"",
+            self.path.display()
+        ));
     }
 
     /// Where the run goes on: supervised and reinforced steps of its checkpoint.

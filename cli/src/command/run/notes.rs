@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use odeon::System;
-use odeon_actors::rl::run::Run;
+use odeon_actors::hybrid::Member;
 
 use crate::command::processes::{DRIVER, Listing, Process};
 use crate::command::why::{self, Places};
@@ -31,13 +31,17 @@ impl Notes {
         }
     }
 
-    /// Writes what has changed. `run` is there when all have started.
-    pub(super) async fn write(&mut self, system: &System, run: Option<&Run>) -> Result<()> {
+    /// Writes what has changed: who has a role in the run, with its process where that is another.
+    pub(super) async fn write(
+        &mut self,
+        system: &System,
+        roles: impl IntoIterator<Item = Member>,
+    ) -> Result<()> {
         let pids = system.workers();
         let driver = Process::running(DRIVER, "-".to_owned(), std::process::id());
         let mut processes: Vec<_> = driver.into_iter().collect();
         let mut places = Places::default();
-        for (role, actor, process) in run.into_iter().flat_map(Run::roles) {
+        for (role, actor, process) in roles {
             let pid = pids.iter().find(|(id, _)| Some(*id) == process);
             let running = pid.and_then(|(_, pid)| Process::running(&role, actor.to_string(), *pid));
             processes.extend(running);

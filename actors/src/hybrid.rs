@@ -1,0 +1,43 @@
+//! Hybrid control: a run as a short program over groups of workers, step by step.
+//!
+//! ```text
+//!  program (driver)            references and numbers alone
+//!   |  Generate        Judge | Values | LogProbs       Estimate       Learn | Update
+//!   v                        v                         v              v
+//!  policy ranks     reward, critic, reference ranks    estimator      critic, policy ranks
+//!      \_________ rows: from who made them to who needs them ________/
+//! ```
+//!
+//! This is HybridFlow (arXiv 2409.19256): between models one program decides ([`program`]), inside of
+//! a model its ranks work by themselves, here in data parallelism. Which models share processes is
+//! the [`Placement`]'s affair: the programs, and the numbers that come out, are the same.
+//!
+//! [`rl`](crate::rl) is the other way to run the same algorithms, without steps that all wait for.
+
+pub mod calls;
+mod estimator;
+mod peers;
+pub mod placement;
+pub mod program;
+mod rows;
+mod run;
+pub mod workers;
+
+pub use placement::{Arrangement, Model, Placement};
+pub use rows::{Rows, Share};
+pub use run::{Desk, HybridPlan, Member, Program, run};
+
+use odeon::Job;
+
+/// The actors of a run: what a program that starts one, and each of its worker processes, can host.
+#[must_use]
+pub fn job() -> Job {
+    use workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
+    odeon::job![
+        CriticWorker,
+        Estimator,
+        PolicyWorker,
+        ReferenceWorker,
+        RewardWorker
+    ]
+}

@@ -1,0 +1,418 @@
+//! What a program asks of its workers, and how that is dealt out to the ranks.
+
+use odeon::group::{Protocol, Seat, WorkerCall};
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Failure, Shape, message};
+
+use super::rows::{Rows, Share};
+use crate::engine::{EvalStats, Progress, RunState, StepStats};
+use crate::trajectory::{Decode, SampleId, Trajectory};
+
+/// A reply to make. The prompt follows from the number of its group, so it need not travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Wanted {
+    /// Which.
+    pub id: SampleId,
+    /// How its tokens are chosen.
+    pub decode: Decode,
+}
+
+/// What a reply is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Verdict {
+    /// From 0 to 1.
+    pub reward: f32,
+    /// Whether the answer is right.
+    pub correct: bool,
+    /// The harm that it does, from 0 to 1; 0 where a run does not look for that.
+    pub cost: f32,
+}
+
+/// Numbers of all tokens of replies, a row for each reply.
+pub type PerToken = Rows<Vec<f32>>;
+
+/// Take your seat: from now on the ranks train together.
+#[message(reply = Result<(), Failure>, name = "worker.Join")]
+#[derive(Clone, Debug)]
+pub struct Join {
+    /// One for each rank; a rank gets its own alone.
+    pub seats: Vec<Seat>,
+}
+
+/// Supervised steps, from one number to another. Every rank makes the same, so none has to talk.
+#[message(reply = Result<StepStats, Failure>, name = "policy.WarmUp")]
+#[derive(Clone, Debug)]
+pub struct WarmUp {
+    /// The first, from 1.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+}
+
+/// Make these replies, in this order.
+#[message(reply = Result<Rows<Trajectory>, Failure>, name = "policy.Generate")]
+#[derive(Clone, Debug)]
+pub struct Generate(pub Vec<Wanted>);
+
+/// What is this worth?
+#[message(reply = Result<Vec<Verdict>, Failure>, name = "reward.JudgeRows")]
+#[derive(Clone, Debug)]
+pub struct Judge(pub Rows<Trajectory>);
+
+/// How likely was this, token by token, in nats?
+#[message(reply = Result<PerToken, Failure>, name = "reference.RateRows")]
+#[derive(Clone, Debug)]
+pub struct LogProbs(pub Rows<Trajectory>);
+
+/// What is still to come at each token?
+#[message(reply = Result<PerToken, Failure>, name = "critic.ValueRows")]
+#[derive(Clone, Debug)]
+pub struct Values(pub Rows<Trajectory>);
+
+/// Learn these returns. Answers the loss.
+#[message(reply = Result<f64, Failure>, name = "critic.LearnRows")]
+#[derive(Clone, Debug)]
+pub struct Learn {
+    /// What was done.
+    pub replies: Rows<Trajectory>,
+    /// What it was worth, token by token.
+    pub returns: PerToken,
+}
+
+/// What were these replies worth, compared with what was to be expected?
+#[message(reply = Result<Estimated, Failure>, name = "estimator.Estimate")]
+#[derive(Clone, Debug)]
+pub struct Estimate {
+    /// The replies; those of a group follow each other.
+    pub replies: Rows<Trajectory>,
+    /// Of each reply.
+    pub verdicts: Vec<Verdict>,
+    /// How many replies a group has.
+    pub group_size: u32,
+    /// For each group a greedy reply and what it is worth, where the baseline is that.
+    pub greedy: Option<(Rows<Trajectory>, Vec<Verdict>)>,
+    /// By the reference; empty without one.
+    pub reference: PerToken,
+    /// Expected reward; empty without a critic.
+    pub values: PerToken,
+    /// Expected cost, and its price now, where there is one.
+    pub priced: Option<(PerToken, f32)>,
+}
+
+/// See [`Estimate`].
+#[derive(Clone, Debug, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Estimated {
+    /// Of each token.
+    pub advantages: PerToken,
+    /// What the critic should have expected; empty without one.
+    pub returns: PerToken,
+    /// The same of cost.
+    pub cost_returns: PerToken,
+    /// What people want to know of the batch.
+    pub summary: Summary,
+}
+
+/// A batch in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Summary {
+    /// Mean reward.
+    pub reward: f64,
+    /// Part that was right.
+    pub accuracy: f64,
+    /// Mean cost.
+    pub cost: f64,
+    /// Response tokens.
+    pub response_tokens: u64,
+    /// CRC-32 of all replies, their log-probabilities and advantages: the same for the same step.
+    pub checksum: u32,
+}
+
+/// Train on this.
+#[message(reply = Result<Updated, Failure>, name = "policy.Update")]
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The step, from 1.
+    pub step: u64,
+    /// The replies.
+    pub replies: Rows<Trajectory>,
+    /// Of each reply.
+    pub verdicts: Vec<Verdict>,
+    /// Of each token.
+    pub advantages: PerToken,
+    /// By the reference; empty without one.
+    pub reference: PerToken,
+}
+
+/// A rank's part of a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Updated {
+    /// What the optimiser did.
+    pub stats: StepStats,
+    /// Response tokens behind the means.
+    pub response_tokens: u64,
+}
+
+/// Answer held-out problems greedily.
+#[message(reply = Result<EvalStats, Failure>, name = "policy.Evaluate")]
+#[derive(Clone, Debug)]
+pub struct Evaluate(pub u64);
+
+/// Save all that is needed to go on after this step.
+#[message(reply = Result<(), Failure>, name = "worker.Save")]
+#[derive(Clone, Debug)]
+pub struct Save {
+    /// How far the run is.
+    pub progress: Progress,
+    /// What else it needs to go on.
+    pub run: RunState,
+}
+
+/// Go back to the newest that was saved, of this step where one is named. Answers where that is.
+#[message(reply = Result<Option<(Progress, RunState)>, Failure>, name = "worker.Restore")]
+#[derive(Clone, Debug)]
+pub struct Restore(pub Option<Progress>);
+
+/// The only answer.
+fn only<T>(parts: Vec<T>) -> Result<T, Failure> {
+    let count = parts.len();
+    let mut parts = parts.into_iter();
+    match (parts.next(), parts.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(Failure::error(format!(
+            "{count} answers where one was expected"
+        ))),
+    }
+}
+
+/// The answer of all, which they agree on.
+fn agreed<T: PartialEq>(parts: Vec<T>) -> Result<T, Failure> {
+    let mut parts = parts.into_iter();
+    let first = parts
+        .next()
+        .ok_or_else(|| Failure::error("nobody answered"))?;
+    if parts.all(|other| other == first) {
+        Ok(first)
+    } else {
+        Err(Failure::error(
+            "ranks that do the same came to different ends",
+        ))
+    }
+}
+
+/// A call that all ranks, or one, get as it is.
+macro_rules! whole {
+    ($call:ty => $part:ty, $protocol:expr, $join:ident) => {
+        impl WorkerCall for $call {
+            type Part = $part;
+            type Output = $part;
+
+            fn protocol(&self) -> Protocol {
+                $protocol
+            }
+
+            fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+                Ok(vec![self.clone(); parts])
+            }
+
+            fn join(&self, parts: Vec<$part>) -> Result<$part, Failure> {
+                $join(parts)
+            }
+        }
+    };
+}
+
+whole!(WarmUp => StepStats, Protocol::OneToAll, agreed);
+whole!(Restore => Option<(Progress, RunState)>, Protocol::OneToAll, agreed);
+whole!(Evaluate => EvalStats, Protocol::RankZero, only);
+whole!(Save => (), Protocol::RankZero, only);
+whole!(Estimate => Estimated, Protocol::RankZero, only);
+
+/// A call whose rows are cut over all ranks, and give a row each. All ranks have as many, so that a
+/// model whose own ranks work in step has no odd one.
+macro_rules! by_row {
+    ($call:ident => $row:ty) => {
+        impl WorkerCall for $call {
+            type Part = Rows<$row>;
+            type Output = Rows<$row>;
+
+            fn protocol(&self) -> Protocol {
+                Protocol::Data
+            }
+
+            fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+                Ok(self
+                    .0
+                    .deal(parts, Share::Padded)
+                    .into_iter()
+                    .map(Self)
+                    .collect())
+            }
+
+            fn join(&self, parts: Vec<Rows<$row>>) -> Result<Rows<$row>, Failure> {
+                Rows::join(parts, self.0.len())
+            }
+        }
+    };
+}
+
+by_row!(LogProbs => Vec<f32>);
+by_row!(Values => Vec<f32>);
+
+/// A part of a list for each rank; their sizes differ by one at most.
+fn cut<T: Clone>(list: &[T], parts: usize) -> impl Iterator<Item = Vec<T>> {
+    let count = list.len();
+    (0..parts).map(move |part| list[count * part / parts..count * (part + 1) / parts].to_vec())
+}
+
+impl WorkerCall for Join {
+    type Part = ();
+    type Output = ();
+
+    fn protocol(&self) -> Protocol {
+        Protocol::AllToAll
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        if self.seats.len() != parts {
+            let seats = self.seats.len();
+            return Err(Failure::error(format!("{seats} seats for {parts} ranks")));
+        }
+        Ok(cut(&self.seats, parts)
+            .map(|seats| Self { seats })
+            .collect())
+    }
+
+    fn join(&self, _parts: Vec<()>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl WorkerCall for Generate {
+    type Part = Rows<Trajectory>;
+    type Output = Rows<Trajectory>;
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Data
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        Ok(cut(&self.0, parts).map(Self).collect())
+    }
+
+    fn join(&self, parts: Vec<Rows<Trajectory>>) -> Result<Rows<Trajectory>, Failure> {
+        Rows::join(parts, self.0.len())
+    }
+}
+
+impl WorkerCall for Judge {
+    type Part = Vec<Verdict>;
+    type Output = Vec<Verdict>;
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Data
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        Ok(self
+            .0
+            .deal(parts, Share::Balanced)
+            .into_iter()
+            .map(Self)
+            .collect())
+    }
+
+    fn join(&self, parts: Vec<Vec<Verdict>>) -> Result<Vec<Verdict>, Failure> {
+        let all = parts.concat();
+        if all.len() == self.0.len() {
+            Ok(all)
+        } else {
+            Err(Failure::error(format!(
+                "{} verdicts on {} replies",
+                all.len(),
+                self.0.len()
+            )))
+        }
+    }
+}
+
+impl WorkerCall for Learn {
+    type Part = f64;
+    type Output = f64;
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Data
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        let replies = self.replies.deal(parts, Share::Balanced);
+        let returns = self.returns.deal(parts, Share::Balanced);
+        let pairs = replies.into_iter().zip(returns);
+        Ok(pairs
+            .map(|(replies, returns)| Self { replies, returns })
+            .collect())
+    }
+
+    /// Each rank's part of the loss is over the tokens of all.
+    fn join(&self, parts: Vec<f64>) -> Result<f64, Failure> {
+        Ok(parts.into_iter().sum())
+    }
+}
+
+impl WorkerCall for Update {
+    type Part = Updated;
+    type Output = StepStats;
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Data
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        let replies = self.replies.deal(parts, Share::Balanced);
+        let advantages = self.advantages.deal(parts, Share::Balanced);
+        let reference = self.reference.deal(parts, Share::Balanced);
+        let columns = replies.into_iter().zip(cut(&self.verdicts, parts));
+        let columns = columns.zip(advantages.into_iter().zip(reference));
+        let dealt = columns.map(|((replies, verdicts), (advantages, reference))| Self {
+            step: self.step,
+            replies,
+            verdicts,
+            advantages,
+            reference,
+        });
+        Ok(dealt.collect())
+    }
+
+    fn join(&self, parts: Vec<Updated>) -> Result<StepStats, Failure> {
+        Ok(of_all(&parts))
+    }
+}
+
+/// What the ranks did together: sums of what is a part on each, means over all tokens of the rest.
+fn of_all(parts: &[Updated]) -> StepStats {
+    let tokens: u64 = parts.iter().map(|part| part.response_tokens).sum();
+    let mean = |of: fn(&StepStats) -> f64| {
+        let each = parts
+            .iter()
+            .map(|part| of(&part.stats) * part.response_tokens as f64);
+        each.sum::<f64>() / tokens.max(1) as f64
+    };
+    let sum = |of: fn(&StepStats) -> f64| parts.iter().map(|part| of(&part.stats)).sum::<f64>();
+    let first = parts.first().map(|part| part.stats.grad_norm);
+    StepStats {
+        loss: sum(|it| it.loss),
+        // The gradient is one of all ranks.
+        grad_norm: first.unwrap_or_default(),
+        tokens: parts.iter().map(|part| part.stats.tokens).sum(),
+        flops: sum(|it| it.flops),
+        entropy: mean(|it| it.entropy),
+        approximate_kl: mean(|it| it.approximate_kl),
+        clip_fraction: mean(|it| it.clip_fraction),
+        importance_mean: mean(|it| it.importance_mean),
+        importance_capped_fraction: mean(|it| it.importance_capped_fraction),
+    }
+}
