@@ -29,6 +29,7 @@ const STEPS: u64 = 4;
 fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
     let tokenizer = Tokenizer::arithmetic();
     let task = TaskSpec::Sums(SumsConfig {
+        operands_max: 2,
         digits_max: 1,
         ..SumsConfig::default()
     });
@@ -55,8 +56,8 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             threads: 1,
             context: 24,
             lora_rank: 0,
-            warmup_batch: 16,
-            warmup_steps: 30,
+            warmup_batch: 32,
+            warmup_steps: 120,
             warmup_lr: 3e-3,
             lr: 8e-4,
             schedule: Schedule::Constant,
@@ -88,7 +89,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
         needs: (Needs::new(), Needs::new()),
         reference: true,
         train: TrainPlan {
-            warmup: 30,
+            warmup: 120,
             steps: STEPS,
             value_steps: 0,
             checkpoint_every: 2,
@@ -191,6 +192,8 @@ async fn a_program_makes_the_same_steps_colocated_split_and_standalone() {
             runs.push(timeless(steps(&plan, None, None).await.unwrap()));
         }
         assert_eq!(runs[0].len() as u64, STEPS);
+        let learns = |step: &StepReport| step.stats.grad_norm > 0.0;
+        assert!(runs[0].iter().all(learns), "{program:?}: {:?}", runs[0]);
         assert_eq!(runs[0], runs[1], "{program:?}: split");
         assert_eq!(runs[0], runs[2], "{program:?}: standalone");
     }
