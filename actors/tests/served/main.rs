@@ -69,7 +69,7 @@ fn compute(base: &Path) -> ComputeSpec {
 /// Short waits: what is waited for in vain here never comes.
 fn patience() -> Patience {
     Patience {
-        idle: Duration::from_millis(400),
+        idle: Duration::from_secs(30),
         away: Duration::from_secs(20),
         pause: Duration::from_millis(5),
         pause_max: Duration::from_millis(40),
@@ -165,8 +165,24 @@ fn started(folder: &Path, dialect: Dialect, seed: u64) -> (Server, Box<dyn Rollo
     (server, engine)
 }
 
-/// Moves on until each reply under way has so many new tokens.
-fn until_begun(engine: &mut dyn RolloutEngine, tokens: usize) {
+/// Begins replies, of which the server makes so many passes and then no more; until each of them has
+/// so many tokens.
+fn begin(
+    server: &Server,
+    engine: &mut dyn RolloutEngine,
+    orders: &[Order],
+    passes: usize,
+    tokens: usize,
+) {
+    server.hold_after(0);
+    for order in orders {
+        engine.admit(order).unwrap();
+    }
+    // All of them are made in the same passes.
+    while server.counts().asked < orders.len() {
+        assert!(engine.step().unwrap().is_empty());
+    }
+    server.hold_after(passes);
     while engine
         .under_way(&|_| 0)
         .iter()
@@ -222,11 +238,7 @@ fn new_weights_are_taken_between_replies_and_old_prefixes_forgotten() {
     for dialect in BOTH {
         let (server, mut engine) = started(folder.path(), dialect, 1);
         let orders = orders(Decode::Greedy);
-        server.hold_after(3);
-        for order in &orders {
-            engine.admit(order).unwrap();
-        }
-        until_begun(engine.as_mut(), 1);
+        begin(&server, engine.as_mut(), &orders, 3, 1);
         assert!(
             !engine.can_load(),
             "they are under way with the weights before"
@@ -255,11 +267,7 @@ fn an_interrupted_reply_goes_on_with_the_new_weights() {
     for dialect in BOTH {
         let (server, mut engine) = started(folder.path(), dialect, 1);
         let orders = orders(Decode::Greedy);
-        server.hold_after(4);
-        for order in &orders {
-            engine.admit(order).unwrap();
-        }
-        until_begun(engine.as_mut(), 2);
+        begin(&server, engine.as_mut(), &orders, 4, 2);
         server.hold_after(0);
         engine.interrupt(&weights(2)).unwrap();
         let begun = engine.under_way(&|_| 0);
@@ -295,11 +303,7 @@ fn a_server_that_is_killed_and_started_anew_loses_no_reply() {
     for dialect in BOTH {
         let (server, mut engine) = started(folder.path(), dialect, 1);
         let orders = orders(Decode::Greedy);
-        server.hold_after(5);
-        for order in &orders {
-            engine.admit(order).unwrap();
-        }
-        until_begun(engine.as_mut(), 2);
+        begin(&server, engine.as_mut(), &orders, 5, 2);
         let (setup, address) = server.kill();
         for _ in 0..3 {
             assert!(engine.step().unwrap().is_empty(), "nobody makes any");
@@ -339,7 +343,14 @@ fn a_reply_that_is_lost_on_its_way_goes_on_from_what_has_come() {
             Fault::Hang,
             Fault::Truncate,
         ] {
-            let (server, mut engine) = started(folder.path(), dialect, 1);
+            let server = Server::start(Setup::new(dialect, &config(), CONTEXT));
+            let mut spec = spec(folder.path(), &server, dialect);
+            if fault == Fault::Hang {
+                spec.patience.idle = Duration::from_millis(300);
+                spec.patience.losses = 100;
+            }
+            let mut engine = served(&spec);
+            engine.load(&weights(1)).unwrap();
             server.fail(&[fault, fault]);
             let orders = orders(Decode::Greedy);
             let got = replies(engine.as_mut(), &orders);

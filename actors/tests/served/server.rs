@@ -183,6 +183,7 @@ impl Server {
     /// It makes so many more passes and then none.
     pub(crate) fn hold_after(&self, passes: usize) {
         self.shared.inner.lock().unwrap().passes = Some(passes);
+        self.shared.changed.notify_all();
     }
 
     pub(crate) fn go_on(&self) {
