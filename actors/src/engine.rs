@@ -4,6 +4,7 @@
 pub mod compute;
 pub mod modelled;
 pub mod scripted;
+pub mod served;
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub enum EngineSpec {
     Scripted(scripted::Script),
     /// Costs in place of a model, under virtual time: for graphs as large as no machine here.
     Modelled(Box<modelled::Modelled>),
+    /// A server of somebody else generates; whatever trains or rates is as with `Compute`.
+    Served(Box<served::ServedSpec>),
 }
 
 /// What one optimiser step did.
@@ -308,6 +311,15 @@ impl EngineSpec {
         self
     }
 
+    /// For the rollout of this number, from 0: where each has a server, its own.
+    #[must_use]
+    pub fn of_rollout(mut self, index: usize) -> Self {
+        if let Self::Served(spec) = &mut self {
+            spec.take_server(index);
+        }
+        self
+    }
+
     /// Builds a trainer's engine.
     ///
     /// # Errors
@@ -315,6 +327,7 @@ impl EngineSpec {
     pub fn trainer(&self) -> Result<Box<dyn TrainEngine>, Failure> {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Trainer::new(spec)?),
+            Self::Served(spec) => Box::new(compute::Trainer::new(&spec.compute)?),
             Self::Scripted(script) => Box::new(scripted::ScriptedTrainer::new(script)),
             Self::Modelled(model) => {
                 let engine = modelled::ModelledTrainer::new(model);
@@ -330,6 +343,7 @@ impl EngineSpec {
     pub fn rollout(&self) -> Result<Box<dyn RolloutEngine>, Failure> {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Rollout::new(spec)?),
+            Self::Served(spec) => Box::new(served::Served::new(spec).map_err(Failure::error)?),
             Self::Scripted(script) => Box::new(scripted::ScriptedRollout::new(script)),
             Self::Modelled(model) => {
                 let engine = modelled::ModelledRollout::new(model);
@@ -345,6 +359,7 @@ impl EngineSpec {
     pub fn reference(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Reference::new(spec)?),
+            Self::Served(spec) => Box::new(compute::Reference::new(&spec.compute)?),
             Self::Scripted(_) | Self::Modelled(_) => Box::<scripted::ScriptedScores>::default(),
         })
     }
@@ -356,6 +371,7 @@ impl EngineSpec {
     pub fn critic(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
         Ok(match self {
             Self::Compute(spec) => Box::new(compute::Critic::new(spec)?),
+            Self::Served(spec) => Box::new(compute::Critic::new(&spec.compute)?),
             Self::Scripted(_) | Self::Modelled(_) => Box::<scripted::ScriptedScores>::default(),
         })
     }

@@ -7,8 +7,8 @@
 //!
 //! [`exec`] hosts programs that are none of Odeon as actors.
 //!
-//! The crate knows actors and algorithms. It does not know HTTP, but for the status line that tells
-//! whether a hosted server is ready, or terminals.
+//! The crate knows actors and algorithms, and of HTTP what [`engine::served`] asks servers of others and
+//! the status line that tells whether a hosted server is ready. It does not know terminals.
 
 #![forbid(unsafe_code)]
 

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use odeon_algorithms::task::TaskSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::compute::ComputeSpec;
+use crate::engine::served::{Dialect, Patience, ServedSpec};
 use crate::hybrid::Arrangement;
 use crate::rl::rollout::Swap;
 
@@ -35,6 +37,9 @@ pub struct Recipe {
     /// What harm is, and what it costs.
     #[serde(default)]
     pub cost: Option<CostSection>,
+    /// Who generates.
+    #[serde(default)]
+    pub rollout: RolloutSection,
     /// Which actors get a process of their own.
     #[serde(default)]
     pub processes: ProcessesSection,
@@ -249,6 +254,58 @@ pub enum CostRule {
     Length,
     /// 1 if some text is in it, else 0.
     Text,
+}
+
+/// `[rollout]`
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RolloutSection {
+    /// What makes replies.
+    pub engine: RolloutEngineKind,
+    /// Servers, one for each rollout.
+    pub urls: Vec<String>,
+    /// The environment variable with the servers' key.
+    pub api_key_env: Option<String>,
+    /// The folder in which servers are given weights.
+    pub weights_dir: Option<PathBuf>,
+}
+
+/// What makes replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RolloutEngineKind {
+    /// The rollouts themselves.
+    #[default]
+    Own,
+    /// Servers of vLLM.
+    Vllm,
+    /// Servers of SGLang.
+    Sglang,
+}
+
+impl RolloutSection {
+    /// What the servers speak; none where rollouts generate themselves.
+    #[must_use]
+    pub const fn dialect(&self) -> Option<Dialect> {
+        match self.engine {
+            RolloutEngineKind::Own => None,
+            RolloutEngineKind::Vllm => Some(Dialect::Vllm),
+            RolloutEngineKind::Sglang => Some(Dialect::Sglang),
+        }
+    }
+
+    /// The rollouts' engine, where it is not that of `compute`: its model, sampling and slots.
+    #[must_use]
+    pub fn served(&self, compute: &ComputeSpec) -> Option<ServedSpec> {
+        Some(ServedSpec {
+            dialect: self.dialect()?,
+            urls: self.urls.clone(),
+            api_key_env: self.api_key_env.clone(),
+            weights_dir: self.weights_dir.clone()?,
+            patience: Patience::default(),
+            compute: compute.clone(),
+        })
+    }
 }
 
 /// `[processes]`

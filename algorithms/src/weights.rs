@@ -26,7 +26,7 @@ pub use self::{
     gguf::{Gguf, GgufTensor, GgufValue},
     gguf_llama::{gguf_fields, load_gguf},
     merge::{MergeError, Merged, PROVENANCE, Part, merge},
-    model::BuildError,
+    model::{BuildError, FlatModel},
     quantised::Encoding,
     safetensors::{StoredType, directory_fields, load_directory, save},
 };

@@ -65,6 +65,7 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
     }
     check_cost(recipe)?;
     check_placement(recipe)?;
+    check_rollout(recipe)?;
     let trajectories = rl.groups as u64 * u64::from(rl.group_size);
     if trajectories > TRAJECTORIES_MAX {
         let what = format!(
@@ -120,6 +121,64 @@ fn check_placement(recipe: &Recipe) -> Result<(), Blame> {
             placement.ranks
         );
         return blame("placement", ["ranks"], what);
+    }
+    if placement.models.is_some() && recipe.rollout.dialect().is_some() {
+        let what =
+            "models that are placed generate by themselves: leave [rollout] engine out with it";
+        return blame("placement", ["models"], what.to_owned());
+    }
+    Ok(())
+}
+
+/// Servers, and what goes with them.
+fn check_rollout(recipe: &Recipe) -> Result<(), Blame> {
+    let (rollout, rollouts) = (&recipe.rollout, recipe.processes.rollouts);
+    let Some(dialect) = rollout.dialect() else {
+        let set = [
+            ("urls", !rollout.urls.is_empty()),
+            ("api_key_env", rollout.api_key_env.is_some()),
+            ("weights_dir", rollout.weights_dir.is_some()),
+        ];
+        return match set.into_iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => {
+                let what = format!(
+                    "{field} is for servers: leave it out, or choose engine = \"vllm\" or \"sglang\""
+                );
+                blame("rollout", [field], what)
+            }
+            None => Ok(()),
+        };
+    };
+    if rollout.urls.len() != rollouts {
+        let what = format!(
+            "urls has {} servers of {dialect} for processes.rollouts = {rollouts}: expected one for \
+             each rollout",
+            rollout.urls.len()
+        );
+        return blame("rollout", ["urls", "engine"], what);
+    }
+    let bare = |url: &'_ String| url.trim_end_matches('/').to_owned();
+    let mut known = std::collections::BTreeSet::new();
+    if let Some(twice) = rollout
+        .urls
+        .iter()
+        .map(bare)
+        .find(|it| !known.insert(it.clone()))
+    {
+        let what = format!("{twice} stands in urls twice: a server belongs to one rollout");
+        return blame("rollout", ["urls"], what);
+    }
+    if rollout.weights_dir.is_none() {
+        let what = "servers are given weights in a folder: expected weights_dir = \"...\", under the \
+                    same path for the rollouts and the servers";
+        return blame("rollout", ["engine"], what.to_owned());
+    }
+    if recipe.rl.swap == Swap::Overlap {
+        let what = format!(
+            "swap = \"overlap\" holds two sets of weights, and a server of {dialect} has one: expected \
+             swap = \"drain\" or \"interrupt\""
+        );
+        return blame("rl", ["swap"], what);
     }
     Ok(())
 }

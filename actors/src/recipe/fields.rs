@@ -23,6 +23,8 @@ enum Range {
     Name,
     /// Not empty.
     Text,
+    /// At least one address of a server.
+    Addresses,
 }
 
 /// Which ends belong to a range of numbers.
@@ -148,6 +150,10 @@ pub(super) const FIELDS: &[Field] = &[
     needed("cost", "limit", Range::Number(0.0, 1.0, Ends::Both)),
     field("cost", "price", Range::Number(0.0, 1000.0, Ends::High)),
     field("cost", "rate", Range::Number(0.0, 10.0, Ends::Both)),
+    field("rollout", "engine", Range::Word(&["own", "vllm", "sglang"])),
+    field("rollout", "urls", Range::Addresses),
+    field("rollout", "api_key_env", Range::Text),
+    field("rollout", "weights_dir", Range::Text),
     field("processes", "rollouts", Range::Whole(1, 64)),
     field("processes", "slots", Range::Whole(1, 4096)),
     field("processes", "rollout_threads", Range::Whole(1, 1024)),
@@ -177,13 +183,14 @@ const STEPS_MAX: i64 = 1_000_000_000;
 
 /// Tables that must be there; of the tasks, one.
 const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 10] = [
     "run",
     "model",
     "task",
     "warmup",
     "rl",
     "cost",
+    "rollout",
     "processes",
     "placement",
     "eval",
@@ -335,6 +342,16 @@ impl Range {
                 (1..=NAME_MAX).contains(&text.len()) && text.chars().all(plain)
             }),
             Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
+            Self::Addresses => value.as_array().is_some_and(|all| {
+                let address = |text: &str| {
+                    let rest = text
+                        .strip_prefix("http://")
+                        .or(text.strip_prefix("https://"));
+                    rest.is_some_and(|rest| !rest.trim_matches('/').is_empty())
+                };
+                let is_one = |it: &Spanned<DeValue<'_>>| it.get_ref().as_str().is_some_and(address);
+                !all.is_empty() && all.iter().all(is_one)
+            }),
         }
     }
 
@@ -350,6 +367,7 @@ impl Range {
             Self::Word(words) => format!("`\"{}\"`", list(words, "\"`, `\"")),
             Self::Name => "letters, digits, `-`, `_`".to_owned(),
             Self::Text => String::new(),
+            Self::Addresses => "a list of `http://` or `https://` addresses".to_owned(),
         }
     }
 }
@@ -373,6 +391,9 @@ impl fmt::Display for Range {
                 "a name of 1 to {NAME_MAX} letters, digits, '-' and '_' in quotes"
             ),
             Self::Text => f.write_str("a text in quotes that is not empty"),
+            Self::Addresses => {
+                f.write_str("a list of addresses, [\"http://host:port\"], one for each rollout")
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use odeon_algorithms::objective::{
 };
 
 use super::*;
+use crate::engine::served::Dialect;
 use crate::rl::ledger::{Greedy, Uniform};
 
 const GOOD: &str = "[run]\nname = \"a\"\n\n[model]\n\n[task.sums]\n\n[rl]\nalgorithm = \"grpo\"\n\
@@ -233,6 +234,67 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
         );
         assert!(message.contains(words), "{to}: {message}");
         assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn servers_are_one_for_each_rollout_and_go_with_what_they_need() {
+    let of = |swap: &str, rollout: &str| {
+        let text = GOOD.replacen("lr = 1e-4", &format!("lr = 1e-4\nswap = \"{swap}\""), 1);
+        format!("{text}\n[rollout]\n{rollout}\n")
+    };
+    let good = "engine = \"vllm\"\nurls = [\"http://a:1\", \"https://b\"]\nweights_dir = \"/w\"";
+    let recipe = Recipe::parse(Path::new("r.toml"), &of("drain", good)).unwrap();
+    assert_eq!(recipe.rollout.dialect(), Some(Dialect::Vllm));
+    assert_eq!(recipe.rollout.urls.len(), 2);
+    for (text, line, words) in [
+        (
+            of("overlap", good),
+            14,
+            "a server of vLLM has one: expected swap = \"drain\"",
+        ),
+        (
+            of("drain", &good.replace("vllm", "tgi")),
+            18,
+            "expected one of \"own\", \"vllm\", \"sglang\"",
+        ),
+        (
+            of("drain", &good.replace("\"vllm\"", "\"own\"")),
+            19,
+            "urls is for servers",
+        ),
+        (
+            of("drain", &good.replace(", \"https://b\"", "")),
+            19,
+            "urls has 1 servers of vLLM",
+        ),
+        (
+            of("drain", &good.replace("https://b", "http://a:1/")),
+            19,
+            "http://a:1 stands in urls twice",
+        ),
+        (
+            of("drain", &good.replace("https://b", "b:2")),
+            19,
+            "expected a list of addresses",
+        ),
+        (
+            of("drain", &good.replace("weights_dir = \"/w\"", "")),
+            18,
+            "expected weights_dir",
+        ),
+        (
+            of("drain", "engine = \"sglang\""),
+            18,
+            "urls has 0 servers of SGLang",
+        ),
+    ] {
+        let message = error(&text);
+        assert!(
+            message.starts_with(&format!("r.toml:{line}: ")),
+            "{message}"
+        );
+        assert!(message.contains(words), "{message}");
     }
 }
 

@@ -231,9 +231,11 @@ impl Run {
             tell_every: plan.tell_every,
         };
         let mut rollouts = vec![];
-        for _ in 0..plan.rollouts {
+        for index in 0..plan.rollouts {
+            let mut args = args.clone();
+            args.engine = args.engine.of_rollout(index);
             let rollout = system
-                .spawn::<Rollout>(args.clone())
+                .spawn::<Rollout>(args)
                 .needs(|_| plan.needs.rollout.clone())
                 .restart(always);
             rollouts.push(processes.spawn(rollout).await?);

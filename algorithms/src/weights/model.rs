@@ -1,6 +1,6 @@
 //! Between files and [`Model`]s.
 
-use odeon_gpu::{Backend, Entry};
+use odeon_gpu::{Backend, Cpu, Entry, Layout};
 
 use super::{Family, LoadedModel, LoadedTensor, ModelFields, ModelView, TensorView};
 use crate::model::{ConfigError, Model, ModelConfig, Rope};
@@ -118,6 +118,41 @@ impl LoadedModel {
     }
 }
 
+/// An architecture whose parameters lie in a buffer of somebody else, in the order of
+/// [`Model::to_flat`]: what weights are as they travel.
+#[derive(Clone, Debug)]
+pub struct FlatModel {
+    config: ModelConfig,
+    layout: Layout,
+}
+
+impl FlatModel {
+    /// Names and places of an architecture's parameters; nothing is allocated for them.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the sizes contradict each other.
+    pub fn new(config: ModelConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let (layout, _) = Model::<Cpu>::describe(&config);
+        Ok(Self { config, layout })
+    }
+
+    /// The number of parameters.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// The parameters `flat` by name; see [`ModelView::of`].
+    ///
+    /// # Panics
+    /// As [`ModelView::of`].
+    #[must_use]
+    pub fn view<'a>(&'a self, flat: &'a [f32], context: usize) -> ModelView<'a> {
+        ModelView::of_flat(&self.config, &self.layout, flat, context)
+    }
+}
+
 impl<'a> ModelView<'a> {
     /// A model's architecture with the parameters `flat`, in the order of its layout:
     /// [`Model::flat`], or [`Model::to_flat`] with adapters merged. `context` is the longest
@@ -128,13 +163,21 @@ impl<'a> ModelView<'a> {
     /// is not [`Rope::HalfSplit`], which files have.
     #[must_use]
     pub fn of<B: Backend>(model: &'a Model<B>, flat: &'a [f32], context: usize) -> Self {
-        let config = model.config();
+        Self::of_flat(model.config(), model.layout(), flat, context)
+    }
+
+    fn of_flat(
+        config: &ModelConfig,
+        layout: &'a Layout,
+        flat: &'a [f32],
+        context: usize,
+    ) -> Self {
         assert_eq!(
             config.rope,
             Rope::HalfSplit,
             "checkpoints are in the half-split order"
         );
-        assert_eq!(flat.len(), model.parameters(), "one number a parameter");
+        assert_eq!(flat.len(), layout.len(), "one number a parameter");
         let fields = ModelFields {
             family: if config.qkv_bias {
                 Family::Qwen2
@@ -158,7 +201,7 @@ impl<'a> ModelView<'a> {
             shape: &entry.shape,
             values: &flat[entry.range.clone()],
         };
-        let entries = model.layout().entries().iter();
+        let entries = layout.entries().iter();
         let tensors = entries
             .map(|entry| (entry.name.as_str(), view(entry)))
             .collect();

@@ -86,7 +86,14 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             tokenizer,
             ledger: recipe.rl.ledger(),
         },
-        rollout_engine: EngineSpec::Compute(Box::new(rollout)),
+        rollout_engine: match recipe.rollout.served(&rollout) {
+            Some(mut served) => {
+                // Rollouts may stand in other folders than this process.
+                served.weights_dir = std::path::absolute(&served.weights_dir)?;
+                EngineSpec::Served(Box::new(served))
+            }
+            None => EngineSpec::Compute(Box::new(rollout)),
+        },
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         rollouts: recipe.processes.rollouts,
         swap: recipe.rl.swap,
@@ -235,9 +242,13 @@ fn check_memory(text: &Source, recipe: &Recipe, sizes: &Sizes) -> Result<(), Rec
     let references = u64::from(recipe.rl.kl > 0.0);
     // Weights, gradient and two moments; adapters alone have few.
     let of_trainer = if recipe.model.lora_rank == 0 { 4 } else { 1 };
+    // A server has them on a machine of its own; a rollout holds them while it hands them over.
     let copies = of_trainer * (1 + critics) + references + 1 + rollouts;
     let slots = recipe.processes.slots as u64;
-    let cache = rollouts * slots * recipe.model.context as u64;
+    let cache = match recipe.rollout.dialect() {
+        Some(_) => 0,
+        None => rollouts * slots * recipe.model.context as u64,
+    };
     let cache_bytes = cache
         .saturating_mul(sizes.cache_per_token)
         .saturating_mul(4);

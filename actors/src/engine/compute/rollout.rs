@@ -11,11 +11,16 @@ use crate::trajectory::{Decode, Order, SampleId};
 
 impl ComputeSpec {
     /// The architecture, without the weights.
-    fn architecture(&self) -> Result<ModelConfig, Failure> {
+    pub(in crate::engine) fn architecture(&self) -> Result<ModelConfig, Failure> {
         match &self.source {
             ModelSource::Fresh(config) => Ok(config.clone()),
             ModelSource::Load(path) => read_fields(path)?.model_config().map_err(Failure::error),
         }
+    }
+
+    /// What the draws of a sample follow from.
+    pub(in crate::engine) const fn seed_of(&self, id: SampleId) -> u64 {
+        self.seed ^ number(id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     fn generator(&self) -> Result<Generator, Failure> {
@@ -112,7 +117,7 @@ impl RolloutEngine for Rollout {
                 top_p: sampling.top_p,
                 stop: vec![self.spec.tokenizer.eos()],
             },
-            seed: self.spec.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed: self.spec.seed_of(order.id),
             resumed: begun.len(),
         };
         self.newest.submit(request).map_err(Failure::error)
