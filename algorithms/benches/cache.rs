@@ -16,15 +16,16 @@ use odeon_gpu::Cpu;
 const SLOTS: usize = 32;
 const PROMPT: usize = 256;
 
+/// Small, so that reading keys and values is much of its work.
 fn generator(threads: usize, max_tokens: usize, block_tokens: usize) -> Generator {
     let config = ModelConfig {
         vocab: 256,
-        dim: 384,
-        layers: 6,
-        heads: 6,
-        kv_heads: 6,
-        head_dim: 64,
-        ffn: 1040,
+        dim: 128,
+        layers: 4,
+        heads: 4,
+        kv_heads: 4,
+        head_dim: 32,
+        ffn: 352,
         tied_head: false,
         ..ModelConfig::default()
     };
