@@ -227,6 +227,7 @@ fn sample(case: &Case, threads: usize) -> Run {
         slots: SLOTS,
         max_tokens: case.tokens,
         prefill_tokens: SLOTS,
+        ..GeneratorConfig::default()
     };
     let mut generator =
         Generator::new(Cpu::new(threads), case.config.clone(), options).expect("a valid model");

@@ -5,7 +5,14 @@
 //! vocabulary: what [`Scorer::logprobs`](crate::model::Scorer::logprobs) computes, equal to within
 //! 1e-4) and under the distribution it was drawn from (after temperature and top-p).
 //! A sequence depends on its prompt, seed, sampling settings and the weights only: not on the other
-//! sequences of the batch, nor on when it was admitted.
+//! sequences of the batch, nor on when it was admitted, on whose keys and values it shares, or on
+//! whether it had to wait for memory.
+//!
+//! Keys and values lie in blocks of some tokens, as in vLLM (Kwon et al. 2023). Sequences that begin
+//! alike, such as the samples of a group, share the blocks of what they have in common and compute it
+//! once; of a block that is partly filled they take a copy. What ended sequences leave is kept until
+//! the room is needed. New weights make all of that unknown. When blocks run out, the youngest
+//! sequence of a lane gives its own to the older ones, waits, and is computed again.
 //!
 //! ```
 //! use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling};
@@ -38,10 +45,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blocks;
 mod lane;
 mod sample;
+mod slots;
 mod weights;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use odeon_gpu::{Backend, Cpu};
@@ -49,7 +59,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::model::{ConfigError, LoadError, ModelConfig};
-use lane::Lane;
+use lane::{Lane, LaneSize};
+use slots::Slots;
 use weights::PackedModel;
 
 /// Size of a generator.
@@ -63,6 +74,13 @@ pub struct GeneratorConfig {
     /// Prompt tokens taken in a step beside the sequences that sample; longer prompts take several
     /// steps, so that they do not hold up the batch.
     pub prefill_tokens: usize,
+    /// Tokens whose keys and values there is memory for, never less than `max_tokens`; without a
+    /// number what all slots can need at most. With less, more short sequences run in the same
+    /// memory, and when it runs out the youngest wait and are computed again.
+    pub cache_tokens: Option<usize>,
+    /// Tokens of a block of the cache, rounded up to what the backend takes: what sequences share
+    /// is whole blocks.
+    pub block_tokens: usize,
 }
 
 impl Default for GeneratorConfig {
@@ -71,6 +89,8 @@ impl Default for GeneratorConfig {
             slots: 32,
             max_tokens: 512,
             prefill_tokens: 512,
+            cache_tokens: None,
+            block_tokens: 16,
         }
     }
 }
@@ -148,10 +168,31 @@ pub struct Sampled {
 /// What happens to the caches of running sequences when weights change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlight {
-    /// Old tokens keep the keys and values of the old weights (Piché et al. 2025, PipelineRL).
+    /// Old tokens keep the keys and values of the old weights (Piché et al. 2025, PipelineRL), but
+    /// for sequences that have to wait for memory: these are computed again.
     Keep,
     /// Keys and values of all tokens are computed again in the next steps.
     Recompute,
+}
+
+/// What a generator's cache of keys and values holds. A block is some tokens in all layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheCounts {
+    /// Blocks that there are.
+    pub blocks: usize,
+    /// Blocks of running sequences.
+    pub held: usize,
+    /// Those of them that several sequences share.
+    pub shared: usize,
+    /// Blocks that no running sequence has, kept for a prompt that begins like them until the room
+    /// is needed.
+    pub kept: usize,
+    /// Tokens in the blocks of running sequences, those that several share once.
+    pub tokens: usize,
+    /// Tokens since the start that were found in blocks and not computed.
+    pub reused: u64,
+    /// How often a sequence lost its blocks to an older one and waited.
+    pub preempted: u64,
 }
 
 /// Why a request was refused. Nothing was queued.
@@ -208,19 +249,28 @@ impl<B: Backend> Generator<B> {
     ) -> Result<Self, ConfigError> {
         config.check()?;
         let weights = PackedModel::zeros(&backend, config);
-        let count = backend.lanes(options.slots);
+        let block_tokens = backend.cache_block(options.block_tokens);
+        // A lane's cache takes the longest sequence at least, so that the oldest always goes on.
+        let most = options.max_tokens.div_ceil(block_tokens);
+        let blocks = match options.cache_tokens {
+            Some(tokens) => (tokens / block_tokens).max(most),
+            None => options.slots.max(1) * most,
+        };
+        let count = backend
+            .lanes(options.slots)
+            .min(blocks / most.max(1))
+            .max(1);
         let share = |total: usize, i: usize| (i + 1) * total / count - i * total / count;
         let lanes = (0..count)
             .map(|i| {
-                let prefill = share(options.prefill_tokens, i).max(1);
-                let slots = share(options.slots.max(1), i);
-                Lane::new(
-                    &backend,
-                    weights.config(),
-                    slots,
-                    options.max_tokens,
-                    prefill,
-                )
+                let size = LaneSize {
+                    slots: share(options.slots.max(1), i),
+                    max_tokens: options.max_tokens,
+                    prefill: share(options.prefill_tokens, i).max(1),
+                    blocks: share(blocks, i),
+                    block_tokens,
+                };
+                Lane::new(&backend, weights.config(), size)
             })
             .collect();
         Ok(Self {
@@ -249,7 +299,9 @@ impl<B: Backend> Generator<B> {
     /// # Errors
     /// If the number of bytes is not four for each of the model's parameters.
     pub fn load_bytes(&mut self, bytes: &[u8]) -> Result<(), LoadError> {
-        self.weights.load_bytes(&self.backend, bytes)
+        self.weights.load_bytes(&self.backend, bytes)?;
+        self.slots_mut().for_each(Slots::forget_kept);
+        Ok(())
     }
 
     /// Replaces all weights and says what becomes of running sequences.
@@ -262,6 +314,7 @@ impl<B: Backend> Generator<B> {
         in_flight: InFlight,
     ) -> Result<(), LoadError> {
         self.weights.load(&self.backend, flat)?;
+        self.slots_mut().for_each(Slots::forget_kept);
         if in_flight == InFlight::Recompute {
             self.forget_caches();
         }
@@ -317,7 +370,7 @@ impl<B: Backend> Generator<B> {
     /// Takes out every running sequence with what it has so far. To go on later, submit prompt and
     /// tokens as the prompt with `resumed` new tokens. Queued requests stay.
     pub fn evict(&mut self) -> Vec<Sampled> {
-        self.lanes.iter_mut().flat_map(Lane::evict).collect()
+        self.slots_mut().flat_map(Slots::evict).collect()
     }
 
     /// Takes back all requests that have not been admitted, in order.
@@ -328,29 +381,45 @@ impl<B: Backend> Generator<B> {
     /// What a running sequence has so far; `None` before its first step and after its last.
     #[must_use]
     pub fn sampled(&self, id: u64) -> Option<&[u32]> {
-        self.lanes.iter().find_map(|lane| lane.sampled(id))
+        self.slots().find_map(|slots| slots.sampled(id))
     }
 
     /// What all running sequences have so far.
     pub fn running(&self) -> impl Iterator<Item = &Sampled> {
-        self.lanes.iter().flat_map(Lane::running)
+        self.slots().flat_map(Slots::running)
     }
 
-    /// Tokens whose keys and values are kept.
+    /// Tokens of running sequences whose keys and values are there, those that several share once.
     #[must_use]
     pub fn cached_tokens(&self) -> usize {
-        self.lanes.iter().map(Lane::cached_tokens).sum()
+        self.cache().tokens
+    }
+
+    /// What the cache holds.
+    #[must_use]
+    pub fn cache(&self) -> CacheCounts {
+        let all = self.slots().map(Slots::counts);
+        all.fold(CacheCounts::default(), CacheCounts::plus)
+    }
+
+    /// Bytes of a block of the cache, in all layers.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        let (config, backend) = (self.weights.config(), &self.backend);
+        let tokens = backend.cache_block(self.options.block_tokens);
+        let elements = config.layers * backend.cache_len(config.attention(), tokens);
+        (elements * size_of::<f32>()) as u64
     }
 
     /// Has the keys and values of all tokens computed again in the next steps.
     pub fn forget_caches(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::forget_caches);
+        self.slots_mut().for_each(Slots::forget_caches);
     }
 
-    /// Sequences in the batch.
+    /// Sequences that have a slot, those that wait for memory among them.
     #[must_use]
     pub fn active(&self) -> usize {
-        self.lanes.iter().map(Lane::active).sum()
+        self.slots().map(Slots::active).sum()
     }
 
     /// Requests that wait for a slot.
@@ -385,18 +454,30 @@ impl<B: Backend> Generator<B> {
         self.weights.config()
     }
 
-    /// Fills free slots, the emptiest lane first.
+    fn slots(&self) -> impl Iterator<Item = &Slots> {
+        self.lanes.iter().map(Lane::slots)
+    }
+
+    fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slots> {
+        self.lanes.iter_mut().map(Lane::slots_mut)
+    }
+
+    /// Admits requests in their order, as long as there is room for the next one: where most of its
+    /// prompt is known, unless that lane has many more sequences than the emptiest.
     fn admit(&mut self) {
-        while !self.queue.is_empty() {
-            let Some(lane) = self
-                .lanes
-                .iter_mut()
-                .filter(|l| l.has_room())
-                .min_by_key(|l| l.active())
-            else {
-                return;
+        while let Some(request) = self.queue.pop_front() {
+            let lanes = self.lanes.iter_mut().map(Lane::slots_mut);
+            let lanes: Vec<&mut Slots> = lanes.filter(|it| it.takes(&request.prompt)).collect();
+            let least = lanes.iter().map(|it| it.active()).min().unwrap_or(0);
+            let best = lanes.into_iter().min_by_key(|it| {
+                let near = it.active() < least + TOGETHER;
+                let known = if near { it.known(&request.prompt) } else { 0 };
+                (Reverse(known), it.active())
+            });
+            let Some(best) = best else {
+                return self.queue.push_front(request);
             };
-            lane.admit(self.queue.pop_front().expect("the queue is not empty"));
+            best.admit(request);
         }
     }
 }
@@ -413,6 +494,30 @@ impl Sampled {
         }
     }
 }
+
+impl CacheCounts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            blocks: self.blocks + other.blocks,
+            held: self.held + other.held,
+            shared: self.shared + other.shared,
+            kept: self.kept + other.kept,
+            tokens: self.tokens + other.tokens,
+            reused: self.reused + other.reused,
+            preempted: self.preempted + other.preempted,
+        }
+    }
+
+    /// Blocks that hold nothing.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.blocks - self.held - self.kept
+    }
+}
+
+/// Sequences that a lane may have beyond the emptiest to keep those together that begin alike: with
+/// as few rows as that a step costs little less than with none.
+const TOGETHER: usize = 8;
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use odeon_gpu::cuda::{Cuda, GpuOptions};
 use odeon_gpu::{
-    AdamW, Arena, AttentionShape, Backend, CacheRow, LinearExtras, Param, Precision, RopeShape,
-    RopeStyle, Segment, Store, Tape, Var,
+    AdamW, Arena, AttentionShape, Backend, BlockTable, CacheRow, LinearExtras, Param, Precision,
+    RopeShape, RopeStyle, Segment, Store, Tape, Var,
 };
 
 const DIM: usize = 1024;
@@ -204,14 +204,12 @@ fn sample(cuda: &B) {
                 weight(2 * FFN, DIM),
                 weight(DIM, FFN),
             ];
-            let capacity = SAMPLED as usize;
-            (
-                packed,
-                cuda.alloc(SLOTS * cuda.cache_len(ATTENTION, capacity)),
-            )
+            let cache = SLOTS * cuda.cache_len(ATTENTION, SAMPLED as usize);
+            (packed, cuda.alloc(cache))
         })
         .collect();
     let mut layers = layers;
+    let blocks = BlockTable::contiguous(SLOTS, SAMPLED as usize, cuda.cache_block(1));
     let head = weight(VOCAB, DIM);
     let (table, norm) = (
         cuda.buffer(&numbers(VOCAB * DIM, 0.02)),
@@ -250,11 +248,10 @@ fn sample(cuda: &B) {
             cuda.rms_norm(1e-5, see!(x), see!(norm), put!(h), put!(inv));
             cuda.packed_linear(see!(h), &packed[0], put!(qkv), Store::Set);
             cuda.rope(rope(), &positions, put!(qkv));
-            let capacity = SAMPLED as usize;
-            cuda.cache_append(ATTENTION, capacity, &rows, see!(qkv), put!(*cache));
+            cuda.cache_append(ATTENTION, &blocks, &rows, see!(qkv), put!(*cache));
             cuda.cache_attention(
                 ATTENTION,
-                capacity,
+                &blocks,
                 &rows,
                 see!(qkv),
                 see!(*cache),

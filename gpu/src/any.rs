@@ -9,6 +9,7 @@ use crate::backend::{
     AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Segment,
     Store, VocabGrad, VocabStats,
 };
+use crate::block_table::BlockTable;
 use crate::cpu::{Cpu, CpuBuffer, PackedWeight};
 use crate::cuda::{
     Cuda, CudaBuffer, CudaError, CudaPacked, CudaView, CudaViewMut, Gpu, GpuOptions,
@@ -514,25 +515,33 @@ impl Backend for Any {
         on!(self, b => b.packed_linear(x.pick(), w.pick(), y.pick(), store));
     }
 
-    fn cache_len(&self, shape: AttentionShape, capacity: usize) -> usize {
-        on!(self, b => b.cache_len(shape, capacity))
+    fn cache_block(&self, wanted: usize) -> usize {
+        on!(self, b => b.cache_block(wanted))
+    }
+
+    fn cache_len(&self, shape: AttentionShape, tokens: usize) -> usize {
+        on!(self, b => b.cache_len(shape, tokens))
+    }
+
+    fn cache_copy(&self, len: usize, copies: &[(u32, u32)], cache: AnyViewMut<'_>) {
+        on!(self, b => b.cache_copy(len, copies, cache.pick()));
     }
 
     fn cache_append(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
         qkv: AnyView<'_>,
         cache: AnyViewMut<'_>,
     ) {
-        on!(self, b => b.cache_append(shape, capacity, rows, qkv.pick(), cache.pick()));
+        on!(self, b => b.cache_append(shape, table, rows, qkv.pick(), cache.pick()));
     }
 
     fn cache_attention(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
         qkv: AnyView<'_>,
         cache: AnyView<'_>,
@@ -540,7 +549,7 @@ impl Backend for Any {
     ) {
         on!(self, b => b.cache_attention(
             shape,
-            capacity,
+            table,
             rows,
             qkv.pick(),
             cache.pick(),

@@ -10,6 +10,8 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
+use crate::block_table::BlockTable;
+
 /// Whether a result replaces what the destination holds or adds to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
@@ -537,26 +539,29 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         y: Self::ViewMut<'_>,
         store: Store,
     );
-    /// Elements that the key-value cache of one sequence of at most `capacity` tokens takes in one
-    /// layer.
-    fn cache_len(&self, shape: AttentionShape, capacity: usize) -> usize;
-    /// Writes each row's key and value into its sequence's cache.
+    /// Positions of a block of the key-value cache, as near above those wanted as operations take.
+    fn cache_block(&self, wanted: usize) -> usize;
+    /// Elements of a block of so many positions in one layer.
+    fn cache_len(&self, shape: AttentionShape, tokens: usize) -> usize;
+    /// Copies blocks of `len` elements, each `(from, to)` in this order.
+    fn cache_copy(&self, len: usize, copies: &[(u32, u32)], cache: Self::ViewMut<'_>);
+    /// Writes each row's key and value into its sequence's blocks.
     ///
-    /// `rows[i]` says which cache row `i` of `qkv` belongs to and at which position; caches of
-    /// `capacity` tokens each lie one after the other.
+    /// `rows[i]` says which sequence of the table row `i` of `qkv` belongs to and at which position.
     fn cache_append(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
         qkv: Self::View<'_>,
         cache: Self::ViewMut<'_>,
     );
-    /// Attention of each row's queries over its sequence's cache, positions up to its own.
+    /// Attention of each row's queries over its sequence's blocks, positions up to its own. A row's
+    /// result is bit for bit the same wherever the blocks lie.
     fn cache_attention(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
         qkv: Self::View<'_>,
         cache: Self::View<'_>,
@@ -567,7 +572,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
 /// Where a row of a decoding step stands in the key-value cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheRow {
-    /// Which sequence's cache.
+    /// Which sequence of the table.
     pub slot: u32,
     /// Position of the row's token, from 0.
     pub position: u32,

@@ -30,6 +30,7 @@ use crate::backend::{
     AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, Segment, Store, VocabGrad,
     VocabStats,
 };
+use crate::block_table::BlockTable;
 
 pub use buffer::CpuBuffer;
 pub use decode::PackedWeight;
@@ -339,30 +340,41 @@ impl Backend for Cpu {
         decode::linear(&self.pool, x, w, y, store);
     }
 
-    fn cache_len(&self, shape: AttentionShape, capacity: usize) -> usize {
-        decode::cache_len(shape, capacity)
+    fn cache_block(&self, wanted: usize) -> usize {
+        decode::cache_block(wanted)
+    }
+
+    fn cache_len(&self, shape: AttentionShape, tokens: usize) -> usize {
+        decode::cache_len(shape, tokens)
+    }
+
+    fn cache_copy(&self, len: usize, copies: &[(u32, u32)], cache: &mut [f32]) {
+        for &(from, to) in copies {
+            let from = from as usize * len;
+            cache.copy_within(from..from + len, to as usize * len);
+        }
     }
 
     fn cache_append(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
         qkv: &[f32],
         cache: &mut [f32],
     ) {
-        decode::append(shape, capacity, rows, qkv, cache);
+        decode::append(shape, table, rows, qkv, cache);
     }
 
     fn cache_attention(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
         qkv: &[f32],
         cache: &[f32],
         out: &mut [f32],
     ) {
-        decode::attention(&self.pool, shape, capacity, rows, qkv, cache, out);
+        decode::attention(&self.pool, shape, table, rows, qkv, cache, out);
     }
 }

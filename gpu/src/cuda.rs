@@ -33,7 +33,6 @@ mod gpu;
 pub mod kernel;
 pub mod nccl;
 mod nvrtc;
-mod pages;
 mod places;
 mod product;
 mod queue;
@@ -50,11 +49,13 @@ use crate::backend::{
     AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Segment,
     Store, VocabGrad, VocabStats,
 };
+use crate::block_table::BlockTable;
 use crate::fault::GpuFault;
 
 pub use buffer::{CudaBuffer, CudaView, CudaViewMut};
 use card::Card;
 pub use decode::CudaPacked;
+pub use decode::PAGE;
 pub use driver::CudaDriver;
 pub use elements::{CudaArray, Elements, ElementsMut, ElementsRef};
 pub use emulated::Emulated;
@@ -62,7 +63,6 @@ pub use error::CudaError;
 pub use fault::fault_of;
 pub use gpu::{Gpu, GpuGraph, GpuMark, GpuOptions, IpcHandle};
 pub use nvrtc::{Nvrtc, compile_cached};
-pub use pages::{PAGE, PageTable};
 pub use queue::Counters;
 use queue::Queue;
 
@@ -144,47 +144,6 @@ impl<C: Card> Cuda<C> {
     /// Begins what waits, without waiting for it.
     pub fn flush(&self) {
         self.queue().flush();
-    }
-
-    /// f32 elements of one page of a paged cache.
-    #[must_use]
-    pub fn page_elements(&self, shape: AttentionShape) -> usize {
-        self.page_len(shape)
-    }
-
-    /// [`Backend::cache_append`] into pages: `table` says where the positions of a slot lie, of
-    /// which one has at most `capacity`.
-    ///
-    /// # Panics
-    /// If a position has no page.
-    pub fn paged_append(
-        &self,
-        shape: AttentionShape,
-        capacity: usize,
-        rows: &[CacheRow],
-        table: &PageTable,
-        qkv: CudaView<'_, C>,
-        cache: &mut CudaViewMut<'_, C>,
-    ) {
-        self.cache_filled(shape, capacity, rows, Some(table), qkv, cache);
-    }
-
-    /// [`Backend::cache_attention`] over pages.
-    ///
-    /// # Panics
-    /// If a position has no page.
-    #[allow(clippy::too_many_arguments, reason = "an operation with six operands")]
-    pub fn paged_attention(
-        &self,
-        shape: AttentionShape,
-        capacity: usize,
-        rows: &[CacheRow],
-        table: &PageTable,
-        qkv: CudaView<'_, C>,
-        cache: CudaView<'_, C>,
-        out: &mut CudaViewMut<'_, C>,
-    ) {
-        self.cache_attended(shape, capacity, rows, Some(table), qkv, cache, out);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<C>> {
@@ -495,30 +454,38 @@ impl<C: Card> Backend for Cuda<C> {
         self.packed_product(x, w, &y, store);
     }
 
-    fn cache_len(&self, shape: AttentionShape, capacity: usize) -> usize {
-        self.pages_len(shape, capacity)
+    fn cache_block(&self, _wanted: usize) -> usize {
+        PAGE
+    }
+
+    fn cache_len(&self, shape: AttentionShape, tokens: usize) -> usize {
+        self.pages_len(shape, tokens)
+    }
+
+    fn cache_copy(&self, len: usize, copies: &[(u32, u32)], cache: CudaViewMut<'_, C>) {
+        self.pages_copied(len, copies, &cache);
     }
 
     fn cache_append(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
         qkv: CudaView<'_, C>,
         cache: CudaViewMut<'_, C>,
     ) {
-        self.cache_filled(shape, capacity, rows, None, qkv, &cache);
+        self.cache_filled(shape, table, rows, qkv, &cache);
     }
 
     fn cache_attention(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
         qkv: CudaView<'_, C>,
         cache: CudaView<'_, C>,
         out: CudaViewMut<'_, C>,
     ) {
-        self.cache_attended(shape, capacity, rows, None, qkv, cache, &out);
+        self.cache_attended(shape, table, rows, qkv, cache, &out);
     }
 }

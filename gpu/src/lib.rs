@@ -42,6 +42,7 @@
 
 pub mod any;
 pub mod backend;
+mod block_table;
 pub mod collective;
 pub mod conformance;
 pub mod cpu;
@@ -62,6 +63,7 @@ pub use backend::{
     AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle,
     Segment, Store, Strides, VocabGrad, VocabStats,
 };
+pub use block_table::BlockTable;
 pub use cpu::{Cpu, CpuBuffer};
 pub use cuda::Cuda;
 pub use device::{Device, DeviceError};

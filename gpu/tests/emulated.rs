@@ -60,9 +60,11 @@ mod around {
     //! What the suite does not reach: faults, leaks, graphs, pages, rounded parameters.
 
     use odeon_gpu::cuda::emulated::Order;
-    use odeon_gpu::cuda::{Cuda, Emulated, PAGE, PageTable};
+    use odeon_gpu::cuda::{Cuda, Emulated, PAGE};
     use odeon_gpu::fault::{FaultKind, GpuFault};
-    use odeon_gpu::{AdamW, AttentionShape, Backend, CacheRow, MatMul, Precision, Segment, Store};
+    use odeon_gpu::{
+        AdamW, AttentionShape, Backend, BlockTable, CacheRow, MatMul, Precision, Segment, Store,
+    };
 
     fn started(precision: Precision) -> Option<Cuda<Emulated>> {
         super::emulated(Order::Forwards, precision)
@@ -135,6 +137,7 @@ mod around {
             head_dim: 16,
         };
         let (capacity, width, out_cols) = (130, shape.qkv_cols(), shape.out_cols());
+        let blocks = BlockTable::contiguous(1, capacity, PAGE);
         let table = cuda.buffer(&numbers(200 * width));
         let weight = cuda.buffer(&numbers(out_cols * out_cols));
         let packed = cuda.pack(out_cols, out_cols, B::view(&weight, 0..out_cols * out_cols));
@@ -153,7 +156,7 @@ mod around {
             let len = B::len(cache);
             cuda.cache_append(
                 shape,
-                capacity,
+                &blocks,
                 &rows,
                 B::view(qkv, 0..width),
                 B::view_mut(cache, 0..len),
@@ -161,7 +164,7 @@ mod around {
             let dst = B::view_mut(out, 0..out_cols);
             cuda.cache_attention(
                 shape,
-                capacity,
+                &blocks,
                 &rows,
                 B::view(qkv, 0..width),
                 B::view(cache, 0..len),
@@ -231,44 +234,33 @@ mod around {
                 .collect();
             let qkv = cuda.buffer(&numbers(rows.len() * width));
             let qkv = B::view(&qkv, 0..rows.len() * width);
-            let mut table = PageTable::new(2, 3, 5);
-            // The slots' pages lie across each other.
-            for (slot, position) in [(1, 0), (0, 0), (0, PAGE), (1, PAGE)] {
-                assert!(table.reach(slot, position));
-            }
-            let mut whole = cuda.alloc(2 * cuda.cache_len(shape, capacity));
-            let mut paged = cuda.alloc(5 * cuda.page_elements(shape));
-            let (whole_len, paged_len) = (B::len(&whole), B::len(&paged));
-            cuda.cache_append(
-                shape,
-                capacity,
-                &rows,
-                qkv,
-                B::view_mut(&mut whole, 0..whole_len),
-            );
-            cuda.paged_append(
-                shape,
-                capacity,
-                &rows,
-                &table,
-                qkv,
-                &mut B::view_mut(&mut paged, 0..paged_len),
-            );
+            let contiguous = BlockTable::contiguous(2, capacity, PAGE);
+            let mut scattered = BlockTable::new(2, 3, PAGE);
+            // The slots' pages lie across each other, and one is moved before it is read.
+            scattered.set(0, &[3, 0]);
+            scattered.set(1, &[4, 1]);
+            let page = cuda.cache_len(shape, PAGE);
             let len = rows.len() * shape.out_cols();
-            let (mut a, mut b) = (cuda.alloc(len), cuda.alloc(len));
-            let cache = B::view(&whole, 0..whole_len);
-            cuda.cache_attention(
-                shape,
-                capacity,
-                &rows,
-                qkv,
-                cache,
-                B::view_mut(&mut a, 0..len),
-            );
-            let cache = B::view(&paged, 0..paged_len);
-            let mut dst = B::view_mut(&mut b, 0..len);
-            cuda.paged_attention(shape, capacity, &rows, &table, qkv, cache, &mut dst);
-            assert_eq!(cuda.to_vec(&a), cuda.to_vec(&b));
+            let run = |table: &BlockTable, copies: &[(u32, u32)], read: &BlockTable| {
+                let mut cache = cuda.alloc(6 * page);
+                cuda.cache_append(
+                    shape,
+                    table,
+                    &rows,
+                    qkv,
+                    B::view_mut(&mut cache, 0..6 * page),
+                );
+                cuda.cache_copy(page, copies, B::view_mut(&mut cache, 0..6 * page));
+                let mut out = cuda.alloc(len);
+                let (cache, dst) = (B::view(&cache, 0..6 * page), B::view_mut(&mut out, 0..len));
+                cuda.cache_attention(shape, read, &rows, qkv, cache, dst);
+                cuda.to_vec(&out)
+            };
+            let mut moved = scattered.clone();
+            moved.set(0, &[2, 0]);
+            let want = run(&contiguous, &[], &contiguous);
+            assert_eq!(run(&scattered, &[], &scattered), want);
+            assert_eq!(run(&scattered, &[(3, 5), (5, 2)], &moved), want);
         }
     }
 

@@ -1,47 +1,24 @@
 //! A share of the batch that one task runs through the whole network: its sequences, their caches
 //! and its activations.
 
-use odeon_gpu::{Backend, CacheRow, Store};
+use odeon_gpu::{Backend, Store};
 
 use super::sample::{draw, uniform};
+use super::slots::{Rows, Running, Slots};
 use super::weights::PackedModel;
-use super::{Finish, Request, Sampled};
+use super::{Finish, Sampled};
 use crate::model::ModelConfig;
-
-/// A running sequence.
-#[derive(Debug)]
-struct Running {
-    request: Request,
-    /// Prompt and sampled tokens.
-    tokens: Vec<u32>,
-    /// Tokens whose keys and values are in the cache.
-    cached: usize,
-    sampled: Sampled,
-}
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Lane<B: Backend> {
-    slots: Vec<Option<Running>>,
+    slots: Slots,
     max_tokens: usize,
-    prefill: usize,
     /// One a block of the network.
     caches: Vec<B::Buffer>,
     memory: Memory<B>,
     rows: Rows,
     pub(super) done: Vec<Sampled>,
-}
-
-/// What the rows of a step are.
-#[derive(Debug, Default)]
-struct Rows {
-    tokens: Vec<u32>,
-    positions: Vec<u32>,
-    places: Vec<CacheRow>,
-    /// Rows that are the last of their sequence, and its slot: they draw a token.
-    last: Vec<u32>,
-    slots: Vec<usize>,
-    scales: Vec<f32>,
 }
 
 /// Activations of the largest step.
@@ -63,17 +40,24 @@ struct Memory<B: Backend> {
     order: Vec<u32>,
 }
 
+/// Size of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaneSize {
+    pub(super) slots: usize,
+    pub(super) max_tokens: usize,
+    pub(super) prefill: usize,
+    /// Blocks of the cache.
+    pub(super) blocks: usize,
+    /// Tokens of a block.
+    pub(super) block_tokens: usize,
+}
+
 impl<B: Backend> Lane<B> {
-    pub(super) fn new(
-        backend: &B,
-        config: &ModelConfig,
-        slots: usize,
-        max_tokens: usize,
-        prefill: usize,
-    ) -> Self {
+    pub(super) fn new(backend: &B, config: &ModelConfig, size: LaneSize) -> Self {
+        let slots = size.slots;
         let attention = config.attention();
-        let cache = slots * backend.cache_len(attention, max_tokens);
-        let rows = slots + prefill;
+        let cache = size.blocks * backend.cache_len(attention, size.block_tokens);
+        let rows = slots + size.prefill;
         let alloc = |cols: usize| backend.alloc(rows * cols);
         let memory = Memory {
             x: alloc(config.dim),
@@ -92,9 +76,8 @@ impl<B: Backend> Lane<B> {
             order: Vec::new(),
         };
         Self {
-            slots: (0..slots).map(|_| None).collect(),
-            max_tokens,
-            prefill,
+            slots: Slots::new(size),
+            max_tokens: size.max_tokens,
             caches: (0..config.layers).map(|_| backend.alloc(cache)).collect(),
             memory,
             rows: Rows::default(),
@@ -102,108 +85,25 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    pub(super) fn active(&self) -> usize {
-        self.slots.iter().flatten().count()
+    pub(super) fn slots(&self) -> &Slots {
+        &self.slots
     }
 
-    pub(super) fn sampled(&self, id: u64) -> Option<&[u32]> {
-        let mut running = self.slots.iter().flatten();
-        let found = running.find(|running| running.request.id == id);
-        found.map(|running| &*running.sampled.tokens)
-    }
-
-    pub(super) fn running(&self) -> impl Iterator<Item = &Sampled> {
-        self.slots.iter().flatten().map(|running| &running.sampled)
-    }
-
-    pub(super) fn cached_tokens(&self) -> usize {
-        let running = self.slots.iter().flatten();
-        running.map(|running| running.cached).sum()
-    }
-
-    pub(super) fn has_room(&self) -> bool {
-        self.slots.iter().any(Option::is_none)
-    }
-
-    pub(super) fn admit(&mut self, request: Request) {
-        let slot = self
-            .slots
-            .iter_mut()
-            .find(|s| s.is_none())
-            .expect("the caller saw room");
-        let sampled = Sampled::new(request.id, Finish::Evicted);
-        *slot = Some(Running {
-            tokens: request.prompt.clone(),
-            request,
-            cached: 0,
-            sampled,
-        });
-    }
-
-    pub(super) fn evict(&mut self) -> Vec<Sampled> {
-        self.slots
-            .iter_mut()
-            .filter_map(Option::take)
-            .map(|r| r.sampled)
-            .collect()
-    }
-
-    pub(super) fn forget_caches(&mut self) {
-        self.slots.iter_mut().flatten().for_each(|r| r.cached = 0);
+    pub(super) fn slots_mut(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
     /// One pass of the network over the rows that are due.
     pub(super) fn step(&mut self, backend: &B, weights: &PackedModel<B>) {
-        self.collect_rows();
+        self.slots.schedule(&mut self.rows);
         if self.rows.tokens.is_empty() {
             return;
         }
         self.forward(backend, weights);
+        self.slots.computed();
         if !self.rows.last.is_empty() {
             self.score(backend, weights);
             self.draw(weights.config().vocab);
-        }
-    }
-
-    /// Every sequence that samples gives one row; prompts give what the budget allows.
-    fn collect_rows(&mut self) {
-        let rows = &mut self.rows;
-        rows.tokens.clear();
-        rows.positions.clear();
-        rows.places.clear();
-        rows.last.clear();
-        rows.slots.clear();
-        rows.scales.clear();
-        let mut budget = self.prefill;
-        for (slot, running) in self.slots.iter_mut().enumerate() {
-            let Some(running) = running else { continue };
-            let due = running.tokens.len() - running.cached;
-            let take = if due == 1 { 1 } else { due.min(budget) };
-            if take == 0 {
-                continue;
-            }
-            if due > 1 {
-                budget -= take;
-            }
-            for position in running.cached..running.cached + take {
-                rows.tokens.push(running.tokens[position]);
-                rows.positions.push(position as u32);
-                rows.places.push(CacheRow {
-                    slot: slot as u32,
-                    position: position as u32,
-                });
-            }
-            running.cached += take;
-            if take == due {
-                rows.last.push(rows.tokens.len() as u32 - 1);
-                rows.slots.push(slot);
-                let temperature = running.request.sampling.temperature;
-                rows.scales.push(if temperature == 0.0 {
-                    1.0
-                } else {
-                    1.0 / temperature
-                });
-            }
         }
     }
 
@@ -218,8 +118,11 @@ impl<B: Backend> Lane<B> {
             tokens,
             positions,
             places,
+            copies,
             ..
         } = &self.rows;
+        let table = self.slots.table();
+        let block = backend.cache_len(attention, table.tokens());
         let m = &mut self.memory;
         let embed = weights.param(&weights.places().embed);
         backend.gather(dim, tokens, embed, B::view_mut(&mut m.x, 0..n_x));
@@ -239,11 +142,16 @@ impl<B: Backend> Lane<B> {
             }
             backend.rope(rope, positions, B::view_mut(&mut m.qkv, 0..n_qkv));
             let qkv = B::view(&m.qkv, 0..n_qkv);
+            if !copies.is_empty() {
+                backend.cache_copy(block, copies, B::view_mut(cache, whole.clone()));
+            }
+            // All rows' keys and values are there before any row reads them, so that a sequence may
+            // share blocks that another one fills in this step.
             let dst = B::view_mut(cache, whole.clone());
-            backend.cache_append(attention, self.max_tokens, places, qkv, dst);
+            backend.cache_append(attention, table, places, qkv, dst);
             backend.cache_attention(
                 attention,
-                self.max_tokens,
+                table,
                 places,
                 qkv,
                 B::view(cache, whole),
@@ -314,9 +222,7 @@ impl<B: Backend> Lane<B> {
     fn draw(&mut self, vocab: usize) {
         let m = &mut self.memory;
         for (i, &slot) in self.rows.slots.iter().enumerate() {
-            let running = self.slots[slot]
-                .as_mut()
-                .expect("a row's slot holds its sequence");
+            let running = self.slots.running_mut(slot);
             let Running {
                 request,
                 tokens,
@@ -344,11 +250,8 @@ impl<B: Backend> Lane<B> {
                 None
             };
             if let Some(finish) = finish {
-                let running = self.slots[slot].take().expect("it was just here");
-                self.done.push(Sampled {
-                    finish,
-                    ..running.sampled
-                });
+                let sampled = self.slots.end(slot);
+                self.done.push(Sampled { finish, ..sampled });
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Tests of generation.
 
+mod cache;
+
 use super::*;
 use crate::model::{Batch, Model, Scorer, Sequence};
 
@@ -32,6 +34,7 @@ fn generator(slots: usize, threads: usize) -> Generator {
         slots,
         max_tokens: 80,
         prefill_tokens: 16,
+        ..GeneratorConfig::default()
     };
     let mut generator = Generator::new(Cpu::new(threads), config(), options).unwrap();
     generator.load_flat(&weights(3)).unwrap();

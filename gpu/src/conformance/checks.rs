@@ -9,6 +9,7 @@ use crate::backend::{
     AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
     Strides, VocabGrad, VocabStats,
 };
+use crate::block_table::BlockTable;
 use crate::cpu::Cpu;
 use crate::muon::{Matrix, Muon, MuonScratch};
 use crate::tape::{Arena, LinearExtras, Param, Tape};
@@ -648,7 +649,15 @@ pub fn decode<B: Backend>(b: &B) {
         let bounds = [0, long, long + 30];
         let qkv = noise.vec(total * width);
         let want = reference::attention(shape, &bounds, &wide(&qkv)).0;
-        let mut cache = b.alloc(2 * b.cache_len(shape, capacity));
+        let block = b.cache_block(16);
+        let most = capacity.div_ceil(block);
+        // The slots' blocks lie across each other, and none lies at its own number.
+        let mut table = BlockTable::new(2, most, block);
+        for slot in 0..2 {
+            let blocks = (0..most).rev().map(|i| (2 * i + slot) as u32);
+            table.set(slot, &blocks.collect::<Vec<_>>());
+        }
+        let mut cache = b.alloc(2 * most * b.cache_len(shape, block));
         let mut got = vec![0.0; total * shape.out_cols()];
         for position in 0..long {
             // Both sequences while both last; the first stands in slot 1.
@@ -667,7 +676,7 @@ pub fn decode<B: Backend>(b: &B) {
             let mut out = b.alloc(rows.len() * shape.out_cols());
             b.cache_append(
                 shape,
-                capacity,
+                &table,
                 &rows,
                 view::<B>(&dev),
                 view_mut::<B>(&mut cache),
@@ -675,7 +684,7 @@ pub fn decode<B: Backend>(b: &B) {
             let dst = view_mut::<B>(&mut out);
             b.cache_attention(
                 shape,
-                capacity,
+                &table,
                 &rows,
                 view::<B>(&dev),
                 view::<B>(&cache),

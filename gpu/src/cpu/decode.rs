@@ -10,10 +10,13 @@ use super::pool::{Pool, Shared};
 use super::simd::{Isa, isa};
 use super::simd::{madd, simd};
 use crate::backend::{AttentionShape, CacheRow, Store};
+use crate::block_table::BlockTable;
 
 /// Weight rows of a panel: one AVX-512 register, two AVX2 registers.
 pub(super) const PANEL: usize = 16;
-/// Positions handled together; key caches are padded to a multiple.
+/// Positions whose scores are summed together; blocks of the cache are a multiple.
+const POSITIONS: usize = 16;
+/// Elements of values summed together.
 const STEP: usize = 32;
 
 /// A weight `[outputs, inputs]` as panels `[inputs, 16 outputs]`, the last one padded with zeros.
@@ -141,19 +144,19 @@ fn panel_product(inputs: usize, x: &[f32], panel: &[f32], sums: &mut [[f32; PANE
     }
 }
 
-/// Keys are stored transposed, `[kv head, element, position]`, values `[kv head, position,
-/// element]`, so that both products run along memory.
-pub(super) fn cache_len(shape: AttentionShape, capacity: usize) -> usize {
-    2 * shape.kv_heads * shape.head_dim * padded(capacity)
+pub(super) fn cache_block(wanted: usize) -> usize {
+    wanted.max(1).next_multiple_of(POSITIONS)
 }
 
-fn padded(capacity: usize) -> usize {
-    capacity.next_multiple_of(STEP)
+/// Keys of a block are stored transposed, `[kv head, element, position]`, and behind them its
+/// values, `[kv head, position, element]`, so that both products run along memory.
+pub(super) fn cache_len(shape: AttentionShape, tokens: usize) -> usize {
+    2 * shape.kv_heads * shape.head_dim * tokens
 }
 
 pub(super) fn append(
     shape: AttentionShape,
-    capacity: usize,
+    table: &BlockTable,
     rows: &[CacheRow],
     qkv: &[f32],
     cache: &mut [f32],
@@ -163,19 +166,19 @@ pub(super) fn append(
         kv_heads,
         head_dim: dim,
     } = shape;
-    let (slot_len, capacity) = (cache_len(shape, capacity), padded(capacity));
+    let tokens = table.tokens();
+    let block_len = cache_len(shape, tokens);
     for (row, qkv) in rows.iter().zip(qkv.chunks_exact(shape.qkv_cols())) {
-        let cache = &mut cache[row.slot as usize * slot_len..][..slot_len];
-        let (keys, values) = cache.split_at_mut(slot_len / 2);
-        let at = row.position as usize;
+        let (block, at) = table.place(row.slot, row.position);
+        let (keys, values) = cache[block * block_len..][..block_len].split_at_mut(block_len / 2);
         let (_, qkv) = qkv.split_at(heads * dim);
         let (k, v) = qkv.split_at(kv_heads * dim);
-        for (k, keys) in k.iter().zip(keys.chunks_exact_mut(capacity)) {
+        for (k, keys) in k.iter().zip(keys.chunks_exact_mut(tokens)) {
             keys[at] = *k;
         }
         for (v, values) in v
             .chunks_exact(dim)
-            .zip(values.chunks_exact_mut(capacity * dim))
+            .zip(values.chunks_exact_mut(tokens * dim))
         {
             values[at * dim..][..dim].copy_from_slice(v);
         }
@@ -185,7 +188,7 @@ pub(super) fn append(
 pub(super) fn attention(
     pool: &Pool,
     shape: AttentionShape,
-    capacity: usize,
+    table: &BlockTable,
     rows: &[CacheRow],
     qkv: &[f32],
     cache: &[f32],
@@ -196,59 +199,83 @@ pub(super) fn attention(
         kv_heads,
         head_dim: dim,
     } = shape;
-    let (slot_len, capacity) = (cache_len(shape, capacity), padded(capacity));
+    let tokens = table.tokens();
+    let block_len = cache_len(shape, tokens);
+    assert!(
+        tokens.is_multiple_of(POSITIONS),
+        "blocks of a multiple of {POSITIONS} positions"
+    );
     pool.blocks(out, shape.out_cols(), |i, out| {
-        let cache = &cache[rows[i].slot as usize * slot_len..][..slot_len];
-        let (keys, values) = cache.split_at(slot_len / 2);
         let known = rows[i].position as usize + 1;
+        let blocks = &table.blocks(rows[i].slot)[..known.div_ceil(tokens)];
         let q = &qkv[i * shape.qkv_cols()..][..heads * dim];
-        pool.scratch(known.next_multiple_of(STEP), |scores| {
+        pool.scratch(blocks.len() * tokens, |scores| {
             let heads = q.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
             for (head, (q, out)) in heads.enumerate() {
                 let kv = head / (shape.heads / kv_heads);
-                score_row(
-                    capacity,
-                    shape.scale(),
-                    q,
-                    &keys[kv * capacity * dim..],
-                    scores,
-                );
+                let mut pages = Pages {
+                    tokens,
+                    block_len,
+                    first: kv * tokens * dim,
+                    blocks,
+                    cache,
+                };
+                score_row(pages, shape.scale(), q, scores);
                 let (_, sum) = softmax_row(scores, known);
-                let values = &values[kv * capacity * dim..][..known * dim];
-                weigh_values(1.0 / sum, &scores[..known], values, out);
+                pages.first += block_len / 2;
+                weigh_values(pages, 1.0 / sum, &scores[..known], out);
             }
         });
     });
 }
 
+/// Keys or values of one head of a sequence.
+#[derive(Clone, Copy)]
+struct Pages<'a> {
+    /// Positions of a block.
+    tokens: usize,
+    block_len: usize,
+    /// Of the head in a block.
+    first: usize,
+    blocks: &'a [u32],
+    cache: &'a [f32],
+}
+
 simd! {
     /// `scores[t] = scale * sum over d of q[d] keys[d, t]`.
-    fn score_row(capacity: usize, scale: f32, q: &[f32], keys: &[f32], scores: &mut [f32]) {
-        let keys = &keys[..q.len() * capacity];
-        for (b, scores) in scores.as_chunks_mut::<STEP>().0.iter_mut().enumerate() {
-            let mut sums = [0.0; STEP];
-            for (q, keys) in q.iter().zip(keys.chunks_exact(capacity)) {
-                let keys = &keys.as_chunks::<STEP>().0[b];
-                for l in 0..STEP {
-                    sums[l] = madd::<FMA>(*q, keys[l], sums[l]);
+    fn score_row(pages: Pages<'_>, scale: f32, q: &[f32], scores: &mut [f32]) {
+        let Pages { tokens, block_len, first, blocks, cache } = pages;
+        for (block, scores) in blocks.iter().zip(scores.chunks_exact_mut(tokens)) {
+            let keys = &cache[*block as usize * block_len + first..][..q.len() * tokens];
+            for (b, scores) in scores.as_chunks_mut::<POSITIONS>().0.iter_mut().enumerate() {
+                let mut sums = [0.0; POSITIONS];
+                for (q, keys) in q.iter().zip(keys.chunks_exact(tokens)) {
+                    let keys = &keys.as_chunks::<POSITIONS>().0[b];
+                    for l in 0..POSITIONS {
+                        sums[l] = madd::<FMA>(*q, keys[l], sums[l]);
+                    }
                 }
-            }
-            for l in 0..STEP {
-                scores[l] = sums[l] * scale;
+                for l in 0..POSITIONS {
+                    scores[l] = sums[l] * scale;
+                }
             }
         }
     }
 
     /// `out[d] = scale * sum over t of probs[t] values[t, d]`.
-    fn weigh_values(scale: f32, probs: &[f32], values: &[f32], out: &mut [f32]) {
+    fn weigh_values(pages: Pages<'_>, scale: f32, probs: &[f32], out: &mut [f32]) {
+        let Pages { tokens, block_len, first, blocks, cache } = pages;
         let dim = out.len();
         let (whole, rest) = out.as_chunks_mut::<STEP>();
         for (b, out) in whole.iter_mut().enumerate() {
             let mut sums = [0.0; STEP];
-            for (p, values) in probs.iter().zip(values.chunks_exact(dim)) {
-                let values = &values.as_chunks::<STEP>().0[b];
-                for l in 0..STEP {
-                    sums[l] = madd::<FMA>(*p, values[l], sums[l]);
+            for (block, probs) in blocks.iter().zip(probs.chunks(tokens)) {
+                let values = &cache[*block as usize * block_len + first..][..probs.len() * dim];
+                for (p, values) in probs.iter().zip(values.chunks_exact(dim)) {
+                    let values = &values.as_chunks::<STEP>().0[b];
+                    for l in 0..STEP {
+                        sums[l] = madd::<FMA>(*p, values[l], sums[l]);
+                    }
                 }
             }
             for l in 0..STEP {
@@ -258,9 +285,12 @@ simd! {
         if !rest.is_empty() {
             rest.fill(0.0);
             let from = dim - rest.len();
-            for (p, values) in probs.iter().zip(values.chunks_exact(dim)) {
-                for (o, v) in rest.iter_mut().zip(&values[from..]) {
-                    *o = madd::<FMA>(*p, *v, *o);
+            for (block, probs) in blocks.iter().zip(probs.chunks(tokens)) {
+                let values = &cache[*block as usize * block_len + first..][..probs.len() * dim];
+                for (p, values) in probs.iter().zip(values.chunks_exact(dim)) {
+                    for (o, v) in rest.iter_mut().zip(&values[from..]) {
+                        *o = madd::<FMA>(*p, *v, *o);
+                    }
                 }
             }
             rest.iter_mut().for_each(|o| *o *= scale);

@@ -1,14 +1,16 @@
 //! Sampling: packed weights, and the paged cache of keys and values.
 
 use crate::backend::{AttentionShape, CacheRow, Precision, Store};
+use crate::block_table::BlockTable;
 use crate::cuda::attention::shape_args;
 use crate::cuda::buffer::{CudaBuffer, CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card, Format};
 use crate::cuda::kernel::Kernel;
-use crate::cuda::pages::{PAGE, PageTable};
 use crate::cuda::{Cuda, as_bytes};
 
-/// Pages of a block, as in the source.
+/// Positions of a page, as in the source: the block of a cache on a card.
+pub const PAGE: usize = 64;
+/// Pages of a thread block, as in the source.
 const SPLIT_PAGES: usize = 4;
 /// Warps that share the inputs of a product, as in the source.
 const PRODUCT_WARPS: u64 = 8;
@@ -123,13 +125,31 @@ impl<C: Card> Cuda<C> {
         }
     }
 
-    /// f32 elements that the pages of one sequence take.
-    pub(super) fn pages_len(&self, shape: AttentionShape, capacity: usize) -> usize {
-        capacity.div_ceil(PAGE) * self.page_len(shape)
+    /// f32 elements that pages for so many positions take.
+    pub(super) fn pages_len(&self, shape: AttentionShape, tokens: usize) -> usize {
+        tokens.div_ceil(PAGE) * self.page_len(shape)
+    }
+
+    pub(super) fn pages_copied(
+        &self,
+        len: usize,
+        copies: &[(u32, u32)],
+        cache: &CudaViewMut<'_, C>,
+    ) {
+        let (bytes, pages) = (4 * len as u64, (cache.len() / len.max(1)) as u32);
+        let mut queue = self.begun();
+        for &(from, to) in copies {
+            assert!(
+                from < pages && to < pages,
+                "{from} to {to} of {pages} pages"
+            );
+            let at = |page: u32| cache.address() + u64::from(page) * bytes;
+            queue.copy(at(from), at(to), bytes);
+        }
     }
 
     /// f32 elements of a page.
-    pub(super) fn page_len(&self, shape: AttentionShape) -> usize {
+    fn page_len(&self, shape: AttentionShape) -> usize {
         let numbers = 2 * PAGE * shape.kv_heads * shape.head_dim;
         numbers * self.format().bytes() as usize / 4
     }
@@ -137,65 +157,58 @@ impl<C: Card> Cuda<C> {
     fn check_cache(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
-        table: Option<&PageTable>,
         cache: usize,
     ) {
         assert!(
             shape.head_dim.is_multiple_of(2) && shape.head_dim <= HEAD_DIM_MAX,
             "heads of an even number of elements, at most {HEAD_DIM_MAX}"
         );
-        let most = capacity.div_ceil(PAGE);
-        let pages = cache / self.page_len(shape);
+        assert_eq!(table.tokens(), PAGE, "positions of a block on a card");
+        let pages = (cache / self.page_len(shape)) as u32;
         for row in rows {
-            let index = row.position as usize / PAGE;
-            assert!(index < most, "position {} of {capacity}", row.position);
-            let page = match table {
-                Some(table) => table.page(row.slot, index) as usize,
-                None => row.slot as usize * most + index,
-            };
-            assert!(page < pages, "page {page} of {pages}");
+            let reached = row.position as usize / PAGE + 1;
+            for page in &table.blocks(row.slot)[..reached] {
+                assert!(*page < pages, "page {page} of {pages}");
+            }
         }
     }
 
     /// The first three arguments of the cache's kernels.
     fn cache_args(
         queue: &mut crate::cuda::queue::Queue<C>,
+        table: &BlockTable,
         rows: &[CacheRow],
-        capacity: usize,
-        table: Option<&PageTable>,
     ) -> [Arg; 3] {
         let places: Vec<u32> = rows
             .iter()
             .flat_map(|row| [row.slot, row.position])
             .collect();
-        let pages = table.map_or(&[][..], PageTable::entries);
-        let [places, pages] = queue.begin([as_bytes(&places).as_slice(), &as_bytes(pages)]);
-        let pages = if table.is_some() { pages } else { 0 };
+        let [places, pages] =
+            queue.begin([as_bytes(&places).as_slice(), &as_bytes(table.entries())]);
         [
             Arg::Pointer(places),
             Arg::Pointer(pages),
-            Arg::U32(capacity.div_ceil(PAGE) as u32),
+            Arg::U32(table.most() as u32),
         ]
     }
 
     pub(super) fn cache_filled(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
-        table: Option<&PageTable>,
         qkv: CudaView<'_, C>,
         cache: &CudaViewMut<'_, C>,
     ) {
-        self.check_cache(shape, capacity, rows, table, cache.len());
+        self.check_cache(shape, table, rows, cache.len());
         assert!(
             qkv.len() >= rows.len() * shape.qkv_cols(),
             "one row a place"
         );
         let mut queue = self.queue();
-        let mut args = Self::cache_args(&mut queue, rows, capacity, table).to_vec();
+        let mut args = Self::cache_args(&mut queue, table, rows).to_vec();
         args.extend::<[Arg; 2]>([qkv.into(), cache.into()]);
         args.extend_from_slice(&shape_args(shape)[..3]);
         let kernel = match self.format() {
@@ -205,18 +218,16 @@ impl<C: Card> Cuda<C> {
         queue.launch(kernel, [rows.len() as u64, 1, 1], 128, args);
     }
 
-    #[allow(clippy::too_many_arguments, reason = "an operation with six operands")]
     pub(super) fn cache_attended(
         &self,
         shape: AttentionShape,
-        capacity: usize,
+        table: &BlockTable,
         rows: &[CacheRow],
-        table: Option<&PageTable>,
         qkv: CudaView<'_, C>,
         cache: CudaView<'_, C>,
         out: &CudaViewMut<'_, C>,
     ) {
-        self.check_cache(shape, capacity, rows, table, cache.len());
+        self.check_cache(shape, table, rows, cache.len());
         assert!(
             qkv.len() >= rows.len() * shape.qkv_cols(),
             "one row a place"
@@ -224,9 +235,9 @@ impl<C: Card> Cuda<C> {
         assert_eq!(out.len(), rows.len() * shape.out_cols(), "one output a row");
         let dim = shape.head_dim;
         // By capacity, not by position, so that every step of a batch is the same list of commands.
-        let splits = capacity.div_ceil(PAGE * SPLIT_PAGES) as u64;
+        let splits = table.most().div_ceil(SPLIT_PAGES) as u64;
         let mut queue = self.queue();
-        let mut args = Self::cache_args(&mut queue, rows, capacity, table).to_vec();
+        let mut args = Self::cache_args(&mut queue, table, rows).to_vec();
         let heads = (rows.len() * shape.heads) as u64;
         let parts = Arg::Pointer(queue.scratch(4 * heads * splits * (dim as u64 + 2)));
         args.extend::<[Arg; 3]>([qkv.into(), cache.into(), parts]);

@@ -49,7 +49,8 @@ pub(super) const fn training_temperature(sampling: Sampling) -> f32 {
 }
 
 /// A rollout's engine. While responses of the weights before are under way it holds two sets of
-/// weights, and never more.
+/// weights, each with its cache, and never more. The samples of a group have the keys and values of
+/// their prompt in common, which is computed once.
 #[derive(Debug)]
 pub struct Rollout {
     spec: ComputeSpec,
@@ -157,12 +158,12 @@ impl RolloutEngine for Rollout {
     }
 
     fn cache(&self) -> CacheUse {
-        let config = self.newest.config();
-        let token = (2 * config.layers * config.kv_heads * config.head_dim * 4) as u64;
-        let used: usize = self.generators().map(Generator::cached_tokens).sum();
+        let block = self.newest.block_bytes();
+        let held: usize = self.generators().map(|it| it.cache().held).sum();
         CacheUse {
-            used: used as u64 * token,
-            capacity: (self.spec.slots * self.spec.context) as u64 * token,
+            used: held as u64 * block,
+            // Both have blocks for all slots, which they share.
+            capacity: self.newest.cache().blocks as u64 * block,
         }
     }
 }

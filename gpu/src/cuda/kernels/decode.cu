@@ -1,8 +1,7 @@
 // Sampling: products with few rows, and attention over a paged cache of keys and values.
 //
-// A page holds PAGE positions of one sequence in one layer, [keys | values][kv head][position][dim].
-// Page i of a slot is `pages[slot * pages_most + i]`, or without a table the i-th of the slot's own
-// `pages_most` pages. What a row gets does not depend on the other rows of the call.
+// A page holds PAGE positions in one layer, [keys | values][kv head][position][dim].
+// Page i of a slot is `pages[slot * pages_most + i]`. What a row gets does not depend on the other rows of the call.
 
 #define PAGE 64         // positions of a page
 #define SPLIT_PAGES 4   // pages of a block, one a warp
@@ -13,8 +12,7 @@ struct Place {
 };
 
 INLINE u64 page_of(const u32* pages, u32 pages_most, u32 slot, u32 index) {
-    u32 at = slot * pages_most + index;
-    return pages ? pages[at] : at;
+    return pages[slot * pages_most + index];
 }
 
 INLINE float as_float(float x) { return x; }
