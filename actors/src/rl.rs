@@ -3,6 +3,7 @@
 mod advantages;
 pub mod cost;
 pub mod critic;
+pub mod judge;
 pub mod ledger;
 pub mod packer;
 pub mod reference;
