@@ -4,7 +4,8 @@
 //! critic and reference, each a supervised actor. [`engine`] is what computes for them, and
 //! [`recipe`] a run as a file.
 //!
-//! [`exec`] hosts programs that are none of Odeon as actors.
+//! [`exec`] hosts programs that are none of Odeon as actors. [`sandbox`] runs those that nobody
+//! trusts, to their end and within limits.
 //!
 //! The crate knows actors and algorithms. It does not know HTTP, but for the status line that tells
 //! whether a hosted server is ready, or terminals.
@@ -16,6 +17,7 @@ pub mod exec;
 pub mod packed;
 pub mod recipe;
 pub mod rl;
+pub mod sandbox;
 pub mod simulate;
 pub mod trajectory;
 

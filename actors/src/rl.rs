@@ -4,6 +4,7 @@ mod advantages;
 pub mod chain;
 pub mod cost;
 pub mod critic;
+pub mod judge;
 pub mod ledger;
 pub mod packer;
 pub mod reference;
