@@ -7,6 +7,7 @@ pub mod critic;
 pub mod judge;
 pub mod ledger;
 pub mod packer;
+pub mod referee;
 pub mod reference;
 pub mod relay;
 pub mod repack;

@@ -123,6 +123,10 @@ pub(super) const MESSAGE_TOKENS_MAX: usize = 64 << 10;
 /// Orders in one message. A prompt of a thousand tokens has 4 KiB.
 const ORDERS_MAX: usize = 256;
 
+/// How long a reward may take: programs have time limits of their own and wait for each other, so
+/// that only a reward actor that is lost does not answer, and then asks end by themselves.
+const JUDGED_WITHIN: Duration = Duration::from_hours(6);
+
 /// A trajectory that is being made, with the weights of one version.
 struct UnderWay {
     order: Order,
@@ -447,8 +451,8 @@ impl Rollout {
 
     /// With reward and cost.
     async fn judged(&self, finished: Vec<Trajectory>) -> Result<Vec<Trajectory>, Failure> {
-        let judge = Judge(finished);
-        let judged = self.args.reward.ask(judge).await.map_err(Failure::error)?;
+        let judge = self.args.reward.ask(Judge(finished)).timeout(JUDGED_WITHIN);
+        let judged = judge.await.map_err(Failure::error)??;
         match self.args.cost {
             Some(cost) => cost.ask(Weigh(judged)).await.map_err(Failure::error),
             None => Ok(judged),

@@ -49,6 +49,9 @@ pub struct CodeConfig {
     /// What a program earns that passes some tests but not all.
     #[serde(default)]
     pub credit: Credit,
+    /// How prompts are given.
+    #[serde(default = "default_style")]
+    pub style: PromptStyle,
 }
 
 /// What a program earns that passes some tests but not all.
@@ -90,6 +93,7 @@ impl CodeConfig {
             path: path.into(),
             train_count: default_train_count(),
             credit: Credit::default(),
+            style: default_style(),
         }
     }
 }
@@ -142,12 +146,16 @@ impl Code {
             } else {
                 Split::HeldOut
             };
-            let (problem, tests) =
+            let (mut problem, tests) =
                 row::parse(text, split, rows.len()).map_err(|detail| TaskError::Line {
                     path: config.path.clone(),
                     line: line + 1,
                     detail,
                 })?;
+            if config.style == PromptStyle::Plain {
+                // The reply begins on a line of its own.
+                problem.prompt.push('\n');
+            }
             problems.push(problem);
             rows.push(tests);
         }
@@ -164,6 +172,18 @@ impl Code {
             rows,
             problems,
         })
+    }
+
+    /// The languages that its problems ask for, each once.
+    #[must_use]
+    pub fn languages(&self) -> Vec<Language> {
+        let mut found = vec![];
+        for tests in &self.rows {
+            if !found.contains(&tests.language) {
+                found.push(tests.language);
+            }
+        }
+        found
     }
 
     /// What has to be run to judge a reply: a trial for each test, in their order. `nonce` must be
@@ -224,7 +244,7 @@ impl Task for Code {
     }
 
     fn style(&self) -> PromptStyle {
-        PromptStyle::Chat
+        self.config.style
     }
 
     fn problem_count(&self, split: Split) -> Option<u64> {
@@ -250,6 +270,10 @@ impl Task for Code {
 
 fn default_train_count() -> usize {
     1_000
+}
+
+const fn default_style() -> PromptStyle {
+    PromptStyle::Chat
 }
 
 const NAME: &str = "code";
