@@ -44,6 +44,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         response: 3,
         slots: 4,
         stuck_after: None,
+        replies: vec![],
     };
     RunPlan {
         store: StoreArgs {

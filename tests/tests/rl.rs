@@ -39,6 +39,7 @@ fn plan(
         response: 3,
         slots: 8,
         stuck_after,
+        replies: vec![],
     };
     let engine = EngineSpec::Scripted(script);
     RunPlan {

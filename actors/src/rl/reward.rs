@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join_all;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Context, Failure, Later, actor, message};
 use odeon_algorithms::task::{Split, TaskSpec};
@@ -28,10 +27,10 @@ pub struct RewardArgs {
     pub tokenizer: Tokenizer,
 }
 
-/// Fills in `reward` and `correct`. The failure is never that of a response.
-#[message(reply = Result<Vec<Trajectory>, Failure>, name = "reward.Judge")]
+/// Fills in `reward` and `correct`. The failure is never that of the response.
+#[message(reply = Result<Trajectory, Failure>, name = "reward.Judge")]
 #[derive(Debug)]
-pub struct Judge(pub Vec<Trajectory>);
+pub struct Judge(pub Trajectory);
 
 /// See the module.
 #[derive(Debug)]
@@ -67,12 +66,9 @@ impl Reward {
     }
 
     #[handler(message = Judge)]
-    fn judge(&mut self, judge: Judge) -> Later<Result<Vec<Trajectory>, Failure>> {
+    fn judge(&mut self, judge: Judge) -> Later<Result<Trajectory, Failure>> {
         let bench = Arc::clone(&self.bench);
-        Later::new(async move {
-            let all = judge.0.into_iter().map(|it| bench.judge(it));
-            try_join_all(all).await
-        })
+        Later::new(async move { bench.judge(judge.0).await })
     }
 }
 

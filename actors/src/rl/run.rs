@@ -28,7 +28,7 @@ use super::relay::Relay;
 use super::repack::RepackLimits;
 use super::report::{Monitor, Report, open_desk};
 use super::reward::{Reward, RewardArgs};
-use super::rollout::{Rollout, RolloutArgs, Swap};
+use super::rollout::{Judges, Rollout, RolloutArgs, Swap};
 use super::store::{SampleStore, StoreArgs};
 use super::trainer::{Halt, TrainPlan, Trainer, TrainerArgs, insist};
 use crate::engine::{EngineSpec, Progress};
@@ -238,8 +238,7 @@ impl Run {
             engine: plan.rollout_engine,
             store,
             relay,
-            reward,
-            cost,
+            judges: Judges { reward, cost },
             swap: plan.swap,
             tell_every: plan.tell_every,
         };

@@ -51,6 +51,7 @@ async fn programs_are_run_and_verdicts_come_in_order() {
     assert_eq!(correct, [true, false, true]);
 }
 
+/// SEMANTICS 79.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_was_lost_is_opened_anew_once_for_all_who_noticed() {
     let file = problems();
@@ -64,6 +65,7 @@ async fn a_sandbox_that_was_lost_is_opened_anew_once_for_all_who_noticed() {
     assert!(referee.judge(&problem, reply).await.unwrap().correct);
 }
 
+/// SEMANTICS 79.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_in_which_nothing_starts_are_refused_at_the_start() {
     let file = problems();
