@@ -269,17 +269,20 @@ async fn a_slow_reward_holds_up_no_generation_until_there_are_too_many() {
     let mark = format!("76543.{}1", std::process::id());
     let programs = [place.waits(&mark), RIGHT.to_owned()];
     let mut run = place.start(&programs, PATIENCE, 2).await;
-    // Nothing lets a slow program end, and others are generated, judged and handed in.
+    // Nothing lets a slow program end, and others are generated, judged and handed in meanwhile.
+    processes(&mark, |found| found.len() == HELD as usize).await;
     load(&run, is_full).await;
     let counted = run.rollouts[0].ask(CountTokens).await.unwrap();
     let held = u64::from(HELD);
     assert!(counted.trajectories > held + SLOTS as u64, "{counted:?}");
-    let accepted = run.store.ask(Count).await.unwrap().accepted;
-    assert_eq!(
-        accepted,
-        counted.trajectories - held,
-        "all but the slow ones"
-    );
+    let handed_in = async {
+        let others = counted.trajectories - held;
+        while run.store.ask(Count).await.unwrap().accepted < others {
+            Clock::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let handed_in = Clock::timeout(PATIENCE, handed_in).await;
+    handed_in.expect("all but the slow ones");
     fs::write(place.gate(), "").unwrap();
     for batch in batches(&mut run, 4).await {
         assert!(batch.trajectories.iter().all(|it| it.correct), "{batch:?}");
