@@ -283,7 +283,10 @@ impl Rollout {
         if let Err(failure) = self.work(cx).await {
             return cx.fail(failure);
         }
-        if self.engine.active() > 0 || !self.waiting.is_empty() || !self.judging.judged.is_empty() {
+        // All may have ended at once, with their rewards still to come: that frees slots.
+        let asks = self.version.is_some() && self.room() > 0 && !self.in_vain;
+        let works = self.engine.active() > 0 || !self.waiting.is_empty();
+        if works || asks || !self.judging.judged.is_empty() {
             self.pump_later(cx).await;
         }
     }
