@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::rl::ledger::LedgerConfig;
+use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
@@ -39,6 +40,7 @@ fn plan(folder: &Path) -> RunPlan {
         source: ModelSource::Fresh(model),
         tokenizer: tokenizer.clone(),
         task: task.clone(),
+        programs: ProgramSpec::default(),
         seed: 3,
         device: Device::Cpu,
         threads: 1,
@@ -80,6 +82,7 @@ fn plan(folder: &Path) -> RunPlan {
         processes: Processes::Own,
         needs: RoleNeeds::default(),
         reference: false,
+        programs: ProgramSpec::default(),
         harm: None,
         train: TrainPlan {
             warmup: 100,

@@ -5,7 +5,8 @@
 //! groups of workers. [`engine`] is what computes for them, and
 //! [`recipe`] a run as a file.
 //!
-//! [`exec`] hosts programs that are none of Odeon as actors.
+//! [`exec`] hosts programs that are none of Odeon as actors. [`sandbox`] runs those that nobody
+//! trusts, to their end and within limits.
 //!
 //! The crate knows actors and algorithms, and of HTTP what [`engine::served`] asks servers of others and
 //! the status line that tells whether a hosted server is ready. It does not know terminals.
@@ -18,6 +19,7 @@ pub mod hybrid;
 pub mod packed;
 pub mod recipe;
 pub mod rl;
+pub mod sandbox;
 pub mod simulate;
 pub mod trajectory;
 

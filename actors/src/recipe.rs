@@ -4,19 +4,23 @@
 mod algorithm;
 mod check;
 mod fields;
+mod sandbox;
 mod source;
 
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::task::TaskSpec;
+use odeon_algorithms::tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::compute::ComputeSpec;
 use crate::engine::served::{Dialect, Patience, ServedSpec};
 use crate::hybrid::Arrangement;
+use crate::rl::referee::ProgramSpec;
 use crate::rl::rollout::Swap;
 
 pub use algorithm::Algorithm;
+pub use sandbox::SandboxSection;
 pub use source::{RecipeError, Source};
 
 /// A reinforcement-learning run.
@@ -29,6 +33,9 @@ pub struct Recipe {
     pub model: ModelSection,
     /// What it learns.
     pub task: TaskSpec,
+    /// How programs in replies are run.
+    #[serde(default)]
+    pub sandbox: Option<SandboxSection>,
     /// Supervised steps before the reinforcement.
     #[serde(default)]
     pub warmup: WarmupSection,
@@ -408,6 +415,23 @@ impl Recipe {
     /// See [`Source::recipe`].
     pub fn parse(path: &Path, text: &str) -> Result<Self, RecipeError> {
         Source::new(path, text).recipe()
+    }
+
+    /// What a new model reads and writes: characters, those of arithmetic or, for programs, all
+    /// that can be typed.
+    #[must_use]
+    pub fn tokenizer(&self) -> Tokenizer {
+        match self.task {
+            TaskSpec::Code(_) => Tokenizer::text(),
+            _ => Tokenizer::arithmetic(),
+        }
+    }
+
+    /// How programs in replies are run.
+    #[must_use]
+    pub fn programs(&self) -> ProgramSpec {
+        let section = self.sandbox.as_ref();
+        section.map_or_else(ProgramSpec::default, SandboxSection::programs)
     }
 
     /// The folder of this run.

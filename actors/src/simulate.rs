@@ -27,6 +27,7 @@ use crate::engine::EngineSpec;
 use crate::engine::modelled::{Delivery, Modelled};
 use crate::rl::ledger::LedgerConfig;
 use crate::rl::packer::{CountPacked, PackerCounts};
+use crate::rl::referee::ProgramSpec;
 use crate::rl::repack::RepackLimits;
 use crate::rl::report::Report;
 use crate::rl::rollout::{CountTokens, Swap};
@@ -443,6 +444,7 @@ impl Scenario {
             processes: Processes::Shared,
             needs: RoleNeeds::default(),
             reference: false,
+            programs: ProgramSpec::default(),
             harm: None,
             train: TrainPlan {
                 warmup: 0,

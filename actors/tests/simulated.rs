@@ -9,6 +9,7 @@ use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::modelled::{Delivery, Modelled};
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::packer::{CountPacked, PackerCounts};
+use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::repack::RepackLimits;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::rollout::Swap;
@@ -68,6 +69,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
         processes: Processes::Shared,
         needs: RoleNeeds::default(),
         reference: false,
+        programs: ProgramSpec::default(),
         harm: None,
         train: TrainPlan {
             warmup: 0,

@@ -17,6 +17,7 @@ use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::critic::{Critic, CriticArgs, Learn, SaveCritic, Values};
 use odeon_actors::rl::ledger::{Greedy, LedgerConfig, Uniform};
 use odeon_actors::rl::packer::CountPacked;
+use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::repack::RepackLimits;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::rollout::Swap;
@@ -43,6 +44,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         response: 3,
         slots: 4,
         stuck_after: None,
+        replies: vec![],
     };
     RunPlan {
         store: StoreArgs {
@@ -60,6 +62,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         processes: Processes::Own,
         needs: RoleNeeds::default(),
         reference: false,
+        programs: ProgramSpec::default(),
         harm: None,
         train: TrainPlan {
             warmup: 0,
@@ -230,6 +233,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         source: ModelSource::Fresh(config),
         tokenizer,
         task: TaskSpec::Sums(SumsConfig::default()),
+        programs: ProgramSpec::default(),
         seed,
         device: Device::Cpu,
         threads: 1,

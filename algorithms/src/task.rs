@@ -16,6 +16,7 @@
 //! # Ok::<(), odeon_algorithms::task::TaskError>(())
 //! ```
 
+pub mod code;
 mod countdown;
 mod draw;
 mod expression;
@@ -32,6 +33,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    code::{Code, CodeConfig},
     countdown::{Countdown, CountdownConfig},
     expression::{Expression, ExpressionError, evaluate},
     gsm8k::{Gsm8k, Gsm8kConfig},
@@ -58,6 +60,12 @@ pub trait Task: Debug + Send + Sync {
 
     /// Judges a reply, given as text without special tokens. Accepts any text and never panics.
     fn reward(&self, problem: &Problem, response: &str) -> Verdict;
+
+    /// The task as one whose replies have to be run to be judged, if it is one. Its
+    /// [`Task::reward`] can not tell what a reply is worth.
+    fn as_code(&self) -> Option<&Code> {
+        None
+    }
 }
 
 /// The part of a task's problems that a run may learn from, or must not.
@@ -112,6 +120,12 @@ pub enum Goal {
         /// The value to reach.
         target: i64,
     },
+    /// The reply must hold a program that passes tests. They stay in the task, so that they travel
+    /// nowhere with the problem.
+    Tests {
+        /// Which problem of the task's file has them, counted from 0.
+        row: usize,
+    },
 }
 
 /// The judgement of one reply.
@@ -153,6 +167,15 @@ pub enum Reason {
         /// The number.
         number: String,
     },
+    /// The program in the reply fails a test.
+    TestFailed {
+        /// How many tests were passed, of those that were run.
+        passed: usize,
+        /// Which test failed first, and how.
+        detail: String,
+    },
+    /// The reply holds a program, which nobody has run: see [`Task::as_code`].
+    NotRun,
 }
 
 /// A description of a task that recipes and messages carry.
@@ -168,6 +191,8 @@ pub enum TaskSpec {
     Gsm8k(Gsm8kConfig),
     /// Mathematics from a file, with answers of any form.
     Maths(MathsConfig),
+    /// Programs that are run against tests from a file.
+    Code(CodeConfig),
 }
 
 /// Why a task could not be made. Nothing was changed; correct the configuration and try again.
@@ -221,6 +246,7 @@ impl TaskSpec {
             Self::Countdown(config) => Box::new(Countdown::new(config.clone())?),
             Self::Gsm8k(config) => Box::new(Gsm8k::open(config.clone())?),
             Self::Maths(config) => Box::new(Maths::open(config.clone())?),
+            Self::Code(config) => Box::new(Code::open(config.clone())?),
         })
     }
 }
@@ -258,6 +284,8 @@ impl Display for Reason {
             Self::NumberNotAvailable { number } => {
                 write!(f, "{number} is not given, or is used too often")
             }
+            Self::TestFailed { detail, .. } => f.write_str(detail),
+            Self::NotRun => f.write_str("the program was not run"),
         }
     }
 }

@@ -120,6 +120,15 @@ impl Tokenizer {
         }
     }
 
+    /// One token per character of [`CharTokenizer::TEXT`]: 100 ids with the special ones.
+    #[must_use]
+    pub fn text() -> Self {
+        let chars = CharTokenizer::new(CharTokenizer::TEXT);
+        Self {
+            kind: Kind::Chars(chars.expect("its characters are distinct")),
+        }
+    }
+
     /// Makes the tokenizer that the specification describes.
     ///
     /// # Errors

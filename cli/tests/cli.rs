@@ -225,8 +225,11 @@ fn shipped_recipes_pass_the_check_or_name_the_model_to_fetch() {
         "{error}"
     );
     assert!(error.contains("odeon fetch smollm2"), "{error}");
+    place.write("rl-code.toml", &shipped("rl-code.toml"));
+    let error = place.error(&["run", "--check", "rl-code.toml"]);
+    assert!(error.contains("recipes/rl-code.jsonl"), "{error}");
     let there = fs::read_dir(place.path()).unwrap().count();
-    assert_eq!(there, 2, "a check leaves nothing behind");
+    assert_eq!(there, 3, "a check leaves nothing behind");
 }
 
 #[test]
@@ -636,6 +639,48 @@ fn critic_and_trainer_repeat_lost_steps_to_the_bit_whichever_is_killed() {
             );
         }
     }
+}
+
+/// Programs are run against tests, by the reward actor, the trainer and the command.
+#[test]
+fn a_run_on_programs_makes_its_steps_and_is_evaluated() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("recipes")).unwrap();
+    place.write("recipes/rl-code.jsonl", &shipped("rl-code.jsonl"));
+    let recipe = shipped("rl-code.toml").replace("steps = 150", "steps = 2");
+    let recipe = recipe.replace("hidden = 64", "hidden = 32");
+    place.write("r.toml", &recipe);
+    let output = place.odeon(&["run", "r.toml"]);
+    let told = talk(&output);
+    if told.contains("does not let programs be isolated") {
+        // What a machine forbids is said in words, and nothing is run without.
+        println!("skipped: {told}");
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("step 5"), "{told}");
+    let said = place.out(&["eval", "--problems", "4", "runs/rl-code"]);
+    assert!(said.contains("code: 0 of 4 right"), "{said}");
+}
+
+/// A sandbox that cannot be is said at the start; what is learnt without one is nothing.
+#[test]
+fn a_run_on_programs_that_could_not_be_run_ends_at_its_start_and_says_why() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("recipes")).unwrap();
+    place.write("recipes/rl-code.jsonl", &shipped("rl-code.jsonl"));
+    // Nothing starts within a millisecond.
+    let recipe = shipped("rl-code.toml").replace("\nseconds = 10.0", "\nseconds = 0.001");
+    place.write("r.toml", &recipe);
+    let output = place.odeon(&["run", "r.toml"]);
+    let told = talk(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("run in a sandbox, and there is none"),
+        "{told}"
+    );
+    assert!(!place.path().join("runs/rl-code/checkpoint").exists());
 }
 
 /// Steps of PPO that were made twice, each time with the same numbers.

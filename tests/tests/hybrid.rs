@@ -8,6 +8,7 @@ use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::hybrid::{Arrangement, Desk, HybridPlan, Program};
 use odeon_actors::rl::cost::Harm;
+use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
@@ -77,6 +78,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
         },
         judge: JudgeArgs {
             task,
+            programs: ProgramSpec::default(),
             seed: 5,
             tokenizer,
             harm: (program == Program::SafeRlhf).then_some(Harm::Length(4)),

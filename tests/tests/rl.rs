@@ -7,6 +7,7 @@ use odeon::{Clock, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::ledger::LedgerConfig;
+use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
@@ -38,6 +39,7 @@ fn plan(
         response: 3,
         slots: 8,
         stuck_after,
+        replies: vec![],
     };
     let engine = EngineSpec::Scripted(script);
     RunPlan {
@@ -56,6 +58,7 @@ fn plan(
         processes: Processes::Own,
         needs: RoleNeeds::default(),
         reference: critic,
+        programs: ProgramSpec::default(),
         harm: None,
         train: TrainPlan {
             warmup: 20,

@@ -26,6 +26,7 @@ pub use rollout::{Rollout, Sampler};
 pub use score::{Critic, Reference};
 pub use trainer::Trainer;
 
+use crate::rl::referee::ProgramSpec;
 use crate::trajectory::Trajectory;
 
 /// On whichever device the spec names.
@@ -44,6 +45,8 @@ pub struct ComputeSpec {
     pub tokenizer: Tokenizer,
     /// What is learnt.
     pub task: TaskSpec,
+    /// How programs in replies are run, where the task has some.
+    pub programs: ProgramSpec,
     /// Everything random follows from it.
     pub seed: u64,
     /// What computes. A card is opened by the process that the engine runs in.

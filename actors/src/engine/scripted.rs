@@ -27,6 +27,17 @@ pub struct Script {
     pub slots: usize,
     /// After this version a trainer stands still for good, unless it has been restored.
     pub stuck_after: Option<Version>,
+    /// What the samples of a group say, in turn; where nothing is written, each token is the number of
+    /// the weights and `response` the length.
+    pub replies: Vec<Vec<u32>>,
+}
+
+impl Script {
+    /// What a sample says, where that is written.
+    fn reply(&self, id: SampleId) -> Option<&Vec<u32>> {
+        let nth = (id.sample as usize).checked_rem(self.replies.len())?;
+        self.replies.get(nth)
+    }
 }
 
 /// Trains nothing; its weights are the number of steps.
@@ -187,7 +198,10 @@ impl RolloutEngine for ScriptedRollout {
             id: order.id,
             begun: order.partial.as_ref().map_or(0, |it| it.tokens.len()),
             tokens: vec![],
-            length: self.script.response + order.id.sample as usize,
+            length: match self.script.reply(order.id) {
+                Some(said) => said.len(),
+                None => self.script.response + order.id.sample as usize,
+            },
             weights: self.weights,
         });
         Ok(())
@@ -196,7 +210,10 @@ impl RolloutEngine for ScriptedRollout {
     fn step(&mut self) -> Result<Vec<Response>, Failure> {
         spend(self.script.token);
         for reply in &mut self.active {
-            reply.tokens.push(reply.weights as u32);
+            let at = reply.begun + reply.tokens.len();
+            let said = self.script.reply(reply.id).and_then(|said| said.get(at));
+            let token = said.copied().unwrap_or(reply.weights as u32);
+            reply.tokens.push(token);
         }
         let ended = |reply: &mut Reply| reply.begun + reply.tokens.len() >= reply.length;
         let ended = self.active.extract_if(.., ended);

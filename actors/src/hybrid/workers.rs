@@ -22,6 +22,7 @@ use crate::engine::{
     in_place,
 };
 use crate::rl::cost::Harm;
+use crate::rl::referee::{ProgramSpec, Referee};
 use crate::trajectory::{Batch, Order, Trajectory, Used};
 
 /// What a rank of a model is made from.
@@ -320,6 +321,8 @@ impl ReferenceWorker {
 pub struct JudgeArgs {
     /// The task whose answers it knows.
     pub task: TaskSpec,
+    /// How programs in replies are run, where the task has some.
+    pub programs: ProgramSpec,
     /// The run's seed, from which the problems follow.
     pub seed: u64,
     /// How tokens become text.
@@ -328,23 +331,19 @@ pub struct JudgeArgs {
     pub harm: Option<Harm>,
 }
 
-/// A rank of the judges: reward by the task's checker, and cost.
+/// A rank of the judges: reward by the task's referee, and cost.
+#[derive(Debug)]
 pub struct RewardWorker {
     args: JudgeArgs,
-    task: Box<dyn Task>,
-}
-
-impl std::fmt::Debug for RewardWorker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RewardWorker").finish_non_exhaustive()
-    }
+    referee: Referee,
 }
 
 #[actor(name = "hybrid.Reward")]
 impl RewardWorker {
     async fn start(args: JudgeArgs) -> Result<Self, Failure> {
+        let referee = Referee::open(&args.task, &args.programs).await;
         Ok(Self {
-            task: args.task.build().map_err(Failure::error)?,
+            referee: referee.map_err(|error| Failure::error(error).fatal())?,
             args,
         })
     }
@@ -352,28 +351,34 @@ impl RewardWorker {
     #[handler(message = Judge)]
     async fn judge(&mut self, judge: Judge) -> Result<Vec<Verdict>, Failure> {
         let replies = judge.0.fetch().await?;
-        Ok(in_place(|| {
-            replies.iter().map(|reply| self.verdict(reply)).collect()
-        }))
+        let text = |reply: &Trajectory| {
+            let problem = self
+                .referee
+                .task()
+                .problem(self.args.seed, Split::Train, reply.problem);
+            // Tokens outside the vocabulary are no answer.
+            let text = self.args.tokenizer.decode(&reply.response);
+            (problem, text.unwrap_or_default())
+        };
+        let texts: Vec<_> = replies.iter().map(text).collect();
+        let judged = self
+            .referee
+            .judge_all(&texts)
+            .await
+            .map_err(Failure::error)?;
+        let all = judged.iter().zip(&texts).zip(&replies);
+        Ok(all
+            .map(|((verdict, (_, text)), reply)| Verdict {
+                reward: verdict.reward as f32,
+                correct: verdict.correct,
+                cost: self.cost(reply.response.len(), text),
+            })
+            .collect())
     }
 
-    fn verdict(&self, reply: &Trajectory) -> Verdict {
-        let problem = self
-            .task
-            .problem(self.args.seed, Split::Train, reply.problem);
-        // Tokens outside the vocabulary are no answer.
-        let text = self
-            .args
-            .tokenizer
-            .decode(&reply.response)
-            .unwrap_or_default();
-        let verdict = self.task.reward(&problem, &text);
+    fn cost(&self, tokens: usize, text: &str) -> f32 {
         let harm = self.args.harm.as_ref();
-        Verdict {
-            reward: verdict.reward as f32,
-            correct: verdict.correct,
-            cost: harm.map_or(0.0, |harm| harm.of(reply.response.len(), &text)),
-        }
+        harm.map_or(0.0, |harm| harm.of(tokens, text))
     }
 }
 

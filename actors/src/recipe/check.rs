@@ -66,6 +66,10 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
     check_cost(recipe)?;
     check_placement(recipe)?;
     check_rollout(recipe)?;
+    if recipe.sandbox.is_some() && !matches!(recipe.task, TaskSpec::Code(_)) {
+        let what = "[sandbox] is for [task.code] alone, whose replies are run: leave it out";
+        return blame("sandbox", [""], what.to_owned());
+    }
     let trajectories = rl.groups as u64 * u64::from(rl.group_size);
     if trajectories > TRAJECTORIES_MAX {
         let what = format!(
@@ -77,12 +81,7 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
     }
     check_task(&recipe.task)?;
     if model.load.is_none() {
-        fits(
-            recipe,
-            &Tokenizer::arithmetic(),
-            model.hidden,
-            model.context,
-        )?;
+        fits(recipe, &recipe.tokenizer(), model.hidden, model.context)?;
     }
     Ok(())
 }
@@ -195,7 +194,7 @@ fn check_sizes(recipe: &Recipe) -> Result<(), Blame> {
         let what = format!("kv_heads = {} must divide heads = {heads}", model.kv_heads);
         return blame("model", ["kv_heads", "heads"], what);
     }
-    let parameters = model.parameters(Tokenizer::arithmetic().vocabulary());
+    let parameters = model.parameters(recipe.tokenizer().vocabulary());
     if parameters > PARAMETERS_MAX {
         let what = format!(
             "these sizes make a model of {parameters} parameters, expected at most {PARAMETERS_MAX}"
@@ -352,6 +351,7 @@ fn table(spec: &TaskSpec) -> &'static str {
         TaskSpec::Sums(_) => "task.sums",
         TaskSpec::Countdown(_) => "task.countdown",
         TaskSpec::Maths(_) => "task.maths",
+        TaskSpec::Code(_) => "task.code",
         _ => "task.gsm8k",
     }
 }
@@ -359,7 +359,7 @@ fn table(spec: &TaskSpec) -> &'static str {
 fn spoken(spec: &TaskSpec) -> &'static str {
     match spec {
         TaskSpec::Sums(_) => "form = \"spoken\"",
-        TaskSpec::Countdown(_) => "style = \"chat\"",
+        TaskSpec::Countdown(_) | TaskSpec::Code(_) => "style = \"chat\"",
         TaskSpec::Maths(_) => "maths",
         _ => "gsm8k",
     }
@@ -370,7 +370,9 @@ fn other_forms(spec: &TaskSpec) -> &'static str {
         TaskSpec::Sums(sums) if sums.form == SumsForm::Spoken => {
             "expected a chat model as model.load, or form = \"compact\" or \"steps\""
         }
-        TaskSpec::Countdown(_) => "expected a chat model as model.load, or style = \"plain\"",
+        TaskSpec::Countdown(_) | TaskSpec::Code(_) => {
+            "expected a chat model as model.load, or style = \"plain\""
+        }
         _ => "expected a chat model as model.load",
     }
 }

@@ -90,6 +90,26 @@ pub(super) const FIELDS: &[Field] = &[
     field("task.gsm8k", "format_reward", BELOW_ONE),
     needed("task.maths", "path", Range::Text),
     field("task.maths", "format_reward", BELOW_ONE),
+    needed("task.code", "path", Range::Text),
+    field("task.code", "train_count", Range::Whole(1, 1_000_000)),
+    field(
+        "task.code",
+        "credit",
+        Range::Word(&["all_or_nothing", "fraction"]),
+    ),
+    field("task.code", "style", Range::Word(&["chat", "plain"])),
+    field("sandbox", "isolation", Range::Word(&["required", "limits"])),
+    field("sandbox", "workers", Range::Whole(1, 1024)),
+    field("sandbox", "seconds", Range::Number(0.0, 3600.0, Ends::High)),
+    field(
+        "sandbox",
+        "cpu_seconds",
+        Range::Number(0.0, 3600.0, Ends::High),
+    ),
+    field("sandbox", "memory_mib", Range::Whole(16, 1_048_576)),
+    field("sandbox", "processes", Range::Whole(1, 4096)),
+    field("sandbox", "file_mib", Range::Whole(1, 65_536)),
+    field("sandbox", "output_kib", Range::Whole(1, 1_048_576)),
     field("warmup", "steps", Range::Whole(0, STEPS_MAX)),
     field("warmup", "batch", Range::Whole(1, 65_536)),
     field("warmup", "lr", FRACTION),
@@ -183,10 +203,11 @@ const STEPS_MAX: i64 = 1_000_000_000;
 
 /// Tables that must be there; of the tasks, one.
 const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "run",
     "model",
     "task",
+    "sandbox",
     "warmup",
     "rl",
     "cost",
@@ -195,12 +216,18 @@ const TABLES: [&str; 10] = [
     "placement",
     "eval",
 ];
-const TASKS: [&str; 4] = ["task.sums", "task.countdown", "task.gsm8k", "task.maths"];
+const TASKS: [&str; 5] = [
+    "task.sums",
+    "task.countdown",
+    "task.gsm8k",
+    "task.maths",
+    "task.code",
+];
 
 /// What a recipe needs at least, for whoever begins with an empty file.
 const LEAST: &str = "a recipe needs at least [run] with name, [model], one of [task.sums], \
-                     [task.countdown], [task.gsm8k] and [task.maths], and [rl] with algorithm, \
-                     steps, groups, group_size, lr and response_max";
+                     [task.countdown], [task.gsm8k], [task.maths] and [task.code], and [rl] with \
+                     algorithm, steps, groups, group_size, lr and response_max";
 
 /// A byte of the file, and what is wrong there.
 pub(super) type Fault = (usize, String);

@@ -9,6 +9,7 @@ use odeon_algorithms::objective::{
 use super::*;
 use crate::engine::served::Dialect;
 use crate::rl::ledger::{Greedy, Uniform};
+use crate::sandbox::Isolation;
 
 const GOOD: &str = "[run]\nname = \"a\"\n\n[model]\n\n[task.sums]\n\n[rl]\nalgorithm = \"grpo\"\n\
                     steps = 3\ngroups = 2\ngroup_size = 4\nlr = 1e-4\nresponse_max = 8\n";
@@ -32,6 +33,18 @@ fn the_shipped_recipes_are_read() {
     for name in ["rl-sums.toml", "rl-smollm2.toml"] {
         Recipe::read(&folder.join(name)).unwrap();
     }
+    // It names its problems as seen from the root.
+    let text = std::fs::read_to_string(folder.join("rl-code.toml")).unwrap();
+    let problems = folder.join("rl-code.jsonl").display().to_string();
+    let text = text.replace("recipes/rl-code.jsonl", &problems);
+    let recipe = Recipe::parse(Path::new("rl-code.toml"), &text).unwrap();
+    let programs = recipe.programs();
+    assert_eq!(
+        (programs.at_once.get(), programs.sandbox.memory_bytes),
+        (2, 256 << 20)
+    );
+    assert_eq!(programs.isolation, Isolation::Required);
+    assert_eq!(recipe.tokenizer().vocabulary(), 100);
 }
 
 #[test]
@@ -199,6 +212,43 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             "[task.gsm8k]\npath = \"nowhere\"",
             7,
             "nowhere",
+        ),
+        (
+            "[task.sums]",
+            "[task.code]\npath = \"nowhere\"",
+            7,
+            "cannot read the problems in nowhere",
+        ),
+        (
+            "[task.sums]",
+            "[task.code]\npath = \"Cargo.toml\"",
+            7,
+            "Cargo.toml:1: ",
+        ),
+        ("[task.sums]", "[task.code]", 6, "missing field `path`"),
+        (
+            "[task.sums]",
+            "[task.code]\npath = \"x\"\ncredit = \"half\"",
+            8,
+            "expected \"all_or_nothing\" or \"fraction\", found \"half\"",
+        ),
+        (
+            "[task.sums]",
+            "[sandbox]\n[task.sums]",
+            6,
+            "[sandbox] is for [task.code] alone",
+        ),
+        (
+            "[task.sums]",
+            "[sandbox]\nisolation = \"none\"\n[task.sums]",
+            7,
+            "expected \"required\" or \"limits\", found \"none\"",
+        ),
+        (
+            "[task.sums]",
+            "[sandbox]\nmemory_mib = 4\n[task.sums]",
+            7,
+            "from 16 to 1048576, found 4",
         ),
         ("[task.sums]", "[tusk.sums]", 6, "unknown table [tusk]"),
         (

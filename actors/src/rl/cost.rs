@@ -36,9 +36,9 @@ impl Harm {
 }
 
 /// Fills in `cost`.
-#[message(reply = Vec<Trajectory>, name = "cost.Weigh")]
+#[message(reply = Trajectory, name = "cost.Weigh")]
 #[derive(Debug)]
-pub struct Weigh(pub Vec<Trajectory>);
+pub struct Weigh(pub Trajectory);
 
 /// See the module.
 #[derive(Debug)]
@@ -53,15 +53,13 @@ impl Cost {
     }
 
     #[handler(message = Weigh)]
-    fn weigh(&mut self, weigh: Weigh) -> Vec<Trajectory> {
-        let Weigh(mut trajectories) = weigh;
-        for trajectory in &mut trajectories {
-            let response = &trajectory.response;
-            // Tokens outside the vocabulary are no text.
-            let text = self.args.tokenizer.decode(response).unwrap_or_default();
-            trajectory.cost = self.args.harm.of(response.len(), &text);
-        }
-        trajectories
+    fn weigh(&mut self, weigh: Weigh) -> Trajectory {
+        let Weigh(mut trajectory) = weigh;
+        let response = &trajectory.response;
+        // Tokens outside the vocabulary are no text.
+        let text = self.args.tokenizer.decode(response).unwrap_or_default();
+        trajectory.cost = self.args.harm.of(response.len(), &text);
+        trajectory
     }
 }
 

@@ -1,12 +1,15 @@
 //! The rollout actor: generates trajectories without a barrier.
 //!
 //! It exchanges finished trajectories for orders and works on as many at once as its engine has
-//! slots. When the relay has newer weights it takes the whole new version, in one of three ways; see
-//! [`Swap`]. All but one keep every trajectory to one version of the weights.
+//! slots. A reward begins when its trajectory ends, and others are generated meanwhile. When the
+//! relay has newer weights it takes the whole new version, in one of three ways; see [`Swap`]. All but
+//! one keep every trajectory to one version of the weights.
 //!
 //! Every so often it tells the store how far it is, so that when it is lost another rollout with the
 //! same weights goes on where it was. It also hands in what it has when it is asked to; see
 //! [`Packer`](super::packer::Packer).
+
+mod judging;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,9 +18,9 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
 use odeon::{Clock, Context, Down, Failure, Ref, Timestamp, actor, message};
 
-use super::cost::{Cost, Weigh};
+use self::judging::{HELD_PER_SLOT, Judging};
+pub use self::judging::{Judged, Judges};
 use super::relay::{Fresh, Latest, Relay, Subscribe};
-use super::reward::{Judge, Reward};
 use super::store::{CameOn, Exchange, SampleStore};
 use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place};
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
@@ -33,9 +36,7 @@ pub struct RolloutArgs {
     /// Where weights come from.
     pub relay: Ref<Relay>,
     /// Who judges.
-    pub reward: Ref<Reward>,
-    /// Who says what a reply costs, where that counts.
-    pub cost: Option<Ref<Cost>>,
+    pub judges: Judges,
     /// How it changes to other weights.
     pub swap: Swap,
     /// How often it says how far it is: what is made anew at most when it is lost.
@@ -86,6 +87,8 @@ pub struct Load {
     pub running: u32,
     /// Orders that wait for a slot.
     pub waiting: u32,
+    /// Trajectories that have ended and have no reward yet.
+    pub judging: u32,
     /// Whether it begins no more, since there are newer weights.
     pub draining: bool,
 }
@@ -151,7 +154,7 @@ pub struct Rollout {
     announced: Option<Version>,
     waiting: VecDeque<Order>,
     under_way: HashMap<SampleId, UnderWay>,
-    finished: Vec<Trajectory>,
+    judging: Judging,
     /// When it last said how far it is.
     told: Timestamp,
     /// Whether it has asked for orders in vain: the store wakes it when there are some.
@@ -182,12 +185,12 @@ impl Rollout {
         cx.watch(args.relay);
         Ok(Self {
             engine,
+            judging: Judging::new(args.judges),
             args,
             version: None,
             announced: None,
             waiting: VecDeque::new(),
             under_way: HashMap::new(),
-            finished: vec![],
             told: Clock::now(),
             in_vain: false,
             pumping: false,
@@ -237,6 +240,7 @@ impl Rollout {
             cache: self.engine.cache(),
             running: self.engine.active() as u32,
             waiting: self.waiting.len() as u32,
+            judging: self.judging.under_way() as u32,
             draining: self.is_draining(),
         }
     }
@@ -264,13 +268,25 @@ impl Rollout {
         Ok(count)
     }
 
+    /// A reward has come. What is judged by then goes to the store together.
+    #[handler(message = Judged)]
+    async fn judged(&mut self, judged: Judged, cx: &mut Context<Self>) {
+        match self.judging.end(judged) {
+            Ok(()) => self.pump_later(cx).await,
+            Err(failure) => cx.fail(failure),
+        }
+    }
+
     #[handler(message = Pump)]
     async fn pump(&mut self, _pump: Pump, cx: &mut Context<Self>) {
         self.pumping = false;
         if let Err(failure) = self.work(cx).await {
             return cx.fail(failure);
         }
-        if self.engine.active() > 0 || !self.waiting.is_empty() || !self.finished.is_empty() {
+        // All may have ended at once, with their rewards still to come: that frees slots.
+        let asks = self.version.is_some() && self.room() > 0 && !self.in_vain;
+        let works = self.engine.active() > 0 || !self.waiting.is_empty();
+        if works || asks || !self.judging.judged.is_empty() {
             self.pump_later(cx).await;
         }
     }
@@ -289,9 +305,9 @@ impl Rollout {
         let Some(version) = self.version else {
             return Ok(());
         };
-        let room = self.engine.free_slots().saturating_sub(self.waiting.len());
+        let room = self.room();
         let silent = Clock::now().since(self.told) >= self.args.tell_every;
-        if !self.finished.is_empty() || (room > 0 && !self.in_vain) || silent {
+        if !self.judging.judged.is_empty() || (room > 0 && !self.in_vain) || silent {
             let came_on = if silent { self.came_on() } else { vec![] };
             self.exchange(cx, room, came_on, vec![]).await?;
         }
@@ -319,9 +335,19 @@ impl Rollout {
             let took = Clock::now().since(begun);
             self.counts.busy += took;
             self.counts.filled += took.mul_f64(cache.used as f64 / cache.capacity.max(1) as f64);
-            self.collect(responses);
+            self.collect(responses, cx.me());
         }
         Ok(())
+    }
+
+    /// Orders that it can take: as there are slots, and no more than may wait for rewards later.
+    fn room(&self) -> usize {
+        let (free, active) = (self.engine.free_slots(), self.engine.active());
+        let working = active + self.waiting.len();
+        let held = working + self.judging.under_way();
+        let most = HELD_PER_SLOT * (free + active);
+        free.saturating_sub(self.waiting.len())
+            .min(most.saturating_sub(held))
     }
 
     /// Whether the relay has told of other weights than there are here.
@@ -401,7 +427,7 @@ impl Rollout {
         Ok(())
     }
 
-    /// Hands in what is finished, in as many messages as it takes, and gets orders with the last.
+    /// Hands in what is judged, in as many messages as it takes, and gets orders with the last.
     async fn exchange(
         &mut self,
         cx: &Context<Self>,
@@ -412,13 +438,8 @@ impl Rollout {
         let (mut came_on, mut handed_in) = (came_on, handed_in);
         let begins_with = self.version.filter(|_| !self.is_draining());
         loop {
-            let part = message_of(&mut self.finished);
-            let last = self.finished.is_empty();
-            let finished = if part.is_empty() {
-                part
-            } else {
-                self.judged(part).await?
-            };
+            let finished = message_of(&mut self.judging.judged);
+            let last = self.judging.judged.is_empty();
             let exchange = Exchange {
                 rollout: cx.me(),
                 incarnation: cx.incarnation(),
@@ -445,17 +466,8 @@ impl Rollout {
         }
     }
 
-    /// With reward and cost.
-    async fn judged(&self, finished: Vec<Trajectory>) -> Result<Vec<Trajectory>, Failure> {
-        let judge = Judge(finished);
-        let judged = self.args.reward.ask(judge).await.map_err(Failure::error)?;
-        match self.args.cost {
-            Some(cost) => cost.ask(Weigh(judged)).await.map_err(Failure::error),
-            None => Ok(judged),
-        }
-    }
-
-    fn collect(&mut self, responses: Vec<Response>) {
+    /// Has what is finished judged.
+    fn collect(&mut self, responses: Vec<Response>, me: Ref<Self>) {
         for Response {
             id,
             tokens,
@@ -475,7 +487,7 @@ impl Rollout {
             self.counts.tokens += tokens.len() as u64;
             self.counts.trajectories += 1;
             let begun = order.partial.unwrap_or_default();
-            self.finished.push(Trajectory {
+            let trajectory = Trajectory {
                 id,
                 version,
                 last_version: match self.args.swap {
@@ -489,7 +501,8 @@ impl Rollout {
                 reward: 0.0,
                 correct: false,
                 cost: 0.0,
-            });
+            };
+            self.judging.begin(trajectory, me);
         }
     }
 }

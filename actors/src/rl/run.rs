@@ -7,7 +7,7 @@
 //!   | |   \-- Reward ---/             weights   |    \  Critic (ppo, vapo; two in safe_rlhf)
 //!   | |       Cost (safe_rlhf)                  |     \
 //!   | +-------------------- Relay <-------------+     Reference (kl > 0)
-//!   +--- one process each; so have Relay, Trainer, Critic and Reference
+//!   +--- one process each; so have Relay, Trainer, Critic and Reference, and a Reward that runs programs
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +16,19 @@ use std::time::Duration;
 use odeon::{
     Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, Spawn, SpawnError, System,
 };
+use odeon_algorithms::task::TaskSpec;
 use tokio::sync::mpsc;
 
 use super::cost::{Cost, CostArgs, Harm};
 use super::critic::{Critic, CriticArgs};
 use super::packer::{Packer, PackerArgs};
+use super::referee::ProgramSpec;
 use super::reference::{Reference, ReferenceArgs};
 use super::relay::Relay;
 use super::repack::RepackLimits;
 use super::report::{Monitor, Report, open_desk};
 use super::reward::{Reward, RewardArgs};
-use super::rollout::{Rollout, RolloutArgs, Swap};
+use super::rollout::{Judges, Rollout, RolloutArgs, Swap};
 use super::store::{SampleStore, StoreArgs};
 use super::trainer::{Halt, TrainPlan, Trainer, TrainerArgs, insist};
 use crate::engine::{EngineSpec, Progress};
@@ -54,6 +56,8 @@ pub struct RunPlan {
     pub needs: RoleNeeds,
     /// Whether there is a reference (divergence penalty).
     pub reference: bool,
+    /// How programs in replies are run, where the task has some.
+    pub programs: ProgramSpec,
     /// What harm is, where it has a price.
     pub harm: Option<Harm>,
     /// What the trainer does, and when.
@@ -124,6 +128,8 @@ pub struct Run {
     pub reports: mpsc::UnboundedReceiver<Report>,
     /// The sample store.
     pub store: Ref<SampleStore>,
+    /// Who judges.
+    pub reward: Ref<Reward>,
     /// The relay.
     pub relay: Ref<Relay>,
     /// The trainer.
@@ -156,12 +162,19 @@ impl Run {
             .restart(always)
             .await?;
         let text = tokenizer.clone();
+        let runs_programs = matches!(task, TaskSpec::Code(_));
         let reward = RewardArgs {
             task,
+            programs: plan.programs,
             seed,
             tokenizer,
         };
-        let reward = system.spawn::<Reward>(reward).restart(always).await?;
+        let reward = system.spawn::<Reward>(reward).restart(always);
+        let reward = if runs_programs {
+            processes.spawn(reward).await?
+        } else {
+            reward.await?
+        };
         let relay = processes
             .spawn(system.spawn::<Relay>(()).restart(always))
             .await?;
@@ -225,8 +238,7 @@ impl Run {
             engine: plan.rollout_engine,
             store,
             relay,
-            reward,
-            cost,
+            judges: Judges { reward, cost },
             swap: plan.swap,
             tell_every: plan.tell_every,
         };
@@ -255,6 +267,7 @@ impl Run {
         let run = Self {
             reports,
             store,
+            reward,
             relay,
             trainer,
             rollouts,
@@ -312,6 +325,10 @@ impl Run {
             self.role("relay", self.relay),
             self.role("trainer", self.trainer),
         ];
+        let reward = self.role("reward", self.reward);
+        if reward.2 != Some(self.system.process()) {
+            roles.push(reward);
+        }
         roles.extend(self.critic.map(|critic| self.role("critic", critic)));
         let cost_critic = self.cost_critic;
         roles.extend(cost_critic.map(|critic| self.role("cost-critic", critic)));

@@ -17,6 +17,12 @@ impl CharTokenizer {
     /// in.
     pub const ARITHMETIC: &str = "0123456789+-*/=():,.#?<>;|' \n";
 
+    /// What can be typed in ASCII: programs and questions about them are written in it.
+    pub const TEXT: &str = concat!(
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+        "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ \t\n"
+    );
+
     /// The id that pads.
     pub const PAD: u32 = 0;
     /// The id that begins a sequence.

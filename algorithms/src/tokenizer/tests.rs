@@ -93,6 +93,15 @@ proptest! {
 }
 
 #[test]
+fn the_text_alphabet_is_all_that_can_be_typed() {
+    let tokenizer = Tokenizer::text();
+    assert_eq!(tokenizer.vocabulary(), 100);
+    let typed: String = (' '..='~').chain(['\t', '\n']).collect();
+    let tokens = tokenizer.encode(&typed).unwrap();
+    assert_eq!(tokenizer.decode(&tokens).unwrap(), typed);
+}
+
+#[test]
 fn the_arithmetic_alphabet_fills_32_ids() {
     let tokenizer = Tokenizer::arithmetic();
     assert_eq!(tokenizer.vocabulary(), 32);

@@ -3,9 +3,13 @@
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use odeon_actors::engine::compute::Sampling;
+use odeon_actors::recipe::Recipe;
+use odeon_actors::rl::referee::Referee;
 use odeon_actors::rl::store::encode_prompt;
 use odeon_algorithms::fetch;
 use odeon_algorithms::task::{CountdownConfig, Gsm8kConfig, Split, SumsConfig, SumsForm, TaskSpec};
+
+use tokio::runtime::Runtime;
 
 use super::model;
 use crate::args::EvalArgs;
@@ -14,15 +18,19 @@ use crate::print;
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     // A misspelt name shall not be asked for its task.
     model::find(&args.model)?;
-    let of_run = model::task_of_run(&args.model);
+    let of_run = model::recipe_of_run(&args.model);
+    let programs = of_run.as_ref().map(Recipe::programs).unwrap_or_default();
     let (spec, seed, response_max) = match (&args.task, of_run) {
         (Some(name), _) => (task(name)?, 0, RESPONSE_MAX),
-        (None, Some(of_run)) => of_run,
+        (None, Some(recipe)) => (recipe.task, recipe.run.seed, recipe.rl.response_max),
         (None, None) => bail!("say which task: --task {}", NAMES.join(", ")),
     };
     let seed = args.seed.unwrap_or(seed);
     let response_max = args.response_max.unwrap_or(response_max);
-    let task = spec.build()?;
+    // Programs in answers are run from here.
+    let runtime = Runtime::new().context("starting threads")?;
+    let referee = runtime.block_on(Referee::open(&spec, &programs))?;
+    let task = referee.task();
     let sampling = Sampling {
         temperature: 0.0,
         top_p: 1.0,
@@ -46,17 +54,20 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         .answer_telling(&prompts, |answered| bar.set_position(answered))
         .map_err(|failure| anyhow::anyhow!("{failure}"))?;
     bar.finish_and_clear();
+    let mut replies = vec![];
+    for (problem, tokens) in problems.into_iter().zip(&answers) {
+        replies.push((problem, model.tokenizer.decode(tokens)?));
+    }
+    let verdicts = runtime.block_on(referee.judge_all(&replies))?;
     let mut correct = 0u64;
-    for (index, (problem, tokens)) in problems.iter().zip(&answers).enumerate() {
-        let text = model.tokenizer.decode(tokens)?;
-        let verdict = task.reward(problem, &text);
+    for (index, ((problem, text), verdict)) in replies.iter().zip(verdicts).enumerate() {
         correct += u64::from(verdict.correct);
         if index < args.show {
             let mark = if verdict.correct { "right" } else { "wrong" };
             print::line(format!(
                 "{mark}  {}  ->  {}  (answer {})",
                 one_line(&problem.prompt),
-                one_line(&text),
+                one_line(text),
                 problem.answer
             ))?;
         }

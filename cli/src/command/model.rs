@@ -22,7 +22,6 @@ use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
-use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_gpu::{Any, Cpu, Device};
@@ -51,6 +50,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         source,
         tokenizer: tokenizer.clone(),
         task: recipe.task.clone(),
+        programs: recipe.programs(),
         seed: recipe.run.seed,
         device: device(recipe)?,
         threads: recipe.processes.trainer_threads,
@@ -105,6 +105,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         processes: Processes::Own,
         needs: needs(&recipe.placement),
         reference: recipe.rl.kl > 0.0,
+        programs: recipe.programs(),
         harm: recipe.cost.as_ref().map(|cost| match cost.rule {
             CostRule::Length => Harm::Length(recipe.rl.response_max),
             CostRule::Text => Harm::Text(cost.text.clone()),
@@ -134,6 +135,7 @@ pub(crate) fn placed(recipe: &Recipe, plan: &RunPlan) -> Option<HybridPlan> {
         spec: ComputeSpec::clone(spec),
         judge: JudgeArgs {
             task: recipe.task.clone(),
+            programs: plan.programs.clone(),
             seed: recipe.run.seed,
             tokenizer: plan.store.tokenizer.clone(),
             harm: plan.harm.clone(),
@@ -181,7 +183,7 @@ fn needs(placement: &PlacementSection) -> RoleNeeds {
 fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), RecipeError> {
     let model = &recipe.model;
     let Some(load) = &model.load else {
-        let tokenizer = Tokenizer::arithmetic();
+        let tokenizer = recipe.tokenizer();
         let config = ModelConfig {
             vocab: tokenizer.vocabulary(),
             dim: model.hidden,
@@ -366,10 +368,9 @@ pub(crate) fn load(name: &str, sampling: Sampling, threads: usize, seed: u64) ->
     })
 }
 
-/// The task of a run, from the recipe in its folder.
-pub(crate) fn task_of_run(name: &str) -> Option<(TaskSpec, u64, usize)> {
-    let recipe = Recipe::read(&Path::new(name).join(RECIPE)).ok()?;
-    Some((recipe.task, recipe.run.seed, recipe.rl.response_max))
+/// The recipe of a run, from its folder.
+pub(crate) fn recipe_of_run(name: &str) -> Option<Recipe> {
+    Recipe::read(&Path::new(name).join(RECIPE)).ok()
 }
 
 /// Room for prompt and response when sampling by hand.

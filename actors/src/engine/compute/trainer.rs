@@ -15,6 +15,7 @@ use super::rollout::{Sampler, training_temperature};
 use super::score::{cut, response_lengths, rows};
 use super::{ComputeSpec, Optimizer, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{EvalStats, Peers, Progress, RunState, Signals, StepStats, TrainEngine};
+use crate::rl::referee::{Referee, wait};
 use crate::trajectory::{Batch, Trajectory};
 
 /// See the module.
@@ -27,6 +28,8 @@ pub struct Trainer {
     sampler: Option<Sampler>,
     /// With whom it trains, where it does not train alone.
     peers: Option<Box<dyn Peers>>,
+    /// Made when it is first wanted: not every trainer evaluates.
+    referee: Option<Referee>,
 }
 
 impl std::fmt::Debug for Trainer {
@@ -62,6 +65,7 @@ impl Trainer {
             reinforcing: false,
             sampler: None,
             peers: None,
+            referee: None,
         })
     }
 
@@ -363,7 +367,17 @@ impl TrainEngine for Trainer {
             none => none.insert(Sampler::greedy(&self.spec)?),
         };
         sampler.load(&flat)?;
-        evaluate(sampler, &self.spec, self.task.as_ref(), problems)
+        let referee = match &self.referee {
+            Some(referee) => referee,
+            None => {
+                let opened = async {
+                    let opened = Referee::open(&self.spec.task, &self.spec.programs).await;
+                    opened.map_err(Failure::error)
+                };
+                self.referee.insert(wait(opened)?)
+            }
+        };
+        evaluate(sampler, &self.spec, referee, problems)
     }
 
     fn reachable_flops(&self) -> Option<f64> {
@@ -417,13 +431,14 @@ impl TrainEngine for Trainer {
 /// Answers held-out problems greedily.
 ///
 /// # Errors
-/// Generation failed.
+/// Generation failed, or nobody could judge.
 pub(super) fn evaluate(
     sampler: &mut Sampler,
     spec: &ComputeSpec,
-    task: &dyn Task,
+    referee: &Referee,
     problems: usize,
 ) -> Result<EvalStats, Failure> {
+    let task = referee.task();
     let count = task
         .problem_count(Split::HeldOut)
         .map_or(problems as u64, |most| most.min(problems as u64));
@@ -435,13 +450,14 @@ pub(super) fn evaluate(
         .map(|problem| spec.prompt(task.style(), &problem.prompt))
         .collect::<Result<Vec<_>, _>>()?;
     let responses = sampler.answer(&prompts)?;
-    let mut correct = 0;
-    for (problem, tokens) in problems.iter().zip(&responses) {
+    let mut replies = vec![];
+    for (problem, tokens) in problems.into_iter().zip(&responses) {
         let text = spec.tokenizer.decode(tokens).map_err(Failure::error)?;
-        correct += u64::from(task.reward(problem, &text).correct);
+        replies.push((problem, text));
     }
+    let verdicts = wait(async { referee.judge_all(&replies).await.map_err(Failure::error) })?;
     Ok(EvalStats {
         problems: count,
-        correct,
+        correct: verdicts.iter().filter(|it| it.correct).count() as u64,
     })
 }

@@ -179,6 +179,7 @@ fn now_task(recipe: &Recipe) -> &'static str {
         TaskSpec::Sums(_) => "task.sums",
         TaskSpec::Countdown(_) => "task.countdown",
         TaskSpec::Maths(_) => "task.maths",
+        TaskSpec::Code(_) => "task.code",
         _ => "task.gsm8k",
     }
 }

@@ -94,6 +94,7 @@ impl Parcel {
         let problems = match &recipe.task {
             TaskSpec::Gsm8k(task) => Some(("gsm8k", &task.path)),
             TaskSpec::Maths(task) => Some(("maths", &task.path)),
+            TaskSpec::Code(task) => Some(("code", &task.path)),
             _ => None,
         };
         if let Some((task, path)) = problems {

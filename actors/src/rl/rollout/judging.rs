@@ -1,0 +1,118 @@
+//! Replies that have ended and are being judged, each for itself, while others are generated.
+//!
+//! A reply is held here until its reward is there: whoever judges may be lost and is asked again. It
+//! is the rollout's to the store's mind up to then, so with a lost rollout it is made anew.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Actor, AskError, Failure, Handler, Message, Ref, message};
+
+use super::Rollout;
+use crate::rl::cost::{Cost, Weigh};
+use crate::rl::reward::{Judge, Reward};
+use crate::trajectory::{SampleId, Trajectory};
+
+/// A reply has its reward, or cannot have one. A rollout is told so by itself.
+#[message(name = "rollout.Judged")]
+#[derive(Debug)]
+pub struct Judged {
+    /// Which.
+    pub id: SampleId,
+    /// With reward and cost.
+    pub outcome: Result<Trajectory, Failure>,
+}
+
+/// Who judges replies.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct Judges {
+    /// Who says how good a reply is.
+    pub reward: Ref<Reward>,
+    /// Who says what it costs, where that counts.
+    pub cost: Option<Ref<Cost>>,
+}
+
+/// What is being judged, and what has been.
+#[derive(Debug)]
+pub(super) struct Judging {
+    judges: Judges,
+    under_way: HashSet<SampleId>,
+    /// Those that the store has not got yet.
+    pub(super) judged: Vec<Trajectory>,
+}
+
+impl Judging {
+    pub(super) fn new(judges: Judges) -> Self {
+        Self {
+            judges,
+            under_way: HashSet::new(),
+            judged: vec![],
+        }
+    }
+
+    /// Replies that have no reward yet.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Has a reply judged; the rollout hears of it.
+    pub(super) fn begin(&mut self, trajectory: Trajectory, me: Ref<Rollout>) {
+        let (id, judges) = (trajectory.id, self.judges);
+        self.under_way.insert(id);
+        tokio::spawn(async move {
+            let outcome = judges.judge(trajectory).await;
+            // The replies of a rollout that is gone are made anew.
+            let _ = me.tell(Judged { id, outcome }).await;
+        });
+    }
+
+    /// A reward has come. One for a life before in the same process is for nobody: its replies are
+    /// made anew.
+    pub(super) fn end(&mut self, judged: Judged) -> Result<(), Failure> {
+        if self.under_way.remove(&judged.id) {
+            self.judged.push(judged.outcome?);
+        }
+        Ok(())
+    }
+}
+
+impl Judges {
+    async fn judge(self, trajectory: Trajectory) -> Result<Trajectory, Failure> {
+        let judged = insist(self.reward, || Judge(trajectory.clone())).await??;
+        match self.cost {
+            Some(cost) => insist(cost, || Weigh(judged.clone())).await,
+            None => Ok(judged),
+        }
+    }
+}
+
+/// Asks until whoever is asked is there.
+async fn insist<A, M>(actor: Ref<A>, message: impl Fn() -> M) -> Result<M::Reply, Failure>
+where
+    A: Actor + Handler<M>,
+    M: Message,
+{
+    let mut losses = 0;
+    loop {
+        match actor.ask(message()).timeout(JUDGED_WITHIN).await {
+            Err(error @ (AskError::Died(_) | AskError::LinkLost { .. })) if losses < LOSSES_MAX => {
+                losses += 1;
+                tracing::warn!(message = M::NAME, %error, "asking again");
+            }
+            answer => return answer.map_err(Failure::error),
+        }
+    }
+}
+
+/// The most replies that a rollout holds for each of its slots, those included that it works on. One
+/// that waits for so many rewards begins no more.
+pub(super) const HELD_PER_SLOT: usize = 4;
+
+/// How long a reward may take: programs have time limits of their own and wait for each other, so
+/// that only a reward actor that is lost does not answer, and then asks end by themselves.
+const JUDGED_WITHIN: Duration = Duration::from_hours(6);
+
+/// Lives of whoever judges that may end over one reply, before the rollout fails.
+const LOSSES_MAX: u32 = 10;

@@ -1,0 +1,104 @@
+//! What outcomes say about a reply.
+
+use super::{
+    Credit, Reason, Verdict,
+    trial::{Outcome, Passes, Trial},
+};
+
+/// Why there is no verdict. Nothing is known about the reply: judge it again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unjudged {
+    /// A program could not be run.
+    #[error("test {test} could not be run: {why}")]
+    NotStarted {
+        /// The test, counted from 1.
+        test: usize,
+        /// What stood in the way.
+        why: String,
+    },
+    /// Trials are left that could change the verdict.
+    #[error("only {run} of {of} tests were run, which does not decide: run the others, too")]
+    Undecided {
+        /// How many were run.
+        run: usize,
+        /// How many there are.
+        of: usize,
+    },
+}
+
+/// Whether what a program printed is what it should print: line by line, without white space at the
+/// ends of lines and without empty lines at the end. Everything else counts, and numbers are text.
+#[must_use]
+pub fn same_output(printed: &[u8], expected: &[u8]) -> bool {
+    lines(printed).eq(lines(expected))
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = text.trim_ascii_end().split(|byte| *byte == b'\n');
+    lines.map(<[u8]>::trim_ascii_end)
+}
+
+pub(super) fn decided(credit: Credit, trials: &[Trial], outcomes: &[Outcome]) -> bool {
+    let not_started = |outcome: &Outcome| matches!(outcome, Outcome::NotStarted(_));
+    outcomes.len() >= trials.len()
+        || outcomes.iter().any(not_started)
+        || credit == Credit::AllOrNothing && first_failed(trials, outcomes).is_some()
+}
+
+pub(super) fn verdict(
+    credit: Credit,
+    trials: &[Trial],
+    outcomes: &[Outcome],
+) -> Result<Verdict, Unjudged> {
+    let of = trials.len();
+    for (at, outcome) in outcomes.iter().enumerate() {
+        if let Outcome::NotStarted(why) = outcome {
+            let why = why.clone();
+            return Err(Unjudged::NotStarted { test: at + 1, why });
+        }
+    }
+    if of == 0 || !decided(credit, trials, outcomes) {
+        let run = outcomes.len().min(of);
+        return Err(Unjudged::Undecided { run, of });
+    }
+    let Some(first) = first_failed(trials, outcomes) else {
+        return Ok(Verdict::correct());
+    };
+    let both = trials.iter().zip(outcomes);
+    let passed = both
+        .filter(|(trial, outcome)| trial.passes(outcome))
+        .count();
+    let reward = match credit {
+        Credit::AllOrNothing => 0.0,
+        Credit::Fraction => passed as f64 / of as f64,
+    };
+    let why = match &outcomes[first] {
+        Outcome::Exited { code: 0, .. } => "it printed something else".to_owned(),
+        outcome => outcome.to_string(),
+    };
+    let detail = format!("test {} of {of}: {why}", first + 1);
+    Ok(Verdict::incorrect(
+        reward,
+        Reason::TestFailed { passed, detail },
+    ))
+}
+
+fn first_failed(trials: &[Trial], outcomes: &[Outcome]) -> Option<usize> {
+    let mut both = trials.iter().zip(outcomes);
+    both.position(|(trial, outcome)| !trial.passes(outcome))
+}
+
+impl Trial {
+    /// Whether this outcome passes the test.
+    #[must_use]
+    pub fn passes(&self, outcome: &Outcome) -> bool {
+        let Outcome::Exited { code: 0, stdout } = outcome else {
+            return false;
+        };
+        match &self.passes {
+            Passes::Output(expected) => same_output(stdout, expected.as_bytes()),
+            Passes::Exactly(expected) => stdout == expected.as_bytes(),
+        }
+    }
+}
