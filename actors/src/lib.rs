@@ -25,8 +25,8 @@ pub mod trajectory;
 pub fn job() -> odeon::Job {
     use exec::{Exec, Gang};
     use rl::{
-        critic::Critic, reference::Reference, relay::Relay, report::Monitor, reward::Reward,
-        rollout::Rollout, store::SampleStore, trainer::Trainer,
+        critic::Critic, reference::Reference, relay::Relay, relays::Relays, report::Monitor,
+        reward::Reward, rollout::Rollout, source::Source, store::SampleStore, trainer::Trainer,
     };
     odeon::job![
         Critic,
@@ -35,9 +35,11 @@ pub fn job() -> odeon::Job {
         Monitor,
         Reference,
         Relay,
+        Relays,
         Reward,
         Rollout,
         SampleStore,
+        Source,
         Trainer
     ]
 }

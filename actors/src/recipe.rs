@@ -256,6 +256,8 @@ pub enum CostRule {
 pub struct ProcessesSection {
     /// Rollout processes.
     pub rollouts: usize,
+    /// Relay processes on each node that has rollouts.
+    pub relays: usize,
     /// Trajectories that one rollout generates at once.
     pub slots: usize,
     /// Compute threads of one rollout.
@@ -268,6 +270,7 @@ impl Default for ProcessesSection {
     fn default() -> Self {
         Self {
             rollouts: 2,
+            relays: 1,
             slots: 32,
             rollout_threads: 1,
             trainer_threads: 1,

@@ -4,15 +4,18 @@ mod advantages;
 pub mod chain;
 pub mod cost;
 pub mod critic;
+mod handing;
 pub mod ledger;
 pub mod packer;
 pub mod reference;
 pub mod relay;
+pub mod relays;
 pub mod repack;
 pub mod report;
 pub mod reward;
 pub mod rollout;
 pub mod run;
+pub mod source;
 pub mod store;
 pub mod trainer;
 
@@ -23,7 +26,8 @@ use odeon::Job;
 pub fn job() -> Job {
     use self::{
         cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
-        report::Monitor, reward::Reward, rollout::Rollout, store::SampleStore, trainer::Trainer,
+        relays::Relays, report::Monitor, reward::Reward, rollout::Rollout, source::Source,
+        store::SampleStore, trainer::Trainer,
     };
     odeon::job![
         Cost,
@@ -32,9 +36,11 @@ pub fn job() -> Job {
         Packer,
         Reference,
         Relay,
+        Relays,
         Reward,
         Rollout,
         SampleStore,
+        Source,
         Trainer
     ]
 }

@@ -149,6 +149,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("cost", "price", Range::Number(0.0, 1000.0, Ends::High)),
     field("cost", "rate", Range::Number(0.0, 10.0, Ends::Both)),
     field("processes", "rollouts", Range::Whole(1, 64)),
+    field("processes", "relays", Range::Whole(1, 64)),
     field("processes", "slots", Range::Whole(1, 4096)),
     field("processes", "rollout_threads", Range::Whole(1, 1024)),
     field("processes", "trainer_threads", Range::Whole(1, 1024)),
