@@ -30,8 +30,8 @@ pub fn job() -> odeon::Job {
     use exec::{Exec, Gang};
     use hybrid::workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
     use rl::{
-        critic::Critic, reference::Reference, relay::Relay, report::Monitor, reward::Reward,
-        rollout::Rollout, store::SampleStore, trainer::Trainer,
+        critic::Critic, reference::Reference, relay::Relay, relays::Relays, report::Monitor,
+        reward::Reward, rollout::Rollout, source::Source, store::SampleStore, trainer::Trainer,
     };
     odeon::job![
         Critic,
@@ -44,10 +44,12 @@ pub fn job() -> odeon::Job {
         Reference,
         ReferenceWorker,
         Relay,
+        Relays,
         Reward,
         RewardWorker,
         Rollout,
         SampleStore,
+        Source,
         Trainer
     ]
 }

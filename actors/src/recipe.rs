@@ -321,6 +321,8 @@ impl RolloutSection {
 pub struct ProcessesSection {
     /// Rollout processes.
     pub rollouts: usize,
+    /// Relay processes on each node that has rollouts.
+    pub relays: usize,
     /// Trajectories that one rollout generates at once.
     pub slots: usize,
     /// Compute threads of one rollout.
@@ -333,6 +335,7 @@ impl Default for ProcessesSection {
     fn default() -> Self {
         Self {
             rollouts: 2,
+            relays: 1,
             slots: 32,
             rollout_threads: 1,
             trainer_threads: 1,

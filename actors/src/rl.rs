@@ -4,17 +4,20 @@ pub(crate) mod advantages;
 pub mod chain;
 pub mod cost;
 pub mod critic;
+mod handing;
 pub mod judge;
 pub mod ledger;
 pub mod packer;
 pub mod referee;
 pub mod reference;
 pub mod relay;
+pub mod relays;
 pub mod repack;
 pub mod report;
 pub mod reward;
 pub mod rollout;
 pub mod run;
+pub mod source;
 pub mod store;
 pub mod trainer;
 
@@ -25,7 +28,8 @@ use odeon::Job;
 pub fn job() -> Job {
     use self::{
         cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
-        report::Monitor, reward::Reward, rollout::Rollout, store::SampleStore, trainer::Trainer,
+        relays::Relays, report::Monitor, reward::Reward, rollout::Rollout, source::Source,
+        store::SampleStore, trainer::Trainer,
     };
     odeon::job![
         Cost,
@@ -34,9 +38,11 @@ pub fn job() -> Job {
         Packer,
         Reference,
         Relay,
+        Relays,
         Reward,
         Rollout,
         SampleStore,
+        Source,
         Trainer
     ]
 }

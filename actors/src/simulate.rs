@@ -438,6 +438,7 @@ impl Scenario {
             rollout_engine: engine.clone(),
             trainer_engine: engine,
             rollouts,
+            relays: 1,
             swap: mode.swap(),
             tell_every: Duration::from_secs(60),
             repack: (mode == Mode::Laminar).then_some(repack),

@@ -60,6 +60,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         rollouts,
+        relays: 1,
         swap: mode.swap,
         tell_every: Duration::from_secs(30),
         repack: mode.repack.then(|| Repack {

@@ -56,6 +56,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         rollout_engine: EngineSpec::Scripted(script.clone()),
         trainer_engine: EngineSpec::Scripted(script),
         rollouts: 2,
+        relays: 1,
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,

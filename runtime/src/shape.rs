@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +90,9 @@ macro_rules! wraps {
 wraps!(Vec, VecDeque, BTreeSet);
 impl<T: Shape, S> Shape for HashSet<T, S> {
     const SHAPE: u64 = mix(name("seq"), T::SHAPE);
+}
+impl<T: Shape> Shape for Range<T> {
+    const SHAPE: u64 = mix(name("range"), T::SHAPE);
 }
 impl<T: Shape> Shape for Option<T> {
     const SHAPE: u64 = mix(name("option"), T::SHAPE);

@@ -52,6 +52,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             source: ModelSource::Fresh(model),
             tokenizer: tokenizer.clone(),
             task: task.clone(),
+            programs: ProgramSpec::default(),
             seed: 5,
             device: Device::Cpu,
             threads: 1,

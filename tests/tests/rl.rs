@@ -52,6 +52,7 @@ fn plan(
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         rollouts: 2,
+        relays: 1,
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,

@@ -175,6 +175,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("rollout", "api_key_env", Range::Text),
     field("rollout", "weights_dir", Range::Text),
     field("processes", "rollouts", Range::Whole(1, 64)),
+    field("processes", "relays", Range::Whole(1, 64)),
     field("processes", "slots", Range::Whole(1, 4096)),
     field("processes", "rollout_threads", Range::Whole(1, 1024)),
     field("processes", "trainer_threads", Range::Whole(1, 1024)),

@@ -52,7 +52,9 @@ pub type RelayId = u64;
 pub type Term = u64;
 
 /// Who stands at an end of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, odeon::Shape,
+)]
 #[serde(crate = "odeon::serde")]
 pub enum Peer {
     /// Who makes the weights. It is before the master.
@@ -62,7 +64,7 @@ pub enum Peer {
 }
 
 /// A neighbour, and since when it is one. The term names the link at both ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Edge {
     /// Who.
@@ -72,7 +74,7 @@ pub struct Edge {
 }
 
 /// What one member has to know of the chain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Place {
     /// The change that made this its place. A member ignores what is not newer than what it has.
@@ -209,6 +211,17 @@ impl Chain {
         }
         touched.extend(self.connect(Peer::Trainer, best));
         Ok(self.rewiring(&touched))
+    }
+
+    /// The trainer has begun a new life: it and the master, if there is one, are neighbours anew.
+    /// So the master says to the new life what it wants.
+    pub fn renew_trainer(&mut self) -> Rewiring {
+        self.term += 1;
+        let touched = match self.master() {
+            Some(master) => self.connect(Peer::Trainer, master).to_vec(),
+            None => vec![Peer::Trainer],
+        };
+        self.rewiring(&touched)
     }
 
     /// The place of a member.

@@ -13,7 +13,8 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
 use odeon::{Clock, Context, Failure, Ref, Timestamp, actor, message};
 
-use super::relay::{Fresh, Relay, Subscribe};
+use super::relay::{Fresh, Subscribe};
+use super::relays::{Draw, Relays, Seek};
 use super::repack::{
     KvTrend, Move, Phase, Plan, RepackLimits, Replica, ReplicaId, Snapshot, Trigger, can_fit, plan,
 };
@@ -25,8 +26,8 @@ use super::rollout::{HandIn, Load, Look, Rollout, Wake};
 pub struct PackerArgs {
     /// Who is packed together.
     pub rollouts: Vec<Ref<Rollout>>,
-    /// Who tells of newer weights.
-    pub relay: Ref<Relay>,
+    /// Who knows who tells of newer weights.
+    pub relays: Ref<Relays>,
     /// What a rollout may hold.
     pub limits: RepackLimits,
     /// Time between two looks; there is another right after each update of the weights.
@@ -72,8 +73,8 @@ pub struct Packer {
 #[actor(name = "rl.Packer")]
 impl Packer {
     async fn start(args: PackerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
-        let subscribe = Subscribe(cx.me().narrow());
-        args.relay.ask(subscribe).await.map_err(Failure::error)?;
+        let seek = Seek(cx.me().narrow());
+        args.relays.tell(seek).await.map_err(Failure::error)?;
         turn_later(cx.me(), args.period);
         Ok(Self {
             begun: Clock::now(),
@@ -87,8 +88,16 @@ impl Packer {
     /// Those that are emptied now gain most.
     #[handler(message = Fresh)]
     async fn fresh(&mut self, fresh: Fresh) {
-        self.trigger.updated(fresh.0);
+        self.trigger.updated(fresh.0.version());
         self.pack_if_due().await;
+    }
+
+    #[handler(message = Draw)]
+    async fn draw(&mut self, draw: Draw, cx: &mut Context<Self>) {
+        let subscribe = Subscribe(cx.me().narrow());
+        if let Err(error) = draw.0.tell(subscribe).await {
+            tracing::warn!(%error, "the relay is gone again; waiting to be shown one");
+        }
     }
 
     #[handler(message = Turn)]

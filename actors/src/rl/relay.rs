@@ -1,29 +1,68 @@
-//! The relay: keeps the weights for the rollouts of its node, so that the trainer hands them over
-//! once and goes on.
+//! A relay: keeps the weights for the rollouts of its node, and hands them on to the next relay.
+//!
+//! It has the newest complete version, and of a newer one what has come of it. Both are memory of
+//! its own, so they outlive whoever handed them over. See [`super::chain`] for the order in which
+//! relays stand, and [`super::relays`] for who watches over that.
+
+use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
-use odeon::{Blob, Context, Failure, Recipient, Shape, actor, message};
+use odeon::{Blob, Context, Failure, Incarnation, Recipient, Ref, Shape, actor, message};
 
-use super::trainer::{Republish, Trainer};
+use super::chain::{Holding, Peer, RelayId};
+use super::handing::{Asked, Beats, Handing, Look, Sent, Stand, look_later};
+use super::relays::{Enter, Relays, Seat};
 use crate::trajectory::Version;
 
-/// One version of the weights.
+/// Names the bytes of one version of the weights in a run. A later one is greater, also when the
+/// trainer has gone back to its checkpoint and counts its versions from there again.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Shape,
+)]
+#[serde(crate = "odeon::serde")]
+pub struct Edition(u64);
+
+impl Edition {
+    /// The version that a life of the trainer made; lives count from 1.
+    #[must_use]
+    pub const fn new(life: Incarnation, version: Version) -> Self {
+        Self((life as u64) << VERSION_BITS | version & VERSION_MASK)
+    }
+
+    /// The trainer's number for it.
+    #[must_use]
+    pub const fn version(self) -> Version {
+        self.0 & VERSION_MASK
+    }
+
+    /// The number by which the chain knows it.
+    #[must_use]
+    pub const fn in_chain(self) -> Version {
+        self.0
+    }
+
+    /// What the chain knows by this number.
+    #[must_use]
+    pub const fn of_chain(number: Version) -> Self {
+        Self(number)
+    }
+}
+
+/// A step a microsecond for twelve days, and sixteen million lives.
+const VERSION_BITS: u32 = 40;
+const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
+
+/// One version of the weights, whole.
 #[derive(Clone, Debug, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Weights {
     /// Which.
-    pub version: Version,
-    /// The bytes, as the rollout engines load them.
+    pub edition: Edition,
+    /// The bytes, as the rollout engines load them. Each chunk of them was compared with the
+    /// checksum that the trainer made.
     pub blob: Blob,
-    /// CRC-32 of the bytes.
-    pub checksum: u32,
 }
-
-/// The trainer has new weights. Told, not asked: the trainer does not wait.
-#[message(name = "relay.Publish")]
-#[derive(Debug)]
-pub struct Publish(pub Weights);
 
 /// The newest complete version; `None` before the first.
 #[message(reply = Option<Weights>, name = "relay.Latest")]
@@ -38,59 +77,81 @@ pub struct Subscribe(pub Recipient<Fresh>);
 /// A new version is complete at the relay.
 #[message(name = "relay.Fresh")]
 #[derive(Clone, Debug)]
-pub struct Fresh(pub Version);
+pub struct Fresh(pub Edition);
 
-/// The name of the trainer in its job.
-pub(super) const TRAINER: &str = "trainer";
+/// What you have of the weights, for an election.
+#[message(reply = Holding, name = "relay.Hold")]
+#[derive(Debug)]
+pub struct Hold;
+
+/// What a [`Relay`] is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct RelayArgs {
+    /// Which one it is.
+    pub id: RelayId,
+    /// Who watches over the relays.
+    pub relays: Ref<Relays>,
+    /// The rollouts that draw from it.
+    pub seats: Vec<Seat>,
+    /// How often it says that it is there.
+    pub beat: Duration,
+}
 
 /// See the module.
 #[derive(Debug)]
 pub struct Relay {
-    latest: Option<Weights>,
+    args: RelayArgs,
+    incarnation: Incarnation,
+    beats: Beats,
+    handing: Handing,
     subscribers: Vec<Recipient<Fresh>>,
 }
 
 #[actor(name = "rl.Relay")]
 impl Relay {
-    async fn start(_args: (), cx: &mut Context<Self>) -> Result<Self, Failure> {
-        // After a restart the weights are gone with the process: the trainer has them.
-        if let Ok(trainer) = cx.lookup::<Trainer>(TRAINER).await {
-            // A trainer that is gone publishes by itself when it comes back.
-            let _ = trainer.tell(Republish).await;
-        }
-        Ok(Self {
-            latest: None,
+    async fn start(args: RelayArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let relay = Self {
+            incarnation: cx.incarnation(),
+            beats: Beats::default(),
+            handing: Handing::new(Peer::Relay(args.id), cx.blobs()),
             subscribers: vec![],
-        })
+            args,
+        };
+        relay.enter(cx.me()).await;
+        look_later(cx.me(), relay.args.beat);
+        Ok(relay)
     }
 
-    #[handler(message = Publish)]
-    async fn publish(&mut self, publish: Publish, cx: &mut Context<Self>) {
-        let Publish(weights) = publish;
-        // An own copy outlives the trainer's process.
-        let copy = match weights.blob.open().await {
-            Ok(view) if crc32fast::hash(&view) == weights.checksum => cx.blobs().copy_in(&view),
-            Ok(_) => {
-                tracing::error!(
-                    version = weights.version,
-                    "weights arrived broken; kept the old"
-                );
-                return;
-            }
-            Err(error) => Err(error),
-        };
-        match copy {
-            Ok(blob) => self.latest = Some(Weights { blob, ..weights }),
-            Err(error) => {
-                tracing::error!(version = weights.version, %error, "weights did not arrive");
-                return;
-            }
+    #[handler(message = Look)]
+    async fn look(&mut self, _look: Look, cx: &mut Context<Self>) {
+        if self.beats.stalled(&self.handing) {
+            self.handing.ask_again().await;
         }
-        telemetry::gauge("weights.published", weights.version as f64).record();
-        let fresh = Fresh(weights.version);
+        self.enter(cx.me()).await;
+        look_later(cx.me(), self.args.beat);
+    }
+
+    #[handler(message = Stand)]
+    async fn stand(&mut self, stand: Stand) {
+        self.handing.stand(stand).await;
+    }
+
+    #[handler(message = Asked)]
+    async fn asked(&mut self, asked: Asked) {
+        self.handing.asked(asked).await;
+    }
+
+    #[handler(message = Sent)]
+    async fn sent(&mut self, sent: Sent) {
+        let Some(complete) = self.handing.sent(sent).await else {
+            return;
+        };
+        let edition = Edition::of_chain(complete);
+        telemetry::gauge("weights.published", edition.version() as f64).record();
         let mut alive = vec![];
         for subscriber in self.subscribers.drain(..) {
-            if subscriber.tell(fresh.clone()).await.is_ok() {
+            if subscriber.tell(Fresh(edition)).await.is_ok() {
                 alive.push(subscriber);
             }
         }
@@ -99,7 +160,16 @@ impl Relay {
 
     #[handler(message = Latest)]
     fn latest(&mut self, _latest: Latest) -> Option<Weights> {
-        self.latest.clone()
+        let (number, blob) = self.handing.latest()?;
+        Some(Weights {
+            edition: Edition::of_chain(number),
+            blob,
+        })
+    }
+
+    #[handler(message = Hold)]
+    fn hold(&mut self, _hold: Hold) -> Holding {
+        self.handing.holding(self.args.id)
     }
 
     #[handler(message = Subscribe)]
@@ -107,11 +177,42 @@ impl Relay {
         let Subscribe(subscriber) = subscribe;
         self.subscribers
             .retain(|known| known.id() != subscriber.id());
-        if let Some(weights) = &self.latest
-            && subscriber.tell(Fresh(weights.version)).await.is_err()
+        if let Some((number, _)) = self.handing.latest()
+            && subscriber
+                .tell(Fresh(Edition::of_chain(number)))
+                .await
+                .is_err()
         {
             return;
         }
         self.subscribers.push(subscriber);
+    }
+}
+
+impl Relay {
+    async fn enter(&self, me: Ref<Self>) {
+        let enter = Enter {
+            relay: me,
+            id: self.args.id,
+            incarnation: self.incarnation,
+            term: self.handing.term(),
+            seats: self.args.seats.clone(),
+        };
+        // One that is gone hears of it with the next.
+        let _ = self.args.relays.tell(enter).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_later_life_makes_is_later_whatever_its_number() {
+        let before = Edition::new(1, 70);
+        let after = Edition::new(2, 64);
+        assert!(after > before);
+        assert_eq!((before.version(), after.version()), (70, 64));
+        assert_eq!(Edition::of_chain(after.in_chain()), after);
     }
 }

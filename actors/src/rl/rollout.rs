@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
-use odeon::{Clock, Context, Down, Failure, Ref, Timestamp, actor, message};
+use odeon::{Clock, Context, Failure, Ref, Timestamp, actor, message};
 
 use self::judging::{HELD_PER_SLOT, Judging};
 pub use self::judging::{Judged, Judges};
-use super::relay::{Fresh, Latest, Relay, Subscribe};
+use super::relay::{Edition, Fresh, Latest, Relay, Subscribe, Weights};
+use super::relays::{Draw, Relays, Seek};
 use super::store::{CameOn, Exchange, SampleStore};
 use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place};
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
@@ -33,8 +34,8 @@ pub struct RolloutArgs {
     pub engine: EngineSpec,
     /// Where orders come from.
     pub store: Ref<SampleStore>,
-    /// Where weights come from.
-    pub relay: Ref<Relay>,
+    /// Who knows where weights come from.
+    pub relays: Ref<Relays>,
     /// Who judges.
     pub judges: Judges,
     /// How it changes to other weights.
@@ -148,10 +149,13 @@ impl UnderWay {
 pub struct Rollout {
     engine: Box<dyn RolloutEngine>,
     args: RolloutArgs,
+    /// Where weights come from, once it was told.
+    relay: Option<Ref<Relay>>,
     /// The weights in the engine.
     version: Option<Version>,
-    /// The newest weights that the relay has told of.
-    announced: Option<Version>,
+    edition: Option<Edition>,
+    /// The newest weights that a relay has told of.
+    announced: Option<Edition>,
     waiting: VecDeque<Order>,
     under_way: HashMap<SampleId, UnderWay>,
     judging: Judging,
@@ -177,17 +181,15 @@ impl Rollout {
     async fn start(mut args: RolloutArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("rollout", cx.devices());
         let engine = in_place(|| args.engine.rollout()).map_err(Failure::fatal)?;
-        let me = cx.me();
-        args.relay
-            .ask(Subscribe(me.narrow()))
-            .await
-            .map_err(Failure::error)?;
-        cx.watch(args.relay);
+        let seek = Seek(cx.me().narrow());
+        args.relays.tell(seek).await.map_err(Failure::error)?;
         Ok(Self {
             engine,
             judging: Judging::new(args.judges),
             args,
+            relay: None,
             version: None,
+            edition: None,
             announced: None,
             waiting: VecDeque::new(),
             under_way: HashMap::new(),
@@ -200,9 +202,8 @@ impl Rollout {
 
     #[handler(message = Fresh)]
     async fn fresh(&mut self, fresh: Fresh, cx: &mut Context<Self>) {
-        // A trainer that went back to its checkpoint may announce an older version: it is the one
-        // that counts.
-        self.announced = Some(fresh.0);
+        // Another relay may be behind this one.
+        self.announced = self.announced.max(Some(fresh.0));
         self.pump_later(cx).await;
     }
 
@@ -212,16 +213,14 @@ impl Rollout {
         self.pump_later(cx).await;
     }
 
-    /// The relay has ended a life; subscribe to its next.
-    #[handler(message = Down)]
-    async fn down(&mut self, _down: Down, cx: &mut Context<Self>) {
-        tracing::warn!("the relay is gone; waiting for its next life");
-        // The ask queues behind the restart of the relay.
-        match self.args.relay.ask(Subscribe(cx.me().narrow())).await {
-            Ok(()) => cx.watch(self.args.relay),
-            Err(error) => cx.fail(Failure::error(format!(
-                "the relay did not come back: {error}"
-            ))),
+    /// A relay is there for it: its own, in its present life, or another while that is away.
+    #[handler(message = Draw)]
+    async fn draw(&mut self, draw: Draw, cx: &mut Context<Self>) {
+        let Draw(relay) = draw;
+        self.relay = Some(relay);
+        let subscribe = Subscribe(cx.me().narrow());
+        if let Err(error) = relay.tell(subscribe).await {
+            tracing::warn!(%error, "the relay is gone again; waiting to be shown one");
         }
     }
 
@@ -352,7 +351,7 @@ impl Rollout {
 
     /// Whether the relay has told of other weights than there are here.
     fn has_newer(&self) -> bool {
-        self.announced.is_some() && self.announced != self.version
+        self.announced > self.edition
     }
 
     /// Whether it can take other weights now.
@@ -402,16 +401,21 @@ impl Rollout {
 
     /// Swaps to the newest complete weights. When they cannot be had now, the old ones stay.
     async fn pull(&mut self) -> Result<(), Failure> {
-        let Ok(Some(weights)) = self.args.relay.ask(Latest).await else {
+        let latest = match self.relay {
+            Some(relay) => relay.ask(Latest).await.ok().flatten(),
+            None => None,
+        };
+        let newer = |weights: &Weights| Some(weights.edition) > self.edition;
+        let Some(weights) = latest.filter(newer) else {
             // The relay tells again when it has some.
-            self.announced = self.version;
+            self.announced = self.edition;
             return Ok(());
         };
         let view = match weights.blob.open().await {
             Ok(view) => view,
             Err(error) => {
                 tracing::warn!(%error, "the weights are gone again; the relay will tell of others");
-                self.announced = self.version;
+                self.announced = self.edition;
                 return Ok(());
             }
         };
@@ -421,9 +425,11 @@ impl Rollout {
         })?;
         rest(self.engine.takes()).await;
         self.in_vain = false;
-        self.version = Some(weights.version);
-        self.announced = self.version;
-        telemetry::gauge("weights.version", weights.version as f64).record();
+        let version = weights.edition.version();
+        self.edition = Some(weights.edition);
+        self.version = Some(version);
+        self.announced = self.announced.max(self.edition);
+        telemetry::gauge("weights.version", version as f64).record();
         Ok(())
     }
 

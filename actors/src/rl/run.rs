@@ -5,30 +5,34 @@
 //!  Rollout <-------- SampleStore <------------ Trainer ---> reports
 //!   | |  \  finished    ^                       |   \  \
 //!   | |   \-- Reward ---/             weights   |    \  Critic (ppo, vapo; two in safe_rlhf)
-//!   | |       Cost (safe_rlhf)                  |     \
-//!   | +-------------------- Relay <-------------+     Reference (kl > 0)
+//!   | |       Cost (safe_rlhf)               Source   \
+//!   | +----- Relay <------ Relay <-------------+     Reference (kl > 0)
 //!   +--- one process each; so have Relay, Trainer, Critic and Reference, and a Reward that runs programs
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use odeon::inspect::NodeView;
 use odeon::{
     Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, Spawn, SpawnError, System,
 };
 use odeon_algorithms::task::TaskSpec;
 use tokio::sync::mpsc;
 
+use super::chain::RelayId;
 use super::cost::{Cost, CostArgs, Harm};
 use super::critic::{Critic, CriticArgs};
 use super::packer::{Packer, PackerArgs};
 use super::referee::ProgramSpec;
 use super::reference::{Reference, ReferenceArgs};
-use super::relay::Relay;
+use super::relay::{Relay, RelayArgs};
+use super::relays::{Relays, Seat};
 use super::repack::RepackLimits;
 use super::report::{Monitor, Report, open_desk};
 use super::reward::{Reward, RewardArgs};
 use super::rollout::{Judges, Rollout, RolloutArgs, Swap};
+use super::source::SourceArgs;
 use super::store::{SampleStore, StoreArgs};
 use super::trainer::{Halt, TrainPlan, Trainer, TrainerArgs, insist};
 use crate::engine::{EngineSpec, Progress};
@@ -44,6 +48,8 @@ pub struct RunPlan {
     pub trainer_engine: EngineSpec,
     /// Rollout processes.
     pub rollouts: usize,
+    /// Relay processes on each node that has rollouts.
+    pub relays: usize,
     /// How they change to newer weights.
     pub swap: Swap,
     /// How often they say how far they are with replies.
@@ -79,6 +85,16 @@ impl Processes {
         match self {
             Self::Own => spawn.isolated(),
             Self::Shared => spawn,
+        }
+    }
+
+    /// How often relays say that they are there: what is lost of an order, or with whoever keeps
+    /// their book, is made up for after that time.
+    const fn beat(self) -> Duration {
+        match self {
+            Self::Own => Duration::from_secs(1),
+            // Nothing is lost.
+            Self::Shared => Duration::from_secs(60),
         }
     }
 }
@@ -130,8 +146,10 @@ pub struct Run {
     pub store: Ref<SampleStore>,
     /// Who judges.
     pub reward: Ref<Reward>,
-    /// The relay.
-    pub relay: Ref<Relay>,
+    /// The relays, by their numbers.
+    pub relays: Vec<Ref<Relay>>,
+    /// Who watches over them.
+    pub chain: Ref<Relays>,
     /// The trainer.
     pub trainer: Ref<Trainer>,
     /// The rollouts.
@@ -175,9 +193,8 @@ impl Run {
         } else {
             reward.await?
         };
-        let relay = processes
-            .spawn(system.spawn::<Relay>(()).restart(always))
-            .await?;
+        let chain = system.spawn::<Relays>(()).restart(always).await?;
+        let beat = processes.beat();
         let cost = match plan.harm {
             Some(harm) => {
                 let args = CostArgs {
@@ -222,7 +239,10 @@ impl Run {
         let args = TrainerArgs {
             engine: plan.trainer_engine,
             store,
-            relay,
+            source: SourceArgs {
+                relays: chain,
+                beat,
+            },
             critic,
             cost_critic,
             reference,
@@ -237,7 +257,7 @@ impl Run {
         let args = RolloutArgs {
             engine: plan.rollout_engine,
             store,
-            relay,
+            relays: chain,
             judges: Judges { reward, cost },
             swap: plan.swap,
             tell_every: plan.tell_every,
@@ -256,7 +276,7 @@ impl Run {
             Some(Repack { period, limits }) => {
                 let args = PackerArgs {
                     rollouts: rollouts.clone(),
-                    relay,
+                    relays: chain,
                     limits,
                     period,
                 };
@@ -264,11 +284,35 @@ impl Run {
             }
             None => None,
         };
+        let mut groups = nodes_of(system, &rollouts, &plan.needs.rollout).await;
+        let mut relays = vec![];
+        for (node, members) in &mut groups {
+            // Whoever packs wants news of one of them.
+            let packer = packer.filter(|_| relays.is_empty()).map(Ref::narrow);
+            for nth in 0..plan.relays {
+                let every = members.iter().skip(nth).step_by(plan.relays);
+                let mut seats: Vec<Seat> = every.map(|rollout| rollout.narrow()).collect();
+                seats.extend(packer.filter(|_| nth == 0));
+                let args = RelayArgs {
+                    id: relays.len() as RelayId,
+                    relays: chain,
+                    seats,
+                    beat,
+                };
+                let relay = system.spawn::<Relay>(args).restart(always);
+                let relay = match node {
+                    Some(node) => relay.on_node(node.as_str()),
+                    None => processes.spawn(relay),
+                };
+                relays.push(relay.await?);
+            }
+        }
         let run = Self {
             reports,
             store,
             reward,
-            relay,
+            relays,
+            chain,
             trainer,
             rollouts,
             packer,
@@ -280,7 +324,10 @@ impl Run {
         run.called("monitor", monitor).await;
         run.called("store", store).await;
         run.called("reward", reward).await;
-        run.called("relay", relay).await;
+        run.called("relays", chain).await;
+        for (index, relay) in run.relays.iter().enumerate() {
+            run.called(&run.relay_role(index), *relay).await;
+        }
         for (index, rollout) in run.rollouts.iter().enumerate() {
             run.called(&format!("rollout-{index}"), *rollout).await;
         }
@@ -321,10 +368,11 @@ impl Run {
 
     /// The actors that have a process of their own, by role.
     pub fn roles(&self) -> impl Iterator<Item = (String, ActorId, Option<ProcessId>)> {
-        let mut roles = vec![
-            self.role("relay", self.relay),
-            self.role("trainer", self.trainer),
-        ];
+        let relays = self.relays.iter().enumerate();
+        let mut roles: Vec<_> = relays
+            .map(|(index, relay)| self.role(self.relay_role(index), *relay))
+            .collect();
+        roles.push(self.role("trainer", self.trainer));
         let reward = self.role("reward", self.reward);
         if reward.2 != Some(self.system.process()) {
             roles.push(reward);
@@ -339,6 +387,10 @@ impl Run {
         roles.into_iter()
     }
 
+    fn relay_role(&self, index: usize) -> String {
+        relay_role(index, self.relays.len())
+    }
+
     fn role<A>(
         &self,
         name: impl Into<String>,
@@ -346,6 +398,38 @@ impl Run {
     ) -> (String, ActorId, Option<ProcessId>) {
         (name.into(), actor.id(), self.system.process_of(actor))
     }
+}
+
+/// What people call a relay: by its number where there are several.
+#[must_use]
+pub fn relay_role(index: usize, relays: usize) -> String {
+    match relays {
+        1 => "relay".to_owned(),
+        _ => format!("relay-{index}"),
+    }
+}
+
+/// The rollouts by their nodes; `None` is this one. Those that reserve nothing are here, and the
+/// leases of the others tell where they are.
+async fn nodes_of(
+    system: &System,
+    rollouts: &[Ref<Rollout>],
+    needs: &Needs,
+) -> Vec<(Option<String>, Vec<Ref<Rollout>>)> {
+    let nodes = match needs.is_empty() {
+        true => vec![],
+        false => system.nodes().await,
+    };
+    let mut groups: Vec<(Option<String>, Vec<Ref<Rollout>>)> = vec![];
+    for rollout in rollouts {
+        let holds = |view: &&NodeView| view.actors.iter().any(|(id, ..)| *id == rollout.id());
+        let node = nodes.iter().find(holds).map(|view| view.node.name.clone());
+        match groups.iter_mut().find(|(known, _)| *known == node) {
+            Some((_, members)) => members.push(*rollout),
+            None => groups.push((node, vec![*rollout])),
+        }
+    }
+    groups
 }
 
 /// Each run of a process listens at a desk of its own.

@@ -11,16 +11,18 @@ use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{
-    AskError, Blobs, Context, Failure, Handler, Message, Recipient, Ref, Timestamp, actor, message,
+    AskError, Blobs, Context, Down, Failure, Handler, Incarnation, Message, Recipient, Ref,
+    Restart, Timestamp, actor, message,
 };
 use odeon_algorithms::objective::{Baseline, Gae, Lagrangian, Overlong, whiten};
 
 use super::advantages;
 use super::critic::{Critic, Learn, SaveCritic, Values};
 use super::reference::{LogProbs, Reference};
-use super::relay::{Publish, Relay, TRAINER, Weights};
+use super::relay::Edition;
 use super::report::{PATIENCE, Reachable, Report, Stages, StepReport, told};
 use super::rollout::rest;
+use super::source::{Put, Source, SourceArgs};
 use super::store::{Durable, Ready, Resume, SampleStore, Take, Trained};
 use crate::engine::{EngineSpec, Progress, RunState, Signals, StepStats, TrainEngine, in_place};
 use crate::packed::{Packed, PackedBatch};
@@ -34,8 +36,8 @@ pub struct TrainerArgs {
     pub engine: EngineSpec,
     /// Where batches come from.
     pub store: Ref<SampleStore>,
-    /// Where weights go.
-    pub relay: Ref<Relay>,
+    /// Who hands weights on.
+    pub source: SourceArgs,
     /// Expects reward, token by token.
     pub critic: Option<Ref<Critic>>,
     /// Expects cost, where there is a price on it.
@@ -79,11 +81,6 @@ pub struct TrainPlan {
 #[derive(Debug)]
 pub struct Turn;
 
-/// The relay has lost the weights.
-#[message(name = "trainer.Republish")]
-#[derive(Debug)]
-pub struct Republish;
-
 /// Save where you are and do no more: the run is stopped in order. Answers where that is.
 #[message(reply = Result<Progress, Failure>, name = "trainer.Halt")]
 #[derive(Debug)]
@@ -110,7 +107,11 @@ pub struct Trainer {
     /// Whether it was asked to do no more.
     halted: bool,
     evaluated: Option<u64>,
-    last: Option<Weights>,
+    /// Its end of the chain of relays.
+    source: Ref<Source>,
+    /// Whether this life has published.
+    published: bool,
+    incarnation: Incarnation,
     /// When it was done with the step before, in this life.
     free_since: Option<Timestamp>,
     reachable: Reachable,
@@ -135,7 +136,11 @@ impl Trainer {
             Ok((engine, restored))
         })
         .map_err(Failure::fatal)?;
-        cx.register(TRAINER).await.map_err(Failure::error)?;
+        // Where it is lost the weights are, which only another life brings back.
+        let source = cx.spawn::<Source>(args.source.clone());
+        let source = source.restart(Restart::Temporary).await;
+        let source = source.map_err(Failure::error)?;
+        cx.watch(source);
         let fresh = restored.is_none();
         let (progress, run) = restored.unwrap_or_else(|| (Progress::default(), args.plan.begin()));
         let blobs = cx.blobs();
@@ -147,7 +152,9 @@ impl Trainer {
             saved: (!fresh).then_some(progress),
             halted: false,
             evaluated: None,
-            last: None,
+            source,
+            published: false,
+            incarnation: cx.incarnation(),
             free_since: None,
             reachable: Reachable::default(),
             blobs,
@@ -201,13 +208,12 @@ impl Trainer {
         Ok(self.progress)
     }
 
-    #[handler(message = Republish)]
-    async fn republish(&mut self, _republish: Republish) {
-        if let Some(weights) = self.last.clone() {
-            tracing::info!(version = weights.version, "publishing the weights again");
-            // A relay that is gone asks again when it comes back.
-            let _ = self.args.relay.tell(Publish(weights)).await;
-        }
+    /// Its end of the chain is lost.
+    #[handler(message = Down)]
+    fn down(&mut self, down: Down, cx: &mut Context<Self>) {
+        cx.fail(Failure::error(format!(
+            "nobody hands the weights on: {down}"
+        )));
     }
 
     /// One turn. Whether another can follow at once.
@@ -220,7 +226,7 @@ impl Trainer {
             return Ok(true);
         }
         let version = self.progress.version;
-        if self.last.is_none() {
+        if !self.published {
             self.evaluate_if_due().await?;
             self.publish().await?;
         }
@@ -391,7 +397,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Hands the weights to the relay and does not wait for anybody to load them.
+    /// Puts the weights where they are handed on, and does not wait for anybody.
     async fn publish(&mut self) -> Result<(), Failure> {
         let mut writer = self
             .blobs
@@ -399,17 +405,12 @@ impl Trainer {
             .map_err(Failure::error)?;
         in_place(|| self.engine.write_weights(&mut writer))?;
         rest(self.engine.takes()).await;
-        let checksum = crc32fast::hash(&writer);
-        let version = self.progress.version;
-        let weights = Weights {
-            version,
+        let put = Put {
+            edition: Edition::new(self.incarnation, self.progress.version),
             blob: writer.seal(),
-            checksum,
         };
-        self.last = Some(weights.clone());
-        if let Err(error) = self.args.relay.tell(Publish(weights)).await {
-            tracing::warn!(version, %error, "the relay is away; it asks when it comes back");
-        }
+        self.source.tell(put).await.map_err(Failure::error)?;
+        self.published = true;
         Ok(())
     }
 

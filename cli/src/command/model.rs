@@ -96,6 +96,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         },
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         rollouts: recipe.processes.rollouts,
+        relays: recipe.processes.relays,
         swap: recipe.rl.swap,
         tell_every: TELL_EVERY,
         repack: (recipe.rl.repack_seconds > 0.0).then(|| Repack {

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use odeon::{Job, System};
 use odeon_actors::recipe::Source;
+use odeon_actors::rl::run::relay_role;
 use odeon_placement::{ClusterSpec, Demand, Plan, Refusal, View, solve};
 use serde::Serialize;
 
@@ -30,7 +31,9 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
         None => this_machine(job)?,
     };
     let mut demands: Vec<Demand> = vec![];
-    let mut unplaced = vec!["relay".to_owned()];
+    let mut unplaced: Vec<String> = (0..plan.relays)
+        .map(|relay| relay_role(relay, plan.relays))
+        .collect();
     for (role, needs) in plan.reservations() {
         if needs.is_empty() {
             unplaced.push(role);

@@ -8,7 +8,7 @@ use super::RelayId;
 use crate::trajectory::Version;
 
 /// What a relay says that it has, for an election.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Holding {
     /// Who.

@@ -10,7 +10,19 @@ use crate::trajectory::Version;
 
 /// Names a link and one attempt to use it. What comes with another key than the last one of the
 /// receiver is of a link of before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    odeon::Shape,
+)]
 #[serde(crate = "odeon::serde")]
 pub struct LinkKey {
     /// The term of the link's [`super::Edge`].
@@ -20,7 +32,7 @@ pub struct LinkKey {
 }
 
 /// What a receiver has and lacks. The first thing over a link, and again when nothing comes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Want {
     /// With which key to answer.
@@ -42,7 +54,7 @@ impl Want {
 }
 
 /// How the bytes of a chunk travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub enum Form {
     /// As they are.
@@ -65,7 +77,7 @@ pub enum Forms {
 }
 
 /// What a receiver says to who is before it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 #[non_exhaustive]
 pub enum Request {
@@ -90,7 +102,7 @@ pub enum Request {
 }
 
 /// What a sender says to who is behind it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 #[non_exhaustive]
 pub enum Parcel {

@@ -11,7 +11,7 @@ pub const CHUNKS_MAX: u32 = 1 << 20;
 
 /// The chunks of a version, each with the CRC-32 of its bytes. All are equally long but the last,
 /// which may be shorter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde", try_from = "Unchecked", into = "Unchecked")]
 pub struct Manifest {
     version: Version,

@@ -35,6 +35,23 @@ fn a_relay_that_is_lost_makes_its_neighbours_each_others() {
 }
 
 #[test]
+fn a_new_life_of_the_trainer_is_a_neighbour_anew() {
+    let mut chain = chain_of(1..4);
+    let before = chain.place(Peer::Relay(1)).unwrap();
+    let rewiring = chain.renew_trainer();
+    assert_eq!(told(&rewiring), [Peer::Trainer, Peer::Relay(1)].into());
+    assert_eq!((order(&chain), chain.master()), (vec![1, 2, 3], Some(1)));
+    let after = chain.place(Peer::Relay(1)).unwrap();
+    assert_ne!(
+        after.upstream, before.upstream,
+        "it says anew what it wants"
+    );
+    assert_eq!(after.downstream, before.downstream);
+    let alone = Chain::new(0).renew_trainer();
+    assert_eq!(told(&alone), [Peer::Trainer].into());
+}
+
+#[test]
 fn a_lost_master_leaves_the_others_in_order_until_one_is_elected() {
     let mut chain = chain_of(1..5);
     let rewiring = chain.splice_out(1).unwrap();
