@@ -211,8 +211,11 @@ fn shipped_recipes_pass_the_check_or_name_the_model_to_fetch() {
     let place = Place::new();
     place.write("rl-sums.toml", &shipped("rl-sums.toml"));
     place.write("rl-smollm2.toml", &shipped("rl-smollm2.toml"));
+    place.write("ppo-placed.toml", &shipped("ppo-placed.toml"));
     let told = place.out(&["run", "--check", "rl-sums.toml"]);
     assert!(told.contains("240 steps of 64 x 16"), "{told}");
+    let told = place.out(&["run", "--check", "ppo-placed.toml"]);
+    assert!(told.contains("in 2 ranks of each model"), "{told}");
     let error = place.error(&["run", "--check", "rl-smollm2.toml"]);
     let recipe = shipped("rl-smollm2.toml");
     let line = recipe
@@ -229,7 +232,7 @@ fn shipped_recipes_pass_the_check_or_name_the_model_to_fetch() {
     let error = place.error(&["run", "--check", "rl-code.toml"]);
     assert!(error.contains("recipes/rl-code.jsonl"), "{error}");
     let there = fs::read_dir(place.path()).unwrap().count();
-    assert_eq!(there, 3, "a check leaves nothing behind");
+    assert_eq!(there, 4, "a check leaves nothing behind");
 }
 
 #[test]
@@ -639,6 +642,22 @@ fn critic_and_trainer_repeat_lost_steps_to_the_bit_whichever_is_killed() {
             );
         }
     }
+}
+
+/// SEMANTICS 88.
+#[test]
+fn a_run_whose_models_are_placed_goes_on_when_a_rank_is_killed() {
+    let mut recipe = tiny(KILLED_STEPS).replacen("grpo", "ppo", 1).replacen(
+        "staleness_max = 1",
+        "staleness_max = 0",
+        1,
+    );
+    recipe += "\n[placement]\nmodels = \"split\"\nranks = 2\n";
+    let (said, reports) = killed(&recipe, "critic-1");
+    assert!(said.contains("goes on from its checkpoint"), "{said}");
+    assert!(said.contains("(life 2)"), "{said}");
+    assert_eq!(of(&reports, "Resumed").count(), 1);
+    repeated_to_the_bit(&reports);
 }
 
 /// Programs are run against tests, by the reward actor, the trainer and the command.

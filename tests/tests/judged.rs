@@ -122,6 +122,7 @@ impl Place {
             },
             rollout_engine: engine.clone(),
             trainer_engine: engine,
+            relays: 1,
             rollouts: 1,
             swap: Swap::Overlap,
             tell_every: Duration::from_secs(1),

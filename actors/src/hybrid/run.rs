@@ -96,8 +96,10 @@ const WARMUP_STEPS_PER_CALL: u64 = 10;
 pub async fn run(system: &System, plan: &HybridPlan, desk: Desk) -> Result<Progress, Failure> {
     let mut saved = None;
     let mut losses = 0;
+    let mut life = 0;
     loop {
-        let mut run = Run::start(system, plan, &desk).await?;
+        life += 1;
+        let mut run = Run::start(system, plan, &desk, life).await?;
         let ended = run.drive().await;
         run.stop().await;
         let failure = match ended {
@@ -126,7 +128,12 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    async fn start(system: &System, plan: &'a HybridPlan, desk: &'a Desk) -> Result<Self, Failure> {
+    async fn start(
+        system: &System,
+        plan: &'a HybridPlan,
+        desk: &'a Desk,
+        life: u32,
+    ) -> Result<Self, Failure> {
         let mut house = House {
             system,
             plan,
@@ -149,20 +156,19 @@ impl<'a> Run<'a> {
             saved: None,
             evaluated: None,
         };
-        if let Err(failure) = run.restore().await {
+        if let Err(failure) = run.restore(life).await {
             run.stop().await;
             return Err(failure);
         }
         Ok(run)
     }
 
-    async fn restore(&mut self) -> Result<(), Failure> {
+    async fn restore(&mut self, incarnation: u32) -> Result<(), Failure> {
         let restored = self.models.policy.call(Restore(None)).await?;
         if let Some((progress, state)) = restored {
             self.progress = progress;
             self.state = state;
             self.saved = Some(progress);
-            let incarnation = 1;
             self.report(Report::Resumed {
                 incarnation,
                 progress,

@@ -8,6 +8,7 @@ use odeon_algorithms::objective::{
 
 use super::*;
 use crate::engine::served::Dialect;
+use crate::hybrid::Program;
 use crate::rl::ledger::{Greedy, Uniform};
 use crate::sandbox::Isolation;
 
@@ -30,7 +31,7 @@ fn a_good_recipe_is_read() {
 #[test]
 fn the_shipped_recipes_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
-    for name in ["rl-sums.toml", "rl-smollm2.toml"] {
+    for name in ["rl-sums.toml", "rl-smollm2.toml", "ppo-placed.toml"] {
         Recipe::read(&folder.join(name)).unwrap();
     }
     // It names its problems as seen from the root.
@@ -474,4 +475,23 @@ fn an_algorithm_without_what_it_needs_is_refused() {
         let error = refused(algorithm, more, end);
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn models_are_placed_in_synchronous_runs_that_generate_by_themselves() {
+    let late = error(&format!("{GOOD}\n[placement]\nmodels = \"split\"\n"));
+    assert!(late.starts_with("r.toml:"), "{late}");
+    assert!(late.contains("expected [rl] staleness_max = 0"), "{late}");
+    let ranks = error(&format!("{GOOD}\n[placement]\nranks = 2\n"));
+    assert!(ranks.contains("expected models = \"colocated\""), "{ranks}");
+    let word = error(&format!("{GOOD}\n[placement]\nmodels = \"apart\"\n"));
+    assert!(word.contains("\"standalone\""), "{word}");
+    let synchronous = GOOD.replace("steps = 3", "steps = 3\nstaleness_max = 0");
+    let placed = format!("{synchronous}\n[placement]\nmodels = \"standalone\"\nranks = 4\n");
+    let recipe = Recipe::parse(Path::new("r.toml"), &placed).unwrap();
+    assert_eq!(recipe.placement.models, Some(Arrangement::Standalone));
+    assert_eq!(recipe.rl.program(), Program::Grpo);
+    let refilled = placed.replace("grpo", "dapo");
+    let recipe = Recipe::parse(Path::new("r.toml"), &refilled).unwrap();
+    assert_eq!(recipe.rl.program(), Program::Dapo { refill: 10 });
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::engine::served::{Dialect, Patience, ServedSpec};
 use odeon_actors::engine::{EngineSpec, Response, RolloutEngine};
+use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::trajectory::{Decode, Order, Partial, SampleId};
 use odeon_algorithms::model::{Model, ModelConfig};
 use odeon_algorithms::objective::PolicyObjective;
@@ -40,6 +41,7 @@ fn compute(base: &Path) -> ComputeSpec {
         source: ModelSource::Fresh(config()),
         tokenizer: Tokenizer::arithmetic(),
         task: TaskSpec::Sums(SumsConfig::default()),
+        programs: ProgramSpec::default(),
         seed: 5,
         device: Device::Cpu,
         threads: 1,

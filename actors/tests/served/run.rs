@@ -7,6 +7,7 @@ use odeon::{Limits, System, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::served::{Dialect, ServedSpec};
 use odeon_actors::rl::ledger::LedgerConfig;
+use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
@@ -50,7 +51,9 @@ fn plan(folder: &Path, servers: Option<(Dialect, &[Server; 2])>, swap: Swap) -> 
         },
         rollout_engine,
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
+        programs: ProgramSpec::default(),
         rollouts: 2,
+        relays: 1,
         swap,
         tell_every: Duration::from_secs(1),
         repack: None,

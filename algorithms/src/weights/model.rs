@@ -166,12 +166,7 @@ impl<'a> ModelView<'a> {
         Self::of_flat(model.config(), model.layout(), flat, context)
     }
 
-    fn of_flat(
-        config: &ModelConfig,
-        layout: &'a Layout,
-        flat: &'a [f32],
-        context: usize,
-    ) -> Self {
+    fn of_flat(config: &ModelConfig, layout: &'a Layout, flat: &'a [f32], context: usize) -> Self {
         assert_eq!(
             config.rope,
             Rope::HalfSplit,
