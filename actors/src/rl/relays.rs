@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{Context, Down, Failure, Incarnation, Recipient, Ref, actor, message};
+use odeon::{Context, Down, Failure, Incarnation, Reason, Recipient, Ref, actor, message};
 
 use super::chain::{Chain, ChainError, Edge, Peer, Place, RelayId, Rewiring, Term};
 use super::handing::{Asked, Sent, Stand};
@@ -153,7 +153,10 @@ impl Relays {
         if self.chain.place(Peer::Relay(id)).is_none() {
             return;
         }
-        tracing::warn!(relay = id, reason = %down.reason, "a relay is gone; the others go on without it");
+        // One that is stopped in order ends with its run.
+        if matches!(down.reason, Reason::Failed(_)) {
+            tracing::warn!(relay = id, reason = %down.reason, "a relay is gone; the others go on without it");
+        }
         self.lose(id).await;
         self.elect_if_needed().await;
         let other = self.chain.master();

@@ -113,8 +113,8 @@ pub struct SampleStore {
     seed: u64,
     tokenizer: Tokenizer,
     ledger: Ledger,
-    /// Rollouts that wait for orders.
-    idle: HashMap<ActorId, odeon::Ref<Rollout>>,
+    /// Rollouts that wait for orders, by their keys: who is woken first begins first, in every run.
+    idle: BTreeMap<u64, odeon::Ref<Rollout>>,
     watched: HashSet<ActorId>,
     /// The weights that rollouts have.
     holds: HashMap<ActorId, Vec<Version>>,
@@ -146,7 +146,7 @@ impl SampleStore {
             seed: args.seed,
             tokenizer: args.tokenizer,
             ledger: Ledger::new(args.ledger),
-            idle: HashMap::new(),
+            idle: BTreeMap::new(),
             watched: HashSet::new(),
             holds: HashMap::new(),
             held: BTreeMap::new(),
@@ -203,7 +203,7 @@ impl SampleStore {
         };
         let samples = self.ledger.order(asker, exchange.room);
         if samples.is_empty() && exchange.room > 0 {
-            self.idle.insert(rollout.id(), rollout);
+            self.idle.insert(who, rollout);
         }
         samples
             .into_iter()
@@ -272,7 +272,7 @@ impl SampleStore {
     async fn down(&mut self, down: Down) {
         self.watched.remove(&down.id);
         self.over.insert(down.id, down.incarnation);
-        self.idle.remove(&down.id);
+        self.idle.remove(&key(down.id));
         self.forget_holds(down.id);
         let lost = self.ledger.rollout_lost(key(down.id));
         if lost > 0 && matches!(down.reason, Reason::Failed(_)) {
@@ -303,7 +303,7 @@ impl SampleStore {
     }
 
     async fn wake_idle(&mut self) {
-        for (_, rollout) in self.idle.drain() {
+        for rollout in std::mem::take(&mut self.idle).into_values() {
             // One that is gone is noticed by the watch.
             let _ = rollout.tell(Wake).await;
         }

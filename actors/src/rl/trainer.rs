@@ -211,9 +211,12 @@ impl Trainer {
     /// Its end of the chain is lost.
     #[handler(message = Down)]
     fn down(&mut self, down: Down, cx: &mut Context<Self>) {
-        cx.fail(Failure::error(format!(
-            "nobody hands the weights on: {down}"
-        )));
+        // Word of the end of an earlier life's may come to this one.
+        if down.id == self.source.id() {
+            cx.fail(Failure::error(format!(
+                "nobody hands the weights on: {down}"
+            )));
+        }
     }
 
     /// One turn. Whether another can follow at once.

@@ -30,7 +30,7 @@ pub(super) async fn follow(
     let told = reports(&folder.path);
     let reserves = !plan.needs.0.is_empty() || !plan.needs.1.is_empty();
     let (report, mut news) = mpsc::unbounded_channel();
-    let (members, member) = watch::channel(vec![]);
+    let (members, mut member) = watch::channel(vec![]);
     let (halt, halted) = watch::channel(false);
     let desk = Desk {
         reports: report,
@@ -51,6 +51,11 @@ pub(super) async fn follow(
     let ended: Result<Progress, Failure> = loop {
         tokio::select! {
             biased;
+            // Whoever wants to kill a rank finds it as soon as it is there.
+            Ok(()) = member.changed() => {
+                let members: Vec<Member> = member.borrow_and_update().clone();
+                book.notes.write(system, members).await?;
+            }
             Some(report) = news.recv() => book.hear(&report)?,
             ended = &mut run => break ended,
             code = signals.asked() => {
