@@ -61,11 +61,16 @@ impl Maker {
 struct Listener {
     newest: Option<Edition>,
     heard: usize,
+    begun: Timestamp,
     last: Timestamp,
 }
 
-/// How many relays have this version, and since when the last of them.
-#[message(reply = (usize, Timestamp))]
+/// A version is about to be made.
+#[message(reply = ())]
+struct Begin;
+
+/// How many relays have this version, and how long after the begin the last of them had it.
+#[message(reply = (usize, Duration))]
 struct Heard(u64);
 
 #[actor(name = "chain.Listener")]
@@ -74,14 +79,16 @@ impl Listener {
         Ok(Self {
             newest: None,
             heard: 0,
+            begun: Clock::now(),
             last: Clock::now(),
         })
     }
 
     #[handler(message = Draw)]
-    async fn draw(&mut self, draw: Draw, cx: &mut Context<Self>) -> Result<(), Failure> {
-        let told = draw.0.tell(Subscribe(cx.me().narrow())).await;
-        told.map_err(Failure::error)
+    async fn draw(&mut self, draw: Draw, cx: &mut Context<Self>) {
+        if let Err(error) = draw.0.tell(Subscribe(cx.me().narrow())).await {
+            cx.fail(Failure::error(error));
+        }
     }
 
     #[handler(message = Fresh)]
@@ -94,12 +101,20 @@ impl Listener {
         self.last = Clock::now();
     }
 
+    #[handler(message = Begin)]
+    fn begin(&mut self, _begin: Begin) {
+        self.begun = Clock::now();
+    }
+
     #[handler(message = Heard)]
-    fn heard(&mut self, heard: Heard) -> (usize, Timestamp) {
+    fn heard(&mut self, heard: Heard) -> (usize, Duration) {
         let this = self
             .newest
             .is_some_and(|newest| newest.version() == heard.0);
-        (if this { self.heard } else { 0 }, self.last)
+        (
+            if this { self.heard } else { 0 },
+            self.last.since(self.begun),
+        )
     }
 }
 
@@ -149,7 +164,7 @@ async fn measure(system: &System, count: usize) -> anyhow::Result<[Duration; 3]>
     let maker = system.spawn::<Maker>(args).isolated().await?;
     let (mut copies, mut stalls, mut alls) = (vec![], vec![], vec![]);
     for version in 1..=VERSIONS {
-        let begun = Clock::now();
+        listener.ask(Begin).await?;
         let (copied, stall) = maker.ask(Make(version)).await??;
         let last = loop {
             let (heard, last) = listener.ask(Heard(version)).await?;
@@ -162,7 +177,7 @@ async fn measure(system: &System, count: usize) -> anyhow::Result<[Duration; 3]>
         if version > 2 {
             copies.push(copied);
             stalls.push(stall);
-            alls.push(last.since(begun).saturating_sub(copied));
+            alls.push(last.saturating_sub(copied));
         }
     }
     maker.stop().await?;

@@ -11,6 +11,7 @@ use crate::cell::{Cell, Sender};
 use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::AskError;
+use crate::failure::Reason;
 use crate::host::{self, Envelope, ReplyTo};
 use crate::id::ProcessId;
 use crate::trace::SpanContext;
@@ -157,7 +158,12 @@ impl Engine {
     /// back.
     pub(crate) fn refuse_call(&self, call: &Call, error: AskError) {
         if call.call == 0 {
-            tracing::warn!(actor = %call.to, from = %call.from, %error, "dead letter");
+            let ended = matches!(&error, AskError::Died(down) if down.reason == Reason::Sibling);
+            if ended || self.is_closing() {
+                tracing::info!(actor = %call.to, from = %call.from, %error, "dead letter at the end");
+            } else {
+                tracing::warn!(actor = %call.to, from = %call.from, %error, "dead letter");
+            }
             self.dead_letters
                 .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if call.from == self.process {

@@ -105,7 +105,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
                 Program::Grpo | Program::Dapo { .. } => Baseline::Group(GroupBaseline::default()),
             },
             overlong: None,
-            price: (program == Program::SafeRlhf).then(|| Lagrangian {
+            price: (program == Program::SafeRlhf).then_some(Lagrangian {
                 multiplier: 0.5,
                 limit: 0.5,
                 rate: 0.1,
@@ -140,18 +140,15 @@ async fn steps(
     let mut left = kill;
     let following = async {
         while let Some(report) = told.recv().await {
-            match report {
-                Report::Step(step) => {
-                    if left == Some(step.version) {
-                        left = None;
-                        assert!(system.kill_worker(victim(&system)));
-                    }
-                    if stop == Some(step.version) {
-                        halt.send_replace(true);
-                    }
-                    steps.push(step);
+            if let Report::Step(step) = report {
+                if left == Some(step.version) {
+                    left = None;
+                    assert!(system.kill_worker(victim(&system)));
                 }
-                _ => {}
+                if stop == Some(step.version) {
+                    halt.send_replace(true);
+                }
+                steps.push(step);
             }
         }
     };

@@ -31,7 +31,7 @@ impl WorkerCall for Mark {
     }
 
     fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
-        if self.rows.len() % parts != 0 {
+        if !self.rows.len().is_multiple_of(parts) {
             return Err(Failure::error("an odd number of rows"));
         }
         let each = self.rows.chunks(self.rows.len() / parts);

@@ -374,7 +374,7 @@ impl Range {
                 let address = |text: &str| {
                     let rest = text
                         .strip_prefix("http://")
-                        .or(text.strip_prefix("https://"));
+                        .or_else(|| text.strip_prefix("https://"));
                     rest.is_some_and(|rest| !rest.trim_matches('/').is_empty())
                 };
                 let is_one = |it: &Spanned<DeValue<'_>>| it.get_ref().as_str().is_some_and(address);

@@ -143,6 +143,10 @@ impl Relays {
 
     #[handler(message = Down)]
     async fn down(&mut self, down: Down) {
+        if down.reason == Reason::Sibling {
+            // The whole run ends, and nobody is left to tell.
+            return;
+        }
         let gone = |enter: &&Enter| {
             let life = down.incarnation == 0 || enter.incarnation <= down.incarnation;
             enter.relay.id() == down.id && life
@@ -153,10 +157,7 @@ impl Relays {
         if self.chain.place(Peer::Relay(id)).is_none() {
             return;
         }
-        // One that is stopped in order ends with its run.
-        if matches!(down.reason, Reason::Failed(_)) {
-            tracing::warn!(relay = id, reason = %down.reason, "a relay is gone; the others go on without it");
-        }
+        tracing::warn!(relay = id, reason = %down.reason, "a relay is gone; the others go on without it");
         self.lose(id).await;
         self.elect_if_needed().await;
         let other = self.chain.master();

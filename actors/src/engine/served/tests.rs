@@ -122,6 +122,10 @@ proptest! {
     }
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "what `json!` makes is for this call"
+)]
 fn vllm(ids: &[u32], log_probs: Value, finish: Value) -> Value {
     json!({"choices": [{
         "text": "x", "token_ids": ids, "finish_reason": finish,
