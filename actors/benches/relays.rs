@@ -5,6 +5,8 @@
 //! cargo bench -p odeon-actors --bench relays
 //! ```
 
+#![allow(clippy::print_stdout, reason = "its table is what it is for")]
+
 use std::time::Duration;
 
 use odeon::{Clock, Context, Failure, Ref, Restart, System, Timestamp, actor, message};
