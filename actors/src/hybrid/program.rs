@@ -94,8 +94,9 @@ impl Models {
         let size = step.group_size as usize;
         let (mut mixed, mut uniform) = (vec![], vec![]);
         let (mut prompts, wanted) = (0, step.groups as usize);
-        while mixed.len() < wanted && prompts <= step.groups * refill {
-            let missing = (wanted - mixed.len()) as u64;
+        let most = step.groups * refill;
+        while mixed.len() < wanted && prompts < most {
+            let missing = ((wanted - mixed.len()) as u64).min(most - prompts);
             let Judged { replies, verdicts } =
                 self.sample(step, step.first + prompts, missing).await?;
             prompts += missing;
