@@ -38,6 +38,9 @@ slots = 4
 problems = 2
 `;
 
+/** What a run of it is made of. */
+const actors = ['monitor', 'store', 'reward', 'relays', 'relay', 'rl.Source', 'rl.Trainer', 'rollout-0'];
+
 const rows = (page) => page.locator('[role=grid] .body [role=row], [role=treegrid] .body [role=row]');
 
 /** Fills both nodes with one gang, so that the next one has to wait. */
@@ -125,9 +128,9 @@ async function after(h, page, before) {
   const times = (all, text) => all.filter((t) => t === text).length;
   assert.deepEqual(before.filter((t) => times(seen, t) !== times(before, t)), []);
   await h.go(page, '#/actors?f=job:j1');
-  await until('its six actors have ended', async () => {
+  await until(`its ${actors.length} actors have ended`, async () => {
     const all = await rows(page).allInnerTexts();
-    return all.length === 6 && all.every((t) => /Stopped|Failed/.test(t));
+    return all.length === actors.length && actors.every((name) => all.some((t) => t.startsWith(name) && /Stopped|Failed/.test(t)));
   }, far);
   await h.go(page, '#/jobs');
   await rows(page).filter({ hasText: 'tiny' }).filter({ hasText: /Failed[^]*lost with node/ }).waitFor();
