@@ -11,6 +11,8 @@
 //! | `drain` | as `laminar`, and nobody is packed | | |
 //! | `overlap` | as `laminar`; a rollout begins with new weights while it ends what it has begun | | |
 
+mod split;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,9 +22,10 @@ use odeon_algorithms::cost::{Card, ModelSize, Replica, Trainer};
 use odeon_algorithms::objective::Baseline;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::workload::WorkloadSpec;
+use odeon_algorithms::workload::{Workload, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 
+use self::split::Step;
 use crate::engine::EngineSpec;
 use crate::engine::modelled::{Delivery, Modelled};
 use crate::rl::ledger::LedgerConfig;
@@ -116,8 +119,10 @@ pub struct ModelSection {
     pub rollout_gpus: u32,
     /// Cards of the trainer that share each layer.
     pub trainer_tensor: u32,
-    /// The part of the cards that roll out, where they are apart.
-    pub rollout_share: f64,
+    /// The part of the machines that roll out, where they are apart. If nobody says, as many as
+    /// leave a trainer that keeps up.
+    #[serde(default)]
+    pub rollout_share: Option<f64>,
     /// Replies under way in all rollouts together, in parts of a step, where they are apart.
     pub in_flight: f64,
 }
@@ -175,6 +180,8 @@ pub struct Outcome {
     pub model: ModelName,
     /// Cards in all.
     pub gpus: u32,
+    /// Those of them that rolled out.
+    pub rollout_gpus: u32,
     /// How they worked together.
     pub mode: Mode,
     /// Tokens of trained replies per second between updates.
@@ -322,9 +329,10 @@ impl Scenario {
         let sound = (1..=1024).contains(&group);
         within("workload.group_size", f64::from(group), "1 to 1024", sound)?;
         for model in &self.model {
-            let share = model.rollout_share;
-            let sound = share > 0.0 && share < 1.0;
-            within("model.rollout_share", share, "above 0 and below 1", sound)?;
+            if let Some(share) = model.rollout_share {
+                let sound = share > 0.0 && share < 1.0;
+                within("model.rollout_share", share, "above 0 and below 1", sound)?;
+            }
             let flight = model.in_flight;
             let sound = flight > 0.0 && flight <= 100.0;
             within("model.in_flight", flight, "above 0, at most 100", sound)?;
@@ -350,6 +358,7 @@ impl Scenario {
         Ok(Outcome {
             model: model.size,
             gpus,
+            rollout_gpus: rollouts as u32 * model.rollout_gpus,
             mode,
             tokens_per_s: measured.tokens / seconds,
             step_s: seconds / measured.steps.max(1) as f64,
@@ -381,10 +390,7 @@ impl Scenario {
             )));
         }
         let (rollout_gpus, trainer_gpus) = if mode.is_apart() {
-            // Whole machines.
-            let share = f64::from(machines(gpus)) * model.rollout_share;
-            let apart = (share.round() as u32).clamp(1, machines(gpus).saturating_sub(1).max(1));
-            let rollout = apart * card.per_machine;
+            let rollout = self.rollout_machines(model, machines(gpus))? * card.per_machine;
             (rollout, gpus.saturating_sub(rollout))
         } else {
             (gpus, gpus)
@@ -461,6 +467,27 @@ impl Scenario {
             },
         };
         Ok((plan, rollouts))
+    }
+
+    /// How many of so many machines roll out, where they are apart.
+    fn rollout_machines(&self, model: &ModelSection, machines: u32) -> Result<u32, Failure> {
+        if let Some(share) = model.rollout_share {
+            let apart = (f64::from(machines) * share).round() as u32;
+            return Ok(apart.clamp(1, machines.saturating_sub(1).max(1)));
+        }
+        let workload = &self.workload;
+        let spec = workload.kind.spec(self.simulation.seed);
+        let step = Step {
+            card: &self.simulation.card.card(),
+            model: &model.size.size(),
+            workload: &Workload::new(spec).map_err(Failure::error)?,
+            prompts: workload.prompts,
+            group_size: workload.group_size,
+            rollout_gpus: model.rollout_gpus,
+            trainer_tensor: model.trainer_tensor,
+            in_flight: model.in_flight,
+        };
+        step.rollout_machines(machines).map_err(Failure::error)
     }
 
     /// Follows a run to its end.

@@ -1134,6 +1134,18 @@ fn modes_are_simulated_and_compared() {
     assert_eq!(serde_json::from_str::<Vec<Value>>(&kept).unwrap(), outcomes);
     let picture = fs::read_to_string(place.path().join("out/small.svg")).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("laminar"));
+    assert_eq!(
+        outcomes[2]["rollout_gpus"].as_u64(),
+        outcomes[2]["gpus"].as_u64().map(|all| all / 2)
+    );
+    place.write("open.toml", &SCENARIO.replace("rollout_share = 0.5\n", ""));
+    let told = place.out(&["simulate", "open.toml", "--json", "--mode", "laminar"]);
+    let outcome = &serde_json::from_str::<Vec<Value>>(&told).unwrap()[0];
+    let (rollout, all) = (outcome["rollout_gpus"].as_u64(), outcome["gpus"].as_u64());
+    assert!(
+        rollout.is_some_and(|it| it > 0 && it % 8 == 0) && rollout < all,
+        "{outcome}"
+    );
     let table = place.out(&["simulate", "s.toml", "--mode", "laminar"]);
     assert_eq!(
         table

@@ -175,7 +175,14 @@ async fn follow(
     let mut signals = Signals::listen()?;
     let reserves = plan.reservations().any(|(_, needs)| !needs.is_empty());
     let mut notes = Notes::new(&folder.path, reserves);
-    let mut starting = Box::pin(Run::start(system, plan));
+    let mut starting = Box::pin(async {
+        let span = telemetry::first_span("start run").with("recipe", recipe.run.name.clone());
+        let run = telemetry::below(span.context(), Run::start(system, plan)).await;
+        if run.is_err() {
+            span.fail();
+        }
+        run
+    });
     let mut looking = tokio::time::interval(LOOK);
     let mut failed = std::pin::pin!(system.failed());
     let mut slow = std::pin::pin!(Clock::sleep(START));

@@ -114,9 +114,9 @@ fn simulate(scenario: &Scenario, runs: &[One<'_>], threads: usize) -> Result<Vec
     Ok(outcomes)
 }
 
-const HEADINGS: [&str; 12] = [
-    "model", "cards", "mode", "tokens/s", "speed-up", "step", "rollouts", "cache", "trainer",
-    "stale", "most", "emptied",
+const HEADINGS: [&str; 13] = [
+    "model", "cards", "roll out", "mode", "tokens/s", "speed-up", "step", "busy", "cache",
+    "trainer", "stale", "most", "emptied",
 ];
 
 fn rows(outcomes: &[Outcome]) -> Vec<Vec<String>> {
@@ -132,6 +132,7 @@ fn rows(outcomes: &[Outcome]) -> Vec<Vec<String>> {
         vec![
             said(&outcome.model),
             outcome.gpus.to_string(),
+            outcome.rollout_gpus.to_string(),
             said(&outcome.mode),
             figures::short(outcome.tokens_per_s),
             speed_up,

@@ -1,0 +1,179 @@
+//! How many of a cluster's machines roll out and how many train, where they are apart.
+
+use odeon_algorithms::cost::{Card, CostError, ModelSize, Replica, Sequences, Trainer};
+use odeon_algorithms::workload::{SampleKey, Workload};
+
+/// What a step consists of, and of what cards it is made.
+pub(super) struct Step<'a> {
+    pub(super) card: &'a Card,
+    pub(super) model: &'a ModelSize,
+    pub(super) workload: &'a Workload,
+    pub(super) prompts: usize,
+    pub(super) group_size: u32,
+    /// Cards of one rollout.
+    pub(super) rollout_gpus: u32,
+    /// Cards of the trainer that share each layer.
+    pub(super) trainer_tensor: u32,
+    /// Replies under way, in parts of a step.
+    pub(super) in_flight: f64,
+}
+
+/// The trainer is to have done with a step in this part of the time in which rollouts make one: a
+/// queue before a server that is always busy grows without bound, and with it the age of what waits.
+const TRAINER_BUSY: f64 = 0.9;
+
+impl Step<'_> {
+    /// How many of `machines` roll out, so that steps come soonest: as many as leave a trainer that
+    /// keeps up.
+    ///
+    /// # Errors
+    /// The model fits no trainer on fewer than all of the machines, or no rollout.
+    pub(super) fn rollout_machines(&self, machines: u32) -> Result<u32, CostError> {
+        let per = self.card.per_machine;
+        let replica = Replica::new(self.card, self.model, self.rollout_gpus)?;
+        let sample = self.sample();
+        let mut best: Option<(f64, u32)> = None;
+        let mut wrong = None;
+        for rollouts in 1..machines {
+            let gpus = (machines - rollouts) * per;
+            let trainer = match Trainer::new(self.card, self.model, gpus, self.trainer_tensor) {
+                Ok(trainer) => trainer,
+                Err(error) => {
+                    wrong = Some(error);
+                    continue;
+                }
+            };
+            let trains = trainer.train_step(sample.whole, 1).as_secs_f64()
+                + self.card.publish(self.model.weight_bytes()).as_secs_f64();
+            let takes = self
+                .generating(&replica, rollouts * per, &sample)
+                .max(trains / TRAINER_BUSY);
+            if best.is_none_or(|(least, _)| takes < least) {
+                best = Some((takes, rollouts));
+            }
+        }
+        match (best, wrong) {
+            (Some((_, rollouts)), _) => Ok(rollouts),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(1),
+        }
+    }
+
+    /// Seconds in which rollouts on so many cards make a step's replies, when none of them ever
+    /// waits: each has its part of what is under way, at the length that a reply has on average
+    /// over its time, `E[prompt] + E[L^2] / 2 E[L]`.
+    fn generating(&self, replica: &Replica, gpus: u32, sample: &Sample) -> f64 {
+        let replies = self.prompts as f64 * f64::from(self.group_size);
+        let replicas = f64::from((gpus / self.rollout_gpus).max(1));
+        let context = sample.prompt + sample.reply_squares / (2.0 * sample.reply);
+        let room = replica.kv_capacity_tokens() as f64 / context;
+        let slots = (replies * self.in_flight / replicas)
+            .ceil()
+            .min(room)
+            .max(1.0);
+        let token = replica.decode_step(slots as u64, (slots * context) as u64);
+        let takes = sample.reply * token.as_secs_f64() + sample.environment;
+        replies * takes / (slots * replicas)
+    }
+
+    /// What the first step would be.
+    fn sample(&self) -> Sample {
+        let mut sample = Sample::default();
+        let mut lengths = vec![];
+        for group in 0..self.prompts as u64 {
+            for sample_of in 0..self.group_size {
+                let episode = self.workload.episode(SampleKey {
+                    group,
+                    sample: sample_of,
+                    version: 0,
+                });
+                let reply = episode.response_tokens();
+                lengths.push(episode.prompt_tokens + reply);
+                sample.prompt += episode.prompt_tokens as f64;
+                sample.reply += reply as f64;
+                sample.reply_squares += (reply as f64).powi(2);
+                sample.environment += episode.environment().as_secs_f64();
+            }
+        }
+        let count = lengths.len().max(1) as f64;
+        Sample {
+            whole: Sequences::of(&lengths),
+            prompt: sample.prompt / count,
+            reply: sample.reply / count,
+            reply_squares: sample.reply_squares / count,
+            environment: sample.environment / count,
+        }
+    }
+}
+
+/// A step's replies, on average.
+#[derive(Default)]
+struct Sample {
+    /// All, prompts with replies.
+    whole: Sequences,
+    /// Tokens of a prompt.
+    prompt: f64,
+    /// Tokens of a reply.
+    reply: f64,
+    /// Their squares.
+    reply_squares: f64,
+    /// Seconds that the environment works for a reply.
+    environment: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon_algorithms::workload::WorkloadSpec;
+
+    use super::*;
+
+    fn rollouts(machines: u32, model: &ModelSize, gpus: u32) -> u32 {
+        let card = Card::h800();
+        let workload = Workload::new(WorkloadSpec::math(1)).unwrap();
+        let step = Step {
+            card: &card,
+            model,
+            workload: &workload,
+            prompts: 128,
+            group_size: 16,
+            rollout_gpus: gpus,
+            trainer_tensor: gpus.max(2),
+            in_flight: 1.0,
+        };
+        step.rollout_machines(machines).unwrap()
+    }
+
+    #[test]
+    fn more_machines_give_more_of_them_to_rollouts_whose_replies_get_no_shorter() {
+        let of = |machines| rollouts(machines, &ModelSize::qwen2_5_7b(), 1);
+        let shares = [8, 16, 32, 64].map(|machines| f64::from(of(machines)) / f64::from(machines));
+        assert!(shares.is_sorted(), "{shares:?}");
+        assert!(shares[3] > shares[0], "{shares:?}");
+    }
+
+    #[test]
+    fn a_trainer_gets_at_least_the_machines_that_the_model_needs() {
+        let model = ModelSize::qwen2_5_72b();
+        let least =
+            (1..64).find(|machines| Trainer::new(&Card::h800(), &model, machines * 8, 8).is_ok());
+        let least = least.unwrap();
+        assert!(least > 1, "else this shows nothing");
+        assert!(rollouts(least + 1, &model, 8) == 1);
+        let card = Card::h800();
+        let workload = Workload::new(WorkloadSpec::math(1)).unwrap();
+        let step = Step {
+            card: &card,
+            model: &model,
+            workload: &workload,
+            prompts: 1,
+            group_size: 1,
+            rollout_gpus: 8,
+            trainer_tensor: 8,
+            in_flight: 1.0,
+        };
+        assert!(matches!(
+            step.rollout_machines(least),
+            Err(CostError::Memory { .. })
+        ));
+    }
+}
