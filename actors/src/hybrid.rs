@@ -11,6 +11,7 @@
 //! This is HybridFlow (arXiv 2409.19256): between models one program decides ([`program`]), inside of
 //! a model its ranks work by themselves, here in data parallelism. Which models share processes is
 //! the [`Placement`]'s affair: the programs, and the numbers that come out, are the same.
+//! [`resharding`] brings a model from a layout to train in to one to generate in, and back.
 //!
 //! [`rl`](crate::rl) is the other way to run the same algorithms, without steps that all wait for.
 
@@ -19,6 +20,7 @@ mod estimator;
 mod peers;
 pub mod placement;
 pub mod program;
+pub mod resharding;
 mod rows;
 mod run;
 pub mod workers;
@@ -38,6 +40,7 @@ pub fn job() -> Job {
         Estimator,
         PolicyWorker,
         ReferenceWorker,
+        resharding::ReshardWorker,
         RewardWorker
     ]
 }

@@ -17,9 +17,12 @@
 //! [`between`] does the same for any two placements, by intersecting boxes.
 //!
 //! A [`Transfer`] says where its bytes lie in the sender's buffer ([`Window::ranges`]), where they
-//! belong, and how to copy them in the fewest pieces ([`Transfer::runs`], [`copy_box`]).
+//! belong, and how to copy them in the fewest pieces ([`Transfer::runs`], [`copy_box`]). A shard in
+//! the buffer of another layout grows and shrinks where it is ([`spread`], [`condense`]), and
+//! [`Reshard::exchanges`] says in which order ranks give and take.
 //!
-//! Not here: moving bytes between processes, and what a network does with its part of a tensor.
+//! Not here: moving bytes between processes, which `odeon_actors::hybrid::resharding` does, and what
+//! a network does with its part of a tensor.
 //! Parts are not padded; where sizes do not divide, they differ by a unit ([`Cut`]).
 //!
 //! # What it costs
@@ -76,8 +79,10 @@
 //! ```
 
 mod between;
+mod exchange;
 mod grouping;
 mod holders;
+mod in_place;
 mod layout;
 mod llama;
 mod region;
@@ -88,7 +93,9 @@ mod transfer;
 mod window;
 
 pub use between::{Transfers, between};
+pub use exchange::Exchange;
 pub use grouping::{Generation, GenerationCoordinates, Grouping, Groups};
+pub use in_place::{condense, spread};
 pub use layout::{Coordinates, Layout, LayoutError};
 pub use llama::Llama;
 pub use region::{Region, Span};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use odeon::group::Communicator;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Blobs, Context, Failure, actor};
 use odeon_algorithms::objective::{Baseline, Lagrangian, Overlong};
@@ -44,12 +45,12 @@ fn batch_of(trajectories: Vec<Trajectory>) -> Batch {
 }
 
 /// The seat of this rank.
-fn sit<A: odeon::Actor>(join: &Join, cx: &Context<A>) -> Result<Gang, Failure> {
+pub(super) fn sit<A: odeon::Actor>(join: &Join, cx: &Context<A>) -> Result<Communicator, Failure> {
     let seat = join
         .seats
         .first()
         .ok_or_else(|| Failure::error("no seat came"))?;
-    seat.take(cx).map(Gang::new).map_err(Failure::error)
+    seat.take(cx).map_err(Failure::error)
 }
 
 /// A rank of the policy: it generates and trains with the same weights.
@@ -91,7 +92,7 @@ impl PolicyWorker {
 
     #[handler(message = Join)]
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<(), Failure> {
-        self.trainer.join(Box::new(sit(&join, cx)?));
+        self.trainer.join(Box::new(Gang::new(sit(&join, cx)?)));
         Ok(())
     }
 
@@ -244,7 +245,7 @@ impl CriticWorker {
 
     #[handler(message = Join)]
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<(), Failure> {
-        self.engine.join(Box::new(sit(&join, cx)?));
+        self.engine.join(Box::new(Gang::new(sit(&join, cx)?)));
         Ok(())
     }
 

@@ -116,6 +116,16 @@ impl Region {
         Self::new(spans.collect())
     }
 
+    /// A box relative to `outer`, relative to what that is relative to.
+    pub(super) fn moved_by(&self, outer: &Self) -> Self {
+        let pairs = self.spans.iter().zip(&outer.spans);
+        let spans = pairs.map(|(span, outer)| Span {
+            offset: outer.offset + span.offset,
+            length: span.length,
+        });
+        Self::new(spans.collect())
+    }
+
     /// The boxes that elements `range` of a tensor make up, in order, where elements are counted
     /// row by row: what a flat buffer that was cut anywhere holds (ByteCheckpoint).
     ///

@@ -66,6 +66,17 @@ pub enum WindowError {
         /// Where the array ends in it.
         end_bytes: usize,
     },
+    /// Within one buffer, a copy would overwrite what is still to be copied.
+    #[error(
+        "a copy from byte {source_at} to byte {target_at} of one buffer is out of order: it would \
+         overwrite others"
+    )]
+    Order {
+        /// Where the bytes lie.
+        source_at: usize,
+        /// Where they belong.
+        target_at: usize,
+    },
 }
 
 /// Bytes that lie next to each other in both buffers.
@@ -118,6 +129,14 @@ impl Window {
             element_bytes,
             shape,
             region,
+        }
+    }
+
+    /// This box, where its array lies as a box in another one.
+    pub(super) fn seen_through(&self, array: &Self) -> Self {
+        Self {
+            region: self.region.moved_by(&array.region),
+            ..array.clone()
         }
     }
 

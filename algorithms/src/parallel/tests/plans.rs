@@ -121,6 +121,73 @@ proptest! {
         }
     }
 
+    /// Ranks that give and take in the order of their lists, with no buffer but those that a plan
+    /// counts, come to have what they generate with, and what they train on again.
+    #[test]
+    fn exchanges_fill_buffers_in_place((layouts, model) in worlds()) {
+        for engine in Engine::ALL {
+            let reshard = reshard(&model, layouts, engine);
+            let (training, kept) = trained(&reshard);
+            let ranks = 0..training.len();
+            let plans: Vec<Plan> = ranks.clone().map(|rank| reshard.plan(rank).unwrap()).collect();
+            let lists: Vec<_> = ranks.clone().map(|rank| reshard.exchanges(rank).unwrap()).collect();
+            let strided = engine.grouping() == Grouping::Strided;
+            let mut buffers = vec![];
+            for (rank, plan) in plans.iter().enumerate() {
+                let mut own = plan.gather.clone();
+                own.retain(|transfer| transfer.from == Origin::Own);
+                let mut buffer = vec![];
+                if strided {
+                    buffer.clone_from(&kept[rank]);
+                    spread(&mut buffer, &own, plan.cost.peak_bytes).unwrap();
+                } else {
+                    buffer.resize(plan.cost.peak_bytes, 0);
+                    for transfer in own {
+                        transfer.apply(&kept[rank], &mut buffer).unwrap();
+                    }
+                }
+                buffers.push(buffer);
+            }
+            let mut done = vec![0; training.len()];
+            let mut received = vec![0; training.len()];
+            loop {
+                let next = |rank: usize, done: &[usize]| lists[rank].get(done[rank]);
+                let meets = |rank: usize| -> Option<usize> {
+                    let peer = next(rank, &done)?.peer;
+                    (next(peer, &done)?.peer == rank && rank < peer).then_some(rank)
+                };
+                let Some(rank) = ranks.clone().find_map(meets) else { break };
+                let peer = lists[rank][done[rank]].peer;
+                for (giver, taker) in [(rank, peer), (peer, rank)] {
+                    let lent = if strided { &buffers[giver] } else { &kept[giver] };
+                    let given = lists[giver][done[giver]].gives.iter().flat_map(Window::ranges);
+                    let mut bytes = given.flat_map(|range| lent[range].to_vec()).collect::<Vec<_>>().into_iter();
+                    for range in lists[taker][done[taker]].takes.iter().flat_map(Window::ranges) {
+                        received[taker] += range.len();
+                        buffers[taker][range].fill_with(|| bytes.next().unwrap());
+                    }
+                    prop_assert_eq!(bytes.next(), None);
+                }
+                done[rank] += 1;
+                done[peer] += 1;
+            }
+            for (rank, mut buffer) in buffers.into_iter().enumerate() {
+                prop_assert_eq!(done[rank], lists[rank].len(), "rank {} waits forever", rank);
+                let Plan { slices, cost, .. } = &plans[rank];
+                prop_assert_eq!(received[rank], cost.received_bytes);
+                if !strided {
+                    condense(&mut buffer, slices, cost.generation_bytes).unwrap();
+                }
+                prop_assert_eq!(&buffer, &numbered(&model, &reshard.generation(rank).unwrap()));
+                if strided {
+                    let views = reshard.views(rank).unwrap();
+                    condense(&mut buffer, &views, training[rank].bytes()).unwrap();
+                    prop_assert_eq!(&buffer, &kept[rank]);
+                }
+            }
+        }
+    }
+
     #[test]
     fn of_those_that_have_a_box_the_nearest_sends_it((layouts, model) in worlds()) {
         let training = layouts.training;
