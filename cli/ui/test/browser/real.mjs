@@ -90,11 +90,13 @@ async function runs(h, page) {
 async function trace(h, page) {
   await h.go(page, '#/timeline?w=400&f=trainer');
   await page.locator('.gutter .lane', { hasText: 'trainer' }).first().waitFor();
+  const all = page.locator('aside.drawer a[href*="panel=trace"]');
+  // What is chosen has the time to be shown before the next is: each may be forgotten meanwhile.
   await until('a span is chosen', async () => {
     await page.keyboard.press('.');
-    return page.locator('aside.drawer a[href*="panel=trace"]').count();
+    return all.waitFor({ timeout: 5_000 }).then(() => true, () => false);
   }, far);
-  await page.locator('aside.drawer a[href*="panel=trace"]').click();
+  await all.click();
   await page.locator('.falls li').first().waitFor();
 }
 
