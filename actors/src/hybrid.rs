@@ -25,7 +25,7 @@ mod rows;
 mod run;
 pub mod workers;
 
-pub use placement::{Arrangement, Model, Placement};
+pub use placement::{Arrangement, Choice, Model, Placement};
 pub use rows::{Rows, Share};
 pub use run::{Desk, HybridPlan, Member, Program, run};
 

@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::compute::ComputeSpec;
 use crate::engine::served::{Dialect, Patience, ServedSpec};
-use crate::hybrid::Arrangement;
+use crate::hybrid::Choice;
 use crate::rl::referee::ProgramSpec;
 use crate::rl::rollout::Swap;
+use crate::simulate::CardName;
 
 pub use algorithm::Algorithm;
 pub use sandbox::SandboxSection;
@@ -349,9 +350,11 @@ impl Default for ProcessesSection {
 pub struct PlacementSection {
     /// Which models share processes, in a run whose steps all models make together; without it the run
     /// is asynchronous.
-    pub models: Option<Arrangement>,
-    /// Ranks of each of these models.
+    pub models: Option<Choice>,
+    /// Ranks of each of these models; with `auto`, of all of them together.
     pub ranks: usize,
+    /// What `auto` takes a rank for; without it, for so many threads of a processor as the trainer has.
+    pub card: Option<CardName>,
     /// Devices of the trainer.
     pub trainer_gpus: u32,
     /// Devices of each rollout.
@@ -373,6 +376,7 @@ impl Default for PlacementSection {
         Self {
             models: None,
             ranks: 1,
+            card: None,
             trainer_gpus: 0,
             rollout_gpus: 0,
             scorer_gpus: 0,

@@ -207,7 +207,9 @@ pub struct Outcome {
 }
 
 impl CardName {
-    fn card(self) -> Card {
+    /// What it can do.
+    #[must_use]
+    pub fn card(self) -> Card {
         match self {
             Self::A100 => Card::a100(),
             Self::H100 => Card::h100(),

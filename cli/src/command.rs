@@ -15,6 +15,7 @@ pub(crate) mod gang;
 pub(crate) mod generate;
 pub(crate) mod job;
 pub(crate) mod kill;
+mod mapping;
 pub(crate) mod merge;
 pub(crate) mod model;
 mod pages;

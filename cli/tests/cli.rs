@@ -216,6 +216,23 @@ fn shipped_recipes_pass_the_check_or_name_the_model_to_fetch() {
     assert!(told.contains("240 steps of 64 x 16"), "{told}");
     let told = place.out(&["run", "--check", "ppo-placed.toml"]);
     assert!(told.contains("in 2 ranks of each model"), "{told}");
+    let auto = shipped("ppo-placed.toml").replace("\"colocated\"", "\"auto\"");
+    place.write("ppo-placed.toml", &auto);
+    let told = place.out(&["run", "--check", "ppo-placed.toml"]);
+    assert!(told.contains("in at most 2 ranks"), "{told}");
+    for row in ["policy", "critic", "reference", "iteration"] {
+        assert!(told.contains(row), "{told}");
+    }
+    let tight = auto.replace(
+        "ranks = 2",
+        "ranks = 2\ncard = \"h100\"\ndevice_memory_gib = 0",
+    );
+    place.write("ppo-placed.toml", &tight);
+    assert!(
+        place
+            .out(&["run", "--check", "ppo-placed.toml"])
+            .contains("H100")
+    );
     let error = place.error(&["run", "--check", "rl-smollm2.toml"]);
     let recipe = shipped("rl-smollm2.toml");
     let line = recipe

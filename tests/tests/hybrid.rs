@@ -6,7 +6,7 @@ use std::path::Path;
 use odeon::{Failure, Needs, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::hybrid::workers::JudgeArgs;
-use odeon_actors::hybrid::{Arrangement, Desk, HybridPlan, Program};
+use odeon_actors::hybrid::{Arrangement, Desk, HybridPlan, Placement, Program};
 use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
@@ -204,32 +204,44 @@ async fn a_program_makes_the_same_steps_colocated_split_and_standalone() {
 async fn ranks_that_train_together_train_as_one() {
     for program in [Program::Grpo, Program::Ppo] {
         let mut runs = vec![];
-        for ranks in [1, 3] {
+        let apart = Placement::from(Arrangement::Standalone).ranks("critic", 1);
+        let apart = apart.ranks("reference", 3);
+        for (ranks, placement) in [
+            (1, Arrangement::Colocated.into()),
+            (3, Arrangement::Colocated.into()),
+            (2, apart),
+        ] {
             let folder = tempfile::tempdir().unwrap();
             let mut plan = plan(folder.path(), program, ranks);
+            plan.placement = placement;
             // With several, other rows are in each.
             plan.spec.minibatches = 1;
             runs.push(steps(&plan, None, None).await.unwrap());
         }
         // The first step has the same replies; its loss and gradient are the same to rounding.
-        let [one, three] = [&runs[0][0], &runs[1][0]];
-        assert_eq!(one.batch_checksum, three.batch_checksum);
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-4 * a.abs().max(1e-2);
-        assert!(near(one.stats.loss, three.stats.loss), "{one:?} {three:?}");
-        assert!(
-            near(one.stats.grad_norm, three.stats.grad_norm),
-            "{one:?} {three:?}"
-        );
-        assert!(
-            near(one.stats.entropy, three.stats.entropy),
-            "{one:?} {three:?}"
-        );
-        assert_eq!(one.stats.tokens, three.stats.tokens);
-        assert!(one.stats.grad_norm > 0.0, "it learns");
-        match (one.critic_loss, three.critic_loss) {
-            (Some(one), Some(three)) => assert!(near(one, three), "{one} {three}"),
-            (None, None) => assert_eq!(program, Program::Grpo),
-            other => panic!("{other:?}"),
+        let one = &runs[0][0];
+        for several in runs[1..].iter().map(|steps| &steps[0]) {
+            assert_eq!(one.batch_checksum, several.batch_checksum);
+            assert!(
+                near(one.stats.loss, several.stats.loss),
+                "{one:?} {several:?}"
+            );
+            assert!(
+                near(one.stats.grad_norm, several.stats.grad_norm),
+                "{one:?} {several:?}"
+            );
+            assert!(
+                near(one.stats.entropy, several.stats.entropy),
+                "{one:?} {several:?}"
+            );
+            assert_eq!(one.stats.tokens, several.stats.tokens);
+            assert!(one.stats.grad_norm > 0.0, "it learns");
+            match (one.critic_loss, several.critic_loss) {
+                (Some(one), Some(several)) => assert!(near(one, several), "{one} {several}"),
+                (None, None) => assert_eq!(program, Program::Grpo),
+                other => panic!("{other:?}"),
+            }
         }
     }
 }

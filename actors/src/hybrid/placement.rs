@@ -1,5 +1,6 @@
 //! Which models of a run share processes. Pure.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -56,10 +57,22 @@ pub enum Arrangement {
     Standalone,
 }
 
-/// For each model the pool that it is in, by name.
+/// How a run's models come to their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// As is predicted to be fastest.
+    Auto,
+    /// As said.
+    #[serde(untagged)]
+    Arranged(Arrangement),
+}
+
+/// For each model the pool that it is in, by name, and how many ranks a pool has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     pools: Vec<(Model, String)>,
+    ranks: BTreeMap<String, usize>,
 }
 
 impl Placement {
@@ -68,7 +81,21 @@ impl Placement {
         let pools = pools.into_iter().map(|(model, pool)| (model, pool.into()));
         Self {
             pools: pools.collect(),
+            ranks: BTreeMap::new(),
         }
+    }
+
+    /// Gives a pool ranks of its own number.
+    #[must_use]
+    pub fn ranks(mut self, pool: impl Into<String>, ranks: usize) -> Self {
+        self.ranks.insert(pool.into(), ranks);
+        self
+    }
+
+    /// How many ranks a pool has, where that was said.
+    #[must_use]
+    pub fn ranks_of(&self, pool: &str) -> Option<usize> {
+        self.ranks.get(pool).copied()
     }
 
     /// The name of a model's pool.

@@ -41,7 +41,7 @@ pub struct HybridPlan {
     pub group_size: u32,
     /// Which models share processes.
     pub placement: Placement,
-    /// Ranks of each model.
+    /// Ranks of each model whose pool has no number of its own.
     pub ranks: usize,
     /// What each rank of a pool needs of its node: with the policy in it, and without.
     pub needs: (Needs, Needs),
@@ -385,8 +385,9 @@ impl House<'_> {
         (pool, true)
     }
 
-    fn mesh(&self) -> Mesh {
-        mesh! { dp: self.plan.ranks }
+    fn mesh(&self, pool: &Pool) -> Mesh {
+        let own = self.plan.placement.ranks_of(pool.name());
+        mesh! { dp: own.unwrap_or(self.plan.ranks) }
     }
 
     async fn spawn<A: Registered>(
@@ -401,7 +402,7 @@ impl House<'_> {
             Model::Policy => self.plan.needs.0.clone(),
             _ => self.plan.needs.1.clone(),
         };
-        let workers: SpawnWorkers<A> = pool.spawn(self.system, self.mesh(), |_| args());
+        let workers: SpawnWorkers<A> = pool.spawn(self.system, self.mesh(&pool), |_| args());
         let workers = workers.with(|group| group.needs(|_| needs.clone()));
         let workers = workers.start().await.map_err(Failure::error)?;
         for (rank, member) in workers.group().members().iter().enumerate() {

@@ -4,6 +4,7 @@ use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError
 use odeon_algorithms::tokenizer::Tokenizer;
 
 use super::{Algorithm, CostRule, Recipe};
+use crate::hybrid::Choice;
 use crate::rl::rollout::Swap;
 use crate::rl::store::encode_prompt;
 
@@ -115,11 +116,16 @@ fn check_placement(recipe: &Recipe) -> Result<(), Blame> {
     }
     if placement.models.is_none() && placement.ranks > 1 {
         let what = format!(
-            "ranks = {} are of models that are placed: expected models = \"colocated\", \"split\" or \
-             \"standalone\" with it",
+            "ranks = {} are of models that are placed: expected models = \"auto\", \
+             \"colocated\", \"split\" or \"standalone\" with it",
             placement.ranks
         );
         return blame("placement", ["ranks"], what);
+    }
+    if placement.card.is_some() && placement.models != Some(Choice::Auto) {
+        let what =
+            "card is what models = \"auto\" predicts with: expected that with it, or leave it out";
+        return blame("placement", ["card"], what.to_owned());
     }
     if placement.models.is_some() && recipe.rollout.dialect().is_some() {
         let what =

@@ -182,9 +182,14 @@ pub(super) const FIELDS: &[Field] = &[
     field(
         "placement",
         "models",
-        Range::Word(&["colocated", "split", "standalone"]),
+        Range::Word(&["auto", "colocated", "split", "standalone"]),
     ),
     field("placement", "ranks", Range::Whole(1, 256)),
+    field(
+        "placement",
+        "card",
+        Range::Word(&["a100", "h100", "h200", "h800"]),
+    ),
     field("placement", "trainer_gpus", Range::Whole(0, 128)),
     field("placement", "rollout_gpus", Range::Whole(0, 128)),
     field("placement", "scorer_gpus", Range::Whole(0, 128)),

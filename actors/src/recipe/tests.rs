@@ -8,7 +8,7 @@ use odeon_algorithms::objective::{
 
 use super::*;
 use crate::engine::served::Dialect;
-use crate::hybrid::Program;
+use crate::hybrid::{Arrangement, Program};
 use crate::rl::ledger::{Greedy, Uniform};
 use crate::sandbox::Isolation;
 
@@ -483,13 +483,18 @@ fn models_are_placed_in_synchronous_runs_that_generate_by_themselves() {
     assert!(late.starts_with("r.toml:"), "{late}");
     assert!(late.contains("expected [rl] staleness_max = 0"), "{late}");
     let ranks = error(&format!("{GOOD}\n[placement]\nranks = 2\n"));
-    assert!(ranks.contains("expected models = \"colocated\""), "{ranks}");
+    assert!(ranks.contains("expected models = \"auto\""), "{ranks}");
+    let card = error(&format!("{GOOD}\n[placement]\ncard = \"h100\"\n"));
+    assert!(card.contains("models = \"auto\" predicts"), "{card}");
     let word = error(&format!("{GOOD}\n[placement]\nmodels = \"apart\"\n"));
     assert!(word.contains("\"standalone\""), "{word}");
     let synchronous = GOOD.replace("steps = 3", "steps = 3\nstaleness_max = 0");
     let placed = format!("{synchronous}\n[placement]\nmodels = \"standalone\"\nranks = 4\n");
     let recipe = Recipe::parse(Path::new("r.toml"), &placed).unwrap();
-    assert_eq!(recipe.placement.models, Some(Arrangement::Standalone));
+    assert_eq!(
+        recipe.placement.models,
+        Some(Choice::Arranged(Arrangement::Standalone))
+    );
     assert_eq!(recipe.rl.program(), Program::Grpo);
     let refilled = placed.replace("grpo", "dapo");
     let recipe = Recipe::parse(Path::new("r.toml"), &refilled).unwrap();

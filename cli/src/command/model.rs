@@ -10,8 +10,8 @@ use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, Sampler, Sampling, latest_model, read_fields, read_model,
     read_tokenizer,
 };
-use odeon_actors::hybrid::HybridPlan;
 use odeon_actors::hybrid::workers::JudgeArgs;
+use odeon_actors::hybrid::{Choice, HybridPlan};
 use odeon_actors::recipe::{
     CostRule, CostSection, LrSchedule, PlacementSection, Recipe, RecipeError, Source,
 };
@@ -25,7 +25,9 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_gpu::{Any, Cpu, Device};
+use odeon_placement::mapping::Mapping;
 
+use super::mapping;
 use super::run::{BASE, CHECKPOINT, RECIPE};
 use crate::args::SamplerArgs;
 
@@ -126,9 +128,17 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
     })
 }
 
-/// The run of a recipe whose models are placed; `None` for one that is asynchronous.
-pub(crate) fn placed(recipe: &Recipe, plan: &RunPlan) -> Option<HybridPlan> {
-    let arrangement = recipe.placement.models?;
+/// The run of a recipe whose models are placed, by the mapping where it wants one; `None` for one that
+/// is asynchronous.
+pub(crate) fn placed(
+    recipe: &Recipe,
+    plan: &RunPlan,
+    mapping: Option<&Mapping>,
+) -> Option<HybridPlan> {
+    let placement = match recipe.placement.models? {
+        Choice::Auto => mapping::placement(mapping?),
+        Choice::Arranged(arrangement) => arrangement.into(),
+    };
     let EngineSpec::Compute(spec) = &plan.trainer_engine else {
         unreachable!("recipes are computed");
     };
@@ -144,7 +154,7 @@ pub(crate) fn placed(recipe: &Recipe, plan: &RunPlan) -> Option<HybridPlan> {
         program: recipe.rl.program(),
         groups: recipe.rl.groups as u64,
         group_size: recipe.rl.group_size,
-        placement: arrangement.into(),
+        placement,
         ranks: recipe.placement.ranks,
         needs: (plan.needs.trainer.clone(), plan.needs.scorer.clone()),
         reference: plan.reference,
@@ -195,35 +205,51 @@ fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), Re
             ffn: model.ffn,
             ..ModelConfig::default()
         };
-        let sizes = Sizes {
-            hidden: model.hidden,
-            context: model.context,
-            parameters: model.parameters(tokenizer.vocabulary()),
-            cache_per_token: 2 * (model.layers * model.kv_heads * config.head_dim) as u64,
-        };
-        check_memory(text, recipe, &sizes)?;
+        check_memory(text, recipe, &Shape::new(recipe, &tokenizer))?;
         return Ok((ModelSource::Fresh(config), tokenizer));
     };
     let wrong = |error: anyhow::Error| text.error("model", "load", &format!("{error:#}"));
     let absolute = |path| std::path::absolute(path).context("no path");
     let path = find(load).and_then(absolute).map_err(wrong)?;
     let tokenizer = read_tokenizer(&path).map_err(|failure| wrong(anyhow!("{failure}")))?;
-    let sizes = Sizes::read(&path).map_err(wrong)?;
-    text.fits(recipe, &tokenizer, sizes.hidden, sizes.context)?;
-    check_memory(text, recipe, &sizes)?;
+    let shape = Shape::read(&path).map_err(wrong)?;
+    text.fits(recipe, &tokenizer, shape.hidden, shape.context)?;
+    check_memory(text, recipe, &shape)?;
     Ok((ModelSource::Load(path), tokenizer))
 }
 
 /// What a model's description tells without its weights.
-struct Sizes {
-    hidden: usize,
-    context: usize,
-    parameters: u64,
+pub(crate) struct Shape {
+    pub(super) hidden: usize,
+    pub(super) context: usize,
+    pub(super) layers: usize,
+    pub(super) parameters: u64,
     /// Numbers that a rollout keeps of each token.
-    cache_per_token: u64,
+    pub(super) cache_per_token: u64,
 }
 
-impl Sizes {
+impl Shape {
+    /// Of the policy of a recipe that was checked.
+    pub(crate) fn of(recipe: &Recipe, plan: &RunPlan) -> Result<Self> {
+        match &recipe.model.load {
+            Some(load) => Self::read(&find(load)?),
+            None => Ok(Self::new(recipe, &plan.store.tokenizer)),
+        }
+    }
+
+    /// Of a model that begins at random.
+    fn new(recipe: &Recipe, tokenizer: &Tokenizer) -> Self {
+        let model = &recipe.model;
+        let head = model.hidden / model.heads;
+        Self {
+            hidden: model.hidden,
+            context: model.context,
+            layers: model.layers,
+            parameters: model.parameters(tokenizer.vocabulary()),
+            cache_per_token: 2 * (model.layers * model.kv_heads * head) as u64,
+        }
+    }
+
     /// From a `.gguf` file or a model folder.
     fn read(path: &Path) -> Result<Self> {
         let fields = read_fields(path).map_err(|failure| anyhow!("{failure}"))?;
@@ -232,6 +258,7 @@ impl Sizes {
         Ok(Self {
             hidden: fields.hidden,
             context: fields.context,
+            layers: fields.layers,
             parameters: elements.sum(),
             cache_per_token: (2 * fields.layers * fields.kv_heads * fields.head_width) as u64,
         })
@@ -239,7 +266,7 @@ impl Sizes {
 }
 
 /// Refuses what this machine has no memory for. An estimate from below: activations come on top.
-fn check_memory(text: &Source, recipe: &Recipe, sizes: &Sizes) -> Result<(), RecipeError> {
+fn check_memory(text: &Source, recipe: &Recipe, shape: &Shape) -> Result<(), RecipeError> {
     let rollouts = recipe.processes.rollouts as u64;
     let critics = u64::from(recipe.rl.baseline().has_critic()) + u64::from(recipe.cost.is_some());
     let references = u64::from(recipe.rl.kl > 0.0);
@@ -253,9 +280,9 @@ fn check_memory(text: &Source, recipe: &Recipe, sizes: &Sizes) -> Result<(), Rec
         None => rollouts * slots * recipe.model.context as u64,
     };
     let cache_bytes = cache
-        .saturating_mul(sizes.cache_per_token)
+        .saturating_mul(shape.cache_per_token)
         .saturating_mul(4);
-    let weight_bytes = sizes.parameters.saturating_mul(copies * 4);
+    let weight_bytes = shape.parameters.saturating_mul(copies * 4);
     let bytes = cache_bytes.saturating_add(weight_bytes);
     let machine = rustix::system::sysinfo();
     let there = machine.totalram as u64 * u64::from(machine.mem_unit);

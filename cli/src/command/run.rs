@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Clock, Job, SpawnError, Supervision, System, WorkerCommand, WorkerMode, telemetry};
+use odeon_actors::hybrid::Choice;
 use odeon_actors::recipe::{Recipe, Source};
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::run::{Run, RunPlan};
@@ -25,7 +26,8 @@ use self::metrics::Metrics;
 use self::notes::Notes;
 use self::progress::Display;
 use self::tries::{Tries, Watch};
-use super::model;
+use super::mapping;
+use super::model::{self, Shape};
 use super::pages::Note;
 use super::signals::Signals;
 use super::ui;
@@ -50,9 +52,11 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     } else {
         folder::check_same(&source, &recipe)?;
     }
+    let mapping = mapping::of(&source, &recipe, || Shape::of(&recipe, &plan))?;
     if args.check {
         let place = match recipe.placement.models {
-            Some(_) => format!("{} ranks of each model", recipe.placement.ranks),
+            Some(Choice::Auto) => format!("at most {} ranks", recipe.placement.ranks),
+            Some(Choice::Arranged(_)) => format!("{} ranks of each model", recipe.placement.ranks),
             None => format!("{} rollout processes", recipe.processes.rollouts),
         };
         print::line(format!(
@@ -63,6 +67,9 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             recipe.rl.groups,
             recipe.rl.group_size,
         ))?;
+        if let Some(mapping) = &mapping {
+            print::line(mapping)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     if !args.fresh
@@ -83,6 +90,11 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             "{} is there already: recordings go to a file that is not there yet",
             path.display()
         );
+    }
+    if let Some(mapping) = &mapping {
+        print::say(format!(
+            "models are placed as is predicted to be fastest:\n{mapping}"
+        ));
     }
     let folder = RunFolder::take(&source, &recipe, args.fresh)?;
     // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
@@ -116,7 +128,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
                 .with("recipe", args.recipe.display().to_string())
                 .with("folder", folder.path.display().to_string())
                 .record();
-            let outcome = match model::placed(&recipe, &plan) {
+            let outcome = match model::placed(&recipe, &plan, mapping.as_ref()) {
                 Some(placed) => {
                     placed::follow(&system, &placed, &recipe, folder, pages.as_ref()).await
                 }
