@@ -158,7 +158,10 @@ impl Engine {
     /// back.
     pub(crate) fn refuse_call(&self, call: &Call, error: AskError) {
         if call.call == 0 {
-            let ended = matches!(&error, AskError::Died(down) if down.reason == Reason::Sibling);
+            let ended = matches!(
+                &error,
+                AskError::Dead(down) | AskError::Died(down) if down.reason == Reason::Sibling
+            );
             if ended || self.is_closing() {
                 tracing::info!(actor = %call.to, from = %call.from, %error, "dead letter at the end");
             } else {
