@@ -370,8 +370,8 @@ impl EngineSpec {
     /// The model cannot be made or loaded.
     pub fn critic(&self) -> Result<Box<dyn ScoreEngine>, Failure> {
         Ok(match self {
-            Self::Compute(spec) => Box::new(compute::Critic::new(spec)?),
-            Self::Served(spec) => Box::new(compute::Critic::new(&spec.compute)?),
+            Self::Compute(spec) => Box::new(compute::Critic::new(spec)),
+            Self::Served(spec) => Box::new(compute::Critic::new(&spec.compute)),
             Self::Scripted(_) | Self::Modelled(_) => Box::<scripted::ScriptedScores>::default(),
         })
     }

@@ -235,10 +235,9 @@ impl std::fmt::Debug for CriticWorker {
 impl CriticWorker {
     async fn start(mut args: WorkerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.spec.keep_within("critic", cx.devices());
-        let engine = in_place(|| compute::Critic::new(&args.spec)).map_err(Failure::fatal)?;
         Ok(Self {
+            engine: compute::Critic::new(&args.spec),
             args,
-            engine,
             blobs: cx.blobs(),
         })
     }

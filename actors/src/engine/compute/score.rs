@@ -30,16 +30,20 @@ impl Reference {
     /// # Errors
     /// The model cannot be made or loaded.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
-        let saved = ModelSource::Load(spec.base.clone());
-        let source = if spec.base.exists() {
-            &saved
-        } else {
-            &spec.source
-        };
         Ok(Self {
-            scorer: Scorer::new(spec.model(source, false)?),
+            scorer: Scorer::new(spec.model(&before_reinforcement(spec), false)?),
             temperature: training_temperature(spec.sampling),
         })
+    }
+}
+
+/// The policy that the trainer saved after its supervised steps, or the first weights when there were
+/// none.
+fn before_reinforcement(spec: &ComputeSpec) -> ModelSource {
+    if spec.base.exists() {
+        ModelSource::Load(spec.base.clone())
+    } else {
+        spec.source.clone()
     }
 }
 
@@ -99,8 +103,9 @@ impl ScoreEngine for Reference {
 
 /// Expected reward from each token on: the policy's architecture with a value head.
 pub struct Critic {
-    optimizer: Optimizer,
-    context: usize,
+    spec: ComputeSpec,
+    /// What it has learnt; nothing until it is first asked.
+    optimizer: Option<Optimizer>,
     /// With whom it learns, where it does not learn alone.
     peers: Option<Box<dyn Peers>>,
 }
@@ -108,34 +113,46 @@ pub struct Critic {
 impl std::fmt::Debug for Critic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Critic")
-            .field("context", &self.context)
+            .field("context", &self.spec.context)
             .finish_non_exhaustive()
     }
 }
 
 impl Critic {
-    /// Starts from the policy's first weights and a value head of zeros.
-    ///
-    /// # Errors
-    /// The model cannot be made or loaded.
-    pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
-        let model = spec.model(&spec.source, true)?;
-        let config = TrainConfig {
-            lr: spec.critic_lr,
-            weight_decay: 0.0,
-            ..TrainConfig::default()
-        };
-        Ok(Self {
-            optimizer: Optimizer::new(model, config),
-            context: spec.context,
+    /// Starts from the policy as it is before the reinforcement and a value head of zeros: made when
+    /// it is first asked, since the supervised steps may still be to come.
+    #[must_use]
+    pub fn new(spec: &ComputeSpec) -> Self {
+        Self {
+            spec: spec.clone(),
+            optimizer: None,
             peers: None,
-        })
+        }
     }
 
     /// From now on batches are parts of one, and gradients are those of all parts.
     pub fn join(&mut self, peers: Box<dyn Peers>) {
         self.peers = Some(peers);
     }
+}
+
+/// The critic's optimiser, made where it is not there yet.
+fn made<'a>(
+    optimizer: &'a mut Option<Optimizer>,
+    spec: &ComputeSpec,
+) -> Result<&'a mut Optimizer, Failure> {
+    let ready = match optimizer.take() {
+        Some(ready) => ready,
+        None => {
+            let config = TrainConfig {
+                lr: spec.critic_lr,
+                weight_decay: 0.0,
+                ..TrainConfig::default()
+            };
+            Optimizer::new(spec.model(&before_reinforcement(spec), true)?, config)
+        }
+    };
+    Ok(optimizer.insert(ready))
 }
 
 impl ScoreEngine for Critic {
@@ -145,7 +162,10 @@ impl ScoreEngine for Critic {
         let mut scores = vec![];
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let micro = pack(&rows[range.clone()])?;
-            scores.extend(cut(&self.optimizer.values(&micro), &lengths[range]));
+            scores.extend(cut(
+                &made(&mut self.optimizer, &self.spec)?.values(&micro),
+                &lengths[range],
+            ));
         }
         Ok(scores)
     }
@@ -163,6 +183,7 @@ impl ScoreEngine for Critic {
             clip: None,
             ..ValueObjective::default()
         };
+        let optimizer = made(&mut self.optimizer, &self.spec)?;
         let mut total = 0.0;
         for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
             let micro = pack(&rows[range.clone()])?;
@@ -186,19 +207,23 @@ impl ScoreEngine for Critic {
                     }
                 }
             };
-            total += self.optimizer.accumulate(&micro, &mut loss).loss;
+            total += optimizer.accumulate(&micro, &mut loss).loss;
             if let Some(failure) = problem {
                 return Err(failure);
             }
         }
         if let Some(peers) = &mut self.peers {
-            self.optimizer.reduce_gradient(|all| peers.sum(all))?;
+            optimizer.reduce_gradient(|all| peers.sum(all))?;
         }
-        self.optimizer.apply(1.0);
+        optimizer.apply(1.0);
         Ok(total)
     }
 
     fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure> {
+        let Some(optimizer) = &self.optimizer else {
+            // It has learnt nothing.
+            return Ok(());
+        };
         let progress = Progress {
             warmup: 0,
             version: learnt,
@@ -210,8 +235,8 @@ impl ScoreEngine for Critic {
             &progress,
             None,
             None,
-            &self.optimizer,
-            self.context,
+            optimizer,
+            self.spec.context,
         )
     }
 
@@ -224,9 +249,10 @@ impl ScoreEngine for Critic {
             checkpoint::forget_after(folder, at_most)?;
         }
         let Some((progress, target)) = checkpoint::latest(folder)? else {
+            self.optimizer = None;
             return Ok(None);
         };
-        checkpoint::read(&target, &mut self.optimizer)?;
+        checkpoint::read(&target, made(&mut self.optimizer, &self.spec)?)?;
         Ok(Some(progress.version))
     }
 }
