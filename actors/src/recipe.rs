@@ -9,6 +9,7 @@ mod source;
 
 use std::path::{Path, PathBuf};
 
+use odeon_algorithms::objective::KlEstimator;
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
@@ -206,6 +207,9 @@ pub struct RlSection {
     /// Weight of the entropy bonus.
     #[serde(default)]
     pub entropy: f32,
+    /// How that divergence is estimated, if not as the algorithm does.
+    #[serde(default)]
+    pub kl_estimator: Option<KlEstimator>,
     /// Passes over a batch.
     #[serde(default = "one_usize")]
     pub epochs: usize,

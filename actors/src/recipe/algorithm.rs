@@ -43,10 +43,11 @@ pub enum Algorithm {
 }
 
 impl RlSection {
-    /// What the penalty for leaving the reference policy is, if there is one.
+    /// What the penalty for leaving the reference policy is, if there is one, with the algorithm's own
+    /// estimator unless the recipe has another.
     fn penalty(&self, estimator: KlEstimator) -> Option<KlPenalty> {
         (self.kl > 0.0).then_some(KlPenalty {
-            estimator,
+            estimator: self.kl_estimator.unwrap_or(estimator),
             coefficient: self.kl,
         })
     }

@@ -1,5 +1,6 @@
 //! What no single field shows: fields against each other, against the task and against the model.
 
+use odeon_algorithms::objective::KlEstimator;
 use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
@@ -65,6 +66,16 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         return blame("rl", ["repack_seconds"], what.to_owned());
     }
     check_cost(recipe)?;
+    if rl.kl_estimator.is_some() && rl.kl == 0.0 {
+        let what = "kl_estimator says how the divergence is estimated that kl weighs: expected kl \
+                    above 0 with it";
+        return blame("rl", ["kl_estimator"], what.to_owned());
+    }
+    if rl.kl_estimator == Some(KlEstimator::K1) && rl.algorithm != Algorithm::ReinforcePlusPlus {
+        let what = "k1 has no gradient to be expected where it is part of the loss: expected \"k2\" \
+                    or \"k3\", or algorithm = \"reinforce++\", which takes it out of the reward";
+        return blame("rl", ["kl_estimator"], what.to_owned());
+    }
     check_placement(recipe)?;
     check_rollout(recipe)?;
     if recipe.sandbox.is_some() && !matches!(recipe.task, TaskSpec::Code(_)) {

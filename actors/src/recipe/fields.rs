@@ -155,6 +155,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("rl", "overlong", Range::Whole(0, 131_071)),
     field("rl", "refill", Range::Whole(0, 1000)),
     field("rl", "kl", WEIGHT),
+    field("rl", "kl_estimator", Range::Word(&["k1", "k2", "k3"])),
     field("rl", "entropy", WEIGHT),
     field("rl", "epochs", Range::Whole(1, 100)),
     field("rl", "minibatches", Range::Whole(1, 65_536)),

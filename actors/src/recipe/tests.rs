@@ -398,6 +398,8 @@ fn algorithms_have_the_numbers_of_their_papers() {
         panic!("{reinforce:?}");
     };
     assert_eq!((gamma, kl.unwrap().estimator), (0.9, KlEstimator::K1));
+    let other = of("grpo", "kl = 0.1\nkl_estimator = \"k2\"");
+    assert_eq!(other.objective().kl.unwrap().estimator, KlEstimator::K2);
     assert!(of("ppo", "").baseline().has_critic());
     let more = of("grpo", "importance_cap = 2.0\npositive = 0.1\noverlong = 4");
     assert_eq!(more.objective().importance_cap, Some(2.0));
@@ -471,6 +473,13 @@ fn an_algorithm_without_what_it_needs_is_refused() {
             "minibatches = 3 must divide groups",
         ),
         ("dapo", "refill = -1", "", "refill: expected"),
+        ("grpo", "kl_estimator = \"k2\"", "", "expected kl above 0"),
+        (
+            "ppo",
+            "kl = 0.1\nkl_estimator = \"k1\"",
+            "",
+            "expected \"k2\" or \"k3\"",
+        ),
     ] {
         let error = refused(algorithm, more, end);
         assert!(error.contains(expected), "{error}");
