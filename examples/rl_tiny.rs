@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::Report;
@@ -19,6 +20,7 @@ use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_algorithms::weights::StoredType;
 
 fn plan(folder: &Path) -> RunPlan {
     let tokenizer = Tokenizer::arithmetic();
@@ -61,6 +63,7 @@ fn plan(folder: &Path) -> RunPlan {
             top_p: 1.0,
             response_max: 4,
         },
+        weights: StoredType::F32,
         slots: 64,
         base: folder.join("base"),
         share: None,
@@ -77,6 +80,7 @@ fn plan(folder: &Path) -> RunPlan {
         trainer_engine: engine,
         rollouts: 2,
         relays: 1,
+        forms: Forms::Full,
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use odeon::{Clock, Context, Failure, Ref, Restart, System, Timestamp, actor, message};
-use odeon_actors::rl::chain::RelayId;
+use odeon_actors::rl::chain::{Forms, RelayId};
 use odeon_actors::rl::relay::{Edition, Fresh, Relay, RelayArgs, Subscribe};
 use odeon_actors::rl::relays::{Draw, Order, Relays};
 use odeon_actors::rl::source::{Put, Source, SourceArgs};
@@ -153,6 +153,7 @@ async fn measure(system: &System, count: usize) -> anyhow::Result<[Duration; 3]>
             relays: chain,
             seats: vec![listener.narrow()],
             beat: BEAT,
+            forms: Forms::Full,
         };
         relays.push(system.spawn::<Relay>(args).isolated().await?);
     }
@@ -162,6 +163,7 @@ async fn measure(system: &System, count: usize) -> anyhow::Result<[Duration; 3]>
     let args = SourceArgs {
         relays: chain,
         beat: BEAT,
+        forms: Forms::Full,
     };
     let maker = system.spawn::<Maker>(args).isolated().await?;
     let (mut copies, mut stalls, mut alls) = (vec![], vec![], vec![]);

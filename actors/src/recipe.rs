@@ -12,11 +12,14 @@ use std::path::{Path, PathBuf};
 use odeon_algorithms::objective::KlEstimator;
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::weights::StoredType;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::compute::ComputeSpec;
 use crate::engine::served::{Dialect, Patience, ServedSpec};
 use crate::hybrid::Choice;
+use crate::rl::chain::Forms;
+use crate::rl::chain::delta::Word;
 use crate::rl::referee::ProgramSpec;
 use crate::rl::rollout::Swap;
 use crate::simulate::CardName;
@@ -204,12 +207,12 @@ pub struct RlSection {
     /// when it is not 0.
     #[serde(default)]
     pub kl: f32,
-    /// Weight of the entropy bonus.
-    #[serde(default)]
-    pub entropy: f32,
     /// How that divergence is estimated, if not as the algorithm does.
     #[serde(default)]
     pub kl_estimator: Option<KlEstimator>,
+    /// Weight of the entropy bonus.
+    #[serde(default)]
+    pub entropy: f32,
     /// Passes over a batch.
     #[serde(default = "one_usize")]
     pub epochs: usize,
@@ -328,6 +331,10 @@ pub struct ProcessesSection {
     pub rollouts: usize,
     /// Relay processes on each node that has rollouts.
     pub relays: usize,
+    /// How weights are written that rollouts are given.
+    pub weights: StoredType,
+    /// How they travel from relay to relay.
+    pub send: Sent,
     /// Trajectories that one rollout generates at once.
     pub slots: usize,
     /// Compute threads of one rollout.
@@ -336,11 +343,35 @@ pub struct ProcessesSection {
     pub trainer_threads: usize,
 }
 
+/// How weights travel from relay to relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sent {
+    /// As they are.
+    Whole,
+    /// As what has changed since the version that the next relay has.
+    Changes,
+}
+
+impl ProcessesSection {
+    /// How chunks of weights travel.
+    #[must_use]
+    pub const fn forms(&self) -> Forms {
+        match (self.send, self.weights) {
+            (Sent::Whole, _) => Forms::Full,
+            (Sent::Changes, StoredType::Bf16) => Forms::Changes(Word::Two),
+            (Sent::Changes, _) => Forms::Changes(Word::Four),
+        }
+    }
+}
+
 impl Default for ProcessesSection {
     fn default() -> Self {
         Self {
             rollouts: 2,
             relays: 1,
+            weights: StoredType::F32,
+            send: Sent::Whole,
             slots: 32,
             rollout_threads: 1,
             trainer_threads: 1,

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use self::split::Step;
 use crate::engine::EngineSpec;
 use crate::engine::modelled::{Delivery, Modelled};
+use crate::rl::chain::Forms;
 use crate::rl::ledger::LedgerConfig;
 use crate::rl::packer::{CountPacked, PackerCounts};
 use crate::rl::referee::ProgramSpec;
@@ -447,6 +448,7 @@ impl Scenario {
             trainer_engine: engine,
             rollouts,
             relays: 1,
+            forms: Forms::Full,
             swap: mode.swap(),
             tell_every: Duration::from_secs(60),
             repack: (mode == Mode::Laminar).then_some(repack),

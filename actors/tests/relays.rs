@@ -10,10 +10,11 @@ use odeon::{
     Clock, Context, Failure, Limits, ProcessId, Ref, Restart, System, WorkerCommand, WorkerMode,
     actor, message,
 };
-use odeon_actors::rl::chain::RelayId;
+use odeon_actors::rl::chain::delta::Word;
+use odeon_actors::rl::chain::{Forms, RelayId};
 use odeon_actors::rl::relay::{Edition, Fresh, Hold, Latest, Relay, RelayArgs, Subscribe};
 use odeon_actors::rl::relays::{Draw, Order, Relays, Seek};
-use odeon_actors::rl::source::{Put, Source, SourceArgs};
+use odeon_actors::rl::source::{CountHanded, HandingCounts, Put, Source, SourceArgs};
 
 /// A dozen chunks for five members.
 const BYTES: usize = 8 << 20;
@@ -41,6 +42,11 @@ struct Maker {
 #[derive(Debug)]
 struct Make(u64);
 
+/// What was handed to the master.
+#[message(reply = HandingCounts, name = "test.Handed")]
+#[derive(Debug)]
+struct Handed;
+
 #[actor(name = "test.Maker")]
 impl Maker {
     async fn start(args: SourceArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
@@ -49,6 +55,11 @@ impl Maker {
             source: source.map_err(Failure::error)?,
             life: cx.incarnation(),
         })
+    }
+
+    #[handler(message = Handed)]
+    async fn handed(&mut self, _handed: Handed) -> HandingCounts {
+        self.source.ask(CountHanded).await.unwrap_or_default()
     }
 
     #[handler(message = Make)]
@@ -122,6 +133,7 @@ impl Reader {
 
 struct World {
     system: System,
+    forms: Forms,
     chain: Ref<Relays>,
     maker: Ref<Maker>,
     readers: Vec<Ref<Reader>>,
@@ -131,6 +143,11 @@ struct World {
 impl World {
     /// All but the relays.
     async fn begin() -> Self {
+        Self::with(Forms::Full).await
+    }
+
+    /// The same with chunks that travel so.
+    async fn with(forms: Forms) -> Self {
         let mut limits = Limits::default();
         limits.stop_grace = Duration::from_millis(100);
         let worker = WorkerCommand::current_exe().unwrap();
@@ -148,6 +165,7 @@ impl World {
         let args = SourceArgs {
             relays: chain,
             beat: BEAT,
+            forms,
         };
         let maker = system.spawn::<Maker>(args).restart(always).isolated();
         let maker = maker.await.unwrap();
@@ -159,6 +177,7 @@ impl World {
         }
         Self {
             system,
+            forms,
             chain,
             maker,
             readers,
@@ -173,6 +192,7 @@ impl World {
                 relays: self.chain,
                 seats: vec![reader.narrow()],
                 beat: BEAT,
+                forms: self.forms,
             };
             let relay = self.system.spawn::<Relay>(args);
             let relay = relay.restart(Restart::Permanent).isolated();
@@ -364,5 +384,29 @@ async fn a_trainer_publishes_though_there_is_no_relay() {
     let last = world.make(4).await;
     let world = world.relays().await;
     world.is_everywhere(last, &[]).await;
+    world.system.shutdown().await;
+}
+
+/// SEMANTICS 80.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_that_travel_as_changes_come_to_all_when_a_relay_is_killed() {
+    let world = World::with(Forms::Changes(Word::Two)).await.relays().await;
+    world.lose_relays(&[1]).await;
+}
+
+/// SEMANTICS 80.
+/// One word of four changes with a version, so that half of the bytes travel: the word, and where.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_that_travel_as_changes_are_fewer_bytes_and_the_same() {
+    let world = World::with(Forms::Changes(Word::Two)).await.relays().await;
+    for version in 1..=4 {
+        // Readers compare every byte.
+        let edition = world.make(version).await;
+        world.is_everywhere(edition, &[]).await;
+    }
+    let HandingCounts { whole, travelled } = world.maker.ask(Handed).await.unwrap();
+    assert_eq!(whole, 4 * BYTES as u64);
+    assert!(travelled < whole * 2 / 3, "{travelled} of {whole}");
+    assert!(travelled > whole / 4, "the first version is whole");
     world.system.shutdown().await;
 }

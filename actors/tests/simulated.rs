@@ -7,6 +7,7 @@ use odeon::simulation::SimulationSpec;
 use odeon::{Clock, System};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::modelled::{Delivery, Modelled};
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::packer::{CountPacked, PackerCounts};
 use odeon_actors::rl::referee::ProgramSpec;
@@ -61,6 +62,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
         trainer_engine: engine,
         rollouts,
         relays: 1,
+        forms: Forms::Full,
         swap: mode.swap,
         tell_every: Duration::from_secs(30),
         repack: mode.repack.then(|| Repack {

@@ -13,6 +13,7 @@ use odeon_actors::engine::{
     EngineSpec, Progress, Response, RolloutEngine, RunState, Signals, StepStats, TrainEngine,
 };
 use odeon_actors::packed::{Packed, PackedBatch};
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::critic::{Critic, CriticArgs, Learn, SaveCritic, Values};
 use odeon_actors::rl::ledger::{Greedy, LedgerConfig, Uniform};
@@ -32,6 +33,7 @@ use odeon_algorithms::objective::{
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_algorithms::weights::StoredType;
 use odeon_gpu::Cpu;
 
 const STEPS: u64 = 12;
@@ -57,6 +59,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         trainer_engine: EngineSpec::Scripted(script),
         rollouts: 2,
         relays: 1,
+        forms: Forms::Full,
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,
@@ -255,6 +258,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
             top_p: 1.0,
             response_max: 4,
         },
+        weights: StoredType::F32,
         slots: 2,
         base: base.to_owned(),
         share: None,

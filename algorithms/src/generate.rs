@@ -59,6 +59,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::model::{ConfigError, LoadError, ModelConfig};
+use crate::weights::StoredType;
 use lane::{Lane, LaneSize};
 use slots::Slots;
 use weights::PackedModel;
@@ -298,8 +299,8 @@ impl<B: Backend> Generator<B> {
     ///
     /// # Errors
     /// If the number of bytes is not four for each of the model's parameters.
-    pub fn load_bytes(&mut self, bytes: &[u8]) -> Result<(), LoadError> {
-        self.weights.load_bytes(&self.backend, bytes)?;
+    pub fn load_bytes(&mut self, bytes: &[u8], stored: StoredType) -> Result<(), LoadError> {
+        self.weights.load_bytes(&self.backend, bytes, stored)?;
         self.slots_mut().for_each(Slots::forget_kept);
         Ok(())
     }

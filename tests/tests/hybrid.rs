@@ -18,6 +18,7 @@ use odeon_algorithms::objective::{
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_algorithms::weights::StoredType;
 use tokio::sync::{mpsc, watch};
 
 #[test]
@@ -73,6 +74,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
                 top_p: 1.0,
                 response_max: 4,
             },
+            weights: StoredType::F32,
             slots: 8,
             base: folder.join("base"),
             share: None,

@@ -14,6 +14,7 @@ use std::time::Duration;
 use odeon::{Clock, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::Report;
@@ -123,6 +124,7 @@ impl Place {
             rollout_engine: engine.clone(),
             trainer_engine: engine,
             relays: 1,
+            forms: Forms::Full,
             rollouts: 1,
             swap: Swap::Overlap,
             tell_every: Duration::from_secs(1),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use odeon::{Clock, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
@@ -53,6 +54,7 @@ fn plan(
         trainer_engine: engine,
         rollouts: 2,
         relays: 1,
+        forms: Forms::Full,
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,

@@ -16,7 +16,7 @@ use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{self, Schedule};
-use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields};
+use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields, StoredType};
 use odeon_gpu::Any;
 use odeon_gpu::cuda::GpuOptions;
 
@@ -79,6 +79,8 @@ pub struct ComputeSpec {
     pub objective: PolicyObjective,
     /// How responses are drawn.
     pub sampling: Sampling,
+    /// How the weights are written that rollouts load.
+    pub weights: StoredType,
     /// Responses that a rollout works on at once.
     pub slots: usize,
     /// Where the policy before the reinforcement is saved, for the reference.

@@ -3,6 +3,7 @@
 use odeon_algorithms::objective::KlEstimator;
 use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::weights::StoredType;
 
 use super::{Algorithm, CostRule, Recipe};
 use crate::hybrid::Choice;
@@ -65,7 +66,6 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
             "repack_seconds packs together what drains: expected swap = \"drain\" with it, or 0";
         return blame("rl", ["repack_seconds"], what.to_owned());
     }
-    check_cost(recipe)?;
     if rl.kl_estimator.is_some() && rl.kl == 0.0 {
         let what = "kl_estimator says how the divergence is estimated that kl weighs: expected kl \
                     above 0 with it";
@@ -76,6 +76,7 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
                     or \"k3\", or algorithm = \"reinforce++\", which takes it out of the reward";
         return blame("rl", ["kl_estimator"], what.to_owned());
     }
+    check_cost(recipe)?;
     check_placement(recipe)?;
     check_rollout(recipe)?;
     if recipe.sandbox.is_some() && !matches!(recipe.task, TaskSpec::Code(_)) {
@@ -188,6 +189,12 @@ fn check_rollout(recipe: &Recipe) -> Result<(), Blame> {
         let what = "servers are given weights in a folder: expected weights_dir = \"...\", under the \
                     same path for the rollouts and the servers";
         return blame("rollout", ["engine"], what.to_owned());
+    }
+    if recipe.processes.weights != StoredType::F32 {
+        let what = format!(
+            "servers of {dialect} are given weights as the trainer has them: expected weights = \"f32\""
+        );
+        return blame("processes", ["weights"], what);
     }
     if recipe.rl.swap == Swap::Overlap {
         let what = format!(

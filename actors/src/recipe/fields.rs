@@ -177,6 +177,8 @@ pub(super) const FIELDS: &[Field] = &[
     field("rollout", "weights_dir", Range::Text),
     field("processes", "rollouts", Range::Whole(1, 64)),
     field("processes", "relays", Range::Whole(1, 64)),
+    field("processes", "weights", Range::Word(&["f32", "bf16"])),
+    field("processes", "send", Range::Word(&["whole", "changes"])),
     field("processes", "slots", Range::Whole(1, 4096)),
     field("processes", "rollout_threads", Range::Whole(1, 1024)),
     field("processes", "trainer_threads", Range::Whole(1, 1024)),

@@ -10,6 +10,7 @@
 //! neighbour on the same node, is fetched by one on another, and never visits a mailbox. So many
 //! chunks are on the way to a neighbour at a time as fill the link, and no more, whatever it does.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -20,9 +21,10 @@ use odeon::{
     Shape, message,
 };
 
+use super::chain::delta::{self, Delta};
 use super::chain::{
-    Arrived, Forms, Holding, LinkKey, Manifest, Member, OfferRefused, Offered, Parcel, Peer, Place,
-    Received, RelayId, Request, Term,
+    Arrived, Form, Forms, Holding, LinkKey, Manifest, Member, OfferRefused, Offered, Parcel, Peer,
+    Place, Received, RelayId, Request, Term,
 };
 use crate::engine::in_place;
 use crate::trajectory::Version;
@@ -99,7 +101,23 @@ pub(super) struct Handing {
     on_the_way: (LinkKey, u32),
     /// Parcels that were taken in, in all.
     fed: u64,
+    counts: HandingCounts,
 }
+
+/// What a member has handed on, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct HandingCounts {
+    /// Of the chunks.
+    pub whole: u64,
+    /// That travelled for them.
+    pub travelled: u64,
+}
+
+/// What has been handed on so far.
+#[message(reply = HandingCounts, name = "chain.Count")]
+#[derive(Debug)]
+pub struct CountHanded;
 
 /// A complete version.
 #[derive(Debug)]
@@ -141,10 +159,10 @@ pub(super) fn look_later<A: Actor + Handler<Look>>(me: Ref<A>, after: Duration) 
 }
 
 impl Handing {
-    pub(super) fn new(me: Peer, blobs: Blobs) -> Self {
+    pub(super) fn new(me: Peer, blobs: Blobs, forms: Forms) -> Self {
         Self {
             me,
-            member: Member::new(Forms::Full),
+            member: Member::new(forms),
             blobs,
             whole: BTreeMap::new(),
             incoming: None,
@@ -152,7 +170,13 @@ impl Handing {
             downstream: None,
             on_the_way: (LinkKey::default(), 0),
             fed: 0,
+            counts: HandingCounts::default(),
         }
+    }
+
+    /// What it has handed on.
+    pub(super) const fn counts(&self) -> HandingCounts {
+        self.counts
     }
 
     /// The newest order that it knows of.
@@ -237,8 +261,15 @@ impl Handing {
         let Sent { key, parcel, bytes } = sent;
         let (answer, complete) = match (parcel, bytes) {
             (Parcel::Begin(manifest), _) => (self.begun(key, manifest), None),
-            (Parcel::Chunk { version, chunk, .. }, Some(blob)) => {
-                let arrived = self.arrived(key, version, chunk, &blob).await;
+            (
+                Parcel::Chunk {
+                    version,
+                    chunk,
+                    form,
+                },
+                Some(blob),
+            ) => {
+                let arrived = self.arrived(key, version, chunk, form, &blob).await;
                 drop(blob);
                 arrived
             }
@@ -304,6 +335,7 @@ impl Handing {
         key: LinkKey,
         version: Version,
         chunk: u32,
+        form: Form,
         blob: &Blob,
     ) -> (Option<Request>, Option<Version>) {
         let manifest = self.member.inbox().manifest(version);
@@ -320,13 +352,17 @@ impl Handing {
         if self.member.inbox().has(version, chunk) || self.make_room(version).is_none() {
             return (None, None);
         }
-        let arrived = in_place(|| Arrived::of(&view));
+        let Some(bytes) = in_place(|| self.built(form, range.clone(), &view)) else {
+            tracing::warn!(member = ?self.me, chunk, "what it has changed from is not here");
+            return (self.member.unreadable(key, version, chunk), None);
+        };
+        let arrived = in_place(|| Arrived::of(&bytes));
         let received = self.member.received(key, version, chunk, arrived);
         if let (Received::More | Received::Complete { .. }, Some((_, writer))) =
             (&received, &mut self.incoming)
         {
             self.fed += 1;
-            in_place(|| writer[range].copy_from_slice(&view));
+            in_place(|| writer[range].copy_from_slice(&bytes));
         }
         match received {
             Received::More | Received::Ignored(_) => (None, None),
@@ -339,6 +375,15 @@ impl Handing {
                 (Some(got), Some(version))
             }
         }
+    }
+
+    /// The bytes of a chunk from what has travelled; nothing when that cannot be what was meant.
+    fn built<'a>(&self, form: Form, range: Range<usize>, came: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let Form::Since(base) = form else {
+            return Some(Cow::Borrowed(came));
+        };
+        let base = self.whole.get(&base)?.view.get(range)?;
+        Delta::from_bytes(came).apply(base).ok().map(Cow::Owned)
     }
 
     /// What has come in is whole.
@@ -359,10 +404,14 @@ impl Handing {
     /// Sends what there is and what has room on the way.
     async fn pump(&mut self) {
         while self.on_the_way.1 < ON_THE_WAY_MAX
-            && let Some((_, key, parcel)) = self.member.next_parcel()
+            && let Some((_, key, mut parcel)) = self.member.next_parcel()
         {
-            let bytes = match &parcel {
-                Parcel::Chunk { version, chunk, .. } => match self.chunk(*version, *chunk) {
+            let bytes = match &mut parcel {
+                Parcel::Chunk {
+                    version,
+                    chunk,
+                    form,
+                } => match self.chunk(*version, *chunk, form) {
                     Ok(bytes) => bytes,
                     Err(error) => {
                         // Who is behind asks for it when nothing has come for long.
@@ -384,21 +433,44 @@ impl Handing {
         }
     }
 
-    /// A chunk as a blob. One that is all of a version is there already.
-    fn chunk(&self, version: Version, chunk: u32) -> Result<Option<Blob>, BlobError> {
+    /// A chunk as a blob, in the form that is wanted, or as it is where that is shorter. One that is
+    /// all of a version is there already.
+    fn chunk(
+        &mut self,
+        version: Version,
+        chunk: u32,
+        form: &mut Form,
+    ) -> Result<Option<Blob>, BlobError> {
         let manifest = self.member.inbox().manifest(version);
         let Some(range) = manifest.and_then(|manifest| bytes_at(manifest, chunk)) else {
             return Ok(None);
         };
-        let bytes = match (self.whole.get(&version), &self.incoming) {
-            (Some(whole), _) if range.len() as u64 == whole.blob.len() => {
-                return Ok(Some(whole.blob.clone()));
-            }
-            (Some(whole), _) => &whole.view[range],
-            (None, Some((known, writer))) if *known == version => &writer[range],
+        let whole = self.whole.get(&version);
+        let bytes = match (whole, &self.incoming) {
+            (Some(whole), _) => &whole.view[range.clone()],
+            (None, Some((known, writer))) if *known == version => &writer[range.clone()],
             _ => return Ok(None),
         };
-        in_place(|| self.blobs.copy_in(bytes)).map(Some)
+        let changed = in_place(|| self.changed(*form, range, bytes));
+        self.counts.whole += bytes.len() as u64;
+        if let Some(delta) = changed {
+            self.counts.travelled += delta.bytes().len() as u64;
+            return in_place(|| self.blobs.copy_in(delta.bytes())).map(Some);
+        }
+        *form = Form::Full;
+        self.counts.travelled += bytes.len() as u64;
+        match whole {
+            Some(whole) if bytes.len() as u64 == whole.blob.len() => Ok(Some(whole.blob.clone())),
+            _ => in_place(|| self.blobs.copy_in(bytes)).map(Some),
+        }
+    }
+
+    /// What has changed in a chunk; nothing where that is not wanted, or not shorter.
+    fn changed(&self, form: Form, range: Range<usize>, bytes: &[u8]) -> Option<Delta> {
+        let (Form::Since(base), Forms::Changes(word)) = (form, self.member.forms()) else {
+            return None;
+        };
+        delta::encode(self.whole.get(&base)?.view.get(range)?, bytes, word)
     }
 
     fn let_go(&mut self) {

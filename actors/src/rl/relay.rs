@@ -10,7 +10,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
 use odeon::{Blob, Context, Failure, Incarnation, Recipient, Ref, Shape, actor, message};
 
-use super::chain::{Holding, Peer, RelayId};
+use super::chain::{Forms, Holding, Peer, RelayId};
 use super::handing::{Asked, Beats, Handing, Look, Sent, Stand, look_later};
 use super::relays::{Enter, Relays, Seat};
 use crate::trajectory::Version;
@@ -96,6 +96,8 @@ pub struct RelayArgs {
     pub seats: Vec<Seat>,
     /// How often it says that it is there.
     pub beat: Duration,
+    /// How chunks travel.
+    pub forms: Forms,
 }
 
 /// See the module.
@@ -114,7 +116,7 @@ impl Relay {
         let relay = Self {
             incarnation: cx.incarnation(),
             beats: Beats::default(),
-            handing: Handing::new(Peer::Relay(args.id), cx.blobs()),
+            handing: Handing::new(Peer::Relay(args.id), cx.blobs(), args.forms),
             subscribers: vec![],
             args,
         };

@@ -20,7 +20,7 @@ use odeon::{
 use odeon_algorithms::task::TaskSpec;
 use tokio::sync::mpsc;
 
-use super::chain::RelayId;
+use super::chain::{Forms, RelayId};
 use super::cost::{Cost, CostArgs, Harm};
 use super::critic::{Critic, CriticArgs};
 use super::packer::{Packer, PackerArgs};
@@ -50,7 +50,9 @@ pub struct RunPlan {
     pub rollouts: usize,
     /// Relay processes on each node that has rollouts.
     pub relays: usize,
-    /// How they change to newer weights.
+    /// How weights travel from relay to relay.
+    pub forms: Forms,
+    /// How rollouts change to newer weights.
     pub swap: Swap,
     /// How often they say how far they are with replies.
     pub tell_every: Duration,
@@ -242,6 +244,7 @@ impl Run {
             source: SourceArgs {
                 relays: chain,
                 beat,
+                forms: plan.forms,
             },
             critic,
             cost_critic,
@@ -298,6 +301,7 @@ impl Run {
                     relays: chain,
                     seats,
                     beat,
+                    forms: plan.forms,
                 };
                 let relay = system.spawn::<Relay>(args).restart(always);
                 let relay = match node {

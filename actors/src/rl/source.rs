@@ -11,8 +11,9 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{Blob, Context, Failure, Ref, actor, message};
 
 use super::chain::chunks::{ChunkBounds, Pace, chunking};
-use super::chain::{Manifest, Peer};
+use super::chain::{Forms, Manifest, Peer};
 use super::handing::{Asked, Handing, Look, Stand, look_later};
+pub use super::handing::{CountHanded, HandingCounts};
 use super::relay::Edition;
 use super::relays::{EnterSource, Relays};
 use crate::engine::in_place;
@@ -25,6 +26,8 @@ pub struct SourceArgs {
     pub relays: Ref<Relays>,
     /// How often it says that it is there.
     pub beat: Duration,
+    /// How chunks travel.
+    pub forms: Forms,
 }
 
 /// The weights of a version, to be handed to the master. Told: nobody waits.
@@ -57,7 +60,7 @@ pub struct Source {
 impl Source {
     async fn start(args: SourceArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         let source = Self {
-            handing: Handing::new(Peer::Trainer, cx.blobs()),
+            handing: Handing::new(Peer::Trainer, cx.blobs(), args.forms),
             args,
             relays: 0,
         };
@@ -81,6 +84,11 @@ impl Source {
     #[handler(message = Asked)]
     async fn asked(&mut self, asked: Asked) {
         self.handing.asked(asked).await;
+    }
+
+    #[handler(message = CountHanded)]
+    fn count(&mut self, _count: CountHanded) -> HandingCounts {
+        self.handing.counts()
     }
 
     #[handler(message = Put)]

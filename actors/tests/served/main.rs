@@ -19,6 +19,7 @@ use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_algorithms::weights::StoredType;
 use odeon_gpu::Cpu;
 use server::{Fault, Server, Setup};
 
@@ -64,6 +65,7 @@ fn compute(base: &Path) -> ComputeSpec {
             top_p: 1.0,
             response_max: 24,
         },
+        weights: StoredType::F32,
         slots: 4,
         base: base.to_owned(),
         share: None,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use odeon::{Limits, System, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::served::{Dialect, ServedSpec};
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
@@ -54,6 +55,7 @@ fn plan(folder: &Path, servers: Option<(Dialect, &[Server; 2])>, swap: Swap) -> 
         programs: ProgramSpec::default(),
         rollouts: 2,
         relays: 1,
+        forms: Forms::Full,
         swap,
         tell_every: Duration::from_secs(1),
         repack: None,

@@ -249,10 +249,10 @@ fn weights_as_bytes_are_the_same_weights() {
     let bytes: Vec<u8> = weights(3).iter().flat_map(|w| w.to_le_bytes()).collect();
     let mut from_bytes = generator(2, 1);
     from_bytes.load_flat(&weights(4)).unwrap();
-    from_bytes.load_bytes(&bytes).unwrap();
+    from_bytes.load_bytes(&bytes, StoredType::F32).unwrap();
     assert_eq!(run(&mut from_bytes, 0..2), run(&mut generator(2, 1), 0..2));
     for wrong in [&bytes[..bytes.len() - 1], &bytes[4..], &[]] {
-        let error = from_bytes.load_bytes(wrong).unwrap_err();
+        let error = from_bytes.load_bytes(wrong, StoredType::F32).unwrap_err();
         assert!(matches!(error, LoadError::Length { .. }), "{error}");
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use odeon_gpu::{Backend, Layout};
 
 use crate::model::{LayerPlaces, LoadError, Model, ModelConfig, Places, check_length};
+use crate::weights::StoredType;
 
 /// Weights ready to sample from.
 #[derive(Debug)]
@@ -65,17 +66,19 @@ impl<B: Backend> PackedModel<B> {
     }
 
     /// The same from little-endian bytes, piece by piece: no copy of the whole is made on the way.
-    pub(super) fn load_bytes(&mut self, backend: &B, bytes: &[u8]) -> Result<(), LoadError> {
-        check_length(
-            "the flat buffer's bytes",
-            bytes.len(),
-            4 * self.layout.len(),
-        )?;
+    pub(super) fn load_bytes(
+        &mut self,
+        backend: &B,
+        bytes: &[u8],
+        stored: StoredType,
+    ) -> Result<(), LoadError> {
+        let len = stored.bytes() * self.layout.len();
+        check_length("the flat buffer's bytes", bytes.len(), len)?;
         let mut numbers = Vec::with_capacity(PIECE);
         let mut start = 0;
-        for piece in bytes.as_chunks::<4>().0.chunks(PIECE) {
+        for piece in bytes.chunks(PIECE * stored.bytes()) {
             numbers.clear();
-            numbers.extend(piece.iter().map(|four| f32::from_le_bytes(*four)));
+            stored.read(piece, &mut numbers);
             let end = start + numbers.len();
             backend.write(B::view_mut(&mut self.params, start..end), &numbers);
             start = end;

@@ -25,8 +25,8 @@ use safetensors::{Dtype, SafeTensors, View};
 use serde::Serialize;
 
 use super::safetensors::{
-    CONFIG, INDEX, SUMS, StoredType, directory_fields, encode, map, read_json, sha256, shards,
-    verify, write_directory,
+    CONFIG, INDEX, SUMS, StoredType, directory_fields, map, read_json, sha256, shards, verify,
+    write_directory,
 };
 use super::{LoadError, ModelFields, SaveError};
 
@@ -278,7 +278,7 @@ impl Sum<'_> {
                 }),
             }
         }
-        encode(&sum, self.stored_type, out);
+        self.stored_type.write(&sum, out);
     }
 }
 

@@ -163,22 +163,6 @@ pub(super) fn write_directory(
     sync_directory(parent).map_err(refused(parent))
 }
 
-/// Writes elements as they are stored into room for as many.
-pub(super) fn encode(values: &[f32], stored_type: StoredType, out: &mut [u8]) {
-    match stored_type {
-        StoredType::F32 => {
-            let pairs = out.chunks_exact_mut(4).zip(values);
-            pairs.for_each(|(out, value)| out.copy_from_slice(&value.to_le_bytes()));
-        }
-        StoredType::Bf16 => {
-            let pairs = out.chunks_exact_mut(2).zip(values);
-            pairs.for_each(|(out, value)| {
-                out.copy_from_slice(&bf16::from_f32(*value).to_le_bytes());
-            });
-        }
-    }
-}
-
 impl StoredType {
     pub(super) const fn dtype(self) -> Dtype {
         match self {
@@ -187,11 +171,40 @@ impl StoredType {
         }
     }
 
-    /// Of one element.
-    pub(super) const fn bytes(self) -> usize {
+    /// Bytes of one number.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::Bf16 => 2,
+        }
+    }
+
+    /// Writes numbers, little-endian, as far as there is room for them.
+    pub fn write(self, numbers: &[f32], out: &mut [u8]) {
+        match self {
+            Self::F32 => {
+                let pairs = out.as_chunks_mut().0.iter_mut().zip(numbers);
+                pairs.for_each(|(out, number)| *out = number.to_le_bytes());
+            }
+            Self::Bf16 => {
+                let pairs = out.as_chunks_mut().0.iter_mut().zip(numbers);
+                pairs.for_each(|(out, number)| *out = bf16::from_f32(*number).to_le_bytes());
+            }
+        }
+    }
+
+    /// Reads whole numbers and puts them behind the others.
+    pub fn read(self, bytes: &[u8], numbers: &mut Vec<f32>) {
+        match self {
+            Self::F32 => {
+                let all = bytes.as_chunks().0.iter();
+                numbers.extend(all.map(|bytes| f32::from_le_bytes(*bytes)));
+            }
+            Self::Bf16 => {
+                let all = bytes.as_chunks().0.iter();
+                numbers.extend(all.map(|bytes| bf16::from_le_bytes(*bytes).to_f32()));
+            }
         }
     }
 
@@ -220,7 +233,7 @@ impl View for Stored<'_> {
 
     fn data(&self) -> Cow<'_, [u8]> {
         let mut bytes = vec![0; self.data_len()];
-        encode(self.tensor.values, self.stored_type, &mut bytes);
+        self.stored_type.write(self.tensor.values, &mut bytes);
         Cow::Owned(bytes)
     }
 

@@ -73,6 +73,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             top_p: recipe.rl.top_p,
             response_max: recipe.rl.response_max,
         },
+        weights: recipe.processes.weights,
         slots: recipe.processes.slots,
         base: folder.join(BASE),
         share: None,
@@ -99,6 +100,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         rollouts: recipe.processes.rollouts,
         relays: recipe.processes.relays,
+        forms: recipe.processes.forms(),
         swap: recipe.rl.swap,
         tell_every: TELL_EVERY,
         repack: (recipe.rl.repack_seconds > 0.0).then(|| Repack {

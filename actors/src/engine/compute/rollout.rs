@@ -91,7 +91,8 @@ impl RolloutEngine for Rollout {
             };
             std::mem::swap(&mut self.newest, before);
         }
-        self.newest.load_bytes(weights).map_err(Failure::error)
+        let load = self.newest.load_bytes(weights, self.spec.weights);
+        load.map_err(Failure::error)
     }
 
     fn free_slots(&self) -> usize {
@@ -137,7 +138,7 @@ impl RolloutEngine for Rollout {
     }
 
     fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure> {
-        let load = self.newest.load_bytes(weights);
+        let load = self.newest.load_bytes(weights, self.spec.weights);
         load.map_err(Failure::error)?;
         self.newest.forget_caches();
         Ok(())

@@ -385,17 +385,15 @@ impl TrainEngine for Trainer {
     }
 
     fn weight_bytes(&self) -> usize {
-        self.optimizer.model().parameters() * 4
+        self.optimizer.model().parameters() * self.spec.weights.bytes()
     }
 
     fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure> {
         let flat = self.optimizer.model().merged();
-        if out.len() != flat.len() * 4 {
+        if out.len() != flat.len() * self.spec.weights.bytes() {
             return Err(Failure::error("the room for the weights has another size"));
         }
-        for (bytes, value) in out.as_chunks_mut().0.iter_mut().zip(&*flat) {
-            *bytes = value.to_le_bytes();
-        }
+        self.spec.weights.write(&flat, out);
         Ok(())
     }
 

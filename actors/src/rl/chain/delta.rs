@@ -13,7 +13,8 @@
 use odeon::serde::{Deserialize, Serialize};
 
 /// The bytes of one number of the weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
 #[non_exhaustive]
 pub enum Word {
     /// bf16 and f16.
@@ -135,15 +136,27 @@ impl Delta {
         Ok(bytes)
     }
 
-    /// Bytes that travel for it, about.
+    /// What travels for it.
     #[must_use]
-    pub const fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Same => 1,
-            Self::Words(runs) => runs.len(),
+            Self::Same => &[SAME],
+            Self::Words(runs) => runs,
+        }
+    }
+
+    /// From what has travelled.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        match bytes {
+            [SAME] => Self::Same,
+            runs => Self::Words(runs.to_vec()),
         }
     }
 }
+
+/// In the place of the length of a word: there are none.
+const SAME: u8 = 0;
 
 fn after(at: usize, words: usize, step: usize) -> Result<usize, DeltaError> {
     let end = words
@@ -195,7 +208,7 @@ mod tests {
         let (base, _) = pair(10_000, 1);
         let delta = encode(&base, &base, Word::Two).unwrap();
         assert_eq!(delta, Delta::Same);
-        assert_eq!(delta.bytes(), 1);
+        assert_eq!(delta.bytes().len(), 1);
         assert_eq!(delta.apply(&base), Ok(base));
     }
 
@@ -205,7 +218,7 @@ mod tests {
             let (base, next) = pair(100_000, every);
             let delta = encode(&base, &next, Word::Two).unwrap();
             assert_eq!(delta.apply(&base).as_ref(), Ok(&next));
-            let bytes = delta.bytes() as f64 / next.len() as f64;
+            let bytes = delta.bytes().len() as f64 / next.len() as f64;
             assert!(bytes < share, "{bytes} with one in {every}");
         }
         let (base, next) = pair(100_000, 2);
@@ -247,7 +260,8 @@ mod tests {
                 }
             }
             if let Some(delta) = encode(&base, &next, word) {
-                prop_assert!(delta == Delta::Same || delta.bytes() < next.len());
+                prop_assert!(delta == Delta::Same || delta.bytes().len() < next.len());
+                prop_assert_eq!(Delta::from_bytes(delta.bytes()), delta.clone());
                 prop_assert_eq!(delta.apply(&base), Ok(next));
             }
         }

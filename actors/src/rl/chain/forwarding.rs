@@ -5,7 +5,7 @@ use std::ops::Range;
 use odeon::serde::{Deserialize, Serialize};
 
 use super::chunk_set::ChunkSet;
-use super::{Inbox, Manifest, Term};
+use super::{Inbox, Manifest, Term, delta};
 use crate::trajectory::Version;
 
 /// Names a link and one attempt to use it. What comes with another key than the last one of the
@@ -71,9 +71,9 @@ pub enum Forms {
     /// Chunks are sent as they are. No version is kept but the newest and the one being sent.
     #[default]
     Full,
-    /// Chunks are sent as what has changed, where the receiver has a version that is here as well.
-    /// That one is kept for it: one more copy of the weights in memory.
-    Changes,
+    /// Chunks are sent as what has changed, in words of this size, where the receiver has a version
+    /// that is here as well. That one is kept for it: one more copy of the weights in memory.
+    Changes(delta::Word),
 }
 
 /// What a receiver says to who is before it.
@@ -197,7 +197,8 @@ impl Forwarding {
         };
         let base = self.done.filter(|done| {
             let known = inbox.manifest(*done).filter(|_| inbox.is_complete(*done));
-            forms == Forms::Changes && known.is_some_and(|known| known.is_laid_out_as(manifest))
+            matches!(forms, Forms::Changes(_))
+                && known.is_some_and(|known| known.is_laid_out_as(manifest))
         });
         Lot {
             version,
@@ -248,7 +249,7 @@ impl Forwarding {
                 Form::Since(base) => Some(base),
                 Form::Full => None,
             },
-            (None, Forms::Changes) => self.done,
+            (None, Forms::Changes(_)) => self.done,
             (None, Forms::Full) => None,
         };
         sending.into_iter().chain(base)

@@ -238,6 +238,12 @@ impl Member {
         &self.inbox
     }
 
+    /// How it sends chunks.
+    #[must_use]
+    pub const fn forms(&self) -> Forms {
+        self.forms
+    }
+
     /// Where it stands.
     #[must_use]
     pub const fn place(&self) -> Place {

@@ -120,7 +120,7 @@ fn nothing_that_was_computed_with_other_weights_is_taken_over() {
         |it: &mut Generator| {
             let all = weights(4);
             let bytes: Vec<u8> = all.iter().flat_map(|w| w.to_le_bytes()).collect();
-            it.load_bytes(&bytes).unwrap();
+            it.load_bytes(&bytes, StoredType::F32).unwrap();
         },
     ] {
         let mut generator = within(2, 1, None);

@@ -1,6 +1,7 @@
 //! Members that are lost and come back, links that lose and damage: in the end everybody has the
 //! newest version, and nobody was sent twice what it had.
 
+use super::super::delta::Word;
 use super::super::*;
 use super::world::{Links, World};
 use crate::trajectory::Version;
@@ -32,7 +33,7 @@ impl Fate {
         };
         let forms = match world.dice.below(2) {
             0 => Forms::Full,
-            _ => Forms::Changes,
+            _ => Forms::Changes(Word::Two),
         };
         let mut world = World::new(seed, links, forms);
         let relays = 1 + world.dice.below(7);

@@ -1,6 +1,7 @@
 //! Two members and the link between them.
 
 use super::*;
+use crate::rl::chain::delta::Word;
 
 const BYTES: &[u8] = b"0123456789";
 
@@ -167,7 +168,7 @@ fn first_chunk(trainer: &mut Member) -> Option<Parcel> {
 
 #[test]
 fn a_chunk_that_was_damaged_is_sent_in_full() {
-    let mut trainer = Member::new(Forms::Changes);
+    let mut trainer = Member::new(Forms::Changes(Word::Two));
     let rewiring = Chain::new(0).join(1).unwrap();
     trainer.ordered(rewiring.places[0].1).unwrap();
     trainer.put(manifest(1)).unwrap();
@@ -306,7 +307,7 @@ fn a_chunk_that_cannot_be_put_together_is_asked_for_while_it_is_missing() {
 
 #[test]
 fn what_a_version_is_told_by_is_kept_when_the_receiver_names_another() {
-    let mut trainer = Member::new(Forms::Changes);
+    let mut trainer = Member::new(Forms::Changes(Word::Two));
     let rewiring = Chain::new(0).join(1).unwrap();
     trainer.ordered(rewiring.places[0].1).unwrap();
     for version in 1..=3 {

@@ -410,7 +410,7 @@ impl World {
             let at = at % runs.len();
             runs[at] ^= 1;
         }
-        let takes = self.links.startup + self.links.per_byte * delta.bytes() as u64;
+        let takes = self.links.startup + self.links.per_byte * delta.bytes().len() as u64;
         (Payload::Delta(delta), takes)
     }
 
