@@ -102,6 +102,7 @@ impl RlSection {
                 Algorithm::Remax => Greedy::Yes,
                 _ => Greedy::No,
             },
+            sampler: self.sampler,
         }
     }
 
