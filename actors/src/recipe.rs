@@ -20,6 +20,7 @@ use crate::engine::served::{Dialect, Patience, ServedSpec};
 use crate::hybrid::Choice;
 use crate::rl::chain::Forms;
 use crate::rl::chain::delta::Word;
+use crate::rl::ledger::sampler::SamplerSpec;
 use crate::rl::referee::ProgramSpec;
 use crate::rl::rollout::Swap;
 use crate::simulate::CardName;
@@ -171,6 +172,9 @@ pub struct RlSection {
     /// synchronous.
     #[serde(default = "default_staleness")]
     pub staleness_max: u64,
+    /// Which complete groups a step takes, when there are more than it needs.
+    #[serde(default)]
+    pub sampler: SamplerSpec,
     /// How rollouts change to newer weights.
     #[serde(default)]
     pub swap: Swap,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use odeon::Shape;
 use odeon::serde::{Deserialize, Serialize};
+use odeon::{Incarnation, Shape};
 
 /// The number of optimiser steps behind a set of weights; 0 before the first.
 pub type Version = u64;
@@ -42,6 +42,8 @@ pub struct Order {
 pub struct Partial {
     /// The weights that made it.
     pub version: Version,
+    /// The life of the trainer that made these weights.
+    pub life: Incarnation,
     /// Its tokens.
     pub tokens: Vec<u32>,
     /// Their log-probabilities under these weights, in nats.
@@ -70,6 +72,8 @@ pub struct Trajectory {
     pub version: Version,
     /// The weights that made its last token.
     pub last_version: Version,
+    /// The life of the trainer that made the weights of its first token.
+    pub life: Incarnation,
     /// The prompt.
     pub prompt: Vec<u32>,
     /// The response, with its end token when it ended by itself.

@@ -20,7 +20,7 @@ use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::rollout::{CountTokens, Load, Look, Swap};
 use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
-use odeon_actors::rl::store::{Count, StoreArgs, Take};
+use odeon_actors::rl::store::{Count, StoreArgs, Take, Taken};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::sandbox::{Isolation, Sandbox, SandboxSpec};
 use odeon_actors::trajectory::Batch;
@@ -108,6 +108,7 @@ impl Place {
             slots: SLOTS,
             stuck_after: None,
             replies,
+            journal: None,
         });
         let task = TaskSpec::Code(CodeConfig {
             train_count: 1,
@@ -173,8 +174,10 @@ async fn batches(run: &mut Run, steps: u64) -> Vec<Batch> {
                 step: step.version,
                 consumer: run.trainer.narrow(),
             };
-            let packed = run.store.ask(take).await.unwrap().unwrap();
-            batches.push(packed.expect("it is kept").unpack().await.unwrap());
+            let Taken::Batch(packed) = run.store.ask(take).await.unwrap().unwrap() else {
+                panic!("it is kept");
+            };
+            batches.push(packed.unpack().await.unwrap());
         }
     }
     batches

@@ -41,6 +41,7 @@ fn plan(
         slots: 8,
         stuck_after,
         replies: vec![],
+        journal: None,
     };
     let engine = EngineSpec::Scripted(script);
     RunPlan {

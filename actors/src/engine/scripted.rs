@@ -1,11 +1,12 @@
 //! Engines that follow a script: fixed costs in time, weights that are a counter. They show how the
 //! graph behaves (order, staleness, recovery) without a model in the way.
 
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use odeon::Failure;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Failure, Shape};
 
 use super::{
     CacheUse, EvalStats, Progress, Response, RolloutEngine, RunState, ScoreEngine, Signals,
@@ -14,7 +15,7 @@ use super::{
 use crate::trajectory::{Batch, Order, SampleId, Version};
 
 /// What the scripted engines do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Shape)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Script {
     /// What a training step costs.
@@ -30,6 +31,20 @@ pub struct Script {
     /// What the samples of a group say, in turn; where nothing is written, each token is the number of
     /// the weights and `response` the length.
     pub replies: Vec<Vec<u32>>,
+    /// Where a trainer writes down what it does, an [`Entry`] a line.
+    pub journal: Option<PathBuf>,
+}
+
+/// A line in the journal of a scripted trainer, all of whose lives write into the same.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub enum Entry {
+    /// A life goes on after this step.
+    From(Version),
+    /// It trains on this batch.
+    Trains(Batch),
+    /// It publishes weights.
+    Publishes(Version),
 }
 
 impl Script {
@@ -37,6 +52,21 @@ impl Script {
     fn reply(&self, id: SampleId) -> Option<&Vec<u32>> {
         let nth = (id.sample as usize).checked_rem(self.replies.len())?;
         self.replies.get(nth)
+    }
+
+    /// Each entry is one write, so that a process that is killed leaves no part of one.
+    fn note(&self, entry: impl FnOnce() -> Entry) -> Result<(), Failure> {
+        let Some(journal) = &self.journal else {
+            return Ok(());
+        };
+        let mut line = serde_json::to_vec(&entry()).map_err(Failure::error)?;
+        line.push(b'\n');
+        let file = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(journal);
+        file.and_then(|mut file| file.write_all(&line))
+            .map_err(Failure::error)
     }
 }
 
@@ -74,6 +104,7 @@ impl TrainEngine for ScriptedTrainer {
     }
 
     fn train(&mut self, batch: &Batch, _signals: &Signals) -> Result<StepStats, Failure> {
+        self.script.note(|| Entry::Trains(batch.clone()))?;
         spend(self.script.train);
         while !self.restored && self.script.stuck_after == Some(self.steps) {
             spend(Duration::from_secs(1));
@@ -107,6 +138,7 @@ impl TrainEngine for ScriptedTrainer {
     }
 
     fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure> {
+        self.script.note(|| Entry::Publishes(self.steps))?;
         out.copy_from_slice(&self.steps.to_le_bytes());
         Ok(())
     }
@@ -121,12 +153,14 @@ impl TrainEngine for ScriptedTrainer {
 
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
         let Ok(saved) = std::fs::read(folder.join("progress")) else {
+            self.script.note(|| Entry::From(0))?;
             return Ok(None);
         };
         let (progress, run): (Progress, RunState) = serde_json::from_slice(&saved)
             .map_err(|error| Failure::error(format!("{}: {error}", folder.display())))?;
         self.steps = progress.version;
         self.restored = true;
+        self.script.note(|| Entry::From(self.steps))?;
         Ok(Some((progress, run)))
     }
 }

@@ -208,6 +208,7 @@ fn begun(order: Order, version: u64) -> Trajectory {
         id: order.id,
         version,
         last_version: version,
+        life: 1,
         prompt: order.prompt,
         response: vec![],
         log_probs: vec![],

@@ -103,6 +103,7 @@ impl RlSection {
                 Algorithm::Remax => Greedy::Yes,
                 _ => Greedy::No,
             },
+            sampler: self.sampler,
         }
     }
 

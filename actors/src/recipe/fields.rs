@@ -137,6 +137,11 @@ pub(super) const FIELDS: &[Field] = &[
     field("rl", "staleness_max", Range::Whole(0, 1000)),
     field(
         "rl",
+        "sampler",
+        Range::Word(&["fifo", "freshest", "oldest", "spread"]),
+    ),
+    field(
+        "rl",
         "swap",
         Range::Word(&["overlap", "drain", "interrupt"]),
     ),

@@ -13,12 +13,18 @@
 //!   prompt takes its place at once (DAPO, arXiv 2503.14476). With staleness bound 0, which groups
 //!   make a batch follows from the rewards alone, whoever is quick.
 //! - A run that goes on begins no group that it has used before.
+//! - A book that is lost is followed by another, which is told where the trainer is and adopts what
+//!   rollouts say that they work on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+pub mod sampler;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use odeon::Shape;
 use odeon::serde::{Deserialize, Serialize};
 
+use self::sampler::{Candidate, Sampler, SamplerSpec};
 use crate::trajectory::{Batch, Decode, GreedyReply, Partial, SampleId, Trajectory, Used, Version};
 
 /// The bounds of a [`Ledger`].
@@ -36,6 +42,8 @@ pub struct LedgerConfig {
     pub uniform: Uniform,
     /// Whether each group has a greedy reply beside its samples.
     pub greedy: Greedy,
+    /// Which complete groups a batch takes, when there are more than it needs.
+    pub sampler: SamplerSpec,
 }
 
 /// What becomes of a group whose rewards are all equal: it says nothing about what was better.
@@ -66,7 +74,8 @@ pub enum Greedy {
 }
 
 impl LedgerConfig {
-    /// Groups of so many samples, of which so many make a batch; all groups stay.
+    /// Groups of so many samples, of which so many make a batch, in the order of completion; all
+    /// groups stay.
     #[must_use]
     pub const fn new(group_size: u32, groups_per_batch: usize, staleness_max: u64) -> Self {
         Self {
@@ -75,6 +84,7 @@ impl LedgerConfig {
             staleness_max,
             uniform: Uniform::Kept,
             greedy: Greedy::No,
+            sampler: SamplerSpec::Fifo,
         }
     }
 
@@ -109,6 +119,7 @@ pub enum Admission {
 #[derive(Debug)]
 pub struct Ledger {
     config: LedgerConfig,
+    sampler: Arc<dyn Sampler>,
     /// Steps that the trainer has finished.
     trained: Version,
     /// Batches given out and not durable, by step.
@@ -131,6 +142,8 @@ pub struct Ledger {
     rows: usize,
     /// Complete groups in the order of completion.
     complete: VecDeque<u64>,
+    /// Groups before this one may have been begun in a book that is lost.
+    begun_before: u64,
     counts: Counts,
 }
 
@@ -154,6 +167,11 @@ pub struct Counts {
     pub tokens_told: u64,
     /// Tokens that were there already when their order was given out again.
     pub tokens_kept: u64,
+    /// Orders of a book that was lost, that rollouts go on with in the next.
+    pub adopted: u64,
+    /// Samples that were begun in a book that was lost and that nobody has any more: they are made
+    /// anew.
+    pub lost: u64,
 }
 
 /// Who asks for orders.
@@ -203,8 +221,17 @@ impl Ledger {
     /// An empty book.
     #[must_use]
     pub fn new(config: LedgerConfig) -> Self {
+        Self::with_sampler(config, Arc::new(config.sampler))
+    }
+
+    /// An empty book with a sampler of the caller's, in the place of the one that the bounds name: for
+    /// programs with a store of their own. Whatever it chooses, a batch has complete groups that are
+    /// fresh enough, each once and as many as it should.
+    #[must_use]
+    pub fn with_sampler(config: LedgerConfig, sampler: Arc<dyn Sampler>) -> Self {
         Self {
             config,
+            sampler,
             trained: 0,
             batches: BTreeMap::new(),
             next_group: 0,
@@ -217,8 +244,78 @@ impl Ledger {
             groups: BTreeMap::new(),
             rows: 0,
             complete: VecDeque::new(),
+            begun_before: 0,
             counts: Counts::default(),
         }
+    }
+
+    /// A new book, for a trainer that goes on after this step, when these prompts were used. What
+    /// was in this one is lost, but for what it has counted.
+    pub fn begin_anew(&mut self, version: Version, used: Used) {
+        let mut counts = self.counts;
+        counts.accepted -= self.rows as u64;
+        *self = Self {
+            trained: version,
+            next_group: used.below,
+            batch_begins: used.below,
+            used,
+            begun_before: self.next_group,
+            counts,
+            ..Self::with_sampler(self.config, Arc::clone(&self.sampler))
+        };
+    }
+
+    /// Whether a trainer that goes on after this step gets the same batches again, as far as there
+    /// were any.
+    #[must_use]
+    pub fn repeats_from(&self, version: Version) -> bool {
+        let newest = self.newest_step();
+        version <= newest && (version + 1..=newest).all(|step| self.batches.contains_key(&step))
+    }
+
+    /// A rollout works on a sample that it was given by the book before this one, or has it judged.
+    /// Whether it is the rollout's, and counts when it is reported: not when it is used, too old,
+    /// another's, or there already.
+    pub fn adopt(&mut self, rollout: u64, id: SampleId, begun: Partial) -> bool {
+        self.begun_before = self.begun_before.max(id.group + 1);
+        let orders = self.config.orders();
+        let foreign = begun.version > self.newest_step() || self.is_stale(begun.version);
+        if id.sample >= orders || self.used.has(id.group) || foreign {
+            return false;
+        }
+        let group = self.groups.entry(id.group).or_insert_with(|| {
+            let others = (0..orders).map(|sample| SampleId { sample, ..id });
+            self.open.extend(others);
+            vec![]
+        });
+        let reported = group.iter().any(|known| known.id == id);
+        if reported || self.working.get(&id).is_some_and(|who| *who != rollout) {
+            return false;
+        }
+        self.open.retain(|open| *open != id);
+        if self.working.insert(id, rollout).is_none() {
+            self.counts.adopted += 1;
+        }
+        if !begun.tokens.is_empty() {
+            self.partials.insert(id, begun);
+        }
+        true
+    }
+
+    /// All who were there have said what they work on: what else there was in the book before is
+    /// lost. Returns how many samples that were.
+    pub fn settle(&mut self) -> u64 {
+        let orders = u64::from(self.config.orders());
+        let mut lost = 0;
+        for group in self.used.below..std::mem::take(&mut self.begun_before) {
+            if !self.used.has(group) {
+                let come = self.groups.get(&group).map_or(0, Vec::len);
+                let working = self.working.keys().filter(|id| id.group == group).count();
+                lost += orders.saturating_sub((come + working) as u64);
+            }
+        }
+        self.counts.lost += lost;
+        lost
     }
 
     /// Groups begun and not given out in a batch.
@@ -302,6 +399,7 @@ impl Ledger {
         }
         let partial = self.partials.entry(id).or_insert_with(|| Partial {
             version: more.version,
+            life: more.life,
             ..Partial::default()
         });
         if partial.version == more.version && partial.tokens.len() == from {
@@ -322,6 +420,12 @@ impl Ledger {
         }
     }
 
+    /// The step whose batch is the next to be made.
+    #[must_use]
+    pub fn next_step(&self) -> u64 {
+        self.newest_step() + 1
+    }
+
     /// The newest step with a batch, or trained.
     fn newest_step(&self) -> Version {
         let taken = self.batches.keys().next_back().copied();
@@ -340,7 +444,8 @@ impl Ledger {
         if trains_at.saturating_sub(version) > self.config.staleness_max {
             return None;
         }
-        while self.used.has(self.next_group) {
+        // Some may have been adopted.
+        while self.used.has(self.next_group) || self.groups.contains_key(&self.next_group) {
             self.next_group += 1;
         }
         let group = self.next_group;
@@ -419,13 +524,7 @@ impl Ledger {
         if let Some(batch) = self.batches.get(&step) {
             return Some(batch.clone());
         }
-        let last = self
-            .batches
-            .keys()
-            .next_back()
-            .copied()
-            .unwrap_or(self.trained);
-        if step != last + 1 {
+        if step != self.next_step() {
             return None;
         }
         if self.complete.len() < self.config.groups_per_batch {
@@ -435,12 +534,8 @@ impl Ledger {
         if self.complete.len() < self.config.groups_per_batch {
             return None;
         }
-        // Whoever was quick, the same groups make the same batch.
-        let mut taken: Vec<u64> = self
-            .complete
-            .drain(..self.config.groups_per_batch)
-            .collect();
-        taken.sort_unstable();
+        let taken = self.choose();
+        self.complete.retain(|group| !taken.contains(group));
         let (mut trajectories, mut greedy) = (vec![], vec![]);
         for group in taken {
             self.used.add(group);
@@ -467,6 +562,25 @@ impl Ledger {
         self.batch_begins = self.next_group;
         self.batches.insert(step, batch.clone());
         Some(batch)
+    }
+
+    /// The groups of the next batch. There are as many as it takes.
+    fn choose(&self) -> BTreeSet<u64> {
+        let count = self.config.groups_per_batch;
+        let candidates = self.complete.iter().map(|group| {
+            let replies = self.groups.get(group).map_or(&[][..], Vec::as_slice);
+            let samples = replies.len().min(self.config.group_size as usize);
+            Candidate::of(*group, &replies[..samples])
+        });
+        let candidates: Vec<Candidate> = candidates.collect();
+        let chosen = self.sampler.choose(&candidates, count);
+        let mut seen = HashSet::new();
+        let positions = chosen.into_iter().chain(0..candidates.len());
+        let groups = positions
+            .filter(|at| seen.insert(*at))
+            .filter_map(|at| candidates.get(at));
+        // Whoever was quick, the same groups make the same batch.
+        groups.take(count).map(|it| it.group).collect()
     }
 
     /// Groups that waited too long are generated again with newer weights.
@@ -497,17 +611,6 @@ impl Ledger {
     /// The trainer has finished a step.
     pub fn trained(&mut self, version: Version) {
         self.trained = self.trained.max(version);
-    }
-
-    /// The trainer goes on after this step, when these prompts were used. A book that has begun
-    /// already knows that; one of a new run has it from the run before.
-    pub fn resume(&mut self, version: Version, used: Used) {
-        if self.next_group == 0 {
-            self.next_group = used.below;
-            self.batch_begins = used.below;
-            self.used = used;
-        }
-        self.trained(version);
     }
 
     /// The weights after `version` steps are safe on disk: earlier batches are not needed again.
@@ -548,7 +651,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::hash::{DefaultHasher, Hash, Hasher};
 
     use proptest::prelude::*;
 
@@ -559,6 +662,7 @@ mod tests {
             id,
             version,
             last_version: version,
+            life: 1,
             prompt: vec![],
             response: vec![],
             log_probs: vec![],
@@ -700,6 +804,7 @@ mod tests {
         let ids = ask(&mut ledger, 1, 0, 3);
         let begin = |tokens: Vec<u32>| Partial {
             version: 0,
+            life: 1,
             log_probs: vec![-0.5; tokens.len()],
             tokens,
         };
@@ -782,7 +887,7 @@ mod tests {
                     // The second run is stopped and goes on from its checkpoint.
                     let used = second.used.clone();
                     second = Ledger::new(REFILLED);
-                    second.resume(version, used);
+                    second.begin_anew(version, used);
                 }
                 let batch = synchronous_step(&mut first, version, seed, &mut in_order);
                 prop_assert_eq!(&synchronous_step(&mut second, version, seed, &mut other), &batch);
@@ -829,96 +934,357 @@ mod tests {
                 }
                 // Killed: what was on its way is lost, and begun again.
                 ledger = Ledger::new(config);
-                ledger.resume(version, used.clone());
+                ledger.begin_anew(version, used.clone());
                 let next = ask(&mut ledger, 1, version, 1);
                 prop_assert_eq!(next[0].group, used.below);
                 ledger = Ledger::new(config);
-                ledger.resume(version, used.clone());
+                ledger.begin_anew(version, used.clone());
             }
         }
 
-        /// SEMANTICS 32, 33, 78.
-        /// Whatever rollouts and trainer do, nothing is counted twice, nothing trained is too old,
-        /// and the run always can go on.
+        /// SEMANTICS 77.
+        #[test]
+        fn in_a_synchronous_run_all_samplers_make_the_same_batches(
+            seed in any::<u64>(),
+            quick in any::<u64>(),
+        ) {
+            let with = |sampler| LedgerConfig { sampler, ..REFILLED };
+            let mut all = SAMPLERS.map(|sampler| (Ledger::new(with(sampler)), chooser(quick)));
+            for version in 0..4 {
+                let batches = all.iter_mut().map(|(ledger, choose)| {
+                    synchronous_step(ledger, version, seed, choose)
+                });
+                let batches: Vec<Batch> = batches.collect();
+                for batch in &batches {
+                    prop_assert_eq!(batch, &batches[0]);
+                }
+            }
+        }
+
+        /// SEMANTICS 32, 33, 34, 38, 78.
+        /// Whatever rollouts, trainer and sampler do, and whenever the book or the trainer is lost,
+        /// batches are whole, nothing is counted twice, nothing trained is too old, and the run always
+        /// can go on.
         #[test]
         fn every_sample_is_counted_once_and_the_run_goes_on(
-            actions in prop::collection::vec((0u8..10, 0u64..3), 1..300),
+            actions in prop::collection::vec((0u8..16, 0u64..3), 1..300),
             staleness_max in 0u64..3,
+            sampler in sampler(),
         ) {
             let config = LedgerConfig { staleness_max, ..CONFIG };
-            let mut ledger = Ledger::new(config);
-            let mut version = 0;
-            let mut hands: HashMap<u64, Vec<(SampleId, Version)>> = HashMap::new();
-            let mut trained = HashSet::new();
-            let train = |ledger: &mut Ledger, version: &mut u64, trained: &mut HashSet<SampleId>| {
-                if let Some(batch) = ledger.take(*version + 1) {
-                    for trajectory in &batch.trajectories {
-                        assert!(trained.insert(trajectory.id), "{:?} twice", trajectory.id);
-                        assert!(*version - trajectory.version <= config.staleness_max);
-                    }
-                    *version += 1;
-                    ledger.trained(*version);
-                    ledger.durable(*version);
-                    return true;
-                }
-                false
-            };
+            let mut world = World::new(config, sampler);
             for (action, who) in actions {
                 match action {
-                    0..=2 => {
-                        let orders = ask(&mut ledger, who, version, 4);
-                        for partial in orders.iter().filter_map(|id| ledger.partial(*id)) {
-                            prop_assert_eq!(partial.version, version);
-                        }
-                        hands.entry(who).or_default().extend(orders.iter().map(|id| (*id, version)));
+                    0..=2 => world.ask(who),
+                    3..=4 => world.report(who),
+                    // It may have gone on, and what it ends may still arrive.
+                    5 => { world.ledger.rollout_lost(who); }
+                    8..=9 => world.come_on(who),
+                    10 => world.hand_in(who),
+                    11 => world.save(),
+                    12 => world.lose_trainer(),
+                    13 => world.lose_book(who),
+                    14 => {
+                        world.lose_book(who);
+                        world.lose_trainer();
                     }
-                    3..=4 => {
-                        if let Some((id, made)) = hands.entry(who).or_default().pop() {
-                            ledger.report(trajectory(id, made));
-                            prop_assert_ne!(ledger.report(trajectory(id, made)), Admission::Accepted);
-                        }
-                    }
-                    8 => {
-                        // It comes on with what it works on, as far as it knows.
-                        for (id, made) in hands.get(&who).into_iter().flatten() {
-                            let from = ledger.partial(*id).map_or(0, |it| it.tokens.len());
-                            let more = Partial {
-                                version: *made,
-                                tokens: vec![who as u32],
-                                log_probs: vec![0.0],
-                            };
-                            ledger.came_on(who, *id, from, &more);
-                        }
-                    }
-                    9 => {
-                        let ids = hands.remove(&who).unwrap_or_default();
-                        let ids: Vec<SampleId> = ids.into_iter().map(|(id, _)| id).collect();
-                        ledger.hand_in(who, &ids);
-                    }
-                    5 => {
-                        // Lost, but its trajectories may still arrive.
-                        ledger.rollout_lost(who);
-                    }
-                    _ => {
-                        train(&mut ledger, &mut version, &mut trained);
-                    }
+                    _ => { world.train(); }
                 }
             }
             // One rollout that does all that is asked of it finishes three more steps.
             for who in 0..3 {
-                ledger.rollout_lost(who);
+                world.ledger.rollout_lost(who);
             }
-            let goal = version + 3;
+            let goal = world.version() + 3;
             for _ in 0..1_000 {
-                if version >= goal {
+                if world.version() >= goal {
                     break;
                 }
-                for id in ask(&mut ledger, 9, version, 4) {
-                    ledger.report(trajectory(id, version));
-                }
-                train(&mut ledger, &mut version, &mut trained);
+                world.ask(9);
+                while world.report(9) {}
+                world.train();
             }
-            prop_assert!(version >= goal, "stuck at {version}");
+            prop_assert!(world.version() >= goal, "stuck at {}", world.version());
         }
+    }
+
+    const SAMPLERS: [SamplerSpec; 4] = [
+        SamplerSpec::Fifo,
+        SamplerSpec::Freshest,
+        SamplerSpec::Oldest,
+        SamplerSpec::Spread,
+    ];
+
+    /// One of those that there are, or one that keeps to no rule.
+    fn sampler() -> impl Strategy<Value = Arc<dyn Sampler>> {
+        let known = prop::sample::select(SAMPLERS.to_vec());
+        let known = known.prop_map(|sampler| Arc::new(sampler) as Arc<dyn Sampler>);
+        let unruly = prop::collection::vec(0usize..9, 0..5);
+        let unruly = unruly.prop_map(|said| Arc::new(Unruly(said)) as Arc<dyn Sampler>);
+        prop_oneof![4 => known, 1 => unruly]
+    }
+
+    /// Says the same whatever there is.
+    #[derive(Debug)]
+    struct Unruly(Vec<usize>);
+
+    impl Sampler for Unruly {
+        fn choose(&self, _complete: &[Candidate], _count: usize) -> Vec<usize> {
+            self.0.clone()
+        }
+    }
+
+    /// A book, and who deals with it.
+    struct World {
+        config: LedgerConfig,
+        sampler: Arc<dyn Sampler>,
+        ledger: Ledger,
+        /// What each rollout works on, and with which weights.
+        hands: HashMap<u64, Vec<(SampleId, Version, Weights)>>,
+        /// The batches of the steps that the present weights come from.
+        trained: Vec<Batch>,
+        /// Of these, how many are safe.
+        saved: usize,
+        /// The weights of each version, also of those that come again after a loss.
+        weights: Vec<Weights>,
+    }
+
+    /// A number for all batches that weights come from.
+    type Weights = u64;
+
+    impl World {
+        fn new(config: LedgerConfig, sampler: Arc<dyn Sampler>) -> Self {
+            let mut world = Self {
+                config,
+                ledger: Ledger::with_sampler(config, Arc::clone(&sampler)),
+                sampler,
+                hands: HashMap::new(),
+                trained: vec![],
+                saved: 0,
+                weights: vec![],
+            };
+            world.weights.push(world.weights_after(0));
+            world
+        }
+
+        fn version(&self) -> Version {
+            self.trained.len() as u64
+        }
+
+        /// The weights that so many of the present batches make: the same batches make the same.
+        fn weights_after(&self, steps: usize) -> Weights {
+            let mut hasher = DefaultHasher::new();
+            for batch in &self.trained[..steps] {
+                for reply in &batch.trajectories {
+                    (reply.id, reply.version).hash(&mut hasher);
+                }
+            }
+            hasher.finish()
+        }
+
+        fn hands(&mut self, who: u64) -> &mut Vec<(SampleId, Version, Weights)> {
+            self.hands.entry(who).or_default()
+        }
+
+        fn ask(&mut self, who: u64) {
+            let version = self.version();
+            let orders = ask(&mut self.ledger, who, version, 4);
+            for partial in orders.iter().filter_map(|id| self.ledger.partial(*id)) {
+                assert_eq!(partial.version, version);
+            }
+            let weights = self.weights_after(self.trained.len());
+            let given = orders.into_iter().map(|id| (id, version, weights));
+            self.hands(who).extend(given);
+        }
+
+        fn report(&mut self, who: u64) -> bool {
+            let Some((id, made, weights)) = self.hands(who).pop() else {
+                return false;
+            };
+            // The store takes nothing that was made with weights which the trainer has lost.
+            if self.is_of_run(made, weights) {
+                let reply = judged(id, made, 3);
+                self.ledger.report(reply.clone());
+                let again = self.ledger.report(reply);
+                assert_ne!(again, Admission::Accepted);
+            }
+            true
+        }
+
+        /// Whether the present weights come from these, or the same batches will make them again.
+        fn is_of_run(&self, version: Version, weights: Weights) -> bool {
+            let known = self.weights.get(version as usize);
+            known == Some(&weights)
+        }
+
+        fn come_on(&mut self, who: u64) {
+            // As far as it knows.
+            for (id, made, weights) in self.hands(who).clone() {
+                if !self.is_of_run(made, weights) {
+                    continue;
+                }
+                let from = self.ledger.partial(id).map_or(0, |it| it.tokens.len());
+                self.ledger.came_on(who, id, from, &begun(made, who));
+            }
+        }
+
+        fn hand_in(&mut self, who: u64) {
+            let ids: Vec<_> = self.hands(who).drain(..).map(|(id, ..)| id).collect();
+            self.ledger.hand_in(who, &ids);
+        }
+
+        fn train(&mut self) -> bool {
+            let version = self.version();
+            let Some(batch) = self.ledger.take(version + 1) else {
+                return false;
+            };
+            let before = self.trained.iter().flat_map(|batch| &batch.trajectories);
+            let before: HashSet<SampleId> = before.map(|reply| reply.id).collect();
+            let (size, groups) = (
+                self.config.group_size as usize,
+                self.config.groups_per_batch,
+            );
+            assert_eq!(batch.trajectories.len(), size * groups);
+            for group in batch.trajectories.chunks(size) {
+                let whole = (0..).zip(group);
+                let whole = whole
+                    .map(|(sample, it)| (it.id.group, it.id.sample) == (group[0].id.group, sample));
+                assert!(whole.into_iter().all(|fits| fits), "{group:?}");
+            }
+            assert_eq!(self.ledger.take(version + 1).as_ref(), Some(&batch));
+            for reply in &batch.trajectories {
+                assert!(!before.contains(&reply.id), "{:?} twice", reply.id);
+                assert!(version - reply.version <= self.config.staleness_max);
+            }
+            self.trained.push(batch);
+            let weights = self.weights_after(self.trained.len());
+            match self.weights.get(self.trained.len()) {
+                Some(known) => assert_eq!(*known, weights, "another batch for a step"),
+                None => self.weights.push(weights),
+            }
+            self.ledger.trained(self.version());
+            true
+        }
+
+        fn save(&mut self) {
+            self.saved = self.trained.len();
+            self.ledger.durable(self.version());
+        }
+
+        fn used(&self) -> Used {
+            self.trained
+                .last()
+                .map(|it| it.used.clone())
+                .unwrap_or_default()
+        }
+
+        /// It comes back from its checkpoint.
+        fn lose_trainer(&mut self) {
+            self.trained.truncate(self.saved);
+            if !self.ledger.repeats_from(self.version()) {
+                self.begin_anew(|_| true);
+            }
+        }
+
+        /// All but one of the rollouts say what they work on.
+        fn lose_book(&mut self, silent: u64) {
+            self.ledger = Ledger::with_sampler(self.config, Arc::clone(&self.sampler));
+            self.begin_anew(|who| who != silent);
+        }
+
+        fn begin_anew(&mut self, speaks: impl Fn(u64) -> bool) {
+            let (version, used) = (self.version(), self.used());
+            self.ledger.begin_anew(version, used);
+            self.weights.truncate(self.trained.len() + 1);
+            for (who, hands) in self.hands.clone() {
+                for (id, made, weights) in hands {
+                    if speaks(who) && self.is_of_run(made, weights) {
+                        self.ledger.adopt(who, id, begun(made, who));
+                    }
+                }
+            }
+            self.ledger.settle();
+        }
+    }
+
+    /// A token of a reply.
+    fn begun(version: Version, who: u64) -> Partial {
+        Partial {
+            version,
+            life: 1,
+            tokens: vec![who as u32],
+            log_probs: vec![0.0],
+        }
+    }
+
+    /// SEMANTICS 38.
+    #[test]
+    fn a_book_that_follows_a_lost_one_goes_on_with_what_rollouts_have_and_makes_the_rest_anew() {
+        let mut before = Ledger::new(CONFIG);
+        let first = ask(&mut before, 1, 0, 6);
+        let second = ask(&mut before, 2, 0, 3);
+        for id in &first[..3] {
+            before.report(trajectory(*id, 0));
+        }
+        // Lost with the book: the first group. 1 has the second, and 2 says nothing of the third but
+        // for one sample.
+        let mut ledger = Ledger::new(CONFIG);
+        ledger.begin_anew(0, Used::default());
+        let part = |tokens: Vec<u32>, version| Partial {
+            version,
+            life: 1,
+            log_probs: vec![0.0; tokens.len()],
+            tokens,
+        };
+        for id in &first[3..] {
+            assert!(ledger.adopt(1, *id, part(vec![4, 5], 0)));
+            assert!(ledger.adopt(1, *id, part(vec![4, 5], 0)), "said twice");
+        }
+        assert!(ledger.adopt(2, second[1], part(vec![], 0)));
+        assert!(!ledger.adopt(1, second[1], part(vec![], 0)), "it is 2's");
+        assert!(
+            !ledger.adopt(1, second[0], part(vec![], 1)),
+            "of no weights"
+        );
+        assert_eq!(ledger.settle(), 3 + 2);
+        assert_eq!(ledger.settle(), 0, "counted once");
+        let counts = ledger.counts();
+        assert_eq!((counts.adopted, counts.lost), (4, 5));
+        // What is open comes first, then the group of which nobody has anything.
+        let orders = ask(&mut ledger, 3, 0, 100);
+        assert_eq!(
+            orders[..5],
+            [second[0], second[2], first[0], first[1], first[2]]
+        );
+        // A lost rollout's part is not: it was told of.
+        ledger.rollout_lost(1);
+        assert_eq!(ask(&mut ledger, 3, 0, 3), first[3..]);
+        assert_eq!(ledger.partial(first[3]).map(|it| it.tokens.len()), Some(2));
+        // What the trainer has used comes to nobody again.
+        let mut ledger = Ledger::new(CONFIG);
+        ledger.begin_anew(1, Used::first(2));
+        assert!(!ledger.adopt(1, first[0], part(vec![], 1)));
+        assert_eq!(ledger.settle(), 0);
+        assert_eq!(ask(&mut ledger, 1, 1, 1)[0].group, 2);
+    }
+
+    /// SEMANTICS 34.
+    #[test]
+    fn a_trainer_goes_back_in_the_same_book_as_far_as_its_batches_are_there() {
+        let mut ledger = Ledger::new(CONFIG);
+        for version in 0..3 {
+            for id in ask(&mut ledger, 1, version, 6) {
+                ledger.report(trajectory(id, version));
+            }
+            assert!(ledger.take(version + 1).is_some());
+            ledger.trained(version + 1);
+        }
+        assert!((0..=3).all(|version| ledger.repeats_from(version)));
+        assert!(!ledger.repeats_from(4), "nobody was there yet");
+        ledger.durable(2);
+        assert!(!ledger.repeats_from(1));
+        assert!(ledger.repeats_from(2));
+        ledger.begin_anew(3, Used::first(6));
+        assert!(!ledger.repeats_from(2), "those were in the book before");
     }
 }

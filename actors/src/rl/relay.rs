@@ -36,6 +36,12 @@ impl Edition {
         self.0 & VERSION_MASK
     }
 
+    /// The life of the trainer that made it.
+    #[must_use]
+    pub const fn life(self) -> Incarnation {
+        (self.0 >> VERSION_BITS) as Incarnation
+    }
+
     /// The number by which the chain knows it.
     #[must_use]
     pub const fn in_chain(self) -> Version {
@@ -215,6 +221,7 @@ mod tests {
         let after = Edition::new(2, 64);
         assert!(after > before);
         assert_eq!((before.version(), after.version()), (70, 64));
+        assert_eq!((before.life(), after.life()), (1, 2));
         assert_eq!(Edition::of_chain(after.in_chain()), after);
     }
 }

@@ -8,6 +8,9 @@
 //! Every so often it tells the store how far it is, so that when it is lost another rollout with the
 //! same weights goes on where it was. It also hands in what it has when it is asked to; see
 //! [`Packer`](super::packer::Packer).
+//!
+//! A store that is lost has forgotten what this rollout works on: the next life of it is told, and
+//! meanwhile the work goes on.
 
 mod judging;
 
@@ -16,13 +19,14 @@ use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
-use odeon::{Clock, Context, Failure, Ref, Timestamp, actor, message};
+use odeon::{AskError, Clock, Context, Failure, Incarnation, Ref, Timestamp, actor, message};
 
 use self::judging::{HELD_PER_SLOT, Judging};
 pub use self::judging::{Judged, Judges};
 use super::relay::{Edition, Fresh, Latest, Relay, Subscribe, Weights};
 use super::relays::{Draw, Relays, Seek};
-use super::store::{CameOn, Exchange, SampleStore};
+use super::store::lives::{Lives, follow};
+use super::store::{Book, CameOn, Claim, Exchange, Exchanged, SampleStore};
 use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place};
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
 
@@ -131,6 +135,8 @@ const ORDERS_MAX: usize = 256;
 struct UnderWay {
     order: Order,
     version: Version,
+    /// The life of the trainer that made them.
+    life: Incarnation,
     /// New tokens that the store knows of.
     told: usize,
     /// For people to see.
@@ -159,6 +165,12 @@ pub struct Rollout {
     waiting: VecDeque<Order>,
     under_way: HashMap<SampleId, UnderWay>,
     judging: Judging,
+    /// The store's book that knows of all that.
+    book: Option<Book>,
+    /// Whether the store has no book open: it wakes this rollout when there is one.
+    shut: bool,
+    /// Whether the store waits for word of this rollout.
+    called: bool,
     /// When it last said how far it is.
     told: Timestamp,
     /// Whether it has asked for orders in vain: the store wakes it when there are some.
@@ -183,6 +195,7 @@ impl Rollout {
         let engine = in_place(|| args.engine.rollout()).map_err(Failure::fatal)?;
         let seek = Seek(cx.me().narrow());
         args.relays.tell(seek).await.map_err(Failure::error)?;
+        follow(args.store, cx);
         Ok(Self {
             engine,
             judging: Judging::new(args.judges),
@@ -193,6 +206,9 @@ impl Rollout {
             announced: None,
             waiting: VecDeque::new(),
             under_way: HashMap::new(),
+            book: None,
+            shut: false,
+            called: false,
             told: Clock::now(),
             in_vain: false,
             pumping: false,
@@ -209,8 +225,16 @@ impl Rollout {
 
     #[handler(message = Wake)]
     async fn wake(&mut self, _wake: Wake, cx: &mut Context<Self>) {
-        self.in_vain = false;
-        self.pump_later(cx).await;
+        self.exchange_soon(cx).await;
+    }
+
+    /// Another life of the store wakes nobody whom it does not know.
+    #[handler(message = Lives)]
+    async fn store_lives(&mut self, lives: Lives, cx: &mut Context<Self>) {
+        let known = self.book.map(|book| book.life);
+        if self.shut || known.is_some_and(|life| life != lives.0) {
+            self.exchange_soon(cx).await;
+        }
     }
 
     /// A relay is there for it: its own, in its present life, or another while that is away.
@@ -246,7 +270,8 @@ impl Rollout {
 
     #[handler(message = HandIn)]
     async fn hand_in(&mut self, hand_in: HandIn, cx: &mut Context<Self>) -> Result<u32, Failure> {
-        if self.version != Some(hand_in.0) {
+        // Nobody would take it in now.
+        if self.version != Some(hand_in.0) || self.shut {
             return Ok(0);
         }
         let came_on = self.came_on();
@@ -283,14 +308,26 @@ impl Rollout {
             return cx.fail(failure);
         }
         // All may have ended at once, with their rewards still to come: that frees slots.
-        let asks = self.version.is_some() && self.room() > 0 && !self.in_vain;
         let works = self.engine.active() > 0 || !self.waiting.is_empty();
-        if works || asks || !self.judging.judged.is_empty() {
+        if works || self.has_to_tell() {
             self.pump_later(cx).await;
         }
     }
 
-    async fn pump_later(&mut self, cx: &mut Context<Self>) {
+    /// What kept it from asking is over.
+    async fn exchange_soon(&mut self, cx: &Context<Self>) {
+        (self.in_vain, self.shut, self.called) = (false, false, true);
+        self.pump_later(cx).await;
+    }
+
+    /// Whether there is something to exchange with the store, beside how far it is.
+    fn has_to_tell(&self) -> bool {
+        let asks = self.room() > 0 && !self.in_vain;
+        let has = asks || self.called || !self.judging.judged.is_empty();
+        has && self.version.is_some() && !self.shut
+    }
+
+    async fn pump_later(&mut self, cx: &Context<Self>) {
         if !self.pumping && cx.me().tell(Pump).await.is_ok() {
             self.pumping = true;
         }
@@ -301,12 +338,13 @@ impl Rollout {
         if self.has_newer() && self.may_pull() {
             self.pull().await?;
         }
-        let Some(version) = self.version else {
+        let Some(edition) = self.edition else {
             return Ok(());
         };
-        let room = self.room();
-        let silent = Clock::now().since(self.told) >= self.args.tell_every;
-        if !self.judging.judged.is_empty() || (room > 0 && !self.in_vain) || silent {
+        let version = edition.version();
+        let silent = !self.shut && Clock::now().since(self.told) >= self.args.tell_every;
+        if silent || self.has_to_tell() {
+            let room = self.room();
             let came_on = if silent { self.came_on() } else { vec![] };
             self.exchange(cx, room, came_on, vec![]).await?;
         }
@@ -321,6 +359,7 @@ impl Rollout {
             let begun = UnderWay {
                 order,
                 version,
+                life: edition.life(),
                 told: 0,
                 span,
             };
@@ -391,6 +430,7 @@ impl Rollout {
                 from,
                 more: Partial {
                     version: under_way.version,
+                    life: under_way.life,
                     tokens: response.tokens,
                     log_probs: response.log_probs,
                 },
@@ -442,26 +482,39 @@ impl Rollout {
         handed_in: Vec<SampleId>,
     ) -> Result<(), Failure> {
         let (mut came_on, mut handed_in) = (came_on, handed_in);
-        let begins_with = self.version.filter(|_| !self.is_draining());
+        let edition = self.edition;
+        self.called = false;
         loop {
-            let finished = message_of(&mut self.judging.judged);
-            let last = self.judging.judged.is_empty();
+            let finished = message_of(&self.judging.judged);
+            let (judged, last) = (finished.len(), finished.len() == self.judging.judged.len());
             let exchange = Exchange {
                 rollout: cx.me(),
                 incarnation: cx.incarnation(),
-                begins_with,
-                holds: self.version.into_iter().collect(),
+                book: self.book,
+                begins_with: edition.filter(|_| !self.is_draining()),
+                holds: edition.into_iter().collect(),
                 finished,
                 came_on: std::mem::take(&mut came_on),
                 handed_in: std::mem::take(&mut handed_in),
                 room: if last { room.min(ORDERS_MAX) } else { 0 },
             };
-            let orders = self
-                .args
-                .store
-                .ask(exchange)
-                .await
-                .map_err(Failure::error)?;
+            let orders = match self.args.store.ask(exchange).await {
+                Ok(Exchanged::Orders(orders)) => orders,
+                Ok(Exchanged::OtherBook(Some(book))) => {
+                    self.claim(cx, book).await?;
+                    continue;
+                }
+                Ok(Exchanged::OtherBook(None)) => {
+                    self.shut = true;
+                    return Ok(());
+                }
+                // What is judged stays here until somebody has it.
+                Err(error) => {
+                    lost(error)?;
+                    continue;
+                }
+            };
+            self.judging.judged.drain(..judged);
             if last {
                 self.in_vain = room > 0 && orders.is_empty();
             }
@@ -470,6 +523,73 @@ impl Rollout {
                 return Ok(());
             }
         }
+    }
+
+    /// Tells the store, which deals in another book than the one that it had its orders from, what it
+    /// works on.
+    async fn claim(&mut self, cx: &Context<Self>, book: Book) -> Result<(), Failure> {
+        let mut works_on = self.works_on();
+        let count = works_on.len();
+        while !works_on.is_empty() {
+            let claim = Claim {
+                rollout: cx.me(),
+                incarnation: cx.incarnation(),
+                book,
+                works_on: first_of(&mut works_on),
+            };
+            if let Err(error) = self.args.store.ask(claim).await {
+                // The next exchange finds another book.
+                return lost(error);
+            }
+        }
+        if self.book.is_some() {
+            tracing::info!(count, "told the store anew what is under way");
+        }
+        self.book = Some(book);
+        Ok(())
+    }
+
+    /// All replies that it has orders for, with what there is of them.
+    fn works_on(&mut self) -> Vec<CameOn> {
+        let claim = |id, more| CameOn { id, from: 0, more };
+        let mut all = vec![];
+        for order in &self.waiting {
+            let none = || Partial {
+                version: self.version.unwrap_or(0),
+                life: self.edition.map_or(0, Edition::life),
+                ..Partial::default()
+            };
+            all.push(claim(order.id, order.partial.clone().unwrap_or_else(none)));
+        }
+        let responses = self.engine.under_way(&|_| 0).into_iter();
+        let mut tokens: HashMap<SampleId, Response> = responses.map(|it| (it.id, it)).collect();
+        for (id, under_way) in &mut self.under_way {
+            let (begun, made) = (under_way.order.partial.clone(), tokens.remove(id));
+            let mut more = Partial {
+                version: under_way.version,
+                life: under_way.life,
+                ..begun.unwrap_or_default()
+            };
+            // Nobody else could go on with tokens of several versions.
+            if let Some(made) = made.filter(|_| self.args.swap != Swap::Interrupt) {
+                under_way.told = made.tokens.len();
+                more.tokens.extend(made.tokens);
+                more.log_probs.extend(made.log_probs);
+            }
+            all.push(claim(*id, more));
+        }
+        let judged = self.judging.all().map(|(id, weights)| {
+            let (version, life) = weights;
+            let more = Partial {
+                version,
+                life,
+                ..Partial::default()
+            };
+            claim(id, more)
+        });
+        all.extend(judged);
+        all.sort_by_key(|claim| claim.id);
+        all
     }
 
     /// Has what is finished judged.
@@ -483,6 +603,7 @@ impl Rollout {
             let Some(UnderWay {
                 order,
                 version,
+                life,
                 span,
                 ..
             }) = self.under_way.remove(&id)
@@ -500,6 +621,7 @@ impl Rollout {
                     Swap::Interrupt => self.version.unwrap_or(version),
                     Swap::Overlap | Swap::Drain => version,
                 },
+                life,
                 prompt: order.prompt,
                 response: [begun.tokens, tokens].concat(),
                 log_probs: [begun.log_probs, log_probs].concat(),
@@ -520,16 +642,43 @@ pub(super) async fn rest(takes: Duration) {
     }
 }
 
-/// Takes as many trajectories as fit into one message: at least one, if there is one.
-fn message_of(finished: &mut Vec<Trajectory>) -> Vec<Trajectory> {
+/// Whether a question to the store is to be asked again, of its next life.
+fn lost(error: AskError) -> Result<(), Failure> {
+    match error {
+        AskError::Died(_) | AskError::LinkLost { .. } => {
+            tracing::info!(%error, "asking the store again");
+            Ok(())
+        }
+        error => Err(Failure::error(error)),
+    }
+}
+
+/// As many trajectories as fit into one message: at least one, if there is one.
+fn message_of(finished: &[Trajectory]) -> Vec<Trajectory> {
+    let fits = fitting(
+        finished
+            .iter()
+            .map(|it| it.prompt.len() + it.response.len()),
+    );
+    finished[..fits].to_vec()
+}
+
+/// Takes as many claims as fit into one message: at least one, if there is one.
+fn first_of(claims: &mut Vec<CameOn>) -> Vec<CameOn> {
+    // Each is some bytes more than its tokens.
+    let fits = fitting(claims.iter().map(|it| it.more.tokens.len() + 8));
+    claims.drain(..fits).collect()
+}
+
+/// How many of these, by their tokens, fit into one message.
+fn fitting(all: impl Iterator<Item = usize>) -> usize {
     let mut tokens = 0;
-    let fits = finished.iter().take_while(|trajectory| {
+    let fits = all.take_while(|more| {
         let fits = tokens < MESSAGE_TOKENS_MAX;
-        tokens += trajectory.prompt.len() + trajectory.response.len();
+        tokens += more;
         fits
     });
-    let count = fits.count();
-    finished.drain(..count).collect()
+    fits.count()
 }
 
 /// A few steps of all active responses; ends early when none is left.

@@ -4,17 +4,31 @@
 //! the others, so that their begins are here when it dies: the pool of partial replies. When there is
 //! nothing to order, the store wakes it later; when a batch is not complete, the store tells the trainer once
 //! it is. So nobody polls.
+//!
+//! A store may be lost at any moment. What it deals in is a *book*: a new life begins with none, and
+//! opens one when the trainer has said where it is. Rollouts that deal with another book are refused
+//! and say first what they work on, so that begun replies go on and what was finished and only in
+//! the lost book is made anew. A trainer that comes back from a checkpoint, while the batches that
+//! it had since then are lost, begins another book as well: weights that it made in a former life
+//! and lost are nobody's then. Whoever depends on the store hears of each of its lives, see
+//! [`lives`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+pub(super) mod lives;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
-use odeon::{ActorId, Context, Down, Failure, Incarnation, Reason, Recipient, actor, message};
+use odeon::{
+    ActorId, Clock, Context, Down, Failure, Incarnation, Reason, Recipient, Ref, actor, message,
+};
 use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
 
 pub use super::ledger::Counts;
 use super::ledger::{Admission, Asker, Ledger, LedgerConfig};
+use super::relay::Edition;
 use super::rollout::{MESSAGE_TOKENS_MAX, Rollout, Wake};
 use crate::packed::PackedBatch;
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Used, Version};
@@ -33,18 +47,30 @@ pub struct StoreArgs {
     pub ledger: LedgerConfig,
 }
 
+/// Which book a store deals in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Book {
+    /// In which life of the store.
+    pub life: Incarnation,
+    /// The how manieth of that life, from 1.
+    pub number: u32,
+}
+
 /// A rollout hands in what it has finished and asks for as many orders as it has room for.
-#[message(reply = Vec<Order>, name = "store.Exchange")]
+#[message(reply = Exchanged, name = "store.Exchange")]
 #[derive(Debug)]
 pub struct Exchange {
     /// Who.
-    pub rollout: odeon::Ref<Rollout>,
+    pub rollout: Ref<Rollout>,
     /// Which life of it.
     pub incarnation: Incarnation,
+    /// The book that knows what it works on.
+    pub book: Option<Book>,
     /// The weights with which it begins replies; `None` while it only goes on with others' begins.
-    pub begins_with: Option<Version>,
+    pub begins_with: Option<Edition>,
     /// The weights that it has.
-    pub holds: Vec<Version>,
+    pub holds: Vec<Edition>,
     /// What it has finished.
     pub finished: Vec<Trajectory>,
     /// How far it has come with others since it last said so.
@@ -53,6 +79,32 @@ pub struct Exchange {
     pub handed_in: Vec<SampleId>,
     /// Its free slots.
     pub room: usize,
+}
+
+/// What becomes of an [`Exchange`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub enum Exchanged {
+    /// All was taken; these are orders.
+    Orders(Vec<Order>),
+    /// Nothing was taken: the store deals in this book, and has to be told first what the rollout
+    /// works on. With `None` it will wake the rollout when there is one.
+    OtherBook(Option<Book>),
+}
+
+/// A rollout says what it works on, waits with or has judged, to a store with another book than the
+/// one that gave it the orders. In several messages, if that is much.
+#[message(reply = (), name = "store.Claim")]
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Who.
+    pub rollout: Ref<Rollout>,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// To which book.
+    pub book: Book,
+    /// The replies, each from its first token on.
+    pub works_on: Vec<CameOn>,
 }
 
 /// How far a rollout has come with a reply.
@@ -67,14 +119,26 @@ pub struct CameOn {
     pub more: Partial,
 }
 
-/// The batch of a step; `None` when it is not complete, then [`Ready`] will be told.
-#[message(reply = Result<Option<PackedBatch>, Failure>, name = "store.Take")]
+/// The batch of a step.
+#[message(reply = Result<Taken, Failure>, name = "store.Take")]
 #[derive(Debug)]
 pub struct Take {
     /// The step, from 1.
     pub step: u64,
     /// Whom to tell.
     pub consumer: Recipient<Ready>,
+}
+
+/// What there is of a batch.
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub enum Taken {
+    /// All of it.
+    Batch(PackedBatch),
+    /// It is not complete; [`Ready`] will be told.
+    Later,
+    /// This life of the store does not know where the trainer is: see [`Resume`].
+    NoBook,
 }
 
 /// The batch of this step is complete.
@@ -85,12 +149,23 @@ pub struct Ready(pub u64);
 /// The trainer has finished a step.
 #[message(name = "store.Trained")]
 #[derive(Debug)]
-pub struct Trained(pub Version);
+pub struct Trained {
+    /// Which life of it.
+    pub life: Incarnation,
+    /// The step.
+    pub version: Version,
+}
 
-/// The trainer goes on after this step, when these prompts were used.
-#[message(reply = (), name = "store.Resume")]
-#[derive(Debug)]
+/// The trainer goes on after this step, when these prompts were used. Each of its lives says so when
+/// it begins, and to each life of the store, which answers which one it is.
+#[message(reply = Incarnation, name = "store.Resume")]
+#[derive(Clone, Debug)]
 pub struct Resume {
+    /// Which life of the trainer.
+    pub life: Incarnation,
+    /// The step after which this life began: weights that another one made up to there are those
+    /// that its own come from.
+    pub began_at: Version,
     /// The last step.
     pub version: Version,
     /// By the batches up to it.
@@ -100,12 +175,45 @@ pub struct Resume {
 /// The weights after this step are safe on disk.
 #[message(name = "store.Durable")]
 #[derive(Debug)]
-pub struct Durable(pub Version);
+pub struct Durable {
+    /// Which life of the trainer.
+    pub life: Incarnation,
+    /// The step.
+    pub version: Version,
+}
 
-/// What the store has counted so far.
+/// All rollouts have had the time to say what they work on. A store tells itself.
+#[message(name = "store.Settle")]
+#[derive(Debug)]
+pub struct Settle(pub Book);
+
+/// How long a book that follows a lost one gives no orders: whoever is in the middle of a burst of
+/// tokens is heard before others are given what it works on.
+const CLAIMED_WITHIN: Duration = Duration::from_millis(500);
+
+/// What the store has counted so far, in its present life.
 #[message(reply = Counts, name = "store.Count")]
 #[derive(Debug)]
 pub struct Count;
+
+/// A book that is open.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    book: Book,
+    /// The life of the trainer that it was opened for.
+    trainer: Incarnation,
+    /// Where that began.
+    began_at: Version,
+    /// Whether orders are given.
+    settled: bool,
+}
+
+impl Open {
+    /// Whether the trainer's weights come from these, or are these.
+    const fn knows(&self, life: Incarnation, version: Version) -> bool {
+        life >= self.trainer || version <= self.began_at
+    }
+}
 
 /// See the module.
 pub struct SampleStore {
@@ -113,9 +221,14 @@ pub struct SampleStore {
     seed: u64,
     tokenizer: Tokenizer,
     ledger: Ledger,
+    /// What the ledger is; `None` before the trainer has said where it is.
+    open: Option<Open>,
+    /// The last life of the trainer that was heard of.
+    trainer: Incarnation,
     /// Rollouts that wait for orders, by their keys: who is woken first begins first, in every run.
-    idle: BTreeMap<u64, odeon::Ref<Rollout>>,
-    watched: HashSet<ActorId>,
+    idle: BTreeMap<u64, Ref<Rollout>>,
+    /// The last life of each rollout that was heard of, and is watched.
+    watched: HashMap<ActorId, (Ref<Rollout>, Incarnation)>,
     /// The weights that rollouts have.
     holds: HashMap<ActorId, Vec<Version>>,
     /// How many have them.
@@ -128,6 +241,7 @@ pub struct SampleStore {
 impl std::fmt::Debug for SampleStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SampleStore")
+            .field("open", &self.open)
             .field("ledger", &self.ledger)
             .finish_non_exhaustive()
     }
@@ -137,17 +251,20 @@ impl std::fmt::Debug for SampleStore {
 impl SampleStore {
     async fn start(args: StoreArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         if cx.incarnation() > 1 {
-            // Rollouts and trainer would wait for what an empty book does not know of.
-            let what = "the sample store was lost, and with it the trajectories of this run";
-            return Err(Failure::error(what).fatal());
+            tracing::warn!(
+                life = cx.incarnation(),
+                "the sample store was lost; trainer and rollouts say where they are"
+            );
         }
         Ok(Self {
             task: args.task.build().map_err(Failure::error)?,
             seed: args.seed,
             tokenizer: args.tokenizer,
             ledger: Ledger::new(args.ledger),
+            open: None,
+            trainer: 0,
             idle: BTreeMap::new(),
-            watched: HashSet::new(),
+            watched: HashMap::new(),
             holds: HashMap::new(),
             held: BTreeMap::new(),
             over: HashMap::new(),
@@ -156,59 +273,101 @@ impl SampleStore {
     }
 
     #[handler(message = Exchange)]
-    async fn exchange(&mut self, exchange: Exchange, cx: &mut Context<Self>) -> Vec<Order> {
+    async fn exchange(&mut self, exchange: Exchange, cx: &mut Context<Self>) -> Exchanged {
         let rollout = exchange.rollout;
-        // What a life asked for before its end may be read after the notice of that.
-        let over = self.over.get(&rollout.id()).copied().unwrap_or(0);
-        let alive = exchange.incarnation > over;
-        if alive && self.watched.insert(rollout.id()) {
-            cx.watch(rollout);
-        }
+        let alive = self.meet(rollout, exchange.incarnation, cx);
         let who = key(rollout.id());
-        let (open, uniform) = (self.ledger.open(), self.ledger.counts().uniform);
+        let Some(open) = self.open else {
+            if alive {
+                self.idle.insert(who, rollout);
+            }
+            return Exchanged::OtherBook(None);
+        };
+        if exchange.book != Some(open.book) {
+            return Exchanged::OtherBook(Some(open.book));
+        }
+        let (before, uniform) = (self.ledger.open(), self.ledger.counts().uniform);
         for CameOn { id, from, more } in exchange.came_on {
-            self.ledger.came_on(who, id, from, &more);
+            if open.knows(more.life, more.version) {
+                self.ledger.came_on(who, id, from, &more);
+            }
         }
         self.ledger.hand_in(who, &exchange.handed_in);
         for trajectory in exchange.finished {
             let id = trajectory.id;
-            if self.ledger.report(trajectory) == Admission::Duplicate {
+            if !open.knows(trajectory.life, trajectory.last_version) {
+                tracing::debug!(?id, "made with weights that the trainer has lost");
+            } else if self.ledger.report(trajectory) == Admission::Duplicate {
                 tracing::info!(?id, "a trajectory came twice and is counted once");
             }
         }
         self.tell_those_who_look_on();
         self.tell_consumer().await;
-        if self.ledger.counts().uniform > uniform || self.ledger.open() > open {
+        if self.ledger.counts().uniform > uniform || self.ledger.open() > before {
             // Groups were left out, so there is room for others; or something is to be made again or
             // gone on with.
             self.wake_idle().await;
         }
         if !alive {
-            return vec![];
+            return Exchanged::Orders(vec![]);
         }
-        let holds = &exchange.holds;
-        if self.holds.get(&rollout.id()) != Some(holds) {
+        let known = |edition: &Edition| open.knows(edition.life(), edition.version());
+        let holds = exchange.holds.into_iter().filter(known);
+        let holds: Vec<Version> = holds.map(Edition::version).collect();
+        if self.holds.get(&rollout.id()) != Some(&holds) {
             self.forget_holds(rollout.id());
-            for version in holds {
+            for version in &holds {
                 *self.held.entry(*version).or_default() += 1;
             }
             self.holds.insert(rollout.id(), holds.clone());
         }
         let asker = Asker {
             rollout: who,
-            begins_with: exchange.begins_with,
-            holds,
+            begins_with: exchange.begins_with.filter(known).map(Edition::version),
+            holds: &holds,
             held: &self.held,
             tokens_max: MESSAGE_TOKENS_MAX,
         };
-        let samples = self.ledger.order(asker, exchange.room);
+        let samples = match open.settled {
+            true => self.ledger.order(asker, exchange.room),
+            false => vec![],
+        };
         if samples.is_empty() && exchange.room > 0 {
             self.idle.insert(who, rollout);
         }
-        samples
-            .into_iter()
-            .filter_map(|id| self.write_order(id))
-            .collect()
+        let orders = samples.into_iter().filter_map(|id| self.write_order(id));
+        Exchanged::Orders(orders.collect())
+    }
+
+    #[handler(message = Claim)]
+    async fn claim(&mut self, claim: Claim, cx: &mut Context<Self>) {
+        let alive = self.meet(claim.rollout, claim.incarnation, cx);
+        let Some(open) = self.open.filter(|open| alive && open.book == claim.book) else {
+            // What it says next shows that.
+            return;
+        };
+        let who = key(claim.rollout.id());
+        for CameOn { id, more, .. } in claim.works_on {
+            if open.knows(more.life, more.version) {
+                self.ledger.adopt(who, id, more);
+            }
+        }
+    }
+
+    #[handler(message = Settle)]
+    async fn settle(&mut self, settle: Settle) {
+        let Some(open) = self.open.as_mut().filter(|open| open.book == settle.0) else {
+            return;
+        };
+        open.settled = true;
+        let lost = self.ledger.settle();
+        let adopted = self.ledger.counts().adopted;
+        tracing::warn!(
+            lost,
+            adopted,
+            "samples of the book that was lost are made anew, and those that rollouts had go on"
+        );
+        self.wake_idle().await;
     }
 
     fn write_order(&self, id: SampleId) -> Option<Order> {
@@ -229,37 +388,60 @@ impl SampleStore {
     }
 
     #[handler(message = Take)]
-    async fn take(
-        &mut self,
-        take: Take,
-        cx: &mut Context<Self>,
-    ) -> Result<Option<PackedBatch>, Failure> {
+    async fn take(&mut self, take: Take, cx: &mut Context<Self>) -> Result<Taken, Failure> {
+        if self.open.is_none() {
+            return Ok(Taken::NoBook);
+        }
         let batch = self.ledger.take(take.step);
-        if batch.is_none() {
+        if batch.is_none() && take.step == self.ledger.next_step() {
             self.consumer = Some((take.step, take.consumer));
         }
         // Groups have left the buffer, or were too old: there may be room for new orders.
         self.wake_idle().await;
-        batch
-            .map(|batch| PackedBatch::pack(&cx.blobs(), &batch))
-            .transpose()
+        match batch {
+            Some(batch) => PackedBatch::pack(&cx.blobs(), &batch).map(Taken::Batch),
+            None => Ok(Taken::Later),
+        }
     }
 
     #[handler(message = Trained)]
     async fn trained(&mut self, trained: Trained) {
-        self.ledger.trained(trained.0);
-        self.wake_idle().await;
+        // One of a life before would tell of steps that the trainer may have lost since.
+        if trained.life == self.trainer {
+            self.ledger.trained(trained.version);
+            self.wake_idle().await;
+        }
     }
 
     #[handler(message = Resume)]
-    async fn resume(&mut self, resume: Resume) {
-        self.ledger.resume(resume.version, resume.used);
+    async fn resume(&mut self, resume: Resume, cx: &mut Context<Self>) -> Incarnation {
+        if resume.life < self.trainer {
+            return cx.incarnation();
+        }
+        self.trainer = resume.life;
+        if self.open.is_none() || !self.ledger.repeats_from(resume.version) {
+            self.begin_book(resume, cx);
+            // All of them have to say what they work on.
+            let all = self
+                .watched
+                .values()
+                .map(|(rollout, _)| (key(rollout.id()), *rollout));
+            self.idle.extend(all);
+        }
         self.wake_idle().await;
+        cx.incarnation()
     }
 
     #[handler(message = Durable)]
     fn durable(&mut self, durable: Durable) {
-        self.ledger.durable(durable.0);
+        if durable.life == self.trainer {
+            self.ledger.durable(durable.version);
+        }
+    }
+
+    #[handler(message = lives::Live)]
+    fn live(&mut self, _live: lives::Live, cx: &mut Context<Self>) -> Incarnation {
+        cx.incarnation()
     }
 
     #[handler(message = Count)]
@@ -270,15 +452,78 @@ impl SampleStore {
     /// A rollout is gone: others make its trajectories.
     #[handler(message = Down)]
     async fn down(&mut self, down: Down) {
-        self.watched.remove(&down.id);
-        self.over.insert(down.id, down.incarnation);
-        self.idle.remove(&key(down.id));
-        self.forget_holds(down.id);
-        let lost = self.ledger.rollout_lost(key(down.id));
+        let over = self.over.get(&down.id).copied().unwrap_or(0);
+        if down.incarnation > 0 && down.incarnation <= over {
+            // The next life was there before this word of the one before it.
+            return;
+        }
+        let last = self.watched.remove(&down.id).map_or(0, |(_, last)| last);
+        self.over.insert(down.id, down.incarnation.max(last));
+        let lost = self.lose(down.id);
         if lost > 0 && matches!(down.reason, Reason::Failed(_)) {
             tracing::warn!(rollout = %down.id, lost, why = %down.reason, "its trajectories are ordered again");
         }
         self.wake_idle().await;
+    }
+
+    /// Whether this life of a rollout is not known to be over. Those before it are.
+    fn meet(
+        &mut self,
+        rollout: Ref<Rollout>,
+        incarnation: Incarnation,
+        cx: &Context<Self>,
+    ) -> bool {
+        let id = rollout.id();
+        let over = self.over.get(&id).copied().unwrap_or(0);
+        let watched = self.watched.get(&id).map_or(0, |(_, last)| *last);
+        // What a life asked for before its end may be read after the notice of that.
+        if incarnation <= over || incarnation < watched {
+            return false;
+        }
+        if incarnation > watched {
+            if watched > 0 {
+                self.over.insert(id, incarnation - 1);
+                self.lose(id);
+            }
+            cx.watch(rollout);
+            self.watched.insert(id, (rollout, incarnation));
+        }
+        true
+    }
+
+    /// Opens what others deal with from now on.
+    fn begin_book(&mut self, resume: Resume, cx: &Context<Self>) {
+        let before = self.open.map_or(0, |open| open.book.number);
+        let book = Book {
+            life: cx.incarnation(),
+            number: before + 1,
+        };
+        let follows = before > 0 || cx.incarnation() > 1;
+        self.ledger.begin_anew(resume.version, resume.used);
+        self.holds.clear();
+        self.held.clear();
+        self.consumer = None;
+        self.open = Some(Open {
+            book,
+            trainer: resume.life,
+            began_at: resume.began_at,
+            settled: !follows,
+        });
+        if follows {
+            let me = cx.me();
+            tokio::spawn(async move {
+                Clock::sleep(CLAIMED_WITHIN).await;
+                // A life that is over settles nothing.
+                let _ = me.tell(Settle(book)).await;
+            });
+        }
+    }
+
+    /// A rollout's orders are open again. How many.
+    fn lose(&mut self, rollout: ActorId) -> usize {
+        self.idle.remove(&key(rollout));
+        self.forget_holds(rollout);
+        self.ledger.rollout_lost(key(rollout))
     }
 
     /// A rollout has other weights than it had, or is gone.

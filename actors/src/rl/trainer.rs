@@ -5,6 +5,9 @@
 //! trainer that died continues from its last checkpoint, and the store gives it the same batches
 //! again, so nothing is lost or counted twice.
 //!
+//! A store that is lost has forgotten where the trainer is: the next life of it is told, with the
+//! prompts that were used, and asked again for the batch that the trainer waits for.
+//!
 //! A trainer that is asked to halt saves first, so that a run that is stopped in order loses nothing.
 
 use std::path::PathBuf;
@@ -23,7 +26,8 @@ use super::relay::Edition;
 use super::report::{PATIENCE, Reachable, Report, Stages, StepReport, told};
 use super::rollout::rest;
 use super::source::{Put, Source, SourceArgs};
-use super::store::{Durable, Ready, Resume, SampleStore, Take, Trained};
+use super::store::lives::{Lives, follow};
+use super::store::{Durable, Ready, Resume, SampleStore, Take, Taken, Trained};
 use crate::engine::{EngineSpec, Progress, RunState, Signals, StepStats, TrainEngine, in_place};
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::{Batch, Used};
@@ -112,6 +116,14 @@ pub struct Trainer {
     /// Whether this life has published.
     published: bool,
     incarnation: Incarnation,
+    /// The step after which this life began.
+    began_at: u64,
+    /// The life of the store that knows where it is.
+    store: Incarnation,
+    /// Whether the store will say when there is a batch.
+    awaits: bool,
+    /// Whether a [`Turn`] is in the mailbox.
+    turning: bool,
     /// When it was done with the step before, in this life.
     free_since: Option<Timestamp>,
     reachable: Reachable,
@@ -144,7 +156,7 @@ impl Trainer {
         let fresh = restored.is_none();
         let (progress, run) = restored.unwrap_or_else(|| (Progress::default(), args.plan.begin()));
         let blobs = cx.blobs();
-        let trainer = Self {
+        let mut trainer = Self {
             engine,
             args,
             progress,
@@ -155,18 +167,18 @@ impl Trainer {
             source,
             published: false,
             incarnation: cx.incarnation(),
+            began_at: progress.version,
+            store: 0,
+            awaits: false,
+            turning: false,
             free_since: None,
             reachable: Reachable::default(),
             blobs,
         };
+        trainer.say_where_it_is().await?;
+        follow(trainer.args.store, cx);
         // A life that begins anew is news as well.
         if !fresh || cx.incarnation() > 1 {
-            let resume = Resume {
-                version: progress.version,
-                used: trainer.run.used.clone(),
-            };
-            let store = trainer.args.store;
-            store.ask(resume).await.map_err(Failure::error)?;
             let resumed = Report::Resumed {
                 incarnation: cx.incarnation(),
                 progress,
@@ -174,17 +186,15 @@ impl Trainer {
             trainer.report(resumed).await;
         }
         // The mailbox of a new life is served after `start`: this begins the work.
-        cx.me().tell(Turn).await.map_err(Failure::error)?;
+        trainer.turn_later(cx);
         Ok(trainer)
     }
 
     #[handler(message = Turn)]
     async fn turn(&mut self, _turn: Turn, cx: &mut Context<Self>) {
+        self.turning = false;
         match self.advance(cx.me()).await {
-            // Its own mailbox has room: it only ever holds one turn.
-            Ok(true) => cx.me().tell(Turn).now().unwrap_or_else(|error| {
-                cx.fail(Failure::error(format!("cannot go on: {error}")));
-            }),
+            Ok(true) => self.turn_later(cx),
             Ok(false) => {}
             Err(failure) => cx.fail(failure),
         }
@@ -192,9 +202,22 @@ impl Trainer {
 
     /// The store has the batch that this trainer asked for.
     #[handler(message = Ready)]
-    async fn ready(&mut self, ready: Ready, cx: &mut Context<Self>) {
-        if ready.0 == self.progress.version + 1 {
-            self.turn(Turn, cx).await;
+    fn ready(&mut self, ready: Ready, cx: &mut Context<Self>) {
+        if self.awaits && ready.0 == self.progress.version + 1 {
+            self.turn_later(cx);
+        }
+    }
+
+    /// A life of the store that knows nothing of this trainer would let it wait for ever.
+    #[handler(message = Lives)]
+    async fn store_lives(&mut self, lives: Lives, cx: &mut Context<Self>) {
+        if lives.0 == self.store {
+            return;
+        }
+        match self.say_where_it_is().await {
+            Ok(()) if self.awaits => self.turn_later(cx),
+            Ok(()) => {}
+            Err(failure) => cx.fail(failure),
         }
     }
 
@@ -237,17 +260,45 @@ impl Trainer {
             self.report(Report::Finished(self.progress)).await;
             return Ok(false);
         }
-        let step = version + 1;
-        let take = Take {
-            step,
+        let take = || Take {
+            step: version + 1,
             consumer: me.narrow(),
         };
-        let taken = self.args.store.ask(take).await.map_err(Failure::error)??;
-        let Some(packed) = taken else {
-            return Ok(false);
+        loop {
+            let taken = insist(self.args.store, take).await??;
+            self.awaits = matches!(taken, Taken::Later);
+            match taken {
+                Taken::Batch(packed) => {
+                    self.train(&packed).await?;
+                    return Ok(true);
+                }
+                Taken::Later => return Ok(false),
+                Taken::NoBook => self.say_where_it_is().await?,
+            }
+        }
+    }
+
+    /// Tells the store after which step it goes on, and which prompts were used.
+    async fn say_where_it_is(&mut self) -> Result<(), Failure> {
+        let resume = Resume {
+            life: self.incarnation,
+            began_at: self.began_at,
+            version: self.progress.version,
+            used: self.run.used.clone(),
         };
-        self.train(&packed).await?;
-        Ok(true)
+        self.store = insist(self.args.store, || resume.clone()).await?;
+        Ok(())
+    }
+
+    fn turn_later(&mut self, cx: &mut Context<Self>) {
+        if self.turning {
+            return;
+        }
+        // Its own mailbox has room: it only ever holds one turn.
+        match cx.me().tell(Turn).now() {
+            Ok(()) => self.turning = true,
+            Err(error) => cx.fail(Failure::error(format!("cannot go on: {error}"))),
+        }
     }
 
     async fn warm_up(&mut self) -> Result<(), Failure> {
@@ -295,7 +346,10 @@ impl Trainer {
         self.free_since = Some(odeon::Clock::now());
         self.args
             .store
-            .tell(Trained(version))
+            .tell(Trained {
+                life: self.incarnation,
+                version,
+            })
             .await
             .map_err(Failure::error)?;
         let step = StepReport::new(version, &batch, stats, critic_loss, begun);
@@ -430,7 +484,10 @@ impl Trainer {
         self.saved = Some(progress);
         self.args
             .store
-            .tell(Durable(progress.version))
+            .tell(Durable {
+                life: self.incarnation,
+                version: progress.version,
+            })
             .await
             .map_err(Failure::error)?;
         self.report(Report::Saved(progress)).await;

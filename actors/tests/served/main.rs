@@ -289,6 +289,7 @@ fn an_interrupted_reply_goes_on_with_the_new_weights() {
             );
             let partial = Partial {
                 version: 1,
+                life: 1,
                 tokens: begun.tokens.clone(),
                 log_probs: begun.log_probs.clone(),
             };

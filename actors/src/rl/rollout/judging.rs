@@ -3,16 +3,16 @@
 //! A reply is held here until its reward is there: whoever judges may be lost and is asked again. It
 //! is the rollout's to the store's mind up to then, so with a lost rollout it is made anew.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Actor, AskError, Failure, Handler, Message, Ref, message};
+use odeon::{Actor, AskError, Failure, Handler, Incarnation, Message, Ref, message};
 
 use super::Rollout;
 use crate::rl::cost::{Cost, Weigh};
 use crate::rl::reward::{Judge, Reward};
-use crate::trajectory::{SampleId, Trajectory};
+use crate::trajectory::{SampleId, Trajectory, Version};
 
 /// A reply has its reward, or cannot have one. A rollout is told so by itself.
 #[message(name = "rollout.Judged")]
@@ -34,11 +34,15 @@ pub struct Judges {
     pub cost: Option<Ref<Cost>>,
 }
 
+/// The version of the weights that made the last token of a reply, and the life of the trainer that
+/// made those of its first.
+type Weights = (Version, Incarnation);
+
 /// What is being judged, and what has been.
 #[derive(Debug)]
 pub(super) struct Judging {
     judges: Judges,
-    under_way: HashSet<SampleId>,
+    under_way: HashMap<SampleId, Weights>,
     /// Those that the store has not got yet.
     pub(super) judged: Vec<Trajectory>,
 }
@@ -47,7 +51,7 @@ impl Judging {
     pub(super) fn new(judges: Judges) -> Self {
         Self {
             judges,
-            under_way: HashSet::new(),
+            under_way: HashMap::new(),
             judged: vec![],
         }
     }
@@ -57,10 +61,17 @@ impl Judging {
         self.under_way.len()
     }
 
+    /// Replies that the store has not got, and what made them.
+    pub(super) fn all(&self) -> impl Iterator<Item = (SampleId, Weights)> {
+        let judged = self.judged.iter().map(|it| (it.id, weights_of(it)));
+        let under_way = self.under_way.iter().map(|(id, weights)| (*id, *weights));
+        under_way.chain(judged)
+    }
+
     /// Has a reply judged; the rollout hears of it.
     pub(super) fn begin(&mut self, trajectory: Trajectory, me: Ref<Rollout>) {
         let (id, judges) = (trajectory.id, self.judges);
-        self.under_way.insert(id);
+        self.under_way.insert(id, weights_of(&trajectory));
         tokio::spawn(async move {
             let outcome = judges.judge(trajectory).await;
             // The replies of a rollout that is gone are made anew.
@@ -71,11 +82,15 @@ impl Judging {
     /// A reward has come. One for a life before in the same process is for nobody: its replies are
     /// made anew.
     pub(super) fn end(&mut self, judged: Judged) -> Result<(), Failure> {
-        if self.under_way.remove(&judged.id) {
+        if self.under_way.remove(&judged.id).is_some() {
             self.judged.push(judged.outcome?);
         }
         Ok(())
     }
+}
+
+const fn weights_of(trajectory: &Trajectory) -> Weights {
+    (trajectory.last_version, trajectory.life)
 }
 
 impl Judges {

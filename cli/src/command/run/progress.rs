@@ -282,6 +282,12 @@ impl Display {
             format!("ordered again after a loss{since}"),
             counts.reordered.to_string(),
         ]);
+        if counts.lost > 0 {
+            rows.push(vec![
+                format!("made anew after the loss of the store{since}"),
+                counts.lost.to_string(),
+            ]);
+        }
         rows.push(vec![
             format!("refused as duplicates{since}"),
             counts.duplicates.to_string(),

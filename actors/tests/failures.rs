@@ -1,0 +1,615 @@
+//! Every role of a run is lost at every kind of moment: the run goes on to the same number of steps,
+//! and what it trained is what it promises.
+//!
+//! The engines follow a script. The trainer's writes down each batch that it trains on, in the same
+//! file in all of its lives, so what is checked is what was trained and not what anybody says.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use odeon::{
+    ActorId, Clock, Failure, Limits, ProcessId, Supervision, System, WorkerCommand, WorkerMode,
+};
+use odeon_actors::engine::EngineSpec;
+use odeon_actors::engine::scripted::{Entry, Script};
+use odeon_actors::rl::ledger::LedgerConfig;
+use odeon_actors::rl::referee::ProgramSpec;
+use odeon_actors::rl::relays::Order;
+use odeon_actors::rl::repack::RepackLimits;
+use odeon_actors::rl::report::Report;
+use odeon_actors::rl::rollout::Swap;
+use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, Run, RunPlan};
+use odeon_actors::rl::store::{Count, Counts, StoreArgs};
+use odeon_actors::rl::trainer::TrainPlan;
+use odeon_actors::trajectory::{Batch, Version};
+use odeon_algorithms::objective::{Baseline, Gae, Lambda};
+use odeon_algorithms::task::{SumsConfig, TaskSpec};
+use odeon_algorithms::tokenizer::Tokenizer;
+use rustix::process::{Pid, Signal, kill_process};
+
+#[test]
+fn worker_entry() {
+    odeon_actors::rl::job().serve_if_worker();
+}
+
+const STEPS: u64 = 12;
+const GROUPS: usize = 2;
+const GROUP_SIZE: u32 = 4;
+const STALENESS_MAX: u64 = 1;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Rollout,
+    MasterRelay,
+    MiddleRelay,
+    Trainer,
+    Critic,
+    Reward,
+    Store,
+    Packer,
+    /// Who keeps the book of the relays.
+    Relays,
+}
+
+/// When.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    BeforeTheFirstBatch,
+    /// While the trainer trains, at this step or later.
+    InAStep(Version),
+    /// When it writes down weights.
+    AtAPublish(Version),
+    /// And again as soon as it is back.
+    TwiceInARow(Version),
+}
+
+const MOMENTS: [Moment; 4] = [
+    Moment::BeforeTheFirstBatch,
+    Moment::InAStep(3),
+    Moment::AtAPublish(5),
+    Moment::TwiceInARow(7),
+];
+
+fn script(folder: &Path) -> Script {
+    Script {
+        train: Duration::from_millis(8),
+        token: Duration::from_millis(1),
+        response: 3,
+        slots: 4,
+        stuck_after: None,
+        replies: vec![],
+        journal: Some(folder.join("journal")),
+    }
+}
+
+fn plan(folder: &Path) -> RunPlan {
+    let engine = EngineSpec::Scripted(script(folder));
+    RunPlan {
+        store: StoreArgs {
+            task: TaskSpec::Sums(SumsConfig::default()),
+            seed: 7,
+            tokenizer: Tokenizer::arithmetic(),
+            ledger: LedgerConfig::new(GROUP_SIZE, GROUPS, STALENESS_MAX),
+        },
+        rollout_engine: engine.clone(),
+        trainer_engine: engine,
+        rollouts: 2,
+        relays: 1,
+        swap: Swap::Overlap,
+        tell_every: Duration::from_millis(5),
+        repack: None,
+        processes: Processes::Own,
+        needs: RoleNeeds::default(),
+        reference: false,
+        programs: ProgramSpec::default(),
+        harm: None,
+        train: TrainPlan {
+            warmup: 0,
+            steps: STEPS,
+            value_steps: 0,
+            checkpoint_every: 2,
+            checkpoint: folder.join("checkpoint"),
+            eval_problems: 1,
+            eval_every: 0,
+            baseline: Baseline::LeaveOneOut,
+            overlong: None,
+            price: None,
+        },
+    }
+}
+
+/// What a run with this role is made from.
+fn plan_for(role: Role, folder: &Path) -> RunPlan {
+    let mut plan = plan(folder);
+    match role {
+        Role::MasterRelay | Role::MiddleRelay | Role::Relays => plan.relays = 3,
+        Role::Critic => {
+            plan.train.baseline = Baseline::Critic(Gae {
+                gamma: 1.0,
+                lambda: Lambda::Fixed(0.95),
+                value_lambda: None,
+            });
+        }
+        Role::Packer => {
+            plan.swap = Swap::Drain;
+            plan.repack = Some(Repack {
+                period: Duration::from_millis(10),
+                limits: RepackLimits::new(4),
+            });
+        }
+        Role::Rollout | Role::Trainer | Role::Reward | Role::Store => {}
+    }
+    plan
+}
+
+struct World {
+    system: System,
+    run: Run,
+    folder: tempfile::TempDir,
+    staleness_max: u64,
+}
+
+impl World {
+    async fn start(plan: impl Fn(&Path) -> RunPlan) -> Self {
+        Self::supervised(plan, Supervision::one_for_one().budget(40, PATIENCE)).await
+    }
+
+    async fn supervised(plan: impl Fn(&Path) -> RunPlan, supervision: Supervision) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let worker = WorkerCommand::current_exe().unwrap();
+        let worker = worker.arg("worker_entry").arg("--exact");
+        let mut limits = Limits::default();
+        limits.stop_grace = Duration::from_millis(100);
+        let system = System::builder()
+            .limits(limits)
+            .supervision(supervision)
+            .workers(WorkerMode::Processes(worker))
+            .start()
+            .await
+            .unwrap();
+        let plan = plan(folder.path());
+        let staleness_max = plan.store.ledger.staleness_max;
+        let run = Run::start(&system, plan).await.unwrap();
+        Self {
+            system,
+            run,
+            folder,
+            staleness_max,
+        }
+    }
+
+    fn journal(&self) -> Vec<Entry> {
+        journal(&self.folder.path().join("journal"))
+    }
+
+    /// Waits for a fact.
+    async fn until(&self, what: &str, fact: impl AsyncFn(&Self) -> bool) {
+        let waiting = async {
+            while !fact(self).await {
+                Clock::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let ended = Clock::timeout(PATIENCE, waiting).await;
+        assert!(ended.is_some(), "never: {what}");
+    }
+
+    /// Steps that were trained.
+    fn trained(&self) -> usize {
+        trained(&self.journal()).len()
+    }
+
+    async fn comes(&self, moment: Moment) {
+        let last = |is: fn(&Entry) -> Option<Version>, at: Version| {
+            move |world: &Self| {
+                let last = world.journal().last().and_then(is);
+                last.is_some_and(|version| version >= at)
+            }
+        };
+        let trains = |entry: &Entry| match entry {
+            Entry::Trains(batch) => Some(batch.step),
+            _ => None,
+        };
+        let publishes = |entry: &Entry| match entry {
+            Entry::Publishes(version) => Some(*version),
+            _ => None,
+        };
+        let fact: Box<dyn Fn(&Self) -> bool> = match moment {
+            Moment::BeforeTheFirstBatch => return,
+            Moment::InAStep(at) | Moment::TwiceInARow(at) => Box::new(last(trains, at)),
+            Moment::AtAPublish(at) => Box::new(last(publishes, at)),
+        };
+        self.until(&format!("{moment:?}"), async |world| fact(world))
+            .await;
+    }
+
+    async fn lose(&self, role: Role) {
+        match role {
+            Role::Rollout => self.kill("rollout-0").await,
+            Role::MasterRelay => self.kill_relay(0).await,
+            Role::MiddleRelay => self.kill_relay(1).await,
+            Role::Trainer => self.kill("trainer").await,
+            Role::Critic => self.kill("critic").await,
+            Role::Reward => self.fail(self.run.reward.id()).await,
+            Role::Store => self.fail(self.run.store.id()).await,
+            Role::Packer => self.fail(self.run.packer.unwrap().id()).await,
+            Role::Relays => self.fail(self.run.chain.id()).await,
+        }
+    }
+
+    fn process_of(&self, role: &str) -> Option<ProcessId> {
+        let mut roles = self.run.roles();
+        roles.find(|(known, ..)| known == role)?.2
+    }
+
+    /// Kills the process of a role, when it has one again.
+    async fn kill(&self, role: &str) {
+        let killed = async |world: &Self| {
+            let process = world.process_of(role);
+            process.is_some_and(|process| world.system.kill_worker(process))
+        };
+        self.until(role, killed).await;
+    }
+
+    /// The one that stands there in the chain.
+    async fn kill_relay(&self, place: usize) {
+        let standing = async |world: &Self| {
+            let order = world.run.chain.ask(Order).await.unwrap_or_default();
+            let role = order.get(place).map(|id| format!("relay-{id}"));
+            let process = role.and_then(|role| world.process_of(&role));
+            process.is_some_and(|process| world.system.kill_worker(process))
+        };
+        self.until("a relay stands there", standing).await;
+    }
+
+    /// Ends the life of an actor without a process of its own.
+    async fn fail(&self, actor: ActorId) {
+        let why = || Failure::error("a test wants it so");
+        let failed = async |world: &Self| {
+            let failed = world.system.fail_actor(actor, why(), PATIENCE).await;
+            failed.is_ok()
+        };
+        self.until("it is there to be lost", failed).await;
+    }
+
+    /// Waits for the end of the run.
+    async fn ends(self) -> Ended {
+        let Self {
+            system,
+            mut run,
+            folder,
+            staleness_max,
+        } = self;
+        let ending = async {
+            loop {
+                if let Report::Finished(progress) = run.reports.recv().await.unwrap() {
+                    return progress.version;
+                }
+            }
+        };
+        let journal_at = folder.path().join("journal");
+        let ended = tokio::select! {
+            ended = Clock::timeout(PATIENCE, ending) => ended,
+            failure = system.failed() => panic!("the run failed: {failure}"),
+        };
+        let Some(ended) = ended else {
+            let counts = run.store.ask(Count).await;
+            let entries = journal(&journal_at);
+            let last = entries.iter().rev().take(4).collect::<Vec<_>>();
+            panic!("the run hangs: {counts:?}, {last:?}");
+        };
+        let counts = run.store.ask(Count).await.unwrap();
+        system.shutdown().await;
+        let entries = journal(&journal_at);
+        let trained = trained(&entries);
+        assert_eq!((trained.len() as u64, ended), (STEPS, STEPS));
+        check(&trained, staleness_max);
+        Ended {
+            trained,
+            entries,
+            counts,
+        }
+    }
+}
+
+/// What came of a run.
+struct Ended {
+    /// What the last weights were trained on.
+    trained: Vec<Batch>,
+    /// All that its trainer did.
+    entries: Vec<Entry>,
+    counts: Counts,
+}
+
+fn journal(path: &PathBuf) -> Vec<Entry> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines = text.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().unwrap()
+}
+
+/// The batches that the last weights come from: a life that goes back to its checkpoint has lost what
+/// was trained after it.
+fn trained(journal: &[Entry]) -> Vec<Batch> {
+    let mut trained: Vec<Batch> = vec![];
+    for entry in journal {
+        match entry {
+            Entry::From(version) => trained.truncate(*version as usize),
+            Entry::Trains(batch) => {
+                assert_eq!(batch.step, trained.len() as u64 + 1);
+                trained.push(batch.clone());
+            }
+            Entry::Publishes(version) => assert_eq!(*version, trained.len() as u64),
+        }
+    }
+    trained
+}
+
+/// SEMANTICS 31, 32, 33.
+fn check(trained: &[Batch], staleness_max: u64) {
+    let mut seen = HashSet::new();
+    for batch in trained {
+        assert_eq!(batch.trajectories.len(), GROUPS * GROUP_SIZE as usize);
+        for reply in &batch.trajectories {
+            assert!(seen.insert(reply.id), "{:?} twice", reply.id);
+            let stale = (batch.step - 1).checked_sub(reply.version);
+            let stale = stale.unwrap_or_else(|| panic!("of weights to come: {reply:?}"));
+            assert!(stale <= staleness_max, "step {}: {reply:?}", batch.step);
+            let whole = vec![reply.version as u32; 3 + reply.id.sample as usize];
+            assert_eq!(reply.response, whole, "of one version, and whole");
+        }
+    }
+}
+
+/// Each step, however often it was made, had the same batch.
+fn check_repeated(journal: &[Entry]) {
+    let mut batches: BTreeMap<u64, &Batch> = BTreeMap::new();
+    for entry in journal {
+        if let Entry::Trains(batch) = entry {
+            let first = *batches.entry(batch.step).or_insert(batch);
+            assert_eq!(
+                first.trajectories, batch.trajectories,
+                "step {}",
+                batch.step
+            );
+        }
+    }
+}
+
+/// A run in which a role is lost at each of the moments.
+async fn survives(role: Role) -> Ended {
+    let world = World::start(|folder| plan_for(role, folder)).await;
+    for moment in MOMENTS {
+        world.comes(moment).await;
+        world.lose(role).await;
+        if matches!(moment, Moment::TwiceInARow(_)) {
+            world.lose(role).await;
+        }
+    }
+    world.ends().await
+}
+
+/// SEMANTICS 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_rollouts() {
+    let ended = survives(Role::Rollout).await;
+    assert_eq!(ended.counts.lost, 0, "the book was there all the time");
+}
+
+/// SEMANTICS 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_master_relay() {
+    survives(Role::MasterRelay).await;
+}
+
+/// SEMANTICS 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_a_relay_in_the_middle() {
+    survives(Role::MiddleRelay).await;
+}
+
+/// SEMANTICS 34, 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_trainer() {
+    let ended = survives(Role::Trainer).await;
+    check_repeated(&ended.entries);
+}
+
+/// SEMANTICS 34, 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_critic() {
+    let ended = survives(Role::Critic).await;
+    check_repeated(&ended.entries);
+}
+
+/// SEMANTICS 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_reward() {
+    survives(Role::Reward).await;
+}
+
+/// SEMANTICS 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_store() {
+    survives(Role::Store).await;
+}
+
+/// SEMANTICS 38, 78.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_packer() {
+    survives(Role::Packer).await;
+}
+
+/// SEMANTICS 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_who_watches_its_relays() {
+    survives(Role::Relays).await;
+}
+
+/// SEMANTICS 33, 38.
+/// Batches that were handed out and are not durable are lost with the store. Then the trainer is lost,
+/// in the same moment and later, and goes back to before them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_store_and_its_trainer() {
+    let world = World::start(|folder| {
+        let mut plan = plan(folder);
+        plan.train.checkpoint_every = 4;
+        plan
+    })
+    .await;
+    world.comes(Moment::InAStep(3)).await;
+    tokio::join!(world.lose(Role::Store), world.lose(Role::Trainer));
+    // One after the other, with steps between them that no checkpoint has.
+    world.comes(Moment::InAStep(6)).await;
+    world.lose(Role::Store).await;
+    world.comes(Moment::InAStep(7)).await;
+    world.lose(Role::Trainer).await;
+    world.comes(Moment::InAStep(10)).await;
+    world.lose(Role::Trainer).await;
+    world.lose(Role::Store).await;
+    world.ends().await;
+}
+
+/// SEMANTICS 33, 38.
+/// A critic has learnt what the store has forgotten, and goes back with the trainer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_store_and_its_critic() {
+    let world = World::start(|folder| {
+        let mut plan = plan_for(Role::Critic, folder);
+        plan.train.checkpoint_every = 4;
+        plan
+    })
+    .await;
+    world.comes(Moment::InAStep(2)).await;
+    world.lose(Role::Store).await;
+    world.comes(Moment::InAStep(3)).await;
+    world.lose(Role::Critic).await;
+    world.comes(Moment::InAStep(7)).await;
+    tokio::join!(world.lose(Role::Critic), world.lose(Role::Store));
+    world.ends().await;
+}
+
+/// SEMANTICS 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_all_of_them_at_once() {
+    let world = World::start(plan).await;
+    world.comes(Moment::InAStep(4)).await;
+    tokio::join!(
+        world.lose(Role::Store),
+        world.lose(Role::Trainer),
+        world.lose(Role::Rollout),
+        world.kill("rollout-1"),
+        world.kill("relay"),
+        world.lose(Role::Reward),
+        world.lose(Role::Relays),
+    );
+    world.ends().await;
+}
+
+/// SEMANTICS 77, 38.
+/// With no staleness, which samples make a batch follows from the prompts alone, also for a book that
+/// begins in the middle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_synchronous_run_that_loses_its_store_trains_on_the_same_samples() {
+    let synchronous = |folder: &Path| {
+        let mut plan = plan(folder);
+        plan.store.ledger.staleness_max = 0;
+        plan
+    };
+    let undisturbed = World::start(synchronous).await;
+    let undisturbed = undisturbed.ends().await;
+    let world = World::start(synchronous).await;
+    for moment in [
+        Moment::InAStep(2),
+        Moment::AtAPublish(4),
+        Moment::InAStep(6),
+    ] {
+        world.comes(moment).await;
+        world.lose(Role::Store).await;
+    }
+    let disturbed = world.ends().await;
+    let replies = |ended: Ended| ended.trained.into_iter().map(|it| it.trajectories);
+    assert!(replies(disturbed).eq(replies(undisturbed)));
+}
+
+/// SEMANTICS 38, 78.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_were_begun_go_on_when_the_store_is_lost() {
+    let world = World::start(|folder| {
+        let mut plan = plan(folder);
+        // A second long: whoever began them anew would be seen.
+        let mut script = script(folder);
+        script.token = Duration::from_millis(5);
+        script.replies = vec![vec![0; 200]; GROUP_SIZE as usize];
+        plan.rollout_engine = EngineSpec::Scripted(script);
+        plan.train.steps = 2;
+        plan
+    })
+    .await;
+    let told = |least: u64| {
+        async move |world: &World| {
+            let counts = world.run.store.ask(Count).await;
+            counts.is_ok_and(|counts| counts.tokens_told >= least)
+        }
+    };
+    world.until("all are in their middle", told(400)).await;
+    world.lose(Role::Store).await;
+    let adopted = async |world: &World| {
+        let counts = world.run.store.ask(Count).await;
+        counts.is_ok_and(|counts| counts.adopted == 8)
+    };
+    world.until("all replies are adopted", adopted).await;
+    // And with what there was of them: another goes on with those of a rollout that is lost now.
+    world.kill("rollout-0").await;
+    let kept = async |world: &World| {
+        let counts = world.run.store.ask(Count).await;
+        counts.is_ok_and(|counts| counts.tokens_kept > 0)
+    };
+    world.until("another goes on with them", kept).await;
+    world.system.shutdown().await;
+}
+
+/// SEMANTICS 38.
+/// The trainer waits for no rollout that is away: its orders are given to the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trainer_goes_on_while_a_rollout_is_lost_and_does_not_come_back() {
+    let hour = Duration::from_hours(1);
+    let never = Supervision::one_for_one().backoff(hour, hour);
+    let world = World::supervised(plan, never).await;
+    world.comes(Moment::InAStep(2)).await;
+    world.kill("rollout-0").await;
+    let gone = async |world: &World| world.process_of("rollout-0").is_none();
+    world.until("it is gone", gone).await;
+    world.comes(Moment::InAStep(STEPS)).await;
+    assert_eq!(world.process_of("rollout-0"), None, "it is still away");
+    world.ends().await;
+}
+
+/// SEMANTICS 38.
+/// One that stands still is not known to be lost, and what it works on waits for it; nothing else does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trainer_goes_on_while_a_rollout_stands_still() {
+    let world = World::start(|folder| {
+        let mut plan = plan(folder);
+        plan.store.ledger.staleness_max = 1_000;
+        plan
+    })
+    .await;
+    world.comes(Moment::InAStep(2)).await;
+    let process = world.process_of("rollout-0").unwrap();
+    let workers = world.system.workers();
+    let (_, pid) = workers.iter().find(|(id, _)| *id == process).unwrap();
+    let signal = |signal| {
+        let pid = Pid::from_raw(*pid as i32).unwrap();
+        kill_process(pid, signal).unwrap();
+    };
+    signal(Signal::STOP);
+    let at = world.trained();
+    let more = async |world: &World| world.trained() >= at + 5;
+    world.until("five steps more", more).await;
+    signal(Signal::CONT);
+    world.ends().await;
+}
