@@ -105,6 +105,7 @@ impl Place {
             token: Duration::ZERO,
             response: 1,
             slots: SLOTS,
+            pauses_at: None,
             stuck_after: None,
             replies,
         });
@@ -140,6 +141,7 @@ impl Place {
                 isolation: Isolation::Required,
                 at_once: NonZeroUsize::new(2 * HELD as usize).unwrap(),
             },
+            environment: None,
             harm: None,
             train: TrainPlan {
                 warmup: 0,

@@ -38,6 +38,7 @@ fn plan(
         token: Duration::from_micros(200),
         response: 3,
         slots: 8,
+        pauses_at: None,
         stuck_after,
         replies: vec![],
     };
@@ -60,6 +61,7 @@ fn plan(
         needs: RoleNeeds::default(),
         reference: critic,
         programs: ProgramSpec::default(),
+        environment: None,
         harm: None,
         train: TrainPlan {
             warmup: 20,

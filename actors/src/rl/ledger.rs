@@ -305,8 +305,7 @@ impl Ledger {
             ..Partial::default()
         });
         if partial.version == more.version && partial.tokens.len() == from {
-            partial.tokens.extend(&more.tokens);
-            partial.log_probs.extend(&more.log_probs);
+            partial.append(more);
             self.counts.tokens_told += more.tokens.len() as u64;
         }
     }
@@ -549,10 +548,12 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
     use super::*;
+    use crate::trajectory::Observed;
 
     fn trajectory(id: SampleId, version: Version) -> Trajectory {
         Trajectory {
@@ -562,6 +563,8 @@ mod tests {
             prompt: vec![],
             response: vec![],
             log_probs: vec![],
+            observed: Observed::default(),
+            waited: Duration::ZERO,
             problem: id.group,
             reward: 0.0,
             correct: false,
@@ -702,6 +705,7 @@ mod tests {
             version: 0,
             log_probs: vec![-0.5; tokens.len()],
             tokens,
+            ..Partial::default()
         };
         ledger.came_on(1, ids[0], 0, &begin(vec![7, 8]));
         ledger.came_on(1, ids[0], 2, &begin(vec![9]));
@@ -886,6 +890,7 @@ mod tests {
                                 version: *made,
                                 tokens: vec![who as u32],
                                 log_probs: vec![0.0],
+                                ..Partial::default()
                             };
                             ledger.came_on(who, *id, from, &more);
                         }
