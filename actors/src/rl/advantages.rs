@@ -211,6 +211,40 @@ mod tests {
         assert!(none.to_string().contains("needs a reference"), "{none}");
     }
 
+    /// SEMANTICS 90.
+    /// Of five tokens a tool has written the second and the third: by hand with the three others.
+    #[test]
+    fn an_advantage_passes_over_what_a_tool_has_written() {
+        let mut batch = batch([(5, 1.0), (1, 0.0), (1, 0.0), (1, 0.0)]);
+        let reply = &mut batch.trajectories[0];
+        reply.observed.push(1..3);
+        reply.log_probs.truncate(3);
+        let gae = Gae {
+            gamma: 0.5,
+            lambda: Lambda::Fixed(0.5),
+            value_lambda: Some(1.0),
+        };
+        // A critic has no value for what it has not rated.
+        let values = [vec![0.25, 0.5, 0.75], vec![0.0], vec![0.0], vec![0.0]];
+        let rewards = rewards(&batch, None);
+        let (advantages, returns) = with_critic(gae, &rewards, &values).unwrap();
+        // δ: 1 - 0.75 = 0.25; 0.5 * 0.75 - 0.5 = -0.125; 0.5 * 0.5 - 0.25 = 0.
+        let last = 0.25;
+        let middle = -0.125 + 0.25 * last;
+        assert_eq!(advantages[0], [0.25 * middle, middle, last]);
+        assert_eq!(returns[0], [0.25, 0.5, 1.0]);
+        let plain = Baseline::Batch {
+            gamma: 1.0,
+            kl: None,
+        };
+        let lengths = |all: Vec<Vec<f32>>| all.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(lengths(of(plain, &batch, &[])), [3, 1, 1, 1]);
+        assert_eq!(lengths(of(Baseline::LeaveOneOut, &batch, &[])), [3, 1, 1, 1]);
+        // The last tokens before the limit cost whoever has written them.
+        let overlong = Overlong { limit: 4, cache: 2 };
+        assert_eq!(super::rewards(&batch, Some(overlong))[0], 0.0);
+    }
+
     #[test]
     fn a_critic_is_told_what_came_and_long_replies_earn_less() {
         let batch = batch([(2, 1.0), (4, 1.0), (1, 0.0), (1, 1.0)]);
