@@ -43,6 +43,7 @@ fn plan(folder: &Path) -> RunPlan {
         tokenizer: tokenizer.clone(),
         task: task.clone(),
         programs: ProgramSpec::default(),
+        environment: None,
         seed: 3,
         device: Device::Cpu,
         threads: 1,
@@ -88,6 +89,7 @@ fn plan(folder: &Path) -> RunPlan {
         needs: RoleNeeds::default(),
         reference: false,
         programs: ProgramSpec::default(),
+        environment: None,
         harm: None,
         train: TrainPlan {
             warmup: 100,

@@ -211,7 +211,7 @@ pub trait ScoreEngine: Send + Sync {
     ) -> Result<Option<Version>, Failure>;
 }
 
-/// A response that a rollout engine has finished.
+/// A response that a rollout engine has finished, or a part of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
     /// Which sample.
@@ -220,11 +220,15 @@ pub struct Response {
     pub tokens: Vec<u32>,
     /// Their log-probabilities under the weights that made them, in nats.
     pub log_probs: Vec<f32>,
+    /// Whether it stands at a token at which a call of a tool may close: it is no more under way, and
+    /// may be [resumed](RolloutEngine::resume).
+    pub paused: bool,
 }
 
 /// Generates responses, many at once.
 pub trait RolloutEngine: Send + Sync {
-    /// Whether new weights can be taken now: those before the last are in use no more.
+    /// Whether new weights can be taken now: those before the last are in use no more, not by responses
+    /// that have paused either.
     fn can_load(&self) -> bool;
 
     /// Takes new weights, for what is admitted from now on: what is under way ends with the weights
@@ -246,8 +250,23 @@ pub trait RolloutEngine: Send + Sync {
     /// The prompt does not fit.
     fn admit(&mut self, order: &Order) -> Result<(), Failure>;
 
-    /// Moves all active responses on by one token; gives those that are finished, without what was
-    /// there of them when they were admitted.
+    /// Goes on with a response that has paused, with the weights that it has; `order` says all that
+    /// there is of it.
+    ///
+    /// # Errors
+    /// It does not fit.
+    fn resume(&mut self, order: &Order) -> Result<(), Failure> {
+        self.admit(order)
+    }
+
+    /// Takes a response for one that has paused, with the newest weights, before it is admitted.
+    fn pause(&mut self, _id: SampleId) {}
+
+    /// A response that has paused is not resumed.
+    fn leave(&mut self, _id: SampleId) {}
+
+    /// Moves all active responses on by one token; gives those that are finished or have paused,
+    /// without what was there of them when they were admitted or resumed.
     ///
     /// # Errors
     /// Generation failed.
@@ -263,7 +282,7 @@ pub trait RolloutEngine: Send + Sync {
     /// What there is of all active responses, from the `from`th new token of each on.
     fn under_way(&self, from: &dyn Fn(SampleId) -> usize) -> Vec<Response>;
 
-    /// Ends all active responses. What there was of them is forgotten here.
+    /// Ends all responses, active and paused. What there was of them is forgotten here.
     fn withdraw(&mut self);
 
     /// Bytes of keys and values.

@@ -3,12 +3,14 @@
 
 mod algorithm;
 mod check;
+mod environment;
 mod fields;
 mod sandbox;
 mod source;
 
 use std::path::{Path, PathBuf};
 
+use odeon_algorithms::environment::Tool;
 use odeon_algorithms::objective::KlEstimator;
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -23,9 +25,11 @@ use crate::rl::chain::delta::Word;
 use crate::rl::ledger::sampler::SamplerSpec;
 use crate::rl::referee::ProgramSpec;
 use crate::rl::rollout::Swap;
+use crate::rl::run::Acting;
 use crate::simulate::CardName;
 
 pub use algorithm::Algorithm;
+pub use environment::EnvironmentSection;
 pub use sandbox::SandboxSection;
 pub use source::{RecipeError, Source};
 
@@ -42,6 +46,9 @@ pub struct Recipe {
     /// How programs in replies are run.
     #[serde(default)]
     pub sandbox: Option<SandboxSection>,
+    /// What replies can call.
+    #[serde(default)]
+    pub environment: Option<EnvironmentSection>,
     /// Supervised steps before the reinforcement.
     #[serde(default)]
     pub warmup: WarmupSection,
@@ -467,10 +474,19 @@ impl Recipe {
     /// that can be typed.
     #[must_use]
     pub fn tokenizer(&self) -> Tokenizer {
+        let writes_programs = |environment: &EnvironmentSection| environment.tool == Tool::Python;
         match self.task {
             TaskSpec::Code(_) => Tokenizer::text(),
+            _ if self.environment.as_ref().is_some_and(writes_programs) => Tokenizer::text(),
             _ => Tokenizer::arithmetic(),
         }
+    }
+
+    /// What replies can call, and how long that is made to take.
+    #[must_use]
+    pub fn acting(&self) -> Option<Acting> {
+        let environment = self.environment.as_ref();
+        environment.map(|it| it.acting(self.rl.response_max))
     }
 
     /// How programs in replies are run.

@@ -19,6 +19,8 @@ pub mod rollout;
 pub mod run;
 pub mod source;
 pub mod store;
+pub mod toolbox;
+pub mod tools;
 pub mod trainer;
 
 use odeon::Job;
@@ -29,7 +31,7 @@ pub fn job() -> Job {
     use self::{
         cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
         relays::Relays, report::Monitor, reward::Reward, rollout::Rollout, source::Source,
-        store::SampleStore, trainer::Trainer,
+        store::SampleStore, tools::Tools, trainer::Trainer,
     };
     odeon::job![
         Cost,
@@ -43,6 +45,7 @@ pub fn job() -> Job {
         Rollout,
         SampleStore,
         Source,
+        Tools,
         Trainer
     ]
 }

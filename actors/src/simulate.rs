@@ -456,6 +456,7 @@ impl Scenario {
             needs: RoleNeeds::default(),
             reference: false,
             programs: ProgramSpec::default(),
+            environment: None,
             harm: None,
             train: TrainPlan {
                 warmup: 0,

@@ -73,6 +73,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
         needs: RoleNeeds::default(),
         reference: false,
         programs: ProgramSpec::default(),
+        environment: None,
         harm: None,
         train: TrainPlan {
             warmup: 0,

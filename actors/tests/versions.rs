@@ -25,7 +25,9 @@ use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs, Take, Taken};
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_actors::trajectory::{Batch, Decode, Order, Partial, SampleId, Trajectory, Used};
+use odeon_actors::trajectory::{
+    Batch, Decode, Observed, Order, Partial, SampleId, Trajectory, Used,
+};
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
     Baseline, Gae, GroupBaseline, Lagrangian, Lambda, Overlong, PolicyObjective,
@@ -45,6 +47,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         token: Duration::from_millis(1),
         response: 3,
         slots: 4,
+        pauses_at: None,
         stuck_after: None,
         replies: vec![],
         journal: None,
@@ -68,6 +71,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         needs: RoleNeeds::default(),
         reference: false,
         programs: ProgramSpec::default(),
+        environment: None,
         harm: None,
         train: TrainPlan {
             warmup: 0,
@@ -236,6 +240,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         tokenizer,
         task: TaskSpec::Sums(SumsConfig::default()),
         programs: ProgramSpec::default(),
+        environment: None,
         seed,
         device: Device::Cpu,
         threads: 1,
@@ -431,6 +436,8 @@ fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> Ste
             prompt: order.prompt,
             response: response.tokens,
             log_probs: response.log_probs,
+            observed: Observed::default(),
+            waited: Duration::ZERO,
             problem: step,
             reward: 0.0,
             correct: false,
@@ -568,6 +575,8 @@ impl Rated {
                 prompt: order.prompt,
                 response: vec![((step + u64::from(sample)) % 10) as u32; 2],
                 log_probs: vec![0.0; 2],
+                observed: Observed::default(),
+                waited: Duration::ZERO,
                 problem: step,
                 reward: 0.0,
                 correct: false,
@@ -765,6 +774,7 @@ fn a_reply_goes_on_with_another_rollout_as_if_nothing_had_happened() {
                 life: 1,
                 tokens: begun.tokens.clone(),
                 log_probs: begun.log_probs.clone(),
+                ..Partial::default()
             };
             let order = Order {
                 partial: Some(partial),

@@ -1,6 +1,7 @@
 //! Models, objectives and tasks: pure numerics and decisions.
 
 pub mod cost;
+pub mod environment;
 pub mod fetch;
 pub mod generate;
 pub mod model;

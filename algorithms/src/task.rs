@@ -27,6 +27,7 @@ mod sums;
 
 use std::{
     fmt::{self, Debug, Display},
+    ops::Range,
     path::PathBuf,
 };
 
@@ -60,6 +61,12 @@ pub trait Task: Debug + Send + Sync {
 
     /// Judges a reply, given as text without special tokens. Accepts any text and never panics.
     fn reward(&self, problem: &Problem, response: &str) -> Verdict;
+
+    /// Which bytes of a problem's worked solution a tool has written and not the one who solves it, in
+    /// order: nobody learns to say them. See [`environment`](crate::environment).
+    fn observed(&self, _problem: &Problem) -> Vec<Range<usize>> {
+        vec![]
+    }
 
     /// The task as one whose replies have to be run to be judged, if it is one. Its
     /// [`Task::reward`] can not tell what a reply is worth.

@@ -280,7 +280,7 @@ fn whole(tokens: f64) -> u64 {
 }
 
 /// A number in (0, 1) that these words alone decide.
-fn uniform(words: &[u64]) -> f64 {
+pub(crate) fn uniform(words: &[u64]) -> f64 {
     ((hash(words) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 

@@ -54,6 +54,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             tokenizer: tokenizer.clone(),
             task: task.clone(),
             programs: ProgramSpec::default(),
+            environment: None,
             seed: 5,
             device: Device::Cpu,
             threads: 1,

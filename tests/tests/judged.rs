@@ -106,6 +106,7 @@ impl Place {
             token: Duration::ZERO,
             response: 1,
             slots: SLOTS,
+            pauses_at: None,
             stuck_after: None,
             replies,
             journal: None,
@@ -143,6 +144,7 @@ impl Place {
                 isolation: Isolation::Required,
                 at_once: NonZeroUsize::new(2 * HELD as usize).unwrap(),
             },
+            environment: None,
             harm: None,
             train: TrainPlan {
                 warmup: 0,

@@ -39,6 +39,7 @@ fn plan(
         token: Duration::from_micros(200),
         response: 3,
         slots: 8,
+        pauses_at: None,
         stuck_after,
         replies: vec![],
         journal: None,
@@ -63,6 +64,7 @@ fn plan(
         needs: RoleNeeds::default(),
         reference: critic,
         programs: ProgramSpec::default(),
+        environment: None,
         harm: None,
         train: TrainPlan {
             warmup: 20,

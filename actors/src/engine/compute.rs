@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, GrantedDevice};
+use odeon_algorithms::environment::EnvironmentConfig;
 use odeon_algorithms::generate;
 use odeon_algorithms::model::{self, LoraConfig, ModelConfig, Sequence};
 use odeon_algorithms::objective::PolicyObjective;
@@ -22,12 +23,12 @@ use odeon_gpu::cuda::GpuOptions;
 
 pub use checkpoint::latest_model;
 pub use odeon_gpu::Device;
-pub use rollout::{Rollout, Sampler};
+pub use rollout::{Rollout, RunCalls, Sampler};
 pub use score::{Critic, Reference};
 pub use trainer::Trainer;
 
 use crate::rl::referee::ProgramSpec;
-use crate::trajectory::Trajectory;
+use crate::trajectory::{Observed, Trajectory};
 
 /// On whichever device the spec names.
 type Model = model::Model<Any>;
@@ -47,6 +48,8 @@ pub struct ComputeSpec {
     pub task: TaskSpec,
     /// How programs in replies are run, where the task has some.
     pub programs: ProgramSpec,
+    /// What replies can call, where they can.
+    pub environment: Option<EnvironmentConfig>,
     /// Everything random follows from it.
     pub seed: u64,
     /// What computes. A card is opened by the process that the engine runs in.
@@ -255,16 +258,51 @@ fn micro_batches(lengths: &[usize]) -> Vec<std::ops::Range<usize>> {
     batches
 }
 
-/// Packs rows of (tokens, length of the prompt).
-fn pack(rows: &[(Vec<u32>, usize)]) -> Result<model::Batch, Failure> {
+/// A sequence to rate.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    /// Prompt and response.
+    tokens: Vec<u32>,
+    /// Tokens of the prompt.
+    prompt: usize,
+    /// Which response tokens are read and not rated.
+    observed: Observed,
+}
+
+impl Row {
+    fn of(trajectory: &Trajectory) -> Self {
+        Self {
+            tokens: tokens_of(trajectory),
+            prompt: trajectory.prompt.len(),
+            observed: trajectory.observed.clone(),
+        }
+    }
+
+    /// Tokens that are rated.
+    fn sampled(&self) -> usize {
+        self.observed.sampled(self.tokens.len() - self.prompt)
+    }
+}
+
+/// Where rows are cut into micro-batches.
+fn cuts(rows: &[Row]) -> Vec<std::ops::Range<usize>> {
+    micro_batches(&rows.iter().map(|row| row.tokens.len()).collect::<Vec<_>>())
+}
+
+/// Packs rows.
+fn pack(rows: &[Row]) -> Result<model::Batch, Failure> {
     let sequences: Vec<Sequence<'_>> = rows
         .iter()
-        .map(|(tokens, prompt)| Sequence {
-            tokens,
-            prompt: *prompt,
+        .map(|row| Sequence {
+            tokens: &row.tokens,
+            prompt: row.prompt,
         })
         .collect();
-    model::Batch::pack(&sequences).map_err(Failure::error)
+    let batch = model::Batch::pack(&sequences).map_err(Failure::error)?;
+    Ok(match rows.iter().any(|row| row.observed.turns() > 0) {
+        true => batch.predicting(|row, at| !rows[row].observed.has(at)),
+        false => batch,
+    })
 }
 
 const MICRO_BATCH_TOKENS: usize = 4096;

@@ -224,6 +224,7 @@ impl Reply {
             id: self.id,
             tokens: vec![0; tokens],
             log_probs: vec![0.0; tokens],
+            paused: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Engines that follow a script: fixed costs in time, weights that are a counter. They show how the
 //! graph behaves (order, staleness, recovery) without a model in the way.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct Script {
     pub slots: usize,
     /// After this version a trainer stands still for good, unless it has been restored.
     pub stuck_after: Option<Version>,
+    /// The token at which a response pauses, if there is one.
+    pub pauses_at: Option<u32>,
     /// What the samples of a group say, in turn; where nothing is written, each token is the number of
     /// the weights and `response` the length.
     pub replies: Vec<Vec<u32>>,
@@ -171,6 +174,8 @@ pub struct ScriptedRollout {
     script: Script,
     weights: u64,
     active: Vec<Reply>,
+    /// Those that have paused, and their weights.
+    paused: HashMap<SampleId, u64>,
 }
 
 #[derive(Debug)]
@@ -191,6 +196,7 @@ impl Reply {
             id: self.id,
             log_probs: vec![0.0; tokens.len()],
             tokens,
+            paused: false,
         }
     }
 }
@@ -203,14 +209,29 @@ impl ScriptedRollout {
             script: script.clone(),
             weights: 0,
             active: vec![],
+            paused: HashMap::new(),
         }
+    }
+
+    fn begin(&mut self, order: &Order, weights: u64) {
+        self.active.push(Reply {
+            id: order.id,
+            begun: order.partial.as_ref().map_or(0, |it| it.tokens.len()),
+            tokens: vec![],
+            length: match self.script.reply(order.id) {
+                Some(said) => said.len(),
+                None => self.script.response + order.id.sample as usize,
+            },
+            weights,
+        });
     }
 }
 
 impl RolloutEngine for ScriptedRollout {
     fn can_load(&self) -> bool {
-        let mut all = self.active.iter();
-        all.all(|reply| reply.weights == self.weights)
+        let active = self.active.iter().map(|reply| reply.weights);
+        let mut all = active.chain(self.paused.values().copied());
+        all.all(|weights| weights == self.weights)
     }
 
     fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
@@ -228,17 +249,23 @@ impl RolloutEngine for ScriptedRollout {
     }
 
     fn admit(&mut self, order: &Order) -> Result<(), Failure> {
-        self.active.push(Reply {
-            id: order.id,
-            begun: order.partial.as_ref().map_or(0, |it| it.tokens.len()),
-            tokens: vec![],
-            length: match self.script.reply(order.id) {
-                Some(said) => said.len(),
-                None => self.script.response + order.id.sample as usize,
-            },
-            weights: self.weights,
-        });
+        self.begin(order, self.weights);
         Ok(())
+    }
+
+    fn resume(&mut self, order: &Order) -> Result<(), Failure> {
+        let weights = self.paused.remove(&order.id);
+        let never = || Failure::error("a reply goes on that has not paused");
+        self.begin(order, weights.ok_or_else(never)?);
+        Ok(())
+    }
+
+    fn pause(&mut self, id: SampleId) {
+        self.paused.insert(id, self.weights);
+    }
+
+    fn leave(&mut self, id: SampleId) {
+        self.paused.remove(&id);
     }
 
     fn step(&mut self) -> Result<Vec<Response>, Failure> {
@@ -249,15 +276,33 @@ impl RolloutEngine for ScriptedRollout {
             let token = said.copied().unwrap_or(reply.weights as u32);
             reply.tokens.push(token);
         }
-        let ended = |reply: &mut Reply| reply.begun + reply.tokens.len() >= reply.length;
-        let ended = self.active.extract_if(.., ended);
-        Ok(ended.map(|reply| reply.from(0)).collect())
+        let pauses_at = self.script.pauses_at;
+        let pauses = |reply: &Reply| pauses_at.is_some() && reply.tokens.last() == pauses_at.as_ref();
+        let ends = |reply: &mut Reply| {
+            pauses(reply) || reply.begun + reply.tokens.len() >= reply.length
+        };
+        let ended: Vec<Reply> = self.active.extract_if(.., ends).collect();
+        let mut responses = vec![];
+        for reply in ended {
+            let paused = pauses(&reply);
+            if paused {
+                self.paused.insert(reply.id, reply.weights);
+            }
+            responses.push(Response {
+                paused,
+                ..reply.from(0)
+            });
+        }
+        Ok(responses)
     }
 
     fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure> {
         self.load(weights)?;
         for reply in &mut self.active {
             reply.weights = self.weights;
+        }
+        for weights in self.paused.values_mut() {
+            *weights = self.weights;
         }
         Ok(())
     }
@@ -269,6 +314,7 @@ impl RolloutEngine for ScriptedRollout {
 
     fn withdraw(&mut self) {
         self.active.clear();
+        self.paused.clear();
     }
 
     fn cache(&self) -> CacheUse {
@@ -311,7 +357,7 @@ impl ScoreEngine for ScriptedScores {
         Ok(batch
             .trajectories
             .iter()
-            .map(|t| vec![self.learnt as f32; t.response.len()])
+            .map(|t| vec![self.learnt as f32; t.sampled()])
             .collect())
     }
 

@@ -318,6 +318,7 @@ impl Served {
                         id: attempt.id,
                         tokens: reply.tokens,
                         log_probs: reply.log_probs,
+                        paused: false,
                     });
                 }
             }
@@ -435,6 +436,7 @@ impl RolloutEngine for Served {
                 id: *id,
                 tokens: reply.tokens[from..].to_vec(),
                 log_probs: reply.log_probs[from..].to_vec(),
+                paused: false,
             }
         };
         all.map(from_there_on).collect()

@@ -356,6 +356,8 @@ fn report(version: u64, replies: u64, outcome: Outcome, begun: Timestamp) -> Ste
         staleness_max: 0,
         response_mean: summary.response_tokens as f64 / replies.max(1) as f64,
         response_tokens: summary.response_tokens,
+        turns_mean: 0.0,
+        tool_wait_mean: 0.0,
         stats: outcome.stats,
         cost: summary.cost,
         critic_loss: outcome.critic_loss,

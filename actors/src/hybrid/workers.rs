@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use odeon::group::Communicator;
 use odeon::serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ use crate::engine::{
 };
 use crate::rl::cost::Harm;
 use crate::rl::referee::{ProgramSpec, Referee};
-use crate::trajectory::{Batch, Order, Trajectory, Used};
+use crate::trajectory::{Batch, Observed, Order, Trajectory, Used};
 
 /// What a rank of a model is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -212,6 +213,8 @@ fn begun(order: Order, version: u64) -> Trajectory {
         prompt: order.prompt,
         response: vec![],
         log_probs: vec![],
+        observed: Observed::default(),
+        waited: Duration::ZERO,
         problem: order.problem,
         reward: 0.0,
         correct: false,

@@ -1,5 +1,6 @@
 //! What no single field shows: fields against each other, against the task and against the model.
 
+use odeon_algorithms::environment::Tool;
 use odeon_algorithms::objective::KlEstimator;
 use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -79,10 +80,14 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
     check_cost(recipe)?;
     check_placement(recipe)?;
     check_rollout(recipe)?;
-    if recipe.sandbox.is_some() && !matches!(recipe.task, TaskSpec::Code(_)) {
-        let what = "[sandbox] is for [task.code] alone, whose replies are run: leave it out";
+    let tool = recipe.environment.as_ref().map(|it| it.tool);
+    let runs_programs = matches!(recipe.task, TaskSpec::Code(_)) || tool == Some(Tool::Python);
+    if recipe.sandbox.is_some() && !runs_programs {
+        let what = "[sandbox] is for [task.code], whose replies are run, and for tool = \"python\": \
+                    leave it out";
         return blame("sandbox", [""], what.to_owned());
     }
+    check_environment(recipe)?;
     let trajectories = rl.groups as u64 * u64::from(rl.group_size);
     if trajectories > TRAJECTORIES_MAX {
         let what = format!(
@@ -95,6 +100,55 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
     check_task(&recipe.task)?;
     if model.load.is_none() {
         fits(recipe, &recipe.tokenizer(), model.hidden, model.context)?;
+    }
+    Ok(())
+}
+
+/// Tools, and what goes with them.
+fn check_environment(recipe: &Recipe) -> Result<(), Blame> {
+    let form = match &recipe.task {
+        TaskSpec::Sums(sums) => sums.form.tool(),
+        _ => None,
+    };
+    let word = |tool: Tool| match tool {
+        Tool::Calculator => "calculator",
+        Tool::Python => "python",
+    };
+    let Some(environment) = &recipe.environment else {
+        return match form {
+            Some(tool) => {
+                let what = format!(
+                    "replies of this form call a tool: expected [environment] tool = \"{}\" with it",
+                    word(tool)
+                );
+                blame("task.sums", ["form"], what)
+            }
+            None => Ok(()),
+        };
+    };
+    if let Some(tool) = form.filter(|tool| *tool != environment.tool) {
+        let what = format!(
+            "replies of this task call another tool: expected tool = \"{}\"",
+            word(tool)
+        );
+        return blame("environment", ["tool"], what);
+    }
+    if matches!(recipe.task, TaskSpec::Code(_)) {
+        let what = "replies of [task.code] are programs, which may hold what looks like a call: leave \
+                    [environment] out";
+        return blame("environment", ["tool"], what.to_owned());
+    }
+    if recipe.placement.models.is_some() {
+        let what = "models that are placed make replies of one turn: leave [placement] models out, or \
+                    [environment]";
+        return blame("environment", ["tool"], what.to_owned());
+    }
+    if let Some(dialect) = recipe.rollout.dialect() {
+        let what = format!(
+            "servers of {dialect} make replies of one turn: leave [rollout] engine out, or \
+             [environment]"
+        );
+        return blame("environment", ["tool"], what);
     }
     Ok(())
 }

@@ -69,7 +69,7 @@ pub(super) const FIELDS: &[Field] = &[
     field(
         "task.sums",
         "form",
-        Range::Word(&["compact", "steps", "spoken"]),
+        Range::Word(&["compact", "steps", "spoken", "tool", "program"]),
     ),
     field("task.sums", "operands_min", Range::Whole(2, 16)),
     field("task.sums", "operands_max", Range::Whole(2, 16)),
@@ -110,6 +110,33 @@ pub(super) const FIELDS: &[Field] = &[
     field("sandbox", "processes", Range::Whole(1, 4096)),
     field("sandbox", "file_mib", Range::Whole(1, 65_536)),
     field("sandbox", "output_kib", Range::Whole(1, 1_048_576)),
+    needed(
+        "environment",
+        "tool",
+        Range::Word(&["calculator", "python"]),
+    ),
+    field("environment", "turns_max", Range::Whole(1, 1024)),
+    field("environment", "observation_max", Range::Whole(1, 65_536)),
+    field(
+        "environment",
+        "call_seconds",
+        Range::Number(0.0, 3600.0, Ends::High),
+    ),
+    field(
+        "environment",
+        "latency_ms",
+        Range::Number(0.0, 3_600_000.0, Ends::Both),
+    ),
+    field(
+        "environment",
+        "latency_sigma",
+        Range::Number(0.0, 10.0, Ends::Both),
+    ),
+    field(
+        "environment",
+        "latency_max_ms",
+        Range::Number(0.0, 3_600_000.0, Ends::High),
+    ),
     field("warmup", "steps", Range::Whole(0, STEPS_MAX)),
     field("warmup", "batch", Range::Whole(1, 65_536)),
     field("warmup", "lr", FRACTION),
@@ -217,11 +244,12 @@ const STEPS_MAX: i64 = 1_000_000_000;
 
 /// Tables that must be there; of the tasks, one.
 const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 12] = [
     "run",
     "model",
     "task",
     "sandbox",
+    "environment",
     "warmup",
     "rl",
     "cost",

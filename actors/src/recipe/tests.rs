@@ -237,7 +237,7 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             "[task.sums]",
             "[sandbox]\n[task.sums]",
             6,
-            "[sandbox] is for [task.code] alone",
+            "[sandbox] is for [task.code], whose replies are run",
         ),
         (
             "[task.sums]",
@@ -250,6 +250,37 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             "[sandbox]\nmemory_mib = 4\n[task.sums]",
             7,
             "from 16 to 1048576, found 4",
+        ),
+        (
+            "[task.sums]",
+            "[task.sums]\nform = \"tool\"",
+            7,
+            "expected [environment] tool = \"calculator\" with it",
+        ),
+        (
+            "[task.sums]",
+            "[task.sums]\nform = \"program\"\n[environment]\ntool = \"calculator\"",
+            9,
+            "call another tool: expected tool = \"python\"",
+        ),
+        (
+            "[task.sums]",
+            "[environment]\nturns_max = 0\ntool = \"calculator\"\n[task.sums]",
+            7,
+            "from 1 to 1024, found 0",
+        ),
+        ("[task.sums]", "[environment]\n[task.sums]", 6, "missing field `tool`"),
+        (
+            "[task.sums]",
+            "[environment]\ntool = \"calculator\"\n[placement]\nmodels = \"colocated\"\n[task.sums]",
+            8,
+            "with it",
+        ),
+        (
+            "[task.sums]",
+            "[environment]\ntool = \"calculator\"\n[sandbox]\n[task.sums]",
+            8,
+            "[sandbox] is for [task.code]",
         ),
         ("[task.sums]", "[tusk.sums]", 6, "unknown table [tusk]"),
         (

@@ -1,4 +1,9 @@
 //! From the rewards of a batch to an advantage for each token. Pure.
+//!
+//! There is a number for each token that the policy has sampled, and none for what a tool has written:
+//! what is next to a token is the next that was sampled. So over a tool's answer an advantage passes as
+//! if it were not there, `δ_t = r_t + γ V_{n(t)} - V_t` and `A_t = δ_t + γ λ A_{n(t)}` with `n(t)` the
+//! next sampled token after `t`; the reward belongs to the last that was sampled.
 
 use odeon::Failure;
 use odeon_algorithms::objective::{
@@ -8,7 +13,7 @@ use odeon_algorithms::objective::{
 
 use crate::trajectory::Batch;
 
-/// A number for each token of each reply.
+/// A number for each token that was sampled of each reply.
 type PerToken = Vec<Vec<f32>>;
 
 /// What each reply has earned, long ones less.
@@ -68,7 +73,7 @@ pub(crate) fn without_critic(
                         kl.token_rewards(rewards[number], &trajectory.log_probs, reference)
                             .map_err(Failure::error)?
                     }
-                    None => at_the_end(rewards[number], trajectory.response.len()),
+                    None => at_the_end(rewards[number], trajectory.sampled()),
                 };
                 advantages.push(rewards_to_go(&rewards, gamma).map_err(Failure::error)?);
             }
@@ -80,7 +85,7 @@ pub(crate) fn without_critic(
         }
     };
     let pairs = batch.trajectories.iter().zip(each);
-    let all = pairs.map(|(it, advantage)| per_token(&[advantage], &[it.response.len()]));
+    let all = pairs.map(|(it, advantage)| per_token(&[advantage], &[it.sampled()]));
     all.collect::<Result<_, _>>().map_err(Failure::error)
 }
 
@@ -128,7 +133,9 @@ mod tests {
     use odeon_algorithms::objective::{GroupBaseline, KlEstimator, KlPenalty, Lambda, Scale};
 
     use super::*;
-    use crate::trajectory::{SampleId, Trajectory};
+    use std::time::Duration;
+
+    use crate::trajectory::{Observed, SampleId, Trajectory};
 
     /// Two groups of two: replies of these lengths, with these rewards.
     fn batch(replies: [(usize, f32); 4]) -> Batch {
@@ -143,6 +150,8 @@ mod tests {
             prompt: vec![1],
             response: vec![2; tokens],
             log_probs: vec![-1.0; tokens],
+            observed: Observed::default(),
+            waited: Duration::ZERO,
             problem: 0,
             reward,
             correct: reward > 0.0,
@@ -201,6 +210,40 @@ mod tests {
         close(&of(paid, &batch, &reference), expected);
         let none = without_critic(paid, &batch, &rewards(&batch, None), &[], &[]).unwrap_err();
         assert!(none.to_string().contains("needs a reference"), "{none}");
+    }
+
+    /// SEMANTICS 90.
+    /// Of five tokens a tool has written the second and the third: by hand with the three others.
+    #[test]
+    fn an_advantage_passes_over_what_a_tool_has_written() {
+        let mut batch = batch([(5, 1.0), (1, 0.0), (1, 0.0), (1, 0.0)]);
+        let reply = &mut batch.trajectories[0];
+        reply.observed.push(1..3);
+        reply.log_probs.truncate(3);
+        let gae = Gae {
+            gamma: 0.5,
+            lambda: Lambda::Fixed(0.5),
+            value_lambda: Some(1.0),
+        };
+        // A critic has no value for what it has not rated.
+        let values = [vec![0.25, 0.5, 0.75], vec![0.0], vec![0.0], vec![0.0]];
+        let rewards = rewards(&batch, None);
+        let (advantages, returns) = with_critic(gae, &rewards, &values).unwrap();
+        // δ: 1 - 0.75 = 0.25; 0.5 * 0.75 - 0.5 = -0.125; 0.5 * 0.5 - 0.25 = 0.
+        let last = 0.25;
+        let middle = -0.125 + 0.25 * last;
+        assert_eq!(advantages[0], [0.25 * middle, middle, last]);
+        assert_eq!(returns[0], [0.25, 0.5, 1.0]);
+        let plain = Baseline::Batch {
+            gamma: 1.0,
+            kl: None,
+        };
+        let lengths = |all: Vec<Vec<f32>>| all.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(lengths(of(plain, &batch, &[])), [3, 1, 1, 1]);
+        assert_eq!(lengths(of(Baseline::LeaveOneOut, &batch, &[])), [3, 1, 1, 1]);
+        // The last tokens before the limit cost whoever has written them.
+        let overlong = Overlong { limit: 4, cache: 2 };
+        assert_eq!(super::rewards(&batch, Some(overlong))[0], 0.0);
     }
 
     #[test]

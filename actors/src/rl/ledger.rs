@@ -403,8 +403,7 @@ impl Ledger {
             ..Partial::default()
         });
         if partial.version == more.version && partial.tokens.len() == from {
-            partial.tokens.extend(&more.tokens);
-            partial.log_probs.extend(&more.log_probs);
+            partial.append(more);
             self.counts.tokens_told += more.tokens.len() as u64;
         }
     }
@@ -652,10 +651,12 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use std::hash::{DefaultHasher, Hash, Hasher};
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
     use super::*;
+    use crate::trajectory::Observed;
 
     fn trajectory(id: SampleId, version: Version) -> Trajectory {
         Trajectory {
@@ -666,6 +667,8 @@ mod tests {
             prompt: vec![],
             response: vec![],
             log_probs: vec![],
+            observed: Observed::default(),
+            waited: Duration::ZERO,
             problem: id.group,
             reward: 0.0,
             correct: false,
@@ -807,6 +810,7 @@ mod tests {
             life: 1,
             log_probs: vec![-0.5; tokens.len()],
             tokens,
+            ..Partial::default()
         };
         ledger.came_on(1, ids[0], 0, &begin(vec![7, 8]));
         ledger.came_on(1, ids[0], 2, &begin(vec![9]));

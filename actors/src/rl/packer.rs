@@ -200,6 +200,13 @@ impl Packer {
     fn replica(&mut self, id: ReplicaId, load: Load, now: Duration) -> Option<Replica> {
         let version = load.version?;
         let kv_before = self.trend.look(id, version, load.cache.used, now);
+        // What waits for a tool has no slot, and so no keys and values: a rollout that waits with all of
+        // its replies does not grow.
+        let waits = load.calling > 0 && load.calling == load.running;
+        let kv_before = match waits {
+            true => kv_before.map(|before| before.max(load.cache.used + 1)),
+            false => kv_before,
+        };
         load.draining.then_some(Replica {
             id,
             version,

@@ -71,6 +71,12 @@ pub struct StepReport {
     pub response_mean: f64,
     /// Response tokens of the batch.
     pub response_tokens: u64,
+    /// Mean number of answers of a tool in a response.
+    #[serde(default)]
+    pub turns_mean: f64,
+    /// Mean time that a response waited for its tool, in seconds.
+    #[serde(default)]
+    pub tool_wait_mean: f64,
     /// What the optimiser did.
     pub stats: StepStats,
     /// Mean cost of the batch, where it counts.
@@ -186,6 +192,10 @@ impl StepReport {
             told("rl.critic_loss", loss, "");
         }
         told("rl.response", self.response_mean, "tokens");
+        if self.turns_mean > 0.0 {
+            told("rl.turns", self.turns_mean, "turns");
+            told("rl.tool_wait", self.tool_wait_mean, "s");
+        }
         told("rl.step", self.seconds, "s");
         told("rl.progress.done", self.version as f64, "steps");
         told("rl.progress.of", steps as f64, "steps");
@@ -222,6 +232,8 @@ impl StepReport {
             staleness_max: all.iter().map(|t| staleness(t.version)).max().unwrap_or(0),
             response_mean: response_tokens as f64 / count,
             response_tokens,
+            turns_mean: all.iter().map(|t| t.observed.turns() as f64).sum::<f64>() / count,
+            tool_wait_mean: all.iter().map(|t| t.waited.as_secs_f64()).sum::<f64>() / count,
             stats,
             cost: all.iter().map(|t| f64::from(t.cost)).sum::<f64>() / count,
             critic_loss,

@@ -5,6 +5,9 @@
 //! relay has newer weights it takes the whole new version, in one of three ways; see [`Swap`]. All but
 //! one keep every trajectory to one version of the weights.
 //!
+//! A reply that calls a tool gives its slot to others until it has its answer. The weights that it was
+//! begun with stay for it.
+//!
 //! Every so often it tells the store how far it is, so that when it is lost another rollout with the
 //! same weights goes on where it was. It also hands in what it has when it is asked to; see
 //! [`Packer`](super::packer::Packer).
@@ -12,6 +15,7 @@
 //! A store that is lost has forgotten what this rollout works on: the next life of it is told, and
 //! meanwhile the work goes on.
 
+mod calling;
 mod judging;
 
 use std::collections::{HashMap, VecDeque};
@@ -20,13 +24,17 @@ use std::time::Duration;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
 use odeon::{AskError, Clock, Context, Failure, Incarnation, Ref, Timestamp, actor, message};
+use odeon_algorithms::environment::Next;
 
+use self::calling::Calling;
+pub use self::calling::{Answered, Tooling};
 use self::judging::{HELD_PER_SLOT, Judging};
 pub use self::judging::{Judged, Judges};
 use super::relay::{Edition, Fresh, Latest, Relay, Subscribe, Weights};
 use super::relays::{Draw, Relays, Seek};
 use super::store::lives::{Lives, follow};
 use super::store::{Book, CameOn, Claim, Exchange, Exchanged, SampleStore};
+use super::tools::Call;
 use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place};
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
 
@@ -42,6 +50,8 @@ pub struct RolloutArgs {
     pub relays: Ref<Relays>,
     /// Who judges.
     pub judges: Judges,
+    /// What replies can call, where they can.
+    pub tooling: Option<Tooling>,
     /// How it changes to other weights.
     pub swap: Swap,
     /// How often it says how far it is: what is made anew at most when it is lost.
@@ -88,8 +98,10 @@ pub struct Load {
     pub version: Option<Version>,
     /// Keys and values.
     pub cache: CacheUse,
-    /// Trajectories under way.
+    /// Trajectories under way, those included that wait for a tool.
     pub running: u32,
+    /// Of these, those that wait for a tool.
+    pub calling: u32,
     /// Orders that wait for a slot.
     pub waiting: u32,
     /// Trajectories that have ended and have no reward yet.
@@ -133,21 +145,36 @@ const ORDERS_MAX: usize = 256;
 
 /// A trajectory that is being made, with the weights of one version.
 struct UnderWay {
+    /// With all that there is of it but what the engine is at.
     order: Order,
     version: Version,
     /// The life of the trainer that made them.
     life: Incarnation,
-    /// New tokens that the store knows of.
+    /// Tokens that the store knows of.
     told: usize,
+    /// How long it has waited for its tool.
+    waited: Duration,
     /// For people to see.
     span: OpenSpan,
 }
 
 impl UnderWay {
-    /// Tokens that were there when it was admitted.
+    /// Tokens that are there, those aside that the engine is at.
     fn begun(&self) -> usize {
         let partial = self.order.partial.as_ref();
         partial.map_or(0, |partial| partial.tokens.len())
+    }
+
+    /// Takes in what the engine has made of it.
+    fn take_in(&mut self, response: Response) {
+        let begun = || Partial {
+            version: self.version,
+            life: self.life,
+            ..Partial::default()
+        };
+        let partial = self.order.partial.get_or_insert_with(begun);
+        partial.tokens.extend(response.tokens);
+        partial.log_probs.extend(response.log_probs);
     }
 }
 
@@ -164,6 +191,7 @@ pub struct Rollout {
     announced: Option<Edition>,
     waiting: VecDeque<Order>,
     under_way: HashMap<SampleId, UnderWay>,
+    calling: Calling,
     judging: Judging,
     /// The store's book that knows of all that.
     book: Option<Book>,
@@ -198,6 +226,7 @@ impl Rollout {
         follow(args.store, cx);
         Ok(Self {
             engine,
+            calling: Calling::new(args.tooling.take()),
             judging: Judging::new(args.judges),
             args,
             relay: None,
@@ -261,7 +290,8 @@ impl Rollout {
         Load {
             version: self.version,
             cache: self.engine.cache(),
-            running: self.engine.active() as u32,
+            running: (self.engine.active() + self.calling.held()) as u32,
+            calling: self.calling.under_way() as u32,
             waiting: self.waiting.len() as u32,
             judging: self.judging.under_way() as u32,
             draining: self.is_draining(),
@@ -282,6 +312,7 @@ impl Rollout {
         }
         handed_in.sort_unstable();
         self.engine.withdraw();
+        self.calling.forget();
         let count = handed_in.len() as u32;
         if let Err(failure) = self.exchange(cx, 0, came_on, handed_in).await {
             // The store may still take these for its own: it gives them out again when it is over.
@@ -301,6 +332,17 @@ impl Rollout {
         }
     }
 
+    /// A tool has answered: the reply goes on when there is a slot.
+    #[handler(message = Answered)]
+    async fn answered(&mut self, answered: Answered, cx: &mut Context<Self>) {
+        match self.calling.end(answered) {
+            Ok(Some((id, answer, waited))) => self.observe(id, &answer, waited, cx.me()),
+            Ok(None) => return,
+            Err(failure) => return cx.fail(failure),
+        }
+        self.pump_later(cx).await;
+    }
+
     #[handler(message = Pump)]
     async fn pump(&mut self, _pump: Pump, cx: &mut Context<Self>) {
         self.pumping = false;
@@ -308,8 +350,9 @@ impl Rollout {
             return cx.fail(failure);
         }
         // All may have ended at once, with their rewards still to come: that frees slots.
-        let works = self.engine.active() > 0 || !self.waiting.is_empty();
-        if works || self.has_to_tell() {
+        let begins = !self.waiting.is_empty() || !self.calling.answered.is_empty();
+        let works = self.engine.active() > 0 || begins;
+        if works || self.has_to_tell() || self.is_still_to_tell() {
             self.pump_later(cx).await;
         }
     }
@@ -341,29 +384,26 @@ impl Rollout {
         let Some(edition) = self.edition else {
             return Ok(());
         };
-        let version = edition.version();
-        let silent = !self.shut && Clock::now().since(self.told) >= self.args.tell_every;
+        let silent = Clock::now().since(self.told) >= self.args.tell_every
+            || (self.engine.active() == 0 && self.is_still_to_tell());
+        let silent = silent && !self.shut;
         if silent || self.has_to_tell() {
             let room = self.room();
             let came_on = if silent { self.came_on() } else { vec![] };
             self.exchange(cx, room, came_on, vec![]).await?;
         }
+        // What was begun before comes first.
+        while self.engine.free_slots() > 0
+            && let Some(id) = self.calling.answered.pop_front()
+        {
+            if let Some(under_way) = self.under_way.get(&id) {
+                self.engine.resume(&under_way.order)?;
+            }
+        }
         while self.engine.free_slots() > 0
             && let Some(order) = self.waiting.pop_front()
         {
-            self.engine.admit(&order)?;
-            let span = telemetry::span("trajectory")
-                .with("version", version)
-                .with("group", order.id.group)
-                .with("sample", order.id.sample);
-            let begun = UnderWay {
-                order,
-                version,
-                life: edition.life(),
-                told: 0,
-                span,
-            };
-            self.under_way.insert(begun.order.id, begun);
+            self.admit(order, edition, cx.me())?;
         }
         if self.engine.active() > 0 {
             let begun = Clock::now();
@@ -373,18 +413,71 @@ impl Rollout {
             let took = Clock::now().since(begun);
             self.counts.busy += took;
             self.counts.filled += took.mul_f64(cache.used as f64 / cache.capacity.max(1) as f64);
-            self.collect(responses, cx.me());
+            self.collect(responses, cx.me())?;
         }
         Ok(())
+    }
+
+    /// Begins a reply, or goes on with one that somebody else has begun: where that was about to hear
+    /// its tool, it asks for the answer.
+    fn admit(&mut self, order: Order, edition: Edition, me: Ref<Self>) -> Result<(), Failure> {
+        let (id, version) = (order.id, edition.version());
+        let next = order.partial.as_ref().map(|partial| self.calling.next(partial));
+        let span = telemetry::span("trajectory")
+            .with("version", version)
+            .with("group", id.group)
+            .with("sample", id.sample);
+        let begun = UnderWay {
+            told: order.partial.as_ref().map_or(0, |it| it.tokens.len()),
+            order,
+            version,
+            life: edition.life(),
+            waited: Duration::ZERO,
+            span,
+        };
+        match next {
+            None | Some(Next::GoesOn) => self.engine.admit(&begun.order)?,
+            Some(Next::Call(_) | Next::Ended) => self.engine.pause(id),
+        }
+        self.under_way.insert(id, begun);
+        match next {
+            Some(Next::Call(input)) => self.call(id, input, me),
+            Some(Next::Ended) => self.end(id, me),
+            None | Some(Next::GoesOn) => {}
+        }
+        Ok(())
+    }
+
+    /// A reply calls its tool.
+    fn call(&mut self, id: SampleId, input: String, me: Ref<Self>) {
+        if let Some(under_way) = self.under_way.get(&id) {
+            let partial = under_way.order.partial.as_ref();
+            let turn = partial.map_or(0, |partial| partial.observed.turns());
+            self.calling.begin(Call { id, turn, input }, me);
+        }
+    }
+
+    /// A reply has the answer of its tool.
+    fn observe(&mut self, id: SampleId, answer: &str, waited: Duration, me: Ref<Self>) {
+        let Some(under_way) = self.under_way.get_mut(&id) else {
+            return;
+        };
+        under_way.waited += waited;
+        let Some(partial) = &mut under_way.order.partial else {
+            return;
+        };
+        if !self.calling.observe(id, partial, answer) {
+            self.end(id, me);
+        }
     }
 
     /// Orders that it can take: as there are slots, and no more than may wait for rewards later.
     fn room(&self) -> usize {
         let (free, active) = (self.engine.free_slots(), self.engine.active());
-        let working = active + self.waiting.len();
+        let working = active + self.waiting.len() + self.calling.held();
         let held = working + self.judging.under_way();
         let most = HELD_PER_SLOT * (free + active);
-        free.saturating_sub(self.waiting.len())
+        free.saturating_sub(self.waiting.len() + self.calling.answered.len())
             .min(most.saturating_sub(held))
     }
 
@@ -397,7 +490,7 @@ impl Rollout {
     fn may_pull(&self) -> bool {
         match self.args.swap {
             Swap::Overlap => self.engine.can_load(),
-            Swap::Drain => self.engine.active() == 0 && self.waiting.is_empty(),
+            Swap::Drain => self.under_way.is_empty() && self.waiting.is_empty(),
             Swap::Interrupt => true,
         }
     }
@@ -407,6 +500,14 @@ impl Rollout {
         self.args.swap == Swap::Drain && self.version.is_some() && self.has_newer()
     }
 
+    /// Whether a reply has called its tool and nobody knows yet: a rollout of which all replies wait
+    /// says so before it waits with them.
+    fn is_still_to_tell(&self) -> bool {
+        let mut all = self.under_way.values();
+        let waits = self.calling.under_way() > 0 && self.args.swap != Swap::Interrupt && !self.shut;
+        waits && all.any(|it| it.begun() > it.told)
+    }
+
     /// How far it has come since it last said so.
     fn came_on(&mut self) -> Vec<CameOn> {
         self.told = Clock::now();
@@ -414,26 +515,31 @@ impl Rollout {
             // Nobody else could go on with tokens of several versions.
             return vec![];
         }
-        let told = |id: SampleId| self.under_way.get(&id).map_or(0, |it| it.told);
+        let known = |it: &UnderWay| it.told.saturating_sub(it.begun());
+        let known = |id: SampleId| self.under_way.get(&id).map_or(0, known);
+        let responses = self.engine.under_way(&known).into_iter();
+        let mut making: HashMap<SampleId, Response> = responses.map(|it| (it.id, it)).collect();
         let mut all = vec![];
-        for response in self.engine.under_way(&told) {
-            let Some(under_way) = self.under_way.get_mut(&response.id) else {
-                continue;
+        for (id, under_way) in &mut self.under_way {
+            let from = under_way.told;
+            let partial = under_way.order.partial.as_ref();
+            let mut more = match partial {
+                Some(partial) => partial.since(from),
+                None => Partial::default(),
             };
-            if response.tokens.is_empty() {
+            (more.version, more.life) = (under_way.version, under_way.life);
+            if let Some(response) = making.remove(id) {
+                more.tokens.extend(response.tokens);
+                more.log_probs.extend(response.log_probs);
+            }
+            if more.tokens.is_empty() {
                 continue;
             }
-            let from = under_way.begun() + under_way.told;
-            under_way.told += response.tokens.len();
+            under_way.told += more.tokens.len();
             all.push(CameOn {
-                id: response.id,
+                id: *id,
                 from,
-                more: Partial {
-                    version: under_way.version,
-                    life: under_way.life,
-                    tokens: response.tokens,
-                    log_probs: response.log_probs,
-                },
+                more,
             });
         }
         all
@@ -460,7 +566,7 @@ impl Rollout {
             }
         };
         in_place(|| match self.args.swap {
-            Swap::Interrupt if self.engine.active() > 0 => self.engine.interrupt(&view),
+            Swap::Interrupt if !self.under_way.is_empty() => self.engine.interrupt(&view),
             _ => self.engine.load(&view),
         })?;
         rest(self.engine.takes()).await;
@@ -562,20 +668,22 @@ impl Rollout {
             all.push(claim(order.id, order.partial.clone().unwrap_or_else(none)));
         }
         let responses = self.engine.under_way(&|_| 0).into_iter();
-        let mut tokens: HashMap<SampleId, Response> = responses.map(|it| (it.id, it)).collect();
+        let mut making: HashMap<SampleId, Response> = responses.map(|it| (it.id, it)).collect();
         for (id, under_way) in &mut self.under_way {
-            let (begun, made) = (under_way.order.partial.clone(), tokens.remove(id));
+            let begun = under_way.order.partial.as_ref();
+            // Nobody else could go on with tokens of several versions.
+            let begun = begun.filter(|_| self.args.swap != Swap::Interrupt);
             let mut more = Partial {
                 version: under_way.version,
                 life: under_way.life,
-                ..begun.unwrap_or_default()
+                ..begun.cloned().unwrap_or_default()
             };
-            // Nobody else could go on with tokens of several versions.
+            let made = making.remove(id);
             if let Some(made) = made.filter(|_| self.args.swap != Swap::Interrupt) {
-                under_way.told = made.tokens.len();
                 more.tokens.extend(made.tokens);
                 more.log_probs.extend(made.log_probs);
             }
+            under_way.told = more.tokens.len();
             all.push(claim(*id, more));
         }
         let judged = self.judging.all().map(|(id, weights)| {
@@ -592,46 +700,62 @@ impl Rollout {
         all
     }
 
-    /// Has what is finished judged.
-    fn collect(&mut self, responses: Vec<Response>, me: Ref<Self>) {
-        for Response {
-            id,
-            tokens,
-            log_probs,
-        } in responses
-        {
-            let Some(UnderWay {
-                order,
-                version,
-                life,
-                span,
-                ..
-            }) = self.under_way.remove(&id)
-            else {
+    /// Has what is finished judged, and what is called answered.
+    fn collect(&mut self, responses: Vec<Response>, me: Ref<Self>) -> Result<(), Failure> {
+        for response in responses {
+            let (id, paused) = (response.id, response.paused);
+            let Some(under_way) = self.under_way.get_mut(&id) else {
                 continue;
             };
-            span.with("tokens", tokens.len()).end();
-            self.counts.tokens += tokens.len() as u64;
-            self.counts.trajectories += 1;
-            let begun = order.partial.unwrap_or_default();
-            let trajectory = Trajectory {
-                id,
-                version,
-                last_version: match self.args.swap {
-                    Swap::Interrupt => self.version.unwrap_or(version),
-                    Swap::Overlap | Swap::Drain => version,
-                },
-                life,
-                prompt: order.prompt,
-                response: [begun.tokens, tokens].concat(),
-                log_probs: [begun.log_probs, log_probs].concat(),
-                problem: order.problem,
-                reward: 0.0,
-                correct: false,
-                cost: 0.0,
-            };
-            self.judging.begin(trajectory, me);
+            self.counts.tokens += response.tokens.len() as u64;
+            under_way.take_in(response);
+            let partial = under_way.order.partial.as_ref();
+            match partial.filter(|_| paused).map(|it| self.calling.next(it)) {
+                Some(Next::Call(input)) => self.call(id, input, me),
+                // It was no call.
+                Some(Next::GoesOn) => self.engine.resume(&under_way.order)?,
+                Some(Next::Ended) | None => self.end(id, me),
+            }
         }
+        Ok(())
+    }
+
+    /// A reply is made: has it judged.
+    fn end(&mut self, id: SampleId, me: Ref<Self>) {
+        self.engine.leave(id);
+        let Some(under_way) = self.under_way.remove(&id) else {
+            return;
+        };
+        let UnderWay {
+            order,
+            version,
+            life,
+            waited,
+            span,
+            ..
+        } = under_way;
+        let made = order.partial.unwrap_or_default();
+        span.with("tokens", made.tokens.len()).end();
+        self.counts.trajectories += 1;
+        let trajectory = Trajectory {
+            id,
+            version,
+            last_version: match self.args.swap {
+                Swap::Interrupt => self.version.unwrap_or(version),
+                Swap::Overlap | Swap::Drain => version,
+            },
+            life,
+            prompt: order.prompt,
+            response: made.tokens,
+            log_probs: made.log_probs,
+            observed: made.observed,
+            waited,
+            problem: order.problem,
+            reward: 0.0,
+            correct: false,
+            cost: 0.0,
+        };
+        self.judging.begin(trajectory, me);
     }
 }
 

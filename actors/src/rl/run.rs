@@ -6,8 +6,10 @@
 //!   | |  \  finished    ^                       |   \  \
 //!   | |   \-- Reward ---/             weights   |    \  Critic (ppo, vapo; two in safe_rlhf)
 //!   | |       Cost (safe_rlhf)               Source   \
+//!   | |       Tools (environment)              |     |
 //!   | +----- Relay <------ Relay <-------------+     Reference (kl > 0)
-//!   +--- one process each; so have Relay, Trainer, Critic and Reference, and a Reward that runs programs
+//!   +--- one process each; so have Relay, Trainer, Critic and Reference, and a Reward or Tools that
+//!   run programs
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +19,7 @@ use odeon::inspect::NodeView;
 use odeon::{
     Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, Spawn, SpawnError, System,
 };
+use odeon_algorithms::environment::{EnvironmentConfig, Latency, Tool};
 use odeon_algorithms::task::TaskSpec;
 use tokio::sync::mpsc;
 
@@ -31,9 +34,10 @@ use super::relays::{Relays, Seat};
 use super::repack::RepackLimits;
 use super::report::{Monitor, Report, open_desk};
 use super::reward::{Reward, RewardArgs};
-use super::rollout::{Judges, Rollout, RolloutArgs, Swap};
+use super::rollout::{Judges, Rollout, RolloutArgs, Swap, Tooling};
 use super::source::SourceArgs;
 use super::store::{SampleStore, StoreArgs};
+use super::tools::{Tools, ToolsArgs};
 use super::trainer::{Halt, TrainPlan, Trainer, TrainerArgs, insist};
 use crate::engine::{EngineSpec, Progress};
 
@@ -66,10 +70,23 @@ pub struct RunPlan {
     pub reference: bool,
     /// How programs in replies are run, where the task has some.
     pub programs: ProgramSpec,
+    /// What replies can call, where they can.
+    pub environment: Option<Acting>,
     /// What harm is, where it has a price.
     pub harm: Option<Harm>,
     /// What the trainer does, and when.
     pub train: TrainPlan,
+}
+
+/// What replies can call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Acting {
+    /// The tool, and how much of it.
+    pub environment: EnvironmentConfig,
+    /// How long calls are made to take.
+    pub latency: Latency,
+    /// The longest reply, in tokens, what tools write included.
+    pub response_max: usize,
 }
 
 /// Who has a process of its own.
@@ -148,6 +165,8 @@ pub struct Run {
     pub store: Ref<SampleStore>,
     /// Who judges.
     pub reward: Ref<Reward>,
+    /// Who answers calls, where there are some.
+    pub tools: Option<Ref<Tools>>,
     /// The relays, by their numbers.
     pub relays: Vec<Ref<Relay>>,
     /// Who watches over them.
@@ -183,6 +202,28 @@ impl Run {
             .await?;
         let text = tokenizer.clone();
         let runs_programs = matches!(task, TaskSpec::Code(_));
+        let tools = match plan.environment {
+            Some(acting) => {
+                let args = ToolsArgs {
+                    environment: acting.environment,
+                    programs: plan.programs.clone(),
+                    latency: acting.latency,
+                    seed,
+                };
+                let tools = system.spawn::<Tools>(args).restart(always);
+                Some(match acting.environment.tool {
+                    Tool::Calculator => tools.await?,
+                    Tool::Python => processes.spawn(tools).await?,
+                })
+            }
+            None => None,
+        };
+        let tooling = plan.environment.zip(tools).map(|(acting, tools)| Tooling {
+            tools,
+            environment: acting.environment,
+            tokenizer: tokenizer.clone(),
+            response_max: acting.response_max,
+        });
         let reward = RewardArgs {
             task,
             programs: plan.programs,
@@ -262,6 +303,7 @@ impl Run {
             store,
             relays: chain,
             judges: Judges { reward, cost },
+            tooling,
             swap: plan.swap,
             tell_every: plan.tell_every,
         };
@@ -315,6 +357,7 @@ impl Run {
             reports,
             store,
             reward,
+            tools,
             relays,
             chain,
             trainer,
@@ -337,6 +380,9 @@ impl Run {
         }
         if let Some(packer) = packer {
             run.called("packer", packer).await;
+        }
+        if let Some(tools) = tools {
+            run.called("tools", tools).await;
         }
         if let Some(cost) = cost {
             run.called("cost", cost).await;
@@ -378,9 +424,9 @@ impl Run {
             .collect();
         roles.push(self.role("trainer", self.trainer));
         let reward = self.role("reward", self.reward);
-        if reward.2 != Some(self.system.process()) {
-            roles.push(reward);
-        }
+        let tools = self.tools.map(|tools| self.role("tools", tools));
+        let apart = [Some(reward), tools].into_iter().flatten();
+        roles.extend(apart.filter(|it| it.2 != Some(self.system.process())));
         roles.extend(self.critic.map(|critic| self.role("critic", critic)));
         let cost_critic = self.cost_critic;
         roles.extend(cost_critic.map(|critic| self.role("cost-critic", critic)));

@@ -45,6 +45,7 @@ fn compute(base: &Path) -> ComputeSpec {
         tokenizer: Tokenizer::arithmetic(),
         task: TaskSpec::Sums(SumsConfig::default()),
         programs: ProgramSpec::default(),
+        environment: None,
         seed: 5,
         device: Device::Cpu,
         threads: 1,
@@ -292,6 +293,7 @@ fn an_interrupted_reply_goes_on_with_the_new_weights() {
                 life: 1,
                 tokens: begun.tokens.clone(),
                 log_probs: begun.log_probs.clone(),
+                ..Partial::default()
             };
             let further = Order {
                 partial: Some(partial),

@@ -62,6 +62,7 @@ fn plan(folder: &Path, servers: Option<(Dialect, &[Server; 2])>, swap: Swap) -> 
         processes: Processes::Own,
         needs: RoleNeeds::default(),
         reference: false,
+        environment: None,
         harm: None,
         train: TrainPlan {
             warmup: 2,

@@ -88,6 +88,30 @@ impl Batch {
         })
     }
 
+    /// The same batch with only those response tokens predicted that `own` says, by the number of their
+    /// sequence and their place in its response: the others are read as a prompt is, and there is no
+    /// number for them.
+    #[must_use]
+    pub fn predicting(self, own: impl Fn(usize, usize) -> bool) -> Self {
+        let (mut rows, mut labels, mut responses) = (Vec::new(), Vec::new(), Vec::new());
+        for (sequence, response) in self.responses.iter().enumerate() {
+            let first = labels.len();
+            for at in response.clone() {
+                if own(sequence, at - response.start) {
+                    rows.push(self.rows[at]);
+                    labels.push(self.labels[at]);
+                }
+            }
+            responses.push(first..labels.len());
+        }
+        Self {
+            rows: rows.into(),
+            labels: labels.into(),
+            responses,
+            ..self
+        }
+    }
+
     /// The same batch scored under logits divided by `temperature`: the distribution that sampled
     /// it.
     #[must_use]
@@ -178,6 +202,11 @@ mod tests {
         assert_eq!(batch.rows()[..], [1, 2, 4]);
         assert_eq!(batch.labels()[..], [7, 8, 2]);
         assert_eq!(batch.responses(), [0..2, 2..2, 2..3]);
+        let own = batch.clone().predicting(|sequence, at| (sequence, at) != (0, 0));
+        assert_eq!(own.tokens()[..], batch.tokens()[..]);
+        assert_eq!(own.rows()[..], [2, 4]);
+        assert_eq!(own.labels()[..], [8, 2]);
+        assert_eq!(own.responses(), [0..1, 1..1, 1..2]);
         assert_eq!(Batch::pack(&[]).unwrap_err(), BatchError::Empty);
         let bad = |prompt| {
             Batch::pack(&[Sequence {

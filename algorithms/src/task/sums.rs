@@ -1,5 +1,7 @@
 //! Addition and subtraction of several operands.
 
+use std::ops::Range;
+
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -8,6 +10,7 @@ use super::{
     Decimal, Goal, Problem, PromptStyle, Reason, Split, Task, TaskError, Verdict,
     check_format_reward, draw, last_number,
 };
+use crate::environment::Tool;
 
 /// Settings of [`Sums`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +44,30 @@ pub enum SumsForm {
     /// `What is 7 + 12 - 5? Answer with just the number.`: for instruction-tuned models. The last
     /// number of the reply is judged.
     Spoken,
+    /// `7+12-5=` and the reply `<7+12>19;<19-5>14;14`: one call of a calculator for each operation,
+    /// whose answers end in a semicolon. What follows the last answer is judged.
+    Tool,
+    /// The same with programs: `<python>print(7+12)</python><output>19</output>` for `<7+12>19;`.
+    Program,
+}
+
+impl SumsForm {
+    /// What replies call.
+    #[must_use]
+    pub const fn tool(self) -> Option<Tool> {
+        match self {
+            Self::Compact | Self::Steps | Self::Spoken => None,
+            Self::Tool => Some(Tool::Calculator),
+            Self::Program => Some(Tool::Python),
+        }
+    }
+
+    fn call(self, expression: &str) -> String {
+        match self {
+            Self::Program => format!("print({expression})"),
+            _ => expression.to_owned(),
+        }
+    }
 }
 
 /// Sums and differences of random numbers.
@@ -122,6 +149,11 @@ impl Sums {
         let (prompt, solution) = match self.config.form {
             SumsForm::Compact => (format!("{}=", written(terms, "")), sum.to_string()),
             SumsForm::Steps => (format!("{}=", written(terms, "")), steps(terms)),
+            SumsForm::Tool | SumsForm::Program => {
+                let turns = self.turns(terms).into_iter().flatten();
+                let calls: String = turns.collect();
+                (format!("{}=", written(terms, "")), format!("{calls}{sum}"))
+            }
             SumsForm::Spoken => (
                 format!(
                     "What is {}? Answer with just the number.",
@@ -138,6 +170,22 @@ impl Sums {
             solution,
             goal: Goal::Number(Decimal::from(sum)),
         }
+    }
+
+    /// A call and its answer for each operation from left to right; none where replies call nothing.
+    fn turns(&self, terms: &[Term]) -> Vec<[String; 2]> {
+        let form = self.config.form;
+        let Some(tool) = form.tool() else {
+            return vec![];
+        };
+        let mut sum = terms[0].value;
+        let operations = terms[1..].iter().map(|term| {
+            let operator = if term.minus { '-' } else { '+' };
+            let call = form.call(&format!("{sum}{operator}{}", term.value));
+            sum += term.signed();
+            [tool.called(&call), tool.answered(&sum.to_string())]
+        });
+        operations.collect()
     }
 
     /// The answer that the reply gives.
@@ -160,6 +208,8 @@ impl Sums {
             SumsForm::Compact => strict(response),
             SumsForm::Steps => strict(response.rsplit('=').next().unwrap_or(response)),
             SumsForm::Spoken => last_number(response).ok_or(Reason::NoAnswer),
+            SumsForm::Tool => strict(Tool::Calculator.said_last(response)),
+            SumsForm::Program => strict(Tool::Python.said_last(response)),
         }
     }
 }
@@ -171,8 +221,8 @@ impl Task for Sums {
 
     fn style(&self) -> PromptStyle {
         match self.config.form {
-            SumsForm::Compact | SumsForm::Steps => PromptStyle::Plain,
             SumsForm::Spoken => PromptStyle::Chat,
+            _ => PromptStyle::Plain,
         }
     }
 
@@ -182,6 +232,17 @@ impl Task for Sums {
 
     fn problem(&self, seed: u64, split: Split, index: u64) -> Problem {
         draw::draw(seed, split, index, |rng| Some(self.sample(rng)))
+    }
+
+    fn observed(&self, problem: &Problem) -> Vec<Range<usize>> {
+        let terms = read(&problem.prompt);
+        let (mut observed, mut at) = (vec![], 0);
+        for [call, answer] in self.turns(&terms) {
+            at += call.len();
+            observed.push(at..at + answer.len());
+            at += answer.len();
+        }
+        observed
     }
 
     fn reward(&self, problem: &Problem, response: &str) -> Verdict {
@@ -221,6 +282,24 @@ fn written(terms: &[Term], around: &str) -> String {
         text.push_str(&term.value.to_string());
     }
     text
+}
+
+/// The terms of a prompt, as [`written`] has them without anything around the operators.
+fn read(prompt: &str) -> Vec<Term> {
+    let mut terms = vec![];
+    let mut rest = prompt.trim_end_matches('=');
+    while !rest.is_empty() {
+        let minus = rest.starts_with('-');
+        rest = rest.trim_start_matches(['+', '-']);
+        let digits = rest.find(['+', '-']).unwrap_or(rest.len());
+        let (digits, more) = rest.split_at(digits);
+        let Ok(value) = digits.parse() else {
+            break;
+        };
+        terms.push(Term { minus, value });
+        rest = more;
+    }
+    terms
 }
 
 /// Writes what remains after each operation from left to right: `19-5=14` for `7+12-5`.

@@ -5,12 +5,15 @@ use std::{collections::HashSet, io::Write};
 use proptest::prelude::*;
 
 use super::*;
+use crate::environment::calculate;
 
 fn sums_config() -> impl Strategy<Value = SumsConfig> {
     let form = prop_oneof![
         Just(SumsForm::Compact),
         Just(SumsForm::Steps),
-        Just(SumsForm::Spoken)
+        Just(SumsForm::Spoken),
+        Just(SumsForm::Tool),
+        Just(SumsForm::Program)
     ];
     (form, 2_usize..6, 0_usize..4, 1_u32..8, 0_u32..8, 0_u8..=100).prop_map(
         |(form, operands_min, more, digits_min, longer, minus_percent)| SumsConfig {
@@ -237,6 +240,14 @@ fn replies_are_read_by_the_rules_of_their_form() {
     }
     check(SumsForm::Steps, "7+12=19", 1.0);
     check(SumsForm::Steps, "19=18", 0.0);
+    check(SumsForm::Tool, "<7+12>19;19", 1.0);
+    check(SumsForm::Tool, "19", 1.0);
+    check(SumsForm::Tool, "<7+12>19;", 0.0);
+    check(SumsForm::Tool, "<7+12>", 0.0);
+    check(SumsForm::Tool, "<7+12>19;18", 0.0);
+    let call = "<python>print(7+12)</python><output>19</output>";
+    check(SumsForm::Program, &format!("{call}19"), 1.0);
+    check(SumsForm::Program, call, 0.0);
     check(SumsForm::Spoken, "7 + 12 = 19.", 1.0);
     check(SumsForm::Spoken, "The answer is 19.0", 1.0);
     check(SumsForm::Spoken, "19, because 12 + 7", 0.0);
@@ -271,6 +282,44 @@ fn steps_show_what_remains_after_each_operation() {
             problem.solution
         );
     }
+}
+
+#[test]
+fn a_worked_solution_says_what_its_tool_has_written() {
+    let check = |form: SumsForm, called: &dyn Fn(&str) -> String| {
+        let config = SumsConfig {
+            form,
+            operands_min: 2,
+            operands_max: 4,
+            minus_percent: 50,
+            ..SumsConfig::default()
+        };
+        let task = Sums::new(config).unwrap();
+        let tool = form.tool().unwrap();
+        for index in 0..50 {
+            let problem = task.problem(3, Split::Train, index);
+            let (mut rest, mut at) = (problem.solution.as_str(), 0);
+            let observed = task.observed(&problem);
+            for range in &observed {
+                // Each answer is that to the call right before it.
+                let (own, more) = rest.split_at(range.start - at);
+                let (answer, more) = more.split_at(range.len());
+                let expression = own.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '-');
+                let end = expression.find(['>', ')']).unwrap();
+                let value = calculate(&expression[..end]);
+                assert_eq!(own, tool.called(&called(&expression[..end])));
+                assert_eq!(answer, tool.answered(&value));
+                (rest, at) = (more, range.end);
+            }
+            assert_eq!(rest, problem.answer);
+            let operators = problem.prompt.matches(['+', '-']).count();
+            assert_eq!(observed.len(), operators, "{}", problem.prompt);
+        }
+    };
+    check(SumsForm::Tool, &str::to_owned);
+    check(SumsForm::Program, &|expression| format!("print({expression})"));
+    let plain = Sums::new(SumsConfig::default()).unwrap();
+    assert_eq!(plain.observed(&plain.problem(3, Split::Train, 0)), []);
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::model::{LoraConfig, ModelConfig, Sequence};
+use crate::objective::{
+    KlEstimator, KlPenalty, PolicyBatch, PolicyObjective, Reduction, Totals,
+};
 
 fn config() -> ModelConfig {
     ModelConfig {
@@ -441,4 +444,80 @@ fn the_planned_memory_is_the_memory_held() {
     assert_eq!(trainer.arena.bytes(), planned);
     trainer.accumulate(&batch(), &mut mixed);
     assert_eq!(trainer.arena.bytes(), planned);
+}
+
+/// SEMANTICS 90.
+/// The loss of a batch with tokens that somebody else has written is that of the batch without them, by
+/// hand: they are read, and have no part in ratio, divergence, entropy, weights or counts.
+#[test]
+fn tokens_that_are_not_predicted_are_read_and_have_no_part_in_the_loss() {
+    let own = |sequence: usize, at: usize| sequence > 0 || (at / 10) % 3 != 1;
+    let lengths = |batch: &Batch| -> Vec<usize> {
+        let all = batch.responses().iter();
+        all.map(ExactSizeIterator::len).collect()
+    };
+    let whole = batch();
+    let part = batch().predicting(own);
+    assert_eq!(part.processed(), whole.processed());
+    let mut kept = vec![];
+    for (sequence, response) in whole.responses().iter().enumerate() {
+        kept.extend(response.clone().filter(|at| own(sequence, at - response.start)));
+    }
+    assert_eq!(lengths(&part), [83 - 30, 0, 4]);
+    let objective = PolicyObjective {
+        entropy_coefficient: 0.01,
+        kl: Some(KlPenalty {
+            estimator: KlEstimator::K3,
+            coefficient: 0.1,
+        }),
+        importance_cap: Some(1.5),
+        reduction: Reduction::SequenceMean,
+        ..PolicyObjective::default()
+    };
+    let lengths = lengths(&part);
+    let totals = Totals::of(&lengths);
+    let many = |factor: f32| -> Vec<f32> {
+        let numbers = 0..kept.len();
+        numbers.map(|it| factor * (0.5 + (it % 7) as f32)).collect()
+    };
+    let (old, behaviour, reference, advantages) = (many(-0.3), many(-0.32), many(-0.35), many(0.2));
+    let evaluate = |new: &[f32], entropies: &[f32]| {
+        let inputs = PolicyBatch {
+            new_log_probs: new,
+            old_log_probs: &old,
+            behaviour_log_probs: Some(&behaviour),
+            advantages: &advantages,
+            reference_log_probs: Some(&reference),
+            entropies: Some(entropies),
+            positive: None,
+            lengths: &lengths,
+        };
+        objective.evaluate(&inputs, totals).unwrap()
+    };
+    let mut trainers = [(); 2].map(|()| Trainer::new(model(config(), 1), TrainConfig::default()));
+    let [without, by_hand] = &mut trainers;
+    let mut of_part = |scores: &TokenScores, gradients: &mut TokenGradients| {
+        let value = evaluate(&scores.logprobs, &scores.entropies);
+        gradients.logprobs.copy_from_slice(&value.d_log_probs);
+        gradients.entropies.copy_from_slice(&value.d_entropies);
+        value.loss
+    };
+    let loss = without.accumulate(&part, &mut of_part).loss;
+    let mut of_whole = |scores: &TokenScores, gradients: &mut TokenGradients| {
+        let of = |all: &[f32]| -> Vec<f32> { kept.iter().map(|at| all[*at]).collect() };
+        let value = evaluate(&of(&scores.logprobs), &of(&scores.entropies));
+        for (number, at) in kept.iter().enumerate() {
+            gradients.logprobs[*at] = value.d_log_probs[number];
+            gradients.entropies[*at] = value.d_entropies[number];
+        }
+        value.loss
+    };
+    let same = by_hand.accumulate(&whole, &mut of_whole).loss;
+    assert!((loss - same).abs() < 1e-6 * same.abs(), "{loss} and {same}");
+    let norms = trainers.each_mut().map(|trainer| trainer.apply(1.0).grad_norm);
+    assert!((norms[0] / norms[1] - 1.0).abs() < 1e-4, "{norms:?}");
+    let [without, by_hand] = &trainers;
+    let pairs = without.moment1.as_slice().iter().zip(by_hand.moment1.as_slice());
+    let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(largest < 1e-5 * norms[0], "{largest} of {norms:?}");
 }

@@ -2,10 +2,12 @@
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
+use odeon::Failure;
 use odeon_actors::engine::compute::Sampling;
-use odeon_actors::recipe::Recipe;
+use odeon_actors::recipe::{EnvironmentSection, Recipe};
 use odeon_actors::rl::referee::Referee;
 use odeon_actors::rl::store::encode_prompt;
+use odeon_actors::rl::toolbox::Toolbox;
 use odeon_algorithms::fetch;
 use odeon_algorithms::task::{CountdownConfig, Gsm8kConfig, Split, SumsConfig, SumsForm, TaskSpec};
 
@@ -20,6 +22,10 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     model::find(&args.model)?;
     let of_run = model::recipe_of_run(&args.model);
     let programs = of_run.as_ref().map(Recipe::programs).unwrap_or_default();
+    // Of a task that a run has not learnt nothing is known of its tool.
+    let own = of_run.as_ref().filter(|_| args.task.is_none());
+    let environment = own.and_then(|it| it.environment.as_ref());
+    let environment = environment.map(EnvironmentSection::config);
     let (spec, seed, response_max) = match (&args.task, of_run) {
         (Some(name), _) => (task(name)?, 0, RESPONSE_MAX),
         (None, Some(recipe)) => (recipe.task, recipe.run.seed, recipe.rl.response_max),
@@ -30,13 +36,17 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     // Programs in answers are run from here.
     let runtime = Runtime::new().context("starting threads")?;
     let referee = runtime.block_on(Referee::open(&spec, &programs))?;
+    let toolbox = match &environment {
+        Some(environment) => Some(runtime.block_on(Toolbox::open(environment, &programs))?),
+        None => None,
+    };
     let task = referee.task();
     let sampling = Sampling {
         temperature: 0.0,
         top_p: 1.0,
         response_max,
     };
-    let mut model = model::load(&args.model, sampling, args.threads, seed)?;
+    let mut model = model::load(&args.model, sampling, args.threads, seed, environment)?;
     let most = task.problem_count(Split::HeldOut).unwrap_or(u64::MAX);
     let count = most.min(args.problems as u64);
     let problems: Vec<_> = (0..count)
@@ -49,9 +59,13 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         .with_context(|| format!("{} cannot read this task's prompts", args.model))?;
     // Draws nothing where standard error is no terminal.
     let bar = ProgressBar::new(count);
+    let mut calls = |inputs: Vec<String>| match &toolbox {
+        Some(toolbox) => runtime.block_on(toolbox.run_all(&inputs)),
+        None => Err(Failure::error("there is no tool to call")),
+    };
     let answers = model
         .sampler
-        .answer_telling(&prompts, |answered| bar.set_position(answered))
+        .answer_calling(&prompts, &mut calls, |answered| bar.set_position(answered))
         .map_err(|failure| anyhow::anyhow!("{failure}"))?;
     bar.finish_and_clear();
     let mut replies = vec![];

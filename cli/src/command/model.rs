@@ -13,13 +13,15 @@ use odeon_actors::engine::compute::{
 use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::hybrid::{Choice, HybridPlan};
 use odeon_actors::recipe::{
-    CostRule, CostSection, LrSchedule, PlacementSection, Recipe, RecipeError, Source,
+    CostRule, CostSection, EnvironmentSection, LrSchedule, PlacementSection, Recipe, RecipeError,
+    Source,
 };
 use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::repack::RepackLimits;
 use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
+use odeon_algorithms::environment::{Environment, EnvironmentConfig};
 use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -53,6 +55,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         tokenizer: tokenizer.clone(),
         task: recipe.task.clone(),
         programs: recipe.programs(),
+        environment: recipe.environment.as_ref().map(EnvironmentSection::config),
         seed: recipe.run.seed,
         device: device(recipe)?,
         threads: recipe.processes.trainer_threads,
@@ -111,6 +114,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         needs: needs(&recipe.placement),
         reference: recipe.rl.kl > 0.0,
         programs: recipe.programs(),
+        environment: recipe.acting(),
         harm: recipe.cost.as_ref().map(|cost| match cost.rule {
             CostRule::Length => Harm::Length(recipe.rl.response_max),
             CostRule::Text => Harm::Text(cost.text.clone()),
@@ -368,11 +372,17 @@ pub(crate) fn load_sampler(args: &SamplerArgs, top_p: f32) -> Result<Loaded> {
         top_p,
         response_max: args.response_max,
     };
-    load(&args.model, sampling, args.threads, args.seed)
+    load(&args.model, sampling, args.threads, args.seed, None)
 }
 
-/// Loads a model for sampling.
-pub(crate) fn load(name: &str, sampling: Sampling, threads: usize, seed: u64) -> Result<Loaded> {
+/// Loads a model for sampling, whose answers may call what the environment has.
+pub(crate) fn load(
+    name: &str,
+    sampling: Sampling,
+    threads: usize,
+    seed: u64,
+    environment: Option<EnvironmentConfig>,
+) -> Result<Loaded> {
     let path = find(name)?;
     let fail = |failure| anyhow!("{failure}");
     let tokenizer = read_tokenizer(&path).map_err(fail)?;
@@ -391,9 +401,10 @@ pub(crate) fn load(name: &str, sampling: Sampling, threads: usize, seed: u64) ->
     )
     .map_err(fail)?;
     sampler.load(model.flat()).map_err(fail)?;
+    let environment = environment.map(|it| Environment::new(it, tokenizer.clone()));
     Ok(Loaded {
         tokenizer,
-        sampler: sampler.seeded(seed),
+        sampler: sampler.seeded(seed).within(environment),
         context,
     })
 }

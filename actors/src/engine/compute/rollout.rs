@@ -1,7 +1,12 @@
 //! Generation with continuous batching.
 
+use std::collections::HashSet;
+
 use odeon::Failure;
-use odeon_algorithms::generate::{GeneratorConfig, Request, Sampled, Sampling as Draws};
+use odeon_algorithms::environment::{Environment, Next};
+use odeon_algorithms::generate::{
+    Finish, GeneratorConfig, Request, Sampled, Sampling as Draws,
+};
 use odeon_algorithms::model::ModelConfig;
 use odeon_gpu::Any;
 
@@ -16,6 +21,12 @@ impl ComputeSpec {
             ModelSource::Fresh(config) => Ok(config.clone()),
             ModelSource::Load(path) => read_fields(path)?.model_config().map_err(Failure::error),
         }
+    }
+
+    /// The environment that replies act in, where there is one.
+    pub(crate) fn environment(&self) -> Option<Environment> {
+        let environment = self.environment.map(|it| Environment::new(it, self.tokenizer.clone()));
+        environment
     }
 
     /// What the draws of a sample follow from.
@@ -55,9 +66,33 @@ pub(super) const fn training_temperature(sampling: Sampling) -> f32 {
 pub struct Rollout {
     spec: ComputeSpec,
     /// With the newest weights: what is admitted goes here.
-    newest: Generator,
+    newest: Weighted,
     /// With the weights before; made when it is needed first.
-    before: Option<Generator>,
+    before: Option<Weighted>,
+    /// Tokens at which a response stops.
+    stops: Vec<u32>,
+}
+
+/// One set of weights, and what it is in use for.
+#[derive(Debug)]
+struct Weighted {
+    generator: Generator,
+    /// Responses that go on with these weights when they are resumed. What was computed of them is
+    /// found in the cache then, unless its room was needed.
+    paused: HashSet<u64>,
+}
+
+impl Weighted {
+    fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
+        Ok(Self {
+            generator: spec.generator()?,
+            paused: HashSet::new(),
+        })
+    }
+
+    fn is_idle(&self) -> bool {
+        self.generator.is_idle() && self.paused.is_empty()
+    }
 }
 
 impl Rollout {
@@ -66,32 +101,65 @@ impl Rollout {
     /// # Errors
     /// The model's description is wrong.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
+        let environment = spec.environment();
+        let closing = environment.iter().flat_map(Environment::closing);
+        let eos = spec.tokenizer.eos();
         Ok(Self {
-            newest: spec.generator()?,
+            newest: Weighted::new(spec)?,
             before: None,
+            stops: std::iter::once(eos).chain(closing.copied()).collect(),
             spec: spec.clone(),
         })
     }
 
-    fn generators(&self) -> impl Iterator<Item = &Generator> {
+    fn all(&self) -> impl Iterator<Item = &Weighted> {
         std::iter::once(&self.newest).chain(&self.before)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Weighted> {
+        std::iter::once(&mut self.newest).chain(&mut self.before)
+    }
+
+    fn generators(&self) -> impl Iterator<Item = &Generator> {
+        self.all().map(|it| &it.generator)
+    }
+
+    /// What is to be generated behind all that there is of a reply.
+    fn request(&self, order: &Order) -> Request {
+        let sampling = self.spec.sampling;
+        let begun: &[u32] = order.partial.as_ref().map_or(&[], |it| &it.tokens);
+        Request {
+            id: number(order.id),
+            prompt: [order.prompt.as_slice(), begun].concat(),
+            max_new_tokens: sampling.response_max.saturating_sub(begun.len()),
+            sampling: Draws {
+                temperature: match order.decode {
+                    Decode::Sampled => sampling.temperature,
+                    Decode::Greedy => 0.0,
+                },
+                top_p: sampling.top_p,
+                stop: self.stops.clone(),
+            },
+            seed: self.spec.seed_of(order.id),
+            resumed: begun.len(),
+        }
     }
 }
 
 impl RolloutEngine for Rollout {
     fn can_load(&self) -> bool {
-        self.before.as_ref().is_none_or(Generator::is_idle)
+        self.before.as_ref().is_none_or(Weighted::is_idle)
     }
 
     fn load(&mut self, weights: &[u8]) -> Result<(), Failure> {
         if !self.newest.is_idle() {
             let before = match &mut self.before {
                 Some(before) => before,
-                none => none.insert(self.spec.generator()?),
+                none => none.insert(Weighted::new(&self.spec)?),
             };
             std::mem::swap(&mut self.newest, before);
         }
-        let load = self.newest.load_bytes(weights, self.spec.weights);
+        let load = self.newest.generator.load_bytes(weights, self.spec.weights);
         load.map_err(Failure::error)
     }
 
@@ -104,43 +172,53 @@ impl RolloutEngine for Rollout {
     }
 
     fn admit(&mut self, order: &Order) -> Result<(), Failure> {
-        let id = number(order.id);
-        let sampling = self.spec.sampling;
-        let begun: &[u32] = order.partial.as_ref().map_or(&[], |it| &it.tokens);
-        let request = Request {
-            id,
-            prompt: [order.prompt.as_slice(), begun].concat(),
-            max_new_tokens: sampling.response_max.saturating_sub(begun.len()),
-            sampling: Draws {
-                temperature: match order.decode {
-                    Decode::Sampled => sampling.temperature,
-                    Decode::Greedy => 0.0,
-                },
-                top_p: sampling.top_p,
-                stop: vec![self.spec.tokenizer.eos()],
-            },
-            seed: self.spec.seed_of(order.id),
-            resumed: begun.len(),
-        };
-        self.newest.submit(request).map_err(Failure::error)
+        let request = self.request(order);
+        let submitted = self.newest.generator.submit(request);
+        submitted.map_err(Failure::error)
+    }
+
+    fn resume(&mut self, order: &Order) -> Result<(), Failure> {
+        let (id, request) = (number(order.id), self.request(order));
+        let mut all = self.all_mut();
+        let with = all.find_map(|it| it.paused.remove(&id).then_some(it));
+        let with = with.ok_or_else(|| Failure::error("a reply goes on that has not paused"))?;
+        with.generator.submit(request).map_err(Failure::error)
+    }
+
+    fn pause(&mut self, id: SampleId) {
+        self.newest.paused.insert(number(id));
+    }
+
+    fn leave(&mut self, id: SampleId) {
+        for with in self.all_mut() {
+            with.paused.remove(&number(id));
+        }
     }
 
     fn step(&mut self) -> Result<Vec<Response>, Failure> {
-        let mut finished = self.newest.step();
-        if let Some(before) = &mut self.before {
-            finished.append(&mut before.step());
+        let (sampling, eos) = (self.spec.sampling, self.spec.tokenizer.eos());
+        let mut ended = vec![];
+        for with in self.all_mut() {
+            for sampled in with.generator.step() {
+                let stopped = sampled.finish == Finish::Stop;
+                let paused = stopped && sampled.tokens.last() != Some(&eos);
+                if paused {
+                    with.paused.insert(sampled.id);
+                }
+                ended.push(Response {
+                    paused,
+                    ..response(&sampled, sampling, 0)
+                });
+            }
         }
-        let sampling = self.spec.sampling;
-        Ok(finished
-            .iter()
-            .map(|it| response(it, sampling, 0))
-            .collect())
+        Ok(ended)
     }
 
     fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure> {
-        let load = self.newest.load_bytes(weights, self.spec.weights);
+        let newest = &mut self.newest.generator;
+        let load = newest.load_bytes(weights, self.spec.weights);
         load.map_err(Failure::error)?;
-        self.newest.forget_caches();
+        newest.forget_caches();
         Ok(())
     }
 
@@ -152,19 +230,21 @@ impl RolloutEngine for Rollout {
     }
 
     fn withdraw(&mut self) {
-        for generator in std::iter::once(&mut self.newest).chain(&mut self.before) {
-            generator.evict();
-            generator.take_queued();
+        for with in self.all_mut() {
+            with.generator.evict();
+            with.generator.take_queued();
+            with.paused.clear();
         }
     }
 
     fn cache(&self) -> CacheUse {
-        let block = self.newest.block_bytes();
+        let newest = &self.newest.generator;
+        let block = newest.block_bytes();
         let held: usize = self.generators().map(|it| it.cache().held).sum();
         CacheUse {
             used: held as u64 * block,
             // Both have blocks for all slots, which they share.
-            capacity: self.newest.cache().blocks as u64 * block,
+            capacity: newest.cache().blocks as u64 * block,
         }
     }
 }
@@ -192,6 +272,7 @@ fn response(sampled: &Sampled, sampling: Sampling, from: usize) -> Response {
         id: sample(sampled.id),
         tokens: sampled.tokens[from..].to_vec(),
         log_probs: log_probs[from..].to_vec(),
+        paused: false,
     }
 }
 
@@ -203,7 +284,12 @@ pub struct Sampler {
     stop: u32,
     seed: u64,
     asked: u64,
+    /// What answers may call.
+    environment: Option<Environment>,
 }
+
+/// What a tool answers to calls of several answers, in their order.
+pub type RunCalls<'a> = &'a mut dyn FnMut(Vec<String>) -> Result<Vec<String>, Failure>;
 
 impl Sampler {
     /// Takes the likeliest token each time.
@@ -230,6 +316,7 @@ impl Sampler {
             stop: spec.tokenizer.eos(),
             seed: 0,
             asked: 0,
+            environment: spec.environment(),
         })
     }
 
@@ -257,7 +344,15 @@ impl Sampler {
             stop,
             seed: 0,
             asked: 0,
+            environment: None,
         })
+    }
+
+    /// Answers may call a tool from now on; see [`Sampler::answer_calling`].
+    #[must_use]
+    pub fn within(mut self, environment: Option<Environment>) -> Self {
+        self.environment = environment;
+        self
     }
 
     /// Draws from this seed on; each prompt has draws of its own.
@@ -290,21 +385,85 @@ impl Sampler {
     pub fn answer_telling(
         &mut self,
         prompts: &[Vec<u32>],
+        tell: impl FnMut(u64),
+    ) -> Result<Vec<Vec<u32>>, Failure> {
+        let mut none = |_: Vec<String>| Err(Failure::error("there is no tool to call"));
+        self.answer_calling(prompts, &mut none, tell)
+    }
+
+    /// The same where answers may call a tool: calls that all answers have come to are made together.
+    ///
+    /// # Errors
+    /// A prompt does not fit, or the tool is lost.
+    pub fn answer_calling(
+        &mut self,
+        prompts: &[Vec<u32>],
+        calls: RunCalls<'_>,
         mut tell: impl FnMut(u64),
     ) -> Result<Vec<Vec<u32>>, Failure> {
         for (id, prompt) in (0u64..).zip(prompts) {
-            self.submit(id, prompt)?;
+            self.submit(id, prompt, &[])?;
         }
-        let mut answers = vec![vec![]; prompts.len()];
+        let mut answers: Vec<Answer> = vec![Answer::default(); prompts.len()];
         let mut answered = 0;
-        while !self.generator.is_idle() {
-            for (id, tokens) in self.step() {
-                answers[id as usize] = tokens;
-                answered += 1;
+        loop {
+            let mut calling = vec![];
+            while !self.generator.is_idle() {
+                for Sampled { id, tokens, .. } in self.generator.step() {
+                    let answer = &mut answers[id as usize];
+                    answer.tokens.extend(tokens);
+                    match self.next(answer) {
+                        Some(Next::Call(input)) => calling.push((id, input)),
+                        Some(Next::GoesOn) => {
+                            self.submit(id, &prompts[id as usize], &answer.tokens)?;
+                        }
+                        Some(Next::Ended) | None => answered += 1,
+                    }
+                }
+                tell(answered);
             }
-            tell(answered);
+            if calling.is_empty() {
+                break;
+            }
+            let (ids, inputs): (Vec<u64>, Vec<String>) = calling.into_iter().unzip();
+            for (id, output) in ids.into_iter().zip(calls(inputs)?) {
+                let answer = &mut answers[id as usize];
+                if self.observe(answer, &output) {
+                    self.submit(id, &prompts[id as usize], &answer.tokens)?;
+                } else {
+                    answered += 1;
+                }
+            }
         }
-        Ok(answers)
+        let without_stop = |mut answer: Answer| {
+            answer.tokens.pop_if(|last| *last == self.stop);
+            answer.tokens
+        };
+        Ok(answers.into_iter().map(without_stop).collect())
+    }
+
+    /// What is next in an answer that has stopped; `None` where it has ended.
+    fn next(&self, answer: &Answer) -> Option<Next> {
+        let environment = self.environment.as_ref()?;
+        let last = answer.tokens.last()?;
+        let room = answer.tokens.len() < self.sampling.response_max;
+        let closes = environment.closing().contains(last) && room;
+        closes.then(|| environment.next(&answer.tokens[answer.observed..], answer.turns))
+    }
+
+    /// Writes what a tool has answered into an answer, where there is room for that and more.
+    fn observe(&self, answer: &mut Answer, output: &str) -> bool {
+        let Some(environment) = &self.environment else {
+            return false;
+        };
+        let observation = environment.observation(output);
+        let fits = answer.tokens.len() + observation.len() < self.sampling.response_max;
+        if fits {
+            answer.tokens.extend(observation);
+            answer.observed = answer.tokens.len();
+            answer.turns += 1;
+        }
+        fits
     }
 
     /// The response to one prompt, without the token that ended it; shows what there is of it after
@@ -317,10 +476,11 @@ impl Sampler {
         prompt: &[u32],
         mut show: impl FnMut(&[u32]),
     ) -> Result<Vec<u32>, Failure> {
-        self.submit(0, prompt)?;
+        self.submit(0, prompt, &[])?;
         loop {
-            if let Some((_, tokens)) = self.step().pop() {
-                return Ok(tokens);
+            if let Some(mut sampled) = self.generator.step().pop() {
+                sampled.tokens.pop_if(|last| *last == self.stop);
+                return Ok(sampled.tokens);
             }
             if let Some(tokens) = self.generator.sampled(0) {
                 show(tokens);
@@ -328,38 +488,35 @@ impl Sampler {
         }
     }
 
-    fn submit(&mut self, id: u64, prompt: &[u32]) -> Result<(), Failure> {
+    /// Has an answer made, or gone on with behind what there is of it.
+    fn submit(&mut self, id: u64, prompt: &[u32], begun: &[u32]) -> Result<(), Failure> {
+        let environment = self.environment.iter();
+        let closing = environment.flat_map(Environment::closing).copied();
         let request = Request {
             id,
-            prompt: prompt.to_vec(),
-            max_new_tokens: self.sampling.response_max,
+            prompt: [prompt, begun].concat(),
+            max_new_tokens: self.sampling.response_max.saturating_sub(begun.len()),
             sampling: Draws {
                 temperature: self.sampling.temperature,
                 top_p: self.sampling.top_p,
-                stop: vec![self.stop],
+                stop: std::iter::once(self.stop).chain(closing).collect(),
             },
             seed: self.seed ^ self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            resumed: 0,
+            resumed: begun.len(),
         };
         self.generator.submit(request).map_err(Failure::error)?;
         self.asked += 1;
         Ok(())
     }
+}
 
-    /// The requests that end with the next tokens, and their responses without the token that ends
-    /// one.
-    fn step(&mut self) -> Vec<(u64, Vec<u32>)> {
-        let mut ended = self.generator.step();
-        for sampled in &mut ended {
-            if sampled.tokens.last() == Some(&self.stop) {
-                sampled.tokens.pop();
-            }
-        }
-        ended
-            .into_iter()
-            .map(|sampled| (sampled.id, sampled.tokens))
-            .collect()
-    }
+/// What there is of an answer.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    tokens: Vec<u32>,
+    /// The first token behind what a tool wrote last.
+    observed: usize,
+    turns: usize,
 }
 
 /// A request's number holds group and sample; groups are far below 2^44.

@@ -10,7 +10,7 @@ use odeon_algorithms::train::{TokenGradients, TrainConfig};
 use super::checkpoint::Older;
 use super::rollout::training_temperature;
 use super::{
-    ComputeSpec, ModelSource, Optimizer, Scorer, checkpoint, micro_batches, pack, tokens_of,
+    ComputeSpec, ModelSource, Optimizer, Row, Scorer, checkpoint, cuts, pack,
 };
 use crate::engine::{Peers, Progress, ScoreEngine};
 use crate::trajectory::{Batch, Trajectory, Version};
@@ -47,16 +47,13 @@ fn before_reinforcement(spec: &ComputeSpec) -> ModelSource {
     }
 }
 
-/// Rows of tokens and length of the prompt.
-pub(super) fn rows(trajectories: &[Trajectory]) -> Vec<(Vec<u32>, usize)> {
-    trajectories
-        .iter()
-        .map(|t| (tokens_of(t), t.prompt.len()))
-        .collect()
+pub(super) fn rows(trajectories: &[Trajectory]) -> Vec<Row> {
+    trajectories.iter().map(Row::of).collect()
 }
 
+/// How many numbers each response has: one for each token that was sampled.
 pub(super) fn response_lengths(trajectories: &[Trajectory]) -> Vec<usize> {
-    trajectories.iter().map(|t| t.response.len()).collect()
+    trajectories.iter().map(Trajectory::sampled).collect()
 }
 
 /// Cuts numbers per token into sequences.
@@ -77,7 +74,7 @@ impl ScoreEngine for Reference {
         let all = &batch.trajectories;
         let (rows, lengths) = (rows(all), response_lengths(all));
         let mut scores = vec![];
-        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+        for range in cuts(&rows) {
             let micro = pack(&rows[range.clone()])?.with_temperature(self.temperature);
             scores.extend(cut(&self.scorer.logprobs(&micro).logprobs, &lengths[range]));
         }
@@ -160,7 +157,7 @@ impl ScoreEngine for Critic {
         let all = &batch.trajectories;
         let (rows, lengths) = (rows(all), response_lengths(all));
         let mut scores = vec![];
-        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+        for range in cuts(&rows) {
             let micro = pack(&rows[range.clone()])?;
             scores.extend(cut(
                 &made(&mut self.optimizer, &self.spec)?.values(&micro),
@@ -185,7 +182,7 @@ impl ScoreEngine for Critic {
         };
         let optimizer = made(&mut self.optimizer, &self.spec)?;
         let mut total = 0.0;
-        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+        for range in cuts(&rows) {
             let micro = pack(&rows[range.clone()])?;
             let targets = returns[range.clone()].concat();
             let mut problem = None;

@@ -13,9 +13,10 @@ use super::checkpoint::Older;
 use super::peak::reachable_flops;
 use super::rollout::{Sampler, training_temperature};
 use super::score::{cut, response_lengths, rows};
-use super::{ComputeSpec, Optimizer, checkpoint, micro_batches, pack, tokens_of};
+use super::{ComputeSpec, Optimizer, Row, checkpoint, cuts, pack, tokens_of};
 use crate::engine::{EvalStats, Peers, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::rl::referee::{Referee, wait};
+use crate::rl::toolbox::Toolbox;
 use crate::trajectory::{Batch, Trajectory};
 
 /// See the module.
@@ -30,6 +31,8 @@ pub struct Trainer {
     peers: Option<Box<dyn Peers>>,
     /// Made when it is first wanted: not every trainer evaluates.
     referee: Option<Referee>,
+    /// The same of what replies can call.
+    toolbox: Option<Toolbox>,
 }
 
 impl std::fmt::Debug for Trainer {
@@ -66,6 +69,7 @@ impl Trainer {
             sampler: None,
             peers: None,
             referee: None,
+            toolbox: None,
         })
     }
 
@@ -131,7 +135,7 @@ impl Trainer {
         let trajectories = &batch.trajectories;
         let (rows, lengths) = (rows(trajectories), response_lengths(trajectories));
         let (mut all, mut flops) = (vec![], 0.0);
-        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+        for range in cuts(&rows) {
             let temperature = training_temperature(self.spec.sampling);
             let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
             let scores = self.optimizer.logprobs(&micro);
@@ -149,26 +153,47 @@ impl Trainer {
         let mut rows = vec![];
         for index in first..first + self.spec.warmup_batch as u64 {
             let problem = self.task.problem(!self.spec.seed, Split::Train, index);
-            let mut tokens = self.spec.prompt(style, &problem.prompt)?;
-            let prompt = tokens.len();
-            let solution = self.spec.tokenizer.encode(&problem.solution);
-            tokens.extend(solution.map_err(Failure::error)?);
-            tokens.push(self.spec.tokenizer.eos());
-            rows.push((tokens, prompt));
+            let prompt = self.spec.prompt(style, &problem.prompt)?;
+            let observed = self.task.observed(&problem);
+            rows.push(self.solved(prompt, &problem.solution, &observed)?);
         }
-        let predicted: usize = rows
-            .iter()
-            .map(|(tokens, prompt)| tokens.len() - prompt)
-            .sum();
+        let predicted: usize = rows.iter().map(Row::sampled).sum();
         let (mut loss, mut flops) = (0.0, 0.0);
-        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+        for range in cuts(&rows) {
             let micro = pack(&rows[range])?;
             let mut objective = CrossEntropy::mean_over(predicted).times(weight);
             loss += self.optimizer.accumulate(&micro, &mut objective).loss;
             flops += self.optimizer.model().training_flops(&micro);
         }
-        let tokens = rows.iter().map(|row| row.0.len() as u64).sum();
+        let tokens = rows.iter().map(|row| row.tokens.len() as u64).sum();
         Ok((loss / f64::from(weight), flops, tokens))
+    }
+
+    /// A prompt with its worked solution, of which a tool has written these bytes.
+    fn solved(
+        &self,
+        prompt: Vec<u32>,
+        solution: &str,
+        observed: &[Range<usize>],
+    ) -> Result<Row, Failure> {
+        let encode = |text: &str| self.spec.tokenizer.encode(text).map_err(Failure::error);
+        let mut row = Row {
+            prompt: prompt.len(),
+            tokens: prompt,
+            ..Row::default()
+        };
+        let mut at = 0;
+        // In the parts in which it would come to be.
+        for range in observed {
+            row.tokens.extend(encode(&solution[at..range.start])?);
+            let from = row.tokens.len() - row.prompt;
+            row.tokens.extend(encode(&solution[range.clone()])?);
+            row.observed.push(from..row.tokens.len() - row.prompt);
+            at = range.end;
+        }
+        row.tokens.extend(encode(&solution[at..])?);
+        row.tokens.push(self.spec.tokenizer.eos());
+        Ok(row)
     }
 
     /// One update with a part of a batch.
@@ -242,7 +267,7 @@ impl Trainer {
         let right = right(trajectories);
         let objective = self.spec.objective;
         let (mut loss, mut flops, mut metrics) = (0.0, 0.0, PolicyMetrics::default());
-        for range in micro_batches(&rows.iter().map(|row| row.0.len()).collect::<Vec<_>>()) {
+        for range in cuts(&rows) {
             let temperature = training_temperature(self.spec.sampling);
             let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
             let behaviour: Vec<f32> = trajectories[range.clone()]
@@ -377,7 +402,17 @@ impl TrainEngine for Trainer {
                 self.referee.insert(wait(opened)?)
             }
         };
-        evaluate(sampler, &self.spec, referee, problems)
+        let toolbox = match (&self.toolbox, &self.spec.environment) {
+            (None, Some(environment)) => {
+                let opened = async {
+                    let opened = Toolbox::open(environment, &self.spec.programs).await;
+                    opened.map_err(Failure::error)
+                };
+                Some(&*self.toolbox.insert(wait(opened)?))
+            }
+            (opened, _) => opened.as_ref(),
+        };
+        evaluate(sampler, &self.spec, referee, toolbox, problems)
     }
 
     fn reachable_flops(&self) -> Option<f64> {
@@ -434,6 +469,7 @@ pub(super) fn evaluate(
     sampler: &mut Sampler,
     spec: &ComputeSpec,
     referee: &Referee,
+    toolbox: Option<&Toolbox>,
     problems: usize,
 ) -> Result<EvalStats, Failure> {
     let task = referee.task();
@@ -447,7 +483,13 @@ pub(super) fn evaluate(
         .iter()
         .map(|problem| spec.prompt(task.style(), &problem.prompt))
         .collect::<Result<Vec<_>, _>>()?;
-    let responses = sampler.answer(&prompts)?;
+    let responses = match toolbox {
+        Some(toolbox) => {
+            let mut calls = |inputs: Vec<String>| wait(toolbox.run_all(&inputs));
+            sampler.answer_calling(&prompts, &mut calls, |_| {})?
+        }
+        None => sampler.answer(&prompts)?,
+    };
     let mut replies = vec![];
     for (problem, tokens) in problems.into_iter().zip(&responses) {
         let text = spec.tokenizer.decode(tokens).map_err(Failure::error)?;

@@ -104,7 +104,7 @@ impl Judges {
 }
 
 /// Asks until whoever is asked is there.
-async fn insist<A, M>(actor: Ref<A>, message: impl Fn() -> M) -> Result<M::Reply, Failure>
+pub(super) async fn insist<A, M>(actor: Ref<A>, message: impl Fn() -> M) -> Result<M::Reply, Failure>
 where
     A: Actor + Handler<M>,
     M: Message,
@@ -125,9 +125,9 @@ where
 /// that waits for so many rewards begins no more.
 pub(super) const HELD_PER_SLOT: usize = 4;
 
-/// How long a reward may take: programs have time limits of their own and wait for each other, so
-/// that only a reward actor that is lost does not answer, and then asks end by themselves.
+/// How long a reward, or what a tool says, may take: programs have time limits of their own and wait for
+/// each other, so that only an actor that is lost does not answer, and then asks end by themselves.
 const JUDGED_WITHIN: Duration = Duration::from_hours(6);
 
-/// Lives of whoever judges that may end over one reply, before the rollout fails.
+/// Lives of whoever is asked that may end over one reply, before the rollout fails.
 const LOSSES_MAX: u32 = 10;
