@@ -18,6 +18,7 @@ use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::cost::{Card, ModelSize};
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::workload::WorkloadSpec;
@@ -71,6 +72,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
         needs: RoleNeeds::default(),
         reference: false,
         programs: ProgramSpec::default(),
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 0,
@@ -84,6 +86,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
             overlong: None,
             price: None,
         },
+        watch: Watch::new(STEPS),
     }
 }
 

@@ -29,6 +29,7 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
     Baseline, Gae, GroupBaseline, Lagrangian, Lambda, Overlong, PolicyObjective,
 };
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -64,6 +65,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         needs: RoleNeeds::default(),
         reference: false,
         programs: ProgramSpec::default(),
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 0,
@@ -77,6 +79,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
             overlong: None,
             price: None,
         },
+        watch: Watch::new(steps),
     }
 }
 

@@ -15,6 +15,7 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
     Baseline, Gae, GroupBaseline, Lagrangian, Lambda, PolicyObjective,
 };
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -83,6 +84,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             seed: 5,
             tokenizer,
             harm: (program == Program::SafeRlhf).then_some(Harm::Length(4)),
+            learned: None,
         },
         program,
         groups: 4,
@@ -111,6 +113,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
                 rate: 0.1,
             }),
         },
+        watch: Watch::new(STEPS),
     }
 }
 

@@ -24,6 +24,7 @@ use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::sandbox::{Isolation, Sandbox, SandboxSpec};
 use odeon_actors::trajectory::Batch;
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::code::CodeConfig;
 use odeon_algorithms::task::{PromptStyle, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -140,6 +141,7 @@ impl Place {
                 isolation: Isolation::Required,
                 at_once: NonZeroUsize::new(2 * HELD as usize).unwrap(),
             },
+            learned: None,
             harm: None,
             train: TrainPlan {
                 warmup: 0,
@@ -153,6 +155,7 @@ impl Place {
                 overlong: None,
                 price: None,
             },
+            watch: Watch::new(1_000_000),
         };
         Run::start(&self.system, plan).await.unwrap()
     }

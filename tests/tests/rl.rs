@@ -14,6 +14,7 @@ use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::objective::{Baseline, Gae, GroupBaseline, Lambda};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
@@ -60,6 +61,7 @@ fn plan(
         needs: RoleNeeds::default(),
         reference: critic,
         programs: ProgramSpec::default(),
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 20,
@@ -80,6 +82,7 @@ fn plan(
             overlong: None,
             price: None,
         },
+        watch: Watch::new(STEPS),
     }
 }
 

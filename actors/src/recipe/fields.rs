@@ -170,6 +170,13 @@ pub(super) const FIELDS: &[Field] = &[
     needed("cost", "limit", Range::Number(0.0, 1.0, Ends::Both)),
     field("cost", "price", Range::Number(0.0, 1000.0, Ends::High)),
     field("cost", "rate", Range::Number(0.0, 10.0, Ends::Both)),
+    field("reward", "by", Range::Word(&["checker", "model", "both"])),
+    field("reward", "kind", Range::Word(&["scalar", "pairwise"])),
+    field("reward", "steps", Range::Whole(1, STEPS_MAX)),
+    field("reward", "batch", Range::Whole(1, 65_536)),
+    field("reward", "lr", FRACTION),
+    field("reward", "load", Range::Text),
+    field("reward", "weight", FRACTION),
     field("rollout", "engine", Range::Word(&["own", "vllm", "sglang"])),
     field("rollout", "urls", Range::Addresses),
     field("rollout", "api_key_env", Range::Text),
@@ -209,7 +216,7 @@ const STEPS_MAX: i64 = 1_000_000_000;
 
 /// Tables that must be there; of the tasks, one.
 const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 12] = [
     "run",
     "model",
     "task",
@@ -217,6 +224,7 @@ const TABLES: [&str; 11] = [
     "warmup",
     "rl",
     "cost",
+    "reward",
     "rollout",
     "processes",
     "placement",

@@ -9,9 +9,7 @@ use odeon_algorithms::train::{TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
 use super::rollout::training_temperature;
-use super::{
-    ComputeSpec, ModelSource, Optimizer, Scorer, checkpoint, micro_batches, pack, tokens_of,
-};
+use super::{ComputeSpec, Optimizer, Scorer, checkpoint, micro_batches, pack, tokens_of};
 use crate::engine::{Peers, Progress, ScoreEngine};
 use crate::trajectory::{Batch, Trajectory, Version};
 
@@ -30,14 +28,8 @@ impl Reference {
     /// # Errors
     /// The model cannot be made or loaded.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
-        let saved = ModelSource::Load(spec.base.clone());
-        let source = if spec.base.exists() {
-            &saved
-        } else {
-            &spec.source
-        };
         Ok(Self {
-            scorer: Scorer::new(spec.model(source, false)?),
+            scorer: Scorer::new(spec.model(&spec.before(), false)?),
             temperature: training_temperature(spec.sampling),
         })
     }
