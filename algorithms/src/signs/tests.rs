@@ -49,7 +49,7 @@ fn names(signs: &[(u64, Sign)]) -> Vec<&'static str> {
     names
 }
 
-/// A hundredth at most, as the module says: with the chance of this test's own seeds in it, too.
+/// A hundredth at most, as the module says. SEMANTICS 91.
 #[test]
 fn noise_alone_is_no_sign() {
     let seeds = 1000;
@@ -104,6 +104,7 @@ proptest! {
         prop_assert_eq!(signs, vec![]);
     }
 
+    /// SEMANTICS 91.
     #[test]
     fn a_reward_that_rises_while_less_is_right_is_hacked(
         seed: u64, noise in 0.0_f64..0.04, turn in 0.2_f64..0.6, fall in 0.15_f64..0.4,
@@ -146,6 +147,7 @@ proptest! {
         prop_assert_eq!(signs.first().map(Sign::name), Some("reward_hacking"));
     }
 
+    /// SEMANTICS 91.
     #[test]
     fn replies_that_become_short_are_noticed(
         seed: u64, noise in 0.0_f64..0.1, at in 0.1_f64..0.8, to in 0.1_f64..0.5,
@@ -164,6 +166,7 @@ proptest! {
         prop_assert_eq!(longer, vec![]);
     }
 
+    /// SEMANTICS 91.
     #[test]
     fn a_reward_that_falls_at_first_and_comes_back_is_noticed(
         seed: u64, noise in 0.0_f64..0.02, low in 0.02_f64..0.2,
@@ -184,6 +187,7 @@ proptest! {
         prop_assert_eq!(signs, vec![]);
     }
 
+    /// SEMANTICS 91.
     #[test]
     fn a_policy_that_is_certain_of_what_is_wrong_is_noticed(
         seed: u64, noise in 0.0_f64..0.04, right in 0.2_f64..0.8,
@@ -198,6 +202,7 @@ proptest! {
         prop_assert_eq!(falls(0.97), vec![], "of what is right it may be certain");
     }
 
+    /// SEMANTICS 91.
     #[test]
     fn steps_that_come_again_add_nothing(seed: u64, back in 1_u64..100) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -142,6 +142,7 @@ fn wrong_replies(right: &str, wrong: &str) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    /// SEMANTICS 92.
     #[test]
     fn no_trick_earns_what_an_answer_does(
         config in sums_config(), game in countdown_config(), seed: u64, index in 0_u64..1000,
@@ -176,6 +177,7 @@ proptest! {
         }
     }
 
+    /// SEMANTICS 92.
     #[test]
     fn the_solution_of_another_problem_earns_its_form_at_most(
         config in sums_config(), game in countdown_config(), seed: u64, index in 0_u64..1000,
@@ -201,7 +203,7 @@ proptest! {
     }
 
     /// More of the form is not worth more: the reward of a reply is that of an answer, of its form, or
-    /// nothing.
+    /// nothing. SEMANTICS 92.
     #[test]
     fn form_is_paid_for_once(
         config in sums_config(), game in countdown_config(), seed: u64, index in 0_u64..1000,
