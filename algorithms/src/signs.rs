@@ -11,7 +11,7 @@
 //! | sign | rule | source |
 //! | --- | --- | --- |
 //! | reward hacking | since the first window, or since that in which most was right, what is trained on has risen by more than 0.05 and five errors; what is right by less than a quarter of that; and their distance has grown by more than 0.1 and five errors | the shape is that of Gao et al. 2022, arXiv 2210.10760 |
-//! | the same, held out | held-out problems right have fallen from their best by more than 0.05 and four binomial errors, while what is trained on has risen by more than 0.05 and five errors | as above |
+//! | the same, held out | held-out problems right have fallen from their best by more than 0.05 and five binomial errors, while what is trained on has risen by more than 0.05 and five errors | as above |
 //! | length collapse | the mean length of a window is below 0.6 of that of the first, `w` steps in a row | Balanced Actor Initialization, arXiv 2509.00309 |
 //! | hockey stick | in the first tenth of the run (or two windows) a window's reward is below that of the first three steps by more than two noises, four errors and 0.02, and later windows have come back by as much | as above |
 //! | entropy collapse | the entropy of a window is below a tenth of that of the first, `w` steps in a row, while less than 0.9 are right | DAPO, arXiv 2503.14476 |
@@ -307,7 +307,7 @@ impl Watch {
             best: best.right,
             now: right,
         };
-        let falls = fall > RISE.max(4.0 * error);
+        let falls = fall > RISE.max(ERRORS * error);
         if rises && falls && self.begins(&sign) {
             vec![sign]
         } else {

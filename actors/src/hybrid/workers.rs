@@ -346,7 +346,10 @@ pub struct RewardWorker {
 
 #[actor(name = "hybrid.Reward")]
 impl RewardWorker {
-    async fn start(args: JudgeArgs) -> Result<Self, Failure> {
+    async fn start(mut args: JudgeArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        if let Some((_, spec)) = &mut args.learned {
+            spec.keep_within("reward", cx.devices());
+        }
         let referee = Referee::open(&args.task, &args.programs).await;
         Ok(Self {
             referee: referee.map_err(|error| Failure::error(error).fatal())?,

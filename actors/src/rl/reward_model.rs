@@ -87,7 +87,7 @@ impl RewardModel {
     fn rate(&mut self, rate: Rate, cx: &mut Context<Self>) -> Later<Result<Trajectory, Failure>> {
         let (answer, rated) = oneshot::channel();
         self.waiting.push((rate.0, answer));
-        // A mailbox that is full has another such message in it, which tries again.
+        // Where the mailbox is full, the next reply in it tries this again.
         self.turning = self.turning || cx.me().tell(Turn).now().is_ok();
         Later::new(async move {
             let ended = || {
