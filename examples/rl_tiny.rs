@@ -17,6 +17,7 @@ use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -90,6 +91,7 @@ fn plan(folder: &Path) -> RunPlan {
         reference: false,
         programs: ProgramSpec::default(),
         environment: None,
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 100,
@@ -103,6 +105,7 @@ fn plan(folder: &Path) -> RunPlan {
             overlong: None,
             price: None,
         },
+        watch: Watch::new(120),
     }
 }
 

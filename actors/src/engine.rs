@@ -6,14 +6,14 @@ pub mod modelled;
 pub mod scripted;
 pub mod served;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, GrantedDevice, Shape};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::trajectory::{Batch, Order, SampleId, Used, Version};
+use crate::trajectory::{Batch, Order, SampleId, Trajectory, Used, Version};
 
 /// Which engine an actor builds for itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -211,6 +211,75 @@ pub trait ScoreEngine: Send + Sync {
     ) -> Result<Option<Version>, Failure>;
 }
 
+/// What a reward model is made from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct RewardModelSpec {
+    /// What it is asked.
+    pub kind: RewardKind,
+    /// Steps in which it learns.
+    pub steps: u64,
+    /// Pairs in a step.
+    pub batch: usize,
+    /// Its peak learning rate.
+    pub lr: f32,
+    /// The folder of one that has learnt already, in place of that.
+    pub load: Option<PathBuf>,
+    /// Where it is saved.
+    pub folder: PathBuf,
+}
+
+/// What a reward model is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde", rename_all = "lowercase")]
+pub enum RewardKind {
+    /// How good a reply is; the reward is the probability that it beats a reply of the mean score.
+    #[default]
+    Scalar,
+    /// Which of two replies is better; the reward is the probability that it beats the reply that the
+    /// policy thought likeliest before the reinforcement.
+    Pairwise,
+}
+
+/// What a reward model has learnt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Learnt {
+    /// What it is asked.
+    pub kind: RewardKind,
+    /// Steps in which it learnt.
+    pub steps: u64,
+    /// The mean loss of the last of them, in nats a pair.
+    pub loss: f64,
+    /// Pairs of replies to held-out problems that it has seen after that.
+    pub pairs: u64,
+    /// Of these, those whose right reply it thinks better.
+    pub ordered: u64,
+}
+
+impl Learnt {
+    /// Part of the held-out pairs whose right reply it thinks better, from 0 to 1.
+    #[must_use]
+    pub fn accuracy(&self) -> f64 {
+        self.ordered as f64 / self.pairs.max(1) as f64
+    }
+}
+
+/// Says how good replies are, by what it has learnt from pairs of which one is right.
+pub trait RewardEngine: Send + Sync {
+    /// Learns, or reads what was learnt before. The policy's supervised steps are over by then.
+    ///
+    /// # Errors
+    /// There is nothing to learn from, or the folder cannot be read or written.
+    fn prepare(&mut self) -> Result<Learnt, Failure>;
+
+    /// How good each of these replies is, from 0 to 1. What one earns does not depend on the others.
+    ///
+    /// # Errors
+    /// It has not learnt yet, or the scores cannot be computed.
+    fn rate(&mut self, replies: &[Trajectory]) -> Result<Vec<f32>, Failure>;
+}
+
 /// A response that a rollout engine has finished, or a part of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
@@ -380,6 +449,18 @@ impl EngineSpec {
             Self::Compute(spec) => Box::new(compute::Reference::new(spec)?),
             Self::Served(spec) => Box::new(compute::Reference::new(&spec.compute)?),
             Self::Scripted(_) | Self::Modelled(_) => Box::<scripted::ScriptedScores>::default(),
+        })
+    }
+
+    /// Builds a reward model's engine.
+    ///
+    /// # Errors
+    /// The task cannot be made.
+    pub fn reward_model(&self, model: &RewardModelSpec) -> Result<Box<dyn RewardEngine>, Failure> {
+        Ok(match self {
+            Self::Compute(spec) => Box::new(compute::RewardModel::new(spec, model)),
+            Self::Served(spec) => Box::new(compute::RewardModel::new(&spec.compute, model)),
+            Self::Scripted(_) | Self::Modelled(_) => Box::<scripted::ScriptedRewards>::default(),
         })
     }
 

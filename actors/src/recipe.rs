@@ -11,7 +11,7 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::environment::Tool;
-use odeon_algorithms::objective::KlEstimator;
+use odeon_algorithms::objective::{Blend, KlEstimator};
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::StoredType;
@@ -19,11 +19,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::compute::ComputeSpec;
 use crate::engine::served::{Dialect, Patience, ServedSpec};
+use crate::engine::{RewardKind, RewardModelSpec};
 use crate::hybrid::Choice;
 use crate::rl::chain::Forms;
 use crate::rl::chain::delta::Word;
 use crate::rl::ledger::sampler::SamplerSpec;
 use crate::rl::referee::ProgramSpec;
+use crate::rl::reward_model::LearnedReward;
 use crate::rl::rollout::Swap;
 use crate::rl::run::Acting;
 use crate::simulate::CardName;
@@ -57,6 +59,9 @@ pub struct Recipe {
     /// What harm is, and what it costs.
     #[serde(default)]
     pub cost: Option<CostSection>,
+    /// Who says what replies are worth.
+    #[serde(default)]
+    pub reward: RewardSection,
     /// Who generates.
     #[serde(default)]
     pub rollout: RolloutSection,
@@ -280,6 +285,69 @@ pub enum CostRule {
     Length,
     /// 1 if some text is in it, else 0.
     Text,
+}
+
+/// `[reward]`. What is not said has its default where a reward is learnt.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RewardSection {
+    /// Who says it.
+    pub by: RewardBy,
+    /// What the reward model is asked.
+    pub kind: Option<RewardKind>,
+    /// Steps in which it learns.
+    pub steps: Option<u64>,
+    /// Pairs in such a step.
+    pub batch: Option<usize>,
+    /// Its peak learning rate.
+    pub lr: Option<f32>,
+    /// A reward model that has learnt already, or the folder of the run that has it.
+    pub load: Option<String>,
+    /// The model's part of the reward, where the checker has the other.
+    pub weight: Option<f32>,
+}
+
+/// Who says what replies are worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RewardBy {
+    /// The task's checker.
+    #[default]
+    Checker,
+    /// A model that has learnt from what the checker says.
+    Model,
+    /// Both, each with its part.
+    Both,
+}
+
+impl RewardSection {
+    /// Whether a reward is learnt.
+    #[must_use]
+    pub fn is_learnt(&self) -> bool {
+        self.by != RewardBy::Checker
+    }
+
+    /// What is learnt, and how it counts; the model is saved in `folder`, and `load` is where one lies
+    /// that has learnt already. `None` where the checker's word is the reward.
+    #[must_use]
+    pub fn learned(&self, folder: PathBuf, load: Option<PathBuf>) -> Option<LearnedReward> {
+        let model = match self.by {
+            RewardBy::Checker => return None,
+            RewardBy::Model => 1.0,
+            RewardBy::Both => self.weight.unwrap_or(0.5),
+        };
+        Some(LearnedReward {
+            model: RewardModelSpec {
+                kind: self.kind.unwrap_or_default(),
+                steps: self.steps.unwrap_or(200),
+                batch: self.batch.unwrap_or(32),
+                lr: self.lr.unwrap_or(1e-3),
+                load,
+                folder,
+            },
+            blend: Blend { model },
+        })
+    }
 }
 
 /// `[rollout]`

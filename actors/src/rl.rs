@@ -15,6 +15,7 @@ pub mod relays;
 pub mod repack;
 pub mod report;
 pub mod reward;
+pub mod reward_model;
 pub mod rollout;
 pub mod run;
 pub mod source;
@@ -30,8 +31,8 @@ use odeon::Job;
 pub fn job() -> Job {
     use self::{
         cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
-        relays::Relays, report::Monitor, reward::Reward, rollout::Rollout, source::Source,
-        store::SampleStore, tools::Tools, trainer::Trainer,
+        relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,
+        rollout::Rollout, source::Source, store::SampleStore, tools::Tools, trainer::Trainer,
     };
     odeon::job![
         Cost,
@@ -42,6 +43,7 @@ pub fn job() -> Job {
         Relay,
         Relays,
         Reward,
+        RewardModel,
         Rollout,
         SampleStore,
         Source,

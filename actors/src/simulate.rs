@@ -20,6 +20,7 @@ use odeon::simulation::SimulationSpec;
 use odeon::{Clock, Failure, System, Timestamp};
 use odeon_algorithms::cost::{Card, ModelSize, Replica, Trainer};
 use odeon_algorithms::objective::Baseline;
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::workload::{Workload, WorkloadSpec};
@@ -457,6 +458,7 @@ impl Scenario {
             reference: false,
             programs: ProgramSpec::default(),
             environment: None,
+            learned: None,
             harm: None,
             train: TrainPlan {
                 warmup: 0,
@@ -470,6 +472,7 @@ impl Scenario {
                 overlong: None,
                 price: None,
             },
+            watch: Watch::new(self.simulation.iterations),
         };
         Ok((plan, rollouts))
     }

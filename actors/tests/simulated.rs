@@ -19,6 +19,7 @@ use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::cost::{Card, ModelSize};
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::workload::WorkloadSpec;
@@ -74,6 +75,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
         reference: false,
         programs: ProgramSpec::default(),
         environment: None,
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 0,
@@ -87,6 +89,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
             overlong: None,
             price: None,
         },
+        watch: Watch::new(STEPS),
     }
 }
 

@@ -32,6 +32,7 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
     Baseline, Gae, GroupBaseline, Lagrangian, Lambda, Overlong, PolicyObjective,
 };
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -72,6 +73,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         reference: false,
         programs: ProgramSpec::default(),
         environment: None,
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 0,
@@ -85,6 +87,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
             overlong: None,
             price: None,
         },
+        watch: Watch::new(steps),
     }
 }
 

@@ -7,6 +7,7 @@ pub mod generate;
 pub mod model;
 pub mod objective;
 pub mod parallel;
+pub mod signs;
 pub mod task;
 pub mod tokenizer;
 pub mod train;

@@ -20,6 +20,7 @@
 //! | price of harm | Safe-RLHF, Dai et al. 2023, arXiv 2310.12773 |
 //! | trust region around a policy that did not sample | decoupled PPO, Hilton et al. 2022, arXiv 2110.00641 |
 //! | truncated importance weights | IMPALA, Espeholt et al. 2018, arXiv 1802.01561 |
+//! | loss over pairs of replies | Christiano et al. 2017, arXiv 1706.03741; Ouyang et al. 2022, arXiv 2203.02155 |
 //! | KL estimators k1, k2, k3 | Schulman 2020, "Approximating KL Divergence" |
 //!
 //! ```
@@ -49,6 +50,7 @@
 mod advantage;
 mod divergence;
 mod policy;
+mod preference;
 mod reduction;
 mod shaping;
 mod value;
@@ -60,6 +62,7 @@ pub use self::{
     },
     divergence::{KlEstimator, KlPenalty},
     policy::{PolicyBatch, PolicyLoss, PolicyMetrics, PolicyObjective, Ratio},
+    preference::{Blend, PreferenceLoss, preference, probability},
     reduction::{Reduction, Totals},
     shaping::{Lagrangian, Overlong},
     value::{ValueBatch, ValueLoss, ValueObjective},

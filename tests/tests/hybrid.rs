@@ -5,16 +5,19 @@ use std::path::Path;
 
 use odeon::{Failure, Needs, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::engine::{RewardKind, RewardModelSpec};
 use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::hybrid::{Arrangement, Desk, HybridPlan, Placement, Program};
 use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
+use odeon_actors::rl::reward_model::LearnedReward;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
-    Baseline, Gae, GroupBaseline, Lagrangian, Lambda, PolicyObjective,
+    Baseline, Blend, Gae, GroupBaseline, Lagrangian, Lambda, PolicyObjective,
 };
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
@@ -86,6 +89,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             seed: 5,
             tokenizer,
             harm: (program == Program::SafeRlhf).then_some(Harm::Length(4)),
+            learned: None,
         },
         program,
         groups: 4,
@@ -114,6 +118,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
                 rate: 0.1,
             }),
         },
+        watch: Watch::new(STEPS),
     }
 }
 
@@ -288,4 +293,32 @@ async fn a_placed_run_that_was_stopped_goes_on_where_it_was() {
     let after = steps(&plan_of(folder.path()), None, None).await.unwrap();
     let whole = timeless([before, after].concat());
     assert_eq!(whole, calm);
+}
+
+/// SEMANTICS 91.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn placed_judges_read_what_one_of_them_has_learnt() {
+    let mut all = vec![];
+    for arrangement in [Arrangement::Colocated, Arrangement::Standalone] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = plan(folder.path(), Program::Grpo, 2);
+        let learned = LearnedReward {
+            model: RewardModelSpec {
+                kind: RewardKind::Pairwise,
+                steps: 20,
+                batch: 16,
+                lr: 3e-3,
+                load: None,
+                folder: folder.path().join("reward-model"),
+            },
+            blend: Blend { model: 0.5 },
+        };
+        plan.judge.learned = Some((learned, Box::new(plan.spec.clone())));
+        plan.placement = arrangement.into();
+        let steps = timeless(steps(&plan, None, None).await.unwrap());
+        assert_eq!(steps.len() as u64, STEPS);
+        assert!(steps.iter().all(|step| step.reward != step.accuracy));
+        all.push(steps);
+    }
+    assert_eq!(all[0], all[1], "wherever they are");
 }

@@ -25,6 +25,7 @@ use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::sandbox::{Isolation, Sandbox, SandboxSpec};
 use odeon_actors::trajectory::Batch;
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::code::CodeConfig;
 use odeon_algorithms::task::{PromptStyle, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -145,6 +146,7 @@ impl Place {
                 at_once: NonZeroUsize::new(2 * HELD as usize).unwrap(),
             },
             environment: None,
+            learned: None,
             harm: None,
             train: TrainPlan {
                 warmup: 0,
@@ -158,6 +160,7 @@ impl Place {
                 overlong: None,
                 price: None,
             },
+            watch: Watch::new(1_000_000),
         };
         Run::start(&self.system, plan).await.unwrap()
     }

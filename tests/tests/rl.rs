@@ -15,6 +15,7 @@ use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::objective::{Baseline, Gae, GroupBaseline, Lambda};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
@@ -65,6 +66,7 @@ fn plan(
         reference: critic,
         programs: ProgramSpec::default(),
         environment: None,
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 20,
@@ -85,6 +87,7 @@ fn plan(
             overlong: None,
             price: None,
         },
+        watch: Watch::new(STEPS),
     }
 }
 

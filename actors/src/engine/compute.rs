@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod peak;
+mod reward;
 mod rollout;
 mod score;
 mod trainer;
@@ -23,6 +24,7 @@ use odeon_gpu::cuda::GpuOptions;
 
 pub use checkpoint::latest_model;
 pub use odeon_gpu::Device;
+pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
 pub use score::{Critic, Reference};
 pub use trainer::Trainer;
@@ -172,6 +174,16 @@ impl ComputeSpec {
                 }
                 loaded.into_model(backend).map_err(Failure::error)
             }
+        }
+    }
+
+    /// The policy as it was before the reinforcement: as the trainer saved it after its supervised
+    /// steps, or with its first weights where there were none.
+    fn before(&self) -> ModelSource {
+        if self.base.exists() {
+            ModelSource::Load(self.base.clone())
+        } else {
+            self.source.clone()
         }
     }
 

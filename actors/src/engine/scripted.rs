@@ -10,10 +10,10 @@ use odeon::Failure;
 use odeon::serde::{Deserialize, Serialize};
 
 use super::{
-    CacheUse, EvalStats, Progress, Response, RolloutEngine, RunState, ScoreEngine, Signals,
-    StepStats, TrainEngine,
+    CacheUse, EvalStats, Learnt, Progress, Response, RewardEngine, RolloutEngine, RunState,
+    ScoreEngine, Signals, StepStats, TrainEngine,
 };
-use crate::trajectory::{Batch, Order, SampleId, Version};
+use crate::trajectory::{Batch, Order, SampleId, Trajectory, Version};
 
 /// What the scripted engines do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -385,5 +385,23 @@ impl ScoreEngine for ScriptedScores {
         let newest = saved.first().copied();
         self.learnt = newest.unwrap_or(self.learnt);
         Ok(newest)
+    }
+}
+
+/// What a reply earns follows from its tokens alone.
+#[derive(Debug, Default)]
+pub struct ScriptedRewards;
+
+impl RewardEngine for ScriptedRewards {
+    fn prepare(&mut self) -> Result<Learnt, Failure> {
+        Ok(Learnt::default())
+    }
+
+    fn rate(&mut self, replies: &[Trajectory]) -> Result<Vec<f32>, Failure> {
+        let rate = |reply: &Trajectory| {
+            let sum: u64 = reply.response.iter().copied().map(u64::from).sum();
+            (sum % 16) as f32 / 16.0
+        };
+        Ok(replies.iter().map(rate).collect())
     }
 }

@@ -5,7 +5,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, Shape, message};
 
 use super::rows::{Rows, Share};
-use crate::engine::{EvalStats, Progress, RunState, StepStats};
+use crate::engine::{EvalStats, Learnt, Progress, RunState, StepStats};
 use crate::trajectory::{Decode, SampleId, Trajectory};
 
 /// A reply to make. The prompt follows from the number of its group, so it need not travel.
@@ -60,6 +60,11 @@ pub struct Generate(pub Vec<Wanted>);
 #[message(reply = Result<Vec<Verdict>, Failure>, name = "reward.JudgeRows")]
 #[derive(Clone, Debug)]
 pub struct Judge(pub Rows<Trajectory>);
+
+/// Learn what is better, or read what was learnt, and save it for the others.
+#[message(reply = Result<Learnt, Failure>, name = "reward.Prepare")]
+#[derive(Clone, Debug)]
+pub struct Prepare;
 
 /// How likely was this, token by token, in nats?
 #[message(reply = Result<PerToken, Failure>, name = "reference.RateRows")]
@@ -228,6 +233,7 @@ macro_rules! whole {
 
 whole!(WarmUp => StepStats, Protocol::OneToAll, agreed);
 whole!(Restore => Option<(Progress, RunState)>, Protocol::OneToAll, agreed);
+whole!(Prepare => Learnt, Protocol::RankZero, only);
 whole!(Evaluate => EvalStats, Protocol::RankZero, only);
 whole!(Save => (), Protocol::RankZero, only);
 whole!(Estimate => Estimated, Protocol::RankZero, only);

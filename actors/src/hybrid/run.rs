@@ -10,10 +10,11 @@ use odeon::{
     Timestamp, mesh,
 };
 use odeon_algorithms::objective::Lagrangian;
+use odeon_algorithms::signs::Watch;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::calls::{Evaluate, Join, Restore, Save, WarmUp};
+use super::calls::{Evaluate, Join, Prepare, Restore, Save, WarmUp};
 use super::placement::{Model, Placement};
 use super::program::{Models, Outcome, Step};
 use super::workers::{
@@ -22,7 +23,7 @@ use super::workers::{
 };
 use crate::engine::compute::ComputeSpec;
 use crate::engine::{Progress, RunState};
-use crate::rl::report::{Report, StepReport};
+use crate::rl::report::{Report, StepReport, signs};
 use crate::rl::trainer::TrainPlan;
 use crate::trajectory::Used;
 
@@ -49,6 +50,8 @@ pub struct HybridPlan {
     pub reference: bool,
     /// How long, and when what is saved.
     pub train: TrainPlan,
+    /// Who looks for signs that it goes wrong, and has seen what the run told before.
+    pub watch: Watch,
 }
 
 /// Which program: see [`Models`].
@@ -94,14 +97,16 @@ const WARMUP_STEPS_PER_CALL: u64 = 10;
 /// # Errors
 /// A model cannot do its part, or ranks are lost too often.
 pub async fn run(system: &System, plan: &HybridPlan, desk: Desk) -> Result<Progress, Failure> {
+    let mut watch = plan.watch.clone();
     let mut saved = None;
     let mut losses = 0;
     let mut life = 0;
     loop {
         life += 1;
-        let mut run = Run::start(system, plan, &desk, life).await?;
+        let mut run = Run::start(system, plan, &desk, watch, life).await?;
         let ended = run.drive().await;
         run.stop().await;
+        watch = run.watch;
         let failure = match ended {
             Ok(progress) => return Ok(progress),
             Err(failure) => failure,
@@ -125,6 +130,7 @@ struct Run<'a> {
     state: RunState,
     saved: Option<Progress>,
     evaluated: Option<u64>,
+    watch: Watch,
 }
 
 impl<'a> Run<'a> {
@@ -132,6 +138,7 @@ impl<'a> Run<'a> {
         system: &System,
         plan: &'a HybridPlan,
         desk: &'a Desk,
+        watch: Watch,
         life: u32,
     ) -> Result<Self, Failure> {
         let mut house = House {
@@ -155,6 +162,7 @@ impl<'a> Run<'a> {
             },
             saved: None,
             evaluated: None,
+            watch,
         };
         if let Err(failure) = run.restore(life).await {
             run.stop().await;
@@ -194,9 +202,12 @@ impl<'a> Run<'a> {
         critics.into_iter().flatten().cloned().collect()
     }
 
-    fn report(&self, report: Report) {
-        // A run goes on when nobody listens.
-        let _ = self.desk.reports.send(report);
+    fn report(&mut self, report: Report) {
+        let signs = signs(&mut self.watch, &report);
+        for report in std::iter::once(report).chain(signs) {
+            // A run goes on when nobody listens.
+            let _ = self.desk.reports.send(report);
+        }
     }
 
     /// All steps that are left.
@@ -211,6 +222,9 @@ impl<'a> Run<'a> {
         if self.saved.is_none() {
             // Also the reference is made from this.
             self.save().await?;
+        }
+        if plan.steps > self.progress.version {
+            self.prepare().await?;
         }
         self.evaluate().await?;
         while self.progress.version < plan.steps {
@@ -238,6 +252,15 @@ impl<'a> Run<'a> {
         }
         self.report(Report::Halted(self.progress));
         Ok(self.progress)
+    }
+
+    /// Has one judge learn, where rewards are learnt; the others read what it has saved.
+    async fn prepare(&mut self) -> Result<(), Failure> {
+        if self.plan.judge.learned.is_some() {
+            let learnt = self.models.reward.call(Prepare).await?;
+            self.report(Report::RewardModel(learnt));
+        }
+        Ok(())
     }
 
     async fn warm_up(&mut self) -> Result<(), Failure> {

@@ -12,19 +12,20 @@ use odeon_algorithms::task::{Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
 use super::calls::{
-    Estimate, Estimated, Evaluate, Generate, Join, Judge, Learn, LogProbs, PerToken, Restore, Save,
-    Update, Updated, Values, Verdict, WarmUp,
+    Estimate, Estimated, Evaluate, Generate, Join, Judge, Learn, LogProbs, PerToken, Prepare,
+    Restore, Save, Update, Updated, Values, Verdict, WarmUp,
 };
 use super::estimator::{self, Columns, Rule};
 use super::peers::Gang;
 use super::rows::Rows;
 use crate::engine::compute::{self, ComputeSpec};
 use crate::engine::{
-    EvalStats, Progress, RolloutEngine, RunState, ScoreEngine, Signals, StepStats, TrainEngine,
-    in_place,
+    EvalStats, Learnt, Progress, RewardEngine, RolloutEngine, RunState, ScoreEngine, Signals,
+    StepStats, TrainEngine, in_place,
 };
 use crate::rl::cost::Harm;
 use crate::rl::referee::{ProgramSpec, Referee};
+use crate::rl::reward_model::LearnedReward;
 use crate::trajectory::{Batch, Observed, Order, Trajectory, Used};
 
 /// What a rank of a model is made from.
@@ -333,23 +334,42 @@ pub struct JudgeArgs {
     pub tokenizer: Tokenizer,
     /// What harm is, where that counts.
     pub harm: Option<Harm>,
+    /// A reward that is learnt, and what computes it, where the checker's is not all that counts.
+    pub learned: Option<(LearnedReward, Box<ComputeSpec>)>,
 }
 
-/// A rank of the judges: reward by the task's referee, and cost.
+/// A rank of the judges: reward by the task's referee, by what was learnt where that counts, and cost.
 #[derive(Debug)]
 pub struct RewardWorker {
     args: JudgeArgs,
     referee: Referee,
+    /// Once it has learnt, or has read what another has.
+    model: Option<compute::RewardModel>,
 }
 
 #[actor(name = "hybrid.Reward")]
 impl RewardWorker {
-    async fn start(args: JudgeArgs) -> Result<Self, Failure> {
+    async fn start(mut args: JudgeArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        if let Some((_, spec)) = &mut args.learned {
+            spec.keep_within("reward", cx.devices());
+        }
         let referee = Referee::open(&args.task, &args.programs).await;
         Ok(Self {
             referee: referee.map_err(|error| Failure::error(error).fatal())?,
             args,
+            model: None,
         })
+    }
+
+    #[handler(message = Prepare)]
+    fn prepare(&mut self, _prepare: Prepare) -> Result<Learnt, Failure> {
+        let learned = self.args.learned.as_ref();
+        let (learned, spec) =
+            learned.ok_or_else(|| Failure::error("no reward is learnt").fatal())?;
+        let mut model = compute::RewardModel::new(spec, &learned.model);
+        let learnt = in_place(|| model.prepare())?;
+        self.model = Some(model);
+        Ok(learnt)
     }
 
     #[handler(message = Judge)]
@@ -371,13 +391,25 @@ impl RewardWorker {
             .await
             .map_err(Failure::error)?;
         let all = judged.iter().zip(&texts).zip(&replies);
-        Ok(all
+        let mut verdicts: Vec<Verdict> = all
             .map(|((verdict, (_, text)), reply)| Verdict {
                 reward: verdict.reward as f32,
                 correct: verdict.correct,
                 cost: self.cost(reply.response.len(), text),
             })
-            .collect())
+            .collect();
+        if let Some((LearnedReward { blend, .. }, _)) = self.args.learned {
+            if self.model.is_none() {
+                self.prepare(Prepare)?;
+            }
+            let model = self.model.as_mut();
+            let model = model.ok_or_else(|| Failure::error("no reward was learnt"))?;
+            let rates = in_place(|| model.rate(&replies))?;
+            for (verdict, rate) in verdicts.iter_mut().zip(rates) {
+                verdict.reward = blend.of(verdict.reward, rate);
+            }
+        }
+        Ok(verdicts)
     }
 
     fn cost(&self, tokens: usize, text: &str) -> f32 {

@@ -6,7 +6,8 @@ use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::StoredType;
 
-use super::{Algorithm, CostRule, Recipe};
+use super::{Algorithm, CostRule, Recipe, RewardBy};
+use crate::engine::RewardKind;
 use crate::hybrid::Choice;
 use crate::rl::rollout::Swap;
 use crate::rl::store::encode_prompt;
@@ -78,6 +79,7 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         return blame("rl", ["kl_estimator"], what.to_owned());
     }
     check_cost(recipe)?;
+    check_reward(recipe)?;
     check_placement(recipe)?;
     check_rollout(recipe)?;
     let tool = recipe.environment.as_ref().map(|it| it.tool);
@@ -171,6 +173,44 @@ fn check_cost(recipe: &Recipe) -> Result<(), Blame> {
         }
         _ => Ok(()),
     }
+}
+
+fn check_reward(recipe: &Recipe) -> Result<(), Blame> {
+    let reward = &recipe.reward;
+    let learns = [
+        ("steps", reward.steps.is_some()),
+        ("batch", reward.batch.is_some()),
+        ("lr", reward.lr.is_some()),
+    ];
+    let models = [
+        ("kind", reward.kind.is_some()),
+        ("load", reward.load.is_some()),
+        ("weight", reward.weight.is_some()),
+    ];
+    let set = |fields: &[(&'static str, bool)]| fields.iter().find(|(_, is)| *is).map(|it| it.0);
+    if !reward.is_learnt() {
+        if let Some(field) = set(&models).or_else(|| set(&learns)) {
+            let what = format!(
+                "{field} is of a reward model: leave it out, or choose by = \"model\" or \"both\""
+            );
+            return blame("reward", [field], what);
+        }
+        return Ok(());
+    }
+    if let Some(field) = set(&learns).filter(|_| reward.load.is_some()) {
+        let what = format!("load names a model that has learnt already: leave {field} out with it");
+        return blame("reward", [field], what);
+    }
+    if reward.weight.is_some() && reward.by != RewardBy::Both {
+        let what = "weight is the model's part beside the checker: expected by = \"both\" with it";
+        return blame("reward", ["weight"], what.to_owned());
+    }
+    if recipe.placement.models == Some(Choice::Auto) {
+        let what = "models = \"auto\" does not know what a reward model costs: expected [placement] \
+                    models = \"colocated\", \"split\" or \"standalone\" with it, or none";
+        return blame("reward", ["by"], what.to_owned());
+    }
+    Ok(())
 }
 
 fn check_placement(recipe: &Recipe) -> Result<(), Blame> {
@@ -368,11 +408,22 @@ pub(super) fn fits(
             return blame(table(&recipe.task), ["form", "style"], what);
         }
     };
-    let needed = prompt + rl.response_max;
+    // A reward model reads one or two replies, each with a token that ends it.
+    let (read, read_by) = match (recipe.reward.is_learnt(), recipe.reward.kind) {
+        (false, _) => (rl.response_max, ""),
+        (true, None | Some(RewardKind::Scalar)) => {
+            (rl.response_max + 1, " and an end for the reward model")
+        }
+        (true, Some(RewardKind::Pairwise)) => (
+            2 * (rl.response_max + 1),
+            ", twice and with ends for the reward model",
+        ),
+    };
+    let needed = prompt + read;
     if model.context < needed {
         let what = format!(
             "context = {} is too small: the longest prompt of this task has {prompt} tokens, and \
-             response_max = {} come on top, so expected at least {needed}",
+             response_max = {}{read_by} come on top, so expected at least {needed}",
             model.context, rl.response_max
         );
         return blame("model", ["context"], what);

@@ -31,7 +31,12 @@ fn a_good_recipe_is_read() {
 #[test]
 fn the_shipped_recipes_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
-    for name in ["rl-sums.toml", "rl-smollm2.toml", "ppo-placed.toml"] {
+    for name in [
+        "rl-sums.toml",
+        "rl-reward-model.toml",
+        "rl-smollm2.toml",
+        "ppo-placed.toml",
+    ] {
         Recipe::read(&folder.join(name)).unwrap();
     }
     // It names its problems as seen from the root.
@@ -539,4 +544,80 @@ fn models_are_placed_in_synchronous_runs_that_generate_by_themselves() {
     let refilled = placed.replace("grpo", "dapo");
     let recipe = Recipe::parse(Path::new("r.toml"), &refilled).unwrap();
     assert_eq!(recipe.rl.program(), Program::Dapo { refill: 10 });
+}
+
+#[test]
+fn a_learned_reward_is_read_and_what_does_not_go_with_it_is_refused() {
+    let learned = |text: &str| {
+        let text = format!("{GOOD}[reward]\n{text}");
+        let recipe = Recipe::parse(Path::new("r.toml"), &text).unwrap();
+        recipe.reward.learned("there".into(), None)
+    };
+    assert_eq!(learned(""), None);
+    assert_eq!(learned("by = \"checker\""), None);
+    let model = learned("by = \"model\"").unwrap();
+    assert_eq!((model.blend.model, model.model.steps), (1.0, 200));
+    assert_eq!(model.model.kind, RewardKind::Scalar);
+    let both = learned("by = \"both\"\nkind = \"pairwise\"\nsteps = 7\nbatch = 3\nlr = 0.5");
+    let both = both.unwrap();
+    assert_eq!((both.blend.model, both.model.steps), (0.5, 7));
+    assert_eq!(both.model.kind, RewardKind::Pairwise);
+    let weighed = learned("by = \"both\"\nweight = 0.25").unwrap();
+    assert_eq!(weighed.blend.of(1.0, 0.0), 0.75);
+    for (text, line, words) in [
+        (
+            "by = \"judge\"",
+            16,
+            "one of \"checker\", \"model\", \"both\"",
+        ),
+        (
+            "kind = \"scalar\"",
+            16,
+            "kind is of a reward model: leave it out",
+        ),
+        (
+            "by = \"checker\"\nsteps = 5",
+            17,
+            "steps is of a reward model",
+        ),
+        (
+            "by = \"model\"\nsteps = 0",
+            17,
+            "from 1 to 1000000000, found 0",
+        ),
+        ("by = \"model\"\nweight = 0.5", 17, "expected by = \"both\""),
+        ("by = \"both\"\nweight = 1.5", 17, "at most 1, found 1.5"),
+        (
+            "by = \"model\"\nload = \"runs/b\"\nlr = 0.1",
+            18,
+            "load names a model that has learnt already: leave lr out",
+        ),
+        ("by = \"model\"\nlode = \"x\"", 17, "[reward] has by, kind"),
+    ] {
+        let told = error(&format!("{GOOD}[reward]\n{text}\n"));
+        assert!(
+            told.starts_with(&format!("r.toml:{line}: ")),
+            "{text}: {told}"
+        );
+        assert!(told.contains(words), "{text}: {told}");
+    }
+    let placed = "by = \"model\"\n[placement]\nmodels = \"auto\"\n";
+    let placed = format!("{GOOD}staleness_max = 0\n[reward]\n{placed}");
+    let told = error(&placed);
+    assert!(
+        told.contains("does not know what a reward model costs"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_reward_model_has_room_for_what_it_reads() {
+    let room = |context: usize, reward: &str| {
+        let text = GOOD.replace("[model]", &format!("[model]\ncontext = {context}"));
+        Recipe::parse(Path::new("r.toml"), &format!("{text}[reward]\n{reward}\n")).is_ok()
+    };
+    let least = |reward: &str| (1..64).find(|context| room(*context, reward)).unwrap();
+    let plain = least("");
+    assert_eq!(least("by = \"model\""), plain + 1);
+    assert_eq!(least("by = \"model\"\nkind = \"pairwise\""), plain + 10);
 }

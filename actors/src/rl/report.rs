@@ -7,9 +7,10 @@ use std::time::Duration;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
 use odeon::{Clock, Failure, Timestamp, actor, message};
+use odeon_algorithms::signs::{Facts, Sign, Watch};
 use tokio::sync::mpsc;
 
-use crate::engine::{EvalStats, Progress, StepStats};
+use crate::engine::{EvalStats, Learnt, Progress, StepStats};
 use crate::trajectory::{Batch, Trajectory, Version};
 
 /// News of a run.
@@ -31,6 +32,17 @@ pub enum Report {
         version: Version,
         /// The result.
         stats: EvalStats,
+    },
+    /// A reward model has learnt, or has been read.
+    RewardModel(Learnt),
+    /// Something may go wrong. Nothing is done about it.
+    Sign {
+        /// The step that shows it.
+        version: Version,
+        /// The name of what it is: see [`Sign::name`].
+        sign: String,
+        /// What was seen.
+        why: String,
     },
     /// A checkpoint is safe.
     Saved(Progress),
@@ -174,6 +186,18 @@ impl Stages {
 }
 
 impl StepReport {
+    /// What it says to who looks for signs that the run goes wrong.
+    fn facts(&self) -> Facts {
+        Facts {
+            step: self.version,
+            reward: self.reward,
+            right: self.accuracy,
+            length: self.response_mean,
+            // In a step of the critic alone the policy does nothing.
+            entropy: (self.stats.tokens > 0).then_some(self.stats.entropy),
+        }
+    }
+
     /// Tells those who look on.
     pub(super) fn tell(&self, batch: &Batch, steps: u64) {
         let told = |name, value, unit| told(name, self.version, value, unit);
@@ -242,24 +266,65 @@ impl StepReport {
     }
 }
 
+/// A watch over a run of so many steps that has seen what the run told before.
+#[must_use]
+pub fn watch(steps: u64, before: &[Report]) -> Watch {
+    let mut watch = Watch::new(steps);
+    for report in before {
+        // These were told when they began.
+        let _ = signs(&mut watch, report);
+    }
+    watch
+}
+
+/// The signs that begin with a report, and are to be told after it.
+pub(crate) fn signs(watch: &mut Watch, report: &Report) -> Vec<Report> {
+    let (version, signs) = match report {
+        Report::Step(step) => (step.version, watch.step(&step.facts())),
+        Report::Evaluated { version, stats } => {
+            (*version, watch.held_out(stats.correct, stats.problems))
+        }
+        _ => return vec![],
+    };
+    let report = |sign: Sign| Report::Sign {
+        version,
+        sign: sign.name().to_owned(),
+        why: sign.to_string(),
+    };
+    signs.into_iter().map(report).collect()
+}
+
+/// Who listens, and what is told beside the reports.
+#[derive(Debug)]
+struct Desk {
+    listener: mpsc::UnboundedSender<Report>,
+    watch: Watch,
+    /// Signs that were told of.
+    signs: u64,
+}
+
 /// Listeners in this process, by the number that a [`Monitor`] is made from. A channel cannot be an
 /// actor's argument, since arguments travel.
-static DESKS: LazyLock<Mutex<HashMap<u64, mpsc::UnboundedSender<Report>>>> =
-    LazyLock::new(Mutex::default);
+static DESKS: LazyLock<Mutex<HashMap<u64, Desk>>> = LazyLock::new(Mutex::default);
 
 /// Opens a desk that a [`Monitor`] with this number reports to. The number of reports of a run is
 /// bounded by its steps.
 #[must_use]
-pub fn open_desk(number: u64) -> mpsc::UnboundedReceiver<Report> {
-    let (sender, receiver) = mpsc::unbounded_channel();
+pub fn open_desk(number: u64, watch: Watch) -> mpsc::UnboundedReceiver<Report> {
+    let (listener, receiver) = mpsc::unbounded_channel();
+    let desk = Desk {
+        listener,
+        watch,
+        signs: 0,
+    };
     DESKS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .insert(number, sender);
+        .insert(number, desk);
     receiver
 }
 
-/// Passes reports on to the driver's desk. Lives in the driver.
+/// Passes reports on to the driver's desk, and the signs that they show. Lives in the driver.
 #[derive(Debug)]
 pub struct Monitor {
     desk: u64,
@@ -273,10 +338,17 @@ impl Monitor {
 
     #[handler(message = Report)]
     fn report(&mut self, report: Report) {
-        let desks = DESKS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(desk) = desks.get(&self.desk) {
-            // A driver that listens no more has ended the run.
-            let _ = desk.send(report);
+        let mut desks = DESKS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = desks.get_mut(&self.desk) {
+            let signs = signs(&mut desk.watch, &report);
+            if let Some(Report::Sign { version, .. }) = signs.last() {
+                desk.signs += signs.len() as u64;
+                told("rl.signs", *version, desk.signs as f64, "");
+            }
+            for report in std::iter::once(report).chain(signs) {
+                // A driver that listens no more has ended the run.
+                let _ = desk.listener.send(report);
+            }
         }
     }
 }
@@ -337,7 +409,13 @@ mod tests {
                     version: 0,
                     stats: EvalStats::default(),
                 }),
-                Report::Evaluated { .. } => Some(Report::Saved(progress)),
+                Report::Evaluated { .. } => Some(Report::RewardModel(Learnt::default())),
+                Report::RewardModel(_) => Some(Report::Sign {
+                    version: 1,
+                    sign: String::new(),
+                    why: String::new(),
+                }),
+                Report::Sign { .. } => Some(Report::Saved(progress)),
                 Report::Saved(_) => Some(Report::Resumed {
                     incarnation: 1,
                     progress,

@@ -5,11 +5,12 @@
 //!  Rollout <-------- SampleStore <------------ Trainer ---> reports
 //!   | |  \  finished    ^                       |   \  \
 //!   | |   \-- Reward ---/             weights   |    \  Critic (ppo, vapo; two in safe_rlhf)
+//!   | |       RewardModel (learned rewards)     |     \
 //!   | |       Cost (safe_rlhf)               Source   \
 //!   | |       Tools (environment)              |     |
 //!   | +----- Relay <------ Relay <-------------+     Reference (kl > 0)
-//!   +--- one process each; so have Relay, Trainer, Critic and Reference, and a Reward or Tools that
-//!   run programs
+//!   +--- one process each; so have Relay, Trainer, Critic, Reference and RewardModel, and a Reward or
+//!   Tools that run programs
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use odeon::{
     Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, Spawn, SpawnError, System,
 };
 use odeon_algorithms::environment::{EnvironmentConfig, Latency, Tool};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::TaskSpec;
 use tokio::sync::mpsc;
 
@@ -34,6 +36,7 @@ use super::relays::{Relays, Seat};
 use super::repack::RepackLimits;
 use super::report::{Monitor, Report, open_desk};
 use super::reward::{Reward, RewardArgs};
+use super::reward_model::{LearnedReward, RewardModel, RewardModelArgs};
 use super::rollout::{Judges, Rollout, RolloutArgs, Swap, Tooling};
 use super::source::SourceArgs;
 use super::store::{SampleStore, StoreArgs};
@@ -72,10 +75,14 @@ pub struct RunPlan {
     pub programs: ProgramSpec,
     /// What replies can call, where they can.
     pub environment: Option<Acting>,
+    /// A reward that is learnt, where the checker's is not all that counts.
+    pub learned: Option<LearnedReward>,
     /// What harm is, where it has a price.
     pub harm: Option<Harm>,
     /// What the trainer does, and when.
     pub train: TrainPlan,
+    /// Who looks for signs that it goes wrong, and has seen what the run told before.
+    pub watch: Watch,
 }
 
 /// What replies can call.
@@ -132,7 +139,7 @@ pub struct Repack {
 pub struct RoleNeeds {
     /// The trainer.
     pub trainer: Needs,
-    /// Critic and reference, each.
+    /// Critic, reference and reward model, each.
     pub scorer: Needs,
     /// Each rollout.
     pub rollout: Needs,
@@ -145,6 +152,7 @@ impl RunPlan {
             ("critic", self.train.baseline.has_critic()),
             ("cost-critic", self.train.price.is_some()),
             ("reference", self.reference),
+            ("reward-model", self.learned.is_some()),
         ];
         let scorers = scorers.into_iter().filter(|(_, wanted)| *wanted);
         let scorers = scorers.map(|(role, _)| (role.to_owned(), &self.needs.scorer));
@@ -180,6 +188,7 @@ pub struct Run {
     critic: Option<Ref<Critic>>,
     cost_critic: Option<Ref<Critic>>,
     reference: Option<Ref<Reference>>,
+    reward_model: Option<Ref<RewardModel>>,
     system: System,
 }
 
@@ -191,7 +200,7 @@ impl Run {
     pub async fn start(system: &System, plan: RunPlan) -> Result<Self, SpawnError> {
         let processes = plan.processes;
         let desk = NEXT_DESK.fetch_add(1, Ordering::Relaxed);
-        let reports = open_desk(desk);
+        let reports = open_desk(desk, plan.watch);
         let always = Restart::Permanent;
         let monitor = system.spawn::<Monitor>(desk).restart(always).await?;
         let task = plan.store.task.clone();
@@ -279,6 +288,21 @@ impl Run {
         } else {
             None
         };
+        let reward_model = match plan.learned {
+            Some(learned) => {
+                let args = RewardModelArgs {
+                    engine: plan.trainer_engine.clone(),
+                    learned,
+                    reports: monitor.narrow(),
+                };
+                let model = system
+                    .spawn::<RewardModel>(args)
+                    .needs(|_| plan.needs.scorer.clone())
+                    .restart(always);
+                Some(processes.spawn(model).await?)
+            }
+            None => None,
+        };
         let args = TrainerArgs {
             engine: plan.trainer_engine,
             store,
@@ -302,7 +326,11 @@ impl Run {
             engine: plan.rollout_engine,
             store,
             relays: chain,
-            judges: Judges { reward, cost },
+            judges: Judges {
+                reward,
+                model: reward_model,
+                cost,
+            },
             tooling,
             swap: plan.swap,
             tell_every: plan.tell_every,
@@ -366,6 +394,7 @@ impl Run {
             critic,
             cost_critic,
             reference,
+            reward_model,
             system: system.clone(),
         };
         run.called("monitor", monitor).await;
@@ -395,6 +424,9 @@ impl Run {
         }
         if let Some(reference) = reference {
             run.called("reference", reference).await;
+        }
+        if let Some(model) = reward_model {
+            run.called("reward-model", model).await;
         }
         Ok(run)
     }
@@ -431,6 +463,8 @@ impl Run {
         let cost_critic = self.cost_critic;
         roles.extend(cost_critic.map(|critic| self.role("cost-critic", critic)));
         roles.extend(self.reference.map(|actor| self.role("reference", actor)));
+        let model = self.reward_model;
+        roles.extend(model.map(|model| self.role("reward-model", model)));
         for (index, rollout) in self.rollouts.iter().enumerate() {
             roles.push(self.role(format!("rollout-{index}"), *rollout));
         }

@@ -15,6 +15,7 @@ use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::objective::Baseline;
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 
 use super::server::{Server, Setup};
@@ -63,6 +64,7 @@ fn plan(folder: &Path, servers: Option<(Dialect, &[Server; 2])>, swap: Swap) -> 
         needs: RoleNeeds::default(),
         reference: false,
         environment: None,
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 2,
@@ -76,6 +78,7 @@ fn plan(folder: &Path, servers: Option<(Dialect, &[Server; 2])>, swap: Swap) -> 
             overlong: None,
             price: None,
         },
+        watch: Watch::new(STEPS),
     }
 }
 

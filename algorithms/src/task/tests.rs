@@ -1,5 +1,7 @@
 //! Tests of the tasks.
 
+mod hacks;
+
 use std::{collections::HashSet, io::Write};
 
 use proptest::prelude::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use odeon_actors::recipe::Recipe;
+use odeon_actors::recipe::{Recipe, RewardBy};
 use odeon_actors::rl::report::Report;
 
 use super::run::{RECIPE, reports};
@@ -12,32 +12,37 @@ use crate::args::CurvesArgs;
 use crate::plot::{Axis, Bars, Line, Lines, side_by_side};
 use crate::print;
 
-/// What was right at each step, by runs that differ in their seed alone.
-type Curves = BTreeMap<String, BTreeMap<u64, Vec<f64>>>;
+/// Numbers at each step, one of each run that differs from the others in its seed alone.
+type Points = BTreeMap<u64, Vec<f64>>;
+
+/// What runs of one kind have told.
+#[derive(Debug, Default)]
+struct Curves {
+    /// Part of the held-out problems that was right, in percent.
+    held_out: Points,
+    /// Mean of what was trained on, over ten steps.
+    reward: Points,
+    /// Part of it that the checker called right, over ten steps.
+    right: Points,
+}
 
 pub(crate) fn run(args: &CurvesArgs) -> Result<()> {
-    let mut curves = Curves::new();
+    let mut all: BTreeMap<String, Curves> = BTreeMap::new();
+    let mut learnt = false;
     for folder in &args.runs {
-        let (name, points) = read(folder)?;
-        let curve = curves.entry(name).or_default();
-        for (step, accuracy) in points {
-            curve.entry(step).or_default().push(accuracy);
-        }
+        let recipe = Recipe::read(&folder.join(RECIPE))?;
+        learnt |= recipe.reward.is_learnt();
+        read(folder, all.entry(name(&recipe)?).or_default())?;
     }
     let percent = || {
         Axis::new("held-out problems right")
             .unit("%")
             .within(0.0, 100.0)
     };
-    let mut lines = Lines::new("Learning", Axis::new("step"), percent());
     let (mut rows, mut last) = (vec![], vec![]);
-    for (name, curve) in &curves {
-        let steps = curve
-            .iter()
-            .map(|(step, all)| (*step as f64, all.as_slice()));
-        lines = lines.line(Line::spread(name, steps));
+    for (name, Curves { held_out, .. }) in &all {
         let (Some((_, before)), Some((step, after))) =
-            (curve.first_key_value(), curve.last_key_value())
+            (held_out.first_key_value(), held_out.last_key_value())
         else {
             continue;
         };
@@ -55,7 +60,20 @@ pub(crate) fn run(args: &CurvesArgs) -> Result<()> {
     let bars = Bars::new("At the end", "algorithm", percent(), names)
         .series("mean, least and most", last.iter().map(|it| it.1))
         .spread(last.iter().map(|it| it.2));
-    let picture = side_by_side(&[lines.into(), bars.into()]);
+    let mut figures = vec![
+        lines("Learning", percent(), &all, |it| &it.held_out).into(),
+        bars.into(),
+    ];
+    if learnt {
+        let part = |what: &str| Axis::new(what).within(0.0, 1.0);
+        let reward = lines("What is trained on", part("mean reward"), &all, |it| {
+            &it.reward
+        });
+        let right = part("part right, by the checker");
+        let right = lines("What of it is right", right, &all, |it| &it.right);
+        figures.extend([reward.into(), right.into()]);
+    }
+    let picture = side_by_side(&figures);
     std::fs::write(&args.out, picture).with_context(|| format!("{}", args.out.display()))?;
     let headings = [
         "algorithm",
@@ -70,25 +88,67 @@ pub(crate) fn run(args: &CurvesArgs) -> Result<()> {
     Ok(())
 }
 
-/// The algorithm of a run, and the part of the held-out problems that was right, in percent, after so
-/// many steps. What a later life of the trainer has answered again stands for what was before.
-fn read(folder: &Path) -> Result<(String, BTreeMap<u64, f64>)> {
-    let recipe = Recipe::read(&folder.join(RECIPE))?;
-    let name = serde_json::to_value(recipe.rl.algorithm)?;
-    let name = name.as_str().unwrap_or_default().to_owned();
-    let mut points = BTreeMap::new();
+fn lines(
+    title: &str,
+    axis: Axis,
+    all: &BTreeMap<String, Curves>,
+    of: fn(&Curves) -> &Points,
+) -> Lines {
+    let mut lines = Lines::new(title, Axis::new("step"), axis);
+    for (name, curves) in all {
+        let steps = of(curves).iter();
+        let steps = steps.map(|(step, all)| (*step as f64, all.as_slice()));
+        lines = lines.line(Line::spread(name, steps));
+    }
+    lines
+}
+
+/// The algorithm of a run, and the reward where that is learnt.
+fn name(recipe: &Recipe) -> Result<String> {
+    let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let algorithm = word(serde_json::to_value(recipe.rl.algorithm)?);
+    let reward = &recipe.reward;
+    let kind = word(serde_json::to_value(reward.kind.unwrap_or_default())?);
+    Ok(match reward.by {
+        RewardBy::Checker => algorithm,
+        RewardBy::Model => format!("{algorithm}, {kind} reward"),
+        RewardBy::Both => format!("{algorithm}, {kind} reward and checker"),
+    })
+}
+
+/// Adds what a run has told. What a later life of the trainer has done again stands for what was before.
+fn read(folder: &Path, curves: &mut Curves) -> Result<()> {
+    let (mut held_out, mut steps) = (BTreeMap::new(), BTreeMap::new());
     for report in reports(folder) {
-        if let Report::Evaluated { version, stats } = report {
-            points.insert(version, 100.0 * stats.accuracy());
+        match report {
+            Report::Evaluated { version, stats } => {
+                held_out.insert(version, 100.0 * stats.accuracy());
+            }
+            Report::Step(step) => {
+                steps.insert(step.version, (step.reward, step.accuracy));
+            }
+            _ => {}
         }
     }
-    if points.is_empty() {
+    if held_out.is_empty() {
         bail!(
             "{}: no held-out problems were answered yet",
             folder.display()
         );
     }
-    Ok((name, points))
+    for (step, accuracy) in held_out {
+        curves.held_out.entry(step).or_default().push(accuracy);
+    }
+    let steps: Vec<(u64, (f64, f64))> = steps.into_iter().collect();
+    for ten in steps.chunks(10) {
+        let Some((step, _)) = ten.last() else {
+            continue;
+        };
+        let (rewards, rights): (Vec<f64>, Vec<f64>) = ten.iter().map(|(_, it)| *it).unzip();
+        curves.reward.entry(*step).or_default().push(mean(&rewards));
+        curves.right.entry(*step).or_default().push(mean(&rights));
+    }
+    Ok(())
 }
 
 fn mean(all: &[f64]) -> f64 {

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Needs, gib};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{
-    ComputeSpec, ModelSource, Sampler, Sampling, latest_model, read_fields, read_model,
-    read_tokenizer,
+    ComputeSpec, ModelSource, Sampler, Sampling, check_reward_model, latest_model, read_fields,
+    read_model, read_tokenizer,
 };
 use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::hybrid::{Choice, HybridPlan};
@@ -18,19 +18,21 @@ use odeon_actors::recipe::{
 };
 use odeon_actors::rl::cost::Harm;
 use odeon_actors::rl::repack::RepackLimits;
+use odeon_actors::rl::reward_model::LearnedReward;
 use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::environment::{Environment, EnvironmentConfig};
 use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_gpu::{Any, Cpu, Device};
 use odeon_placement::mapping::Mapping;
 
 use super::mapping;
-use super::run::{BASE, CHECKPOINT, RECIPE};
+use super::run::{BASE, CHECKPOINT, RECIPE, REWARD_MODEL};
 use crate::args::SamplerArgs;
 
 /// The folder that fetched models and data sets lie in; `ODEON_MODELS` names another.
@@ -50,6 +52,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
     let folder =
         std::path::absolute(&folder).with_context(|| format!("{} is no path", folder.display()))?;
     let (source, tokenizer) = policy(text, recipe)?;
+    let learned = learned(text, recipe, &folder, &tokenizer)?;
     let spec = ComputeSpec {
         source,
         tokenizer: tokenizer.clone(),
@@ -115,6 +118,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         reference: recipe.rl.kl > 0.0,
         programs: recipe.programs(),
         environment: recipe.acting(),
+        learned,
         harm: recipe.cost.as_ref().map(|cost| match cost.rule {
             CostRule::Length => Harm::Length(recipe.rl.response_max),
             CostRule::Text => Harm::Text(cost.text.clone()),
@@ -131,7 +135,31 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             overlong: recipe.rl.overlong(),
             price: recipe.cost.as_ref().map(CostSection::price),
         },
+        watch: Watch::new(recipe.rl.steps_in_all()),
     })
+}
+
+/// The reward that a recipe has learnt, with the model that it loads seen to be there and of use.
+fn learned(
+    text: &Source,
+    recipe: &Recipe,
+    folder: &Path,
+    tokenizer: &Tokenizer,
+) -> Result<Option<LearnedReward>> {
+    let load = match &recipe.reward.load {
+        None => None,
+        Some(load) => {
+            let wrong = |what: &str| text.error("reward", "load", what);
+            let path = std::path::absolute(load).map_err(|error| wrong(&error.to_string()))?;
+            let of_run = path.join(REWARD_MODEL);
+            let path = if of_run.exists() { of_run } else { path };
+            let kind = recipe.reward.kind.unwrap_or_default();
+            check_reward_model(&path, kind, tokenizer.vocabulary())
+                .map_err(|failure| wrong(&failure.to_string()))?;
+            Some(path)
+        }
+    };
+    Ok(recipe.reward.learned(folder.join(REWARD_MODEL), load))
 }
 
 /// The run of a recipe whose models are placed, by the mapping where it wants one; `None` for one that
@@ -156,6 +184,10 @@ pub(crate) fn placed(
             seed: recipe.run.seed,
             tokenizer: plan.store.tokenizer.clone(),
             harm: plan.harm.clone(),
+            learned: plan
+                .learned
+                .clone()
+                .map(|learned| (learned, Box::new(ComputeSpec::clone(spec)))),
         },
         program: recipe.rl.program(),
         groups: recipe.rl.groups as u64,
@@ -165,6 +197,7 @@ pub(crate) fn placed(
         needs: (plan.needs.trainer.clone(), plan.needs.scorer.clone()),
         reference: plan.reference,
         train: plan.train.clone(),
+        watch: plan.watch.clone(),
     })
 }
 
@@ -279,7 +312,9 @@ fn check_memory(text: &Source, recipe: &Recipe, shape: &Shape) -> Result<(), Rec
     // Weights, gradient and two moments; adapters alone have few.
     let of_trainer = if recipe.model.lora_rank == 0 { 4 } else { 1 };
     // A server has them on a machine of its own; a rollout holds them while it hands them over.
-    let copies = of_trainer * (1 + critics) + references + 1 + rollouts;
+    // All of it is trained, beside the policy that it learns from.
+    let rewards = if recipe.reward.is_learnt() { 5 } else { 0 };
+    let copies = of_trainer * (1 + critics) + references + rewards + 1 + rollouts;
     let slots = recipe.processes.slots as u64;
     let cache = match recipe.rollout.dialect() {
         Some(_) => 0,

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Clock, Job, SpawnError, Supervision, System, WorkerCommand, WorkerMode, telemetry};
 use odeon_actors::hybrid::Choice;
 use odeon_actors::recipe::{Recipe, Source};
-use odeon_actors::rl::report::Report;
+use odeon_actors::rl::report::{Report, watch};
 use odeon_actors::rl::run::{Run, RunPlan};
 use odeon_actors::rl::store::{Count, Counts};
 use odeon_otel::Settings;
@@ -35,7 +35,7 @@ use crate::args::{PagesArgs, RunArgs};
 use crate::inspect::{Alone, Looks, PRINTS, Prints};
 use crate::print::{self, Unshown};
 
-pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE};
+pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE, REWARD_MODEL};
 pub(crate) use self::metrics::reports;
 
 pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
@@ -44,7 +44,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     if args.cluster {
         return submit::submit(&source, &recipe, args);
     }
-    let plan = model::plan(&source, &recipe)?;
+    let mut plan = model::plan(&source, &recipe)?;
     let otlp = Settings::read(args.otlp.as_deref())?;
     folder::check_writable(&source, &recipe)?;
     if args.fresh {
@@ -97,6 +97,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         ));
     }
     let folder = RunFolder::take(&source, &recipe, args.fresh)?;
+    plan.watch = watch(recipe.rl.steps_in_all(), &reports(&folder.path));
     // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
     // window is long, since every try of such a fault takes its time.
     let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));

@@ -9,9 +9,7 @@ use odeon_algorithms::train::{TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
 use super::rollout::training_temperature;
-use super::{
-    ComputeSpec, ModelSource, Optimizer, Row, Scorer, checkpoint, cuts, pack,
-};
+use super::{ComputeSpec, Optimizer, Row, Scorer, checkpoint, cuts, pack};
 use crate::engine::{Peers, Progress, ScoreEngine};
 use crate::trajectory::{Batch, Trajectory, Version};
 
@@ -31,19 +29,9 @@ impl Reference {
     /// The model cannot be made or loaded.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
         Ok(Self {
-            scorer: Scorer::new(spec.model(&before_reinforcement(spec), false)?),
+            scorer: Scorer::new(spec.model(&spec.before(), false)?),
             temperature: training_temperature(spec.sampling),
         })
-    }
-}
-
-/// The policy that the trainer saved after its supervised steps, or the first weights when there were
-/// none.
-fn before_reinforcement(spec: &ComputeSpec) -> ModelSource {
-    if spec.base.exists() {
-        ModelSource::Load(spec.base.clone())
-    } else {
-        spec.source.clone()
     }
 }
 
@@ -146,7 +134,7 @@ fn made<'a>(
                 weight_decay: 0.0,
                 ..TrainConfig::default()
             };
-            Optimizer::new(spec.model(&before_reinforcement(spec), true)?, config)
+            Optimizer::new(spec.model(&spec.before(), true)?, config)
         }
     };
     Ok(optimizer.insert(ready))

@@ -12,6 +12,7 @@ use odeon::{Actor, AskError, Failure, Handler, Incarnation, Message, Ref, messag
 use super::Rollout;
 use crate::rl::cost::{Cost, Weigh};
 use crate::rl::reward::{Judge, Reward};
+use crate::rl::reward_model::{Rate, RewardModel};
 use crate::trajectory::{SampleId, Trajectory, Version};
 
 /// A reply has its reward, or cannot have one. A rollout is told so by itself.
@@ -30,6 +31,8 @@ pub struct Judged {
 pub struct Judges {
     /// Who says how good a reply is.
     pub reward: Ref<Reward>,
+    /// Who has learnt to say it, where that counts as well.
+    pub model: Option<Ref<RewardModel>>,
     /// Who says what it costs, where that counts.
     pub cost: Option<Ref<Cost>>,
 }
@@ -95,7 +98,10 @@ const fn weights_of(trajectory: &Trajectory) -> Weights {
 
 impl Judges {
     async fn judge(self, trajectory: Trajectory) -> Result<Trajectory, Failure> {
-        let judged = insist(self.reward, || Judge(trajectory.clone())).await??;
+        let mut judged = insist(self.reward, || Judge(trajectory.clone())).await??;
+        if let Some(model) = self.model {
+            judged = insist(model, || Rate(judged.clone())).await??;
+        }
         match self.cost {
             Some(cost) => insist(cost, || Weigh(judged.clone())).await,
             None => Ok(judged),

@@ -21,6 +21,8 @@ pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// The policy before the reinforcement.
 pub(crate) const BASE: &str = "base";
+/// What has learnt what replies are worth.
+pub(crate) const REWARD_MODEL: &str = "reward-model";
 /// Held by the driver.
 const LOCK: &str = "lock";
 
@@ -234,7 +236,7 @@ pub(super) fn check_run(folder: &Path) -> Result<()> {
 
 /// Removes what a run makes, and nothing that somebody has put beside it.
 fn clear(folder: &Path) -> Result<()> {
-    let made = [RECIPE, METRICS, CHECKPOINT, BASE];
+    let made = [RECIPE, METRICS, CHECKPOINT, BASE, REWARD_MODEL];
     let notes = [processes::FILE, pages::FILE]
         .into_iter()
         .chain(PRINTS)
@@ -271,6 +273,7 @@ const FIXED: &[(&str, &[&str])] = &[
     ("task", &[]),
     ("warmup", &["steps", "batch", "lr"]),
     ("rl", &["algorithm", "groups", "group_size"]),
+    ("reward", &[]),
 ];
 
 #[cfg(test)]

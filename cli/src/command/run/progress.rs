@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use odeon::{Clock, Timestamp};
-use odeon_actors::engine::{EvalStats, Progress};
+use odeon_actors::engine::{EvalStats, Progress, RewardKind};
 use odeon_actors::recipe::Recipe;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::store::Counts;
@@ -129,6 +129,21 @@ impl Display {
                     100.0 * stats.accuracy()
                 ));
             }
+            Report::RewardModel(learnt) => {
+                let kind = match learnt.kind {
+                    RewardKind::Scalar => "scalar",
+                    RewardKind::Pairwise => "pairwise",
+                };
+                print::say(format!(
+                    "a {kind} reward model has learnt in {} steps: of {} held-out pairs it orders {} as \
+                     the checker does ({:.1} %)",
+                    learnt.steps,
+                    learnt.pairs,
+                    learnt.ordered,
+                    100.0 * learnt.accuracy()
+                ));
+            }
+            Report::Sign { version, why, .. } => print::say(format!("step {version}: {why}")),
             Report::Resumed {
                 incarnation,
                 progress,

@@ -1,0 +1,138 @@
+//! The reward model: says how good replies are by what it has learnt, where the task's checker is not
+//! all that counts. The reward actor has judged them before, so that both are known of every reply.
+//!
+//! It learns when the first reply comes, since the supervised steps before belong to the policy that it
+//! learns from, and keeps what it has learnt on disk: another life of it, and of the run, reads that.
+//! Replies that come while others are rated are rated together next; what one earns does not depend
+//! on that.
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Context, Failure, Later, Recipient, actor, message};
+use odeon_algorithms::objective::Blend;
+use tokio::sync::oneshot;
+
+use super::report::{Report, told};
+use crate::engine::{EngineSpec, RewardEngine, RewardModelSpec, in_place};
+use crate::trajectory::Trajectory;
+
+/// What a [`RewardModel`] is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct RewardModelArgs {
+    /// What computes.
+    pub engine: EngineSpec,
+    /// What it learns, and how it counts.
+    pub learned: LearnedReward,
+    /// Who hears what it has learnt.
+    pub reports: Recipient<Report>,
+}
+
+/// A reward that is learnt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct LearnedReward {
+    /// What it learns, and from where.
+    pub model: RewardModelSpec,
+    /// Its part of the reward; the rest is the checker's.
+    pub blend: Blend,
+}
+
+/// Replaces `reward`, in which the checker's is, by what the reply earns. The failure is never that of
+/// the reply.
+#[message(reply = Result<Trajectory, Failure>, name = "reward_model.Rate")]
+#[derive(Debug)]
+pub struct Rate(pub Trajectory);
+
+/// Rate what waits. A reward model tells itself.
+#[message(name = "reward_model.Turn")]
+#[derive(Debug)]
+pub struct Turn;
+
+/// See the module.
+pub struct RewardModel {
+    engine: Box<dyn RewardEngine>,
+    args: RewardModelArgs,
+    /// Whether it has learnt in this life.
+    learnt: bool,
+    /// Replies, and who waits for them.
+    waiting: Vec<(Trajectory, oneshot::Sender<Result<Trajectory, Failure>>)>,
+    /// Whether a [`Turn`] is in the mailbox.
+    turning: bool,
+}
+
+impl std::fmt::Debug for RewardModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RewardModel")
+            .field("learnt", &self.learnt)
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[actor(name = "rl.RewardModel")]
+impl RewardModel {
+    async fn start(mut args: RewardModelArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        args.engine = args.engine.within("reward-model", cx.devices());
+        let engine = args.engine.reward_model(&args.learned.model)?;
+        Ok(Self {
+            engine,
+            args,
+            learnt: false,
+            waiting: vec![],
+            turning: false,
+        })
+    }
+
+    #[handler(message = Rate)]
+    fn rate(&mut self, rate: Rate, cx: &mut Context<Self>) -> Later<Result<Trajectory, Failure>> {
+        let (answer, rated) = oneshot::channel();
+        self.waiting.push((rate.0, answer));
+        // Where the mailbox is full, the next reply in it tries this again.
+        self.turning = self.turning || cx.me().tell(Turn).now().is_ok();
+        Later::new(async move {
+            let ended = || {
+                Err(Failure::error(
+                    "the reward model ended while it rated a reply",
+                ))
+            };
+            rated.await.unwrap_or_else(|_| ended())
+        })
+    }
+
+    #[handler(message = Turn)]
+    async fn turn(&mut self, _turn: Turn) {
+        self.turning = false;
+        let (mut replies, who): (Vec<_>, Vec<_>) = self.waiting.drain(..).unzip();
+        match self.rated(&mut replies).await {
+            Ok(()) => {
+                for (reply, who) in replies.into_iter().zip(who) {
+                    // Whoever is gone asks anew, or has its replies made anew.
+                    let _ = who.send(Ok(reply));
+                }
+            }
+            Err(failure) => {
+                for who in who {
+                    // As above.
+                    let _ = who.send(Err(failure.clone()));
+                }
+            }
+        }
+    }
+
+    async fn rated(&mut self, replies: &mut [Trajectory]) -> Result<(), Failure> {
+        if !self.learnt {
+            // Another life would find the same files, and learn the same.
+            let learnt = in_place(|| self.engine.prepare()).map_err(Failure::fatal)?;
+            self.learnt = true;
+            told("rl.pairs_ordered", 0, learnt.accuracy(), "");
+            if let Err(error) = self.args.reports.tell(Report::RewardModel(learnt)).await {
+                tracing::warn!(%error, "nobody hears what the reward model has learnt");
+            }
+        }
+        let rates = in_place(|| self.engine.rate(replies))?;
+        for (reply, rate) in replies.iter_mut().zip(rates) {
+            reply.reward = self.args.learned.blend.of(reply.reward, rate);
+        }
+        Ok(())
+    }
+}
