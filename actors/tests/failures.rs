@@ -15,6 +15,7 @@ use odeon::{
 };
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::{Entry, Script};
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::relays::Order;
@@ -26,6 +27,7 @@ use odeon_actors::rl::store::{Count, Counts, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Version};
 use odeon_algorithms::objective::{Baseline, Gae, Lambda};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,6 +84,7 @@ fn script(folder: &Path) -> Script {
         response: 3,
         slots: 4,
         stuck_after: None,
+        pauses_at: None,
         replies: vec![],
         journal: Some(folder.join("journal")),
     }
@@ -100,6 +103,7 @@ fn plan(folder: &Path) -> RunPlan {
         trainer_engine: engine,
         rollouts: 2,
         relays: 1,
+        forms: Forms::Full,
         swap: Swap::Overlap,
         tell_every: Duration::from_millis(5),
         repack: None,
@@ -107,6 +111,8 @@ fn plan(folder: &Path) -> RunPlan {
         needs: RoleNeeds::default(),
         reference: false,
         programs: ProgramSpec::default(),
+        environment: None,
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 0,
@@ -120,6 +126,7 @@ fn plan(folder: &Path) -> RunPlan {
             overlong: None,
             price: None,
         },
+        watch: Watch::new(STEPS),
     }
 }
 

@@ -8,6 +8,7 @@ use odeon::{Clock, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{EngineSpec, Learnt, RewardKind, RewardModelSpec};
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
@@ -22,6 +23,7 @@ use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{Split, SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_algorithms::weights::StoredType;
 
 #[test]
 fn worker_entry() {
@@ -53,6 +55,7 @@ fn spec(folder: &Path) -> ComputeSpec {
         source: ModelSource::Fresh(model),
         tokenizer,
         task: sums(),
+        environment: None,
         programs: ProgramSpec::default(),
         seed: 5,
         device: Device::Cpu,
@@ -74,6 +77,7 @@ fn spec(folder: &Path) -> ComputeSpec {
             top_p: 1.0,
             response_max: 4,
         },
+        weights: StoredType::F32,
         slots: 64,
         base: folder.join("base"),
         share: None,
@@ -106,6 +110,7 @@ fn plan(folder: &Path, engine: EngineSpec, steps: u64, learned: LearnedReward) -
         trainer_engine: engine,
         rollouts: 1,
         relays: 1,
+        forms: Forms::Full,
         swap: Swap::Overlap,
         tell_every: Duration::from_secs(1),
         repack: None,
@@ -113,6 +118,7 @@ fn plan(folder: &Path, engine: EngineSpec, steps: u64, learned: LearnedReward) -
         needs: RoleNeeds::default(),
         reference: false,
         programs: ProgramSpec::default(),
+        environment: None,
         learned: Some(learned),
         harm: None,
         train: TrainPlan {
@@ -245,6 +251,8 @@ async fn each_reply_earns_what_both_say_also_when_the_model_is_killed() {
         slots: 8,
         stuck_after: None,
         replies: (0..40).map(|n| vec![3 + n % 10]).collect(),
+        pauses_at: None,
+        journal: None,
     };
     let engine = EngineSpec::Scripted(script);
     let learned = learned(folder.path(), RewardKind::Scalar, 1, 0.25);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use odeon::{Clock, Failure, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
+use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::packer::CountPacked;
 use odeon_actors::rl::referee::ProgramSpec;
@@ -21,6 +22,7 @@ use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Observed, Trajectory};
 use odeon_algorithms::environment::{EnvironmentConfig, Latency, Tool};
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
+use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
@@ -64,6 +66,7 @@ fn plan(checkpoint: &Path, replies: &[(&str, &[[usize; 2]])], latency: Latency) 
         pauses_at: encode(">").first().copied(),
         stuck_after: None,
         replies: replies.iter().map(|(text, _)| encode(text)).collect(),
+        journal: None,
     });
     RunPlan {
         store: StoreArgs {
@@ -76,6 +79,7 @@ fn plan(checkpoint: &Path, replies: &[(&str, &[[usize; 2]])], latency: Latency) 
         trainer_engine: engine,
         rollouts: 2,
         relays: 1,
+        forms: Forms::Full,
         swap: Swap::Overlap,
         tell_every: Duration::from_millis(5),
         repack: None,
@@ -88,6 +92,7 @@ fn plan(checkpoint: &Path, replies: &[(&str, &[[usize; 2]])], latency: Latency) 
             latency,
             response_max: 64,
         }),
+        learned: None,
         harm: None,
         train: TrainPlan {
             warmup: 0,
@@ -101,6 +106,7 @@ fn plan(checkpoint: &Path, replies: &[(&str, &[[usize; 2]])], latency: Latency) 
             overlong: None,
             price: None,
         },
+        watch: Watch::new(1_000_000),
     }
 }
 
@@ -267,9 +273,8 @@ async fn a_slow_call_holds_up_no_generation_until_there_are_too_many() {
     // The others of their groups were made meanwhile.
     let counted = rollout.ask(CountTokens).await.unwrap();
     assert!(counted.trajectories + 1 >= u64::from(HELD), "{counted:?}");
-    let handed_in = async {
-        while run.store.ask(Count).await.unwrap().accepted < counted.trajectories {}
-    };
+    let handed_in =
+        async { while run.store.ask(Count).await.unwrap().accepted < counted.trajectories {} };
     let handed_in = Clock::timeout(PATIENCE, handed_in).await;
     handed_in.expect("those that have ended");
     system.shutdown().await;
@@ -290,7 +295,10 @@ async fn replies_that_wait_are_packed_together() {
     });
     let system = system(WorkerMode::InProcess).await;
     let mut run = Run::start(&system, plan).await.unwrap();
-    let (packer, tools) = (run.packer.expect("there is one"), run.tools.expect("so is it"));
+    let (packer, tools) = (
+        run.packer.expect("there is one"),
+        run.tools.expect("so is it"),
+    );
     let mut seen = HashSet::new();
     let following = async {
         loop {

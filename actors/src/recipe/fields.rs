@@ -251,7 +251,7 @@ const STEPS_MAX: i64 = 1_000_000_000;
 
 /// Tables that must be there; of the tasks, one.
 const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
     "run",
     "model",
     "task",

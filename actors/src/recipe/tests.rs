@@ -274,7 +274,12 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             7,
             "from 1 to 1024, found 0",
         ),
-        ("[task.sums]", "[environment]\n[task.sums]", 6, "missing field `tool`"),
+        (
+            "[task.sums]",
+            "[environment]\n[task.sums]",
+            6,
+            "missing field `tool`",
+        ),
         (
             "[task.sums]",
             "[environment]\ntool = \"calculator\"\n[placement]\nmodels = \"colocated\"\n[task.sums]",

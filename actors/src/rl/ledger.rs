@@ -980,7 +980,7 @@ mod tests {
             for (action, who) in actions {
                 match action {
                     0..=2 => world.ask(who),
-                    3..=4 => world.report(who),
+                    3..=4 => { world.report(who); }
                     // It may have gone on, and what it ends may still arrive.
                     5 => { world.ledger.rollout_lost(who); }
                     8..=9 => world.come_on(who),
@@ -1218,6 +1218,7 @@ mod tests {
             life: 1,
             tokens: vec![who as u32],
             log_probs: vec![0.0],
+            ..Partial::default()
         }
     }
 
@@ -1239,6 +1240,7 @@ mod tests {
             life: 1,
             log_probs: vec![0.0; tokens.len()],
             tokens,
+            ..Partial::default()
         };
         for id in &first[3..] {
             assert!(ledger.adopt(1, *id, part(vec![4, 5], 0)));

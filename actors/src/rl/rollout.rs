@@ -422,7 +422,10 @@ impl Rollout {
     /// its tool, it asks for the answer.
     fn admit(&mut self, order: Order, edition: Edition, me: Ref<Self>) -> Result<(), Failure> {
         let (id, version) = (order.id, edition.version());
-        let next = order.partial.as_ref().map(|partial| self.calling.next(partial));
+        let next = order
+            .partial
+            .as_ref()
+            .map(|partial| self.calling.next(partial));
         let span = telemetry::span("trajectory")
             .with("version", version)
             .with("group", id.group)

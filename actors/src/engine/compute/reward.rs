@@ -23,7 +23,8 @@ use odeon_algorithms::train::{Schedule, TokenGradients, TrainConfig};
 
 use super::rollout::Sampler;
 use super::{
-    ComputeSpec, Model, Optimizer, Scorer, checkpoint, micro_batches, pack, read_fields, read_model,
+    ComputeSpec, Model, Optimizer, Row, Scorer, checkpoint, cuts, micro_batches, pack, read_fields,
+    read_model,
 };
 use crate::engine::{Learnt, RewardEngine, RewardKind, RewardModelSpec};
 use crate::rl::referee::{Referee, wait};
@@ -71,9 +72,6 @@ struct Pair {
     worse: Vec<u32>,
 }
 
-/// Tokens, and how many are before the one that stands for the end of the row.
-type Row = (Vec<u32>, usize);
-
 impl RewardModel {
     /// One that has learnt nothing yet.
     #[must_use]
@@ -92,10 +90,14 @@ impl RewardModel {
             tokens.extend_from_slice(reply);
             tokens.push(end);
         }
-        let read = tokens.len();
+        let prompt = tokens.len();
         // What would be next: the number is read where it is predicted from.
         tokens.push(end);
-        (tokens, read)
+        Row {
+            tokens,
+            prompt,
+            ..Row::default()
+        }
     }
 
     /// The two rows of a comparison, of which the first has more where `reply` is better.
@@ -141,7 +143,7 @@ impl RewardModel {
         let rows = self.rows_of(pairs);
         let lengths: Vec<usize> = rows
             .chunks(2)
-            .map(|two| two[0].0.len() + two[1].0.len())
+            .map(|two| two[0].tokens.len() + two[1].tokens.len())
             .collect();
         let mut total = 0.0;
         for range in micro_batches(&lengths) {
@@ -321,9 +323,8 @@ impl RewardModel {
 
 /// One number for each row.
 fn scores(scorer: &mut Scorer, rows: &[Row]) -> Result<Vec<f32>, Failure> {
-    let lengths: Vec<usize> = rows.iter().map(|row| row.0.len()).collect();
     let mut scores = vec![];
-    for range in micro_batches(&lengths) {
+    for range in cuts(rows) {
         scores.extend(scorer.values(&pack(&rows[range])?));
     }
     Ok(scores)

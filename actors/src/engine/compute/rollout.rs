@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use odeon::Failure;
 use odeon_algorithms::environment::{Environment, Next};
-use odeon_algorithms::generate::{
-    Finish, GeneratorConfig, Request, Sampled, Sampling as Draws,
-};
+use odeon_algorithms::generate::{Finish, GeneratorConfig, Request, Sampled, Sampling as Draws};
 use odeon_algorithms::model::ModelConfig;
 use odeon_gpu::Any;
 
@@ -25,7 +23,9 @@ impl ComputeSpec {
 
     /// The environment that replies act in, where there is one.
     pub(crate) fn environment(&self) -> Option<Environment> {
-        let environment = self.environment.map(|it| Environment::new(it, self.tokenizer.clone()));
+        let environment = self
+            .environment
+            .map(|it| Environment::new(it, self.tokenizer.clone()));
         environment
     }
 

@@ -337,6 +337,8 @@ mod tests {
                 staleness_max: version % 7,
                 response_mean: 1.0,
                 response_tokens: version,
+                turns_mean: 1.0,
+                tool_wait_mean: 0.0,
                 stats: StepStats::default(),
                 cost: 0.0,
                 critic_loss: None,

@@ -1,14 +1,17 @@
 //! A tiny reward model, from pairs of a policy that knows nothing yet.
 
+use std::time::Duration;
+
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::weights::StoredType;
 
 use super::*;
 use crate::engine::compute::{Device, ModelSource, Sampling};
 use crate::rl::referee::ProgramSpec;
-use crate::trajectory::SampleId;
+use crate::trajectory::{Observed, SampleId};
 
 fn spec(folder: &Path) -> ComputeSpec {
     let tokenizer = Tokenizer::arithmetic();
@@ -27,6 +30,7 @@ fn spec(folder: &Path) -> ComputeSpec {
             digits_max: 1,
             ..SumsConfig::default()
         }),
+        environment: None,
         programs: ProgramSpec::default(),
         seed: 5,
         device: Device::Cpu,
@@ -48,6 +52,7 @@ fn spec(folder: &Path) -> ComputeSpec {
             top_p: 1.0,
             response_max: 4,
         },
+        weights: StoredType::F32,
         slots: 32,
         base: folder.join("base"),
         share: None,
@@ -77,9 +82,12 @@ fn reply(spec: &ComputeSpec, prompt: &str, text: &str) -> Trajectory {
         },
         version: 0,
         last_version: 0,
+        life: 1,
         prompt: spec.tokenizer.encode(prompt).unwrap(),
         response: spec.tokenizer.encode(text).unwrap(),
         log_probs: vec![],
+        observed: Observed::default(),
+        waited: Duration::ZERO,
         problem: 0,
         reward: 0.0,
         correct: false,
