@@ -45,6 +45,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         slots: 4,
         stuck_after: None,
         replies: vec![],
+        hold: None,
         journal: None,
     };
     RunPlan {

@@ -107,6 +107,7 @@ impl Place {
             slots: SLOTS,
             stuck_after: None,
             replies,
+            hold: None,
             journal: None,
         });
         let task = TaskSpec::Code(CodeConfig {

@@ -40,6 +40,7 @@ fn plan(
         slots: 8,
         stuck_after,
         replies: vec![],
+        hold: None,
         journal: None,
     };
     let engine = EngineSpec::Scripted(script);

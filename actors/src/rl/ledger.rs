@@ -976,7 +976,7 @@ mod tests {
             for (action, who) in actions {
                 match action {
                     0..=2 => world.ask(who),
-                    3..=4 => world.report(who),
+                    3..=4 => { world.report(who); }
                     // It may have gone on, and what it ends may still arrive.
                     5 => { world.ledger.rollout_lost(who); }
                     8..=9 => world.come_on(who),
