@@ -51,6 +51,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         pauses_at: None,
         stuck_after: None,
         replies: vec![],
+        hold: None,
         journal: None,
     };
     RunPlan {

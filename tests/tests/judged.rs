@@ -110,6 +110,7 @@ impl Place {
             pauses_at: None,
             stuck_after: None,
             replies,
+            hold: None,
             journal: None,
         });
         let task = TaskSpec::Code(CodeConfig {

@@ -43,6 +43,7 @@ fn plan(
         pauses_at: None,
         stuck_after,
         replies: vec![],
+        hold: None,
         journal: None,
     };
     let engine = EngineSpec::Scripted(script);

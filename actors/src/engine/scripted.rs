@@ -31,11 +31,23 @@ pub struct Script {
     pub stuck_after: Option<Version>,
     /// The token at which a response pauses, if there is one.
     pub pauses_at: Option<u32>,
+    /// Where a trainer waits for word.
+    pub hold: Option<Hold>,
     /// What the samples of a group say, in turn; where nothing is written, each token is the number of
     /// the weights and `response` the length.
     pub replies: Vec<Vec<u32>>,
     /// Where a trainer writes down what it does, an [`Entry`] a line.
     pub journal: Option<PathBuf>,
+}
+
+/// Where a trainer waits: before a run is at its end, until a test has done what it wants to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct Hold {
+    /// In the step after this version and in all that follow.
+    pub after: Version,
+    /// Until there is such a file.
+    pub until: PathBuf,
 }
 
 /// A line in the journal of a scripted trainer, all of whose lives write into the same.
@@ -93,6 +105,13 @@ impl ScriptedTrainer {
     }
 }
 
+impl ScriptedTrainer {
+    fn is_held(&self) -> bool {
+        let hold = self.script.hold.as_ref();
+        hold.is_some_and(|hold| self.steps >= hold.after && !hold.until.exists())
+    }
+}
+
 /// Spends the time that a script says; engines run on threads that may block.
 fn spend(time: Duration) {
     let (_keep, wait) = std::sync::mpsc::channel::<()>();
@@ -111,6 +130,9 @@ impl TrainEngine for ScriptedTrainer {
         spend(self.script.train);
         while !self.restored && self.script.stuck_after == Some(self.steps) {
             spend(Duration::from_secs(1));
+        }
+        while self.is_held() {
+            spend(Duration::from_millis(1));
         }
         self.steps += 1;
         let tokens = batch

@@ -971,7 +971,7 @@ mod tests {
         /// can go on.
         #[test]
         fn every_sample_is_counted_once_and_the_run_goes_on(
-            actions in prop::collection::vec((0u8..16, 0u64..3), 1..300),
+            actions in prop::collection::vec((0u8..50, 0u64..3), 1..400),
             staleness_max in 0u64..3,
             sampler in sampler(),
         ) {
@@ -979,16 +979,16 @@ mod tests {
             let mut world = World::new(config, sampler);
             for (action, who) in actions {
                 match action {
-                    0..=2 => world.ask(who),
-                    3..=4 => { world.report(who); }
+                    0..=9 => world.ask(who),
+                    10..=29 => { world.report(who); }
+                    30..=33 => world.come_on(who),
+                    34 => world.hand_in(who),
                     // It may have gone on, and what it ends may still arrive.
-                    5 => { world.ledger.rollout_lost(who); }
-                    8..=9 => world.come_on(who),
-                    10 => world.hand_in(who),
-                    11 => world.save(),
-                    12 => world.lose_trainer(),
-                    13 => world.lose_book(who),
-                    14 => {
+                    35 => { world.ledger.rollout_lost(who); }
+                    36 => world.save(),
+                    37 => world.lose_trainer(),
+                    38 => world.lose_book(who),
+                    39 => {
                         world.lose_book(who);
                         world.lose_trainer();
                     }

@@ -10,8 +10,8 @@
 //! and say first what they work on, so that begun replies go on and what was finished and only in
 //! the lost book is made anew. A trainer that comes back from a checkpoint, while the batches that
 //! it had since then are lost, begins another book as well: weights that it made in a former life
-//! and lost are nobody's then. Whoever depends on the store hears of each of its lives, see
-//! [`lives`].
+//! and lost are nobody's then. Whoever depends on the store hears of each of its lives (see
+//! `store/lives`).
 
 pub(super) mod lives;
 
