@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use odeon::{Clock, Failure, ProcessId, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
+use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
@@ -21,10 +22,12 @@ use odeon_actors::rl::tools::CountCalls;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Observed, Trajectory};
 use odeon_algorithms::environment::{EnvironmentConfig, Latency, Tool};
-use odeon_algorithms::objective::{Baseline, GroupBaseline};
+use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::signs::Watch;
-use odeon_algorithms::task::{SumsConfig, TaskSpec};
+use odeon_algorithms::task::{SumsConfig, SumsForm, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Schedule;
 
 #[test]
 fn worker_entry() {
@@ -315,5 +318,88 @@ async fn replies_that_wait_are_packed_together() {
     let counts = run.store.ask(Count).await.unwrap();
     assert!(counts.handed_in > 0);
     assert_eq!(counts.duplicates, 0);
+    system.shutdown().await;
+}
+
+/// A small model that has seen few worked solutions learns to call its calculator and to say what it
+/// answers, from rewards and from worked solutions beside them, of which it learns no answer of the tool.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_model_learns_to_use_its_calculator() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = Tokenizer::arithmetic();
+    let task = TaskSpec::Sums(SumsConfig {
+        form: SumsForm::Tool,
+        digits_max: 1,
+        ..SumsConfig::default()
+    });
+    let config = ModelConfig {
+        vocab: tokenizer.vocabulary(),
+        dim: 64,
+        layers: 2,
+        heads: 4,
+        kv_heads: 4,
+        head_dim: 16,
+        ffn: 128,
+        ..ModelConfig::default()
+    };
+    let acting = Acting {
+        environment: EnvironmentConfig::of(Tool::Calculator),
+        latency: latency(1.0, 1.0),
+        response_max: 16,
+    };
+    let engine = EngineSpec::Compute(Box::new(ComputeSpec {
+        source: ModelSource::Fresh(config),
+        tokenizer,
+        task: task.clone(),
+        programs: ProgramSpec::default(),
+        environment: Some(acting.environment),
+        seed: 1,
+        device: Device::Cpu,
+        threads: 1,
+        context: 24,
+        lora_rank: 0,
+        warmup_batch: 32,
+        warmup_steps: 120,
+        warmup_lr: 2e-3,
+        lr: 2e-3,
+        schedule: Schedule::Constant,
+        critic_lr: 1e-3,
+        epochs: 1,
+        minibatches: 1,
+        pretrain: 1.0,
+        objective: PolicyObjective::default(),
+        sampling: Sampling {
+            temperature: 1.0,
+            top_p: 1.0,
+            response_max: acting.response_max,
+        },
+        slots: 16,
+        base: folder.path().join("base"),
+        share: None,
+    }));
+    let mut plan = plan(folder.path(), &REPLIES, acting.latency);
+    plan.rollout_engine = engine.clone();
+    plan.trainer_engine = engine;
+    plan.store.task = task;
+    // Whoever is quick, the steps are the same.
+    plan.store.ledger = LedgerConfig::new(4, 8, 0);
+    plan.environment = Some(acting);
+    plan.train.warmup = 120;
+    plan.train.steps = 60;
+    plan.train.eval_problems = 200;
+    let system = system(WorkerMode::InProcess).await;
+    let mut run = Run::start(&system, plan).await.unwrap();
+    let (mut right, mut turns) = (vec![], 0.0);
+    loop {
+        let report = Clock::timeout(PATIENCE, run.reports.recv()).await;
+        match report.expect("the run goes on").expect("it has a monitor") {
+            Report::Evaluated { stats, .. } => right.push(stats.accuracy()),
+            Report::Step(step) => turns = step.turns_mean,
+            Report::Finished(_) => break,
+            _ => {}
+        }
+    }
+    assert!(right[0] < 0.4 && right[1] > right[0] + 0.4, "{right:?}");
+    assert!(turns > 0.5, "it calls: {turns}");
     system.shutdown().await;
 }

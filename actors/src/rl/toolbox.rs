@@ -226,8 +226,9 @@ mod tests {
         };
         let toolbox = match Toolbox::open(&config, &ProgramSpec::default()).await {
             Ok(toolbox) => toolbox,
+            Err(ToolboxError::Simulated) => panic!("there are threads"),
             Err(error) => {
-                assert!(!error.to_string().is_empty());
+                println!("skipped: {error}");
                 return;
             }
         };
