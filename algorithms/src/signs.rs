@@ -16,7 +16,8 @@
 //! | hockey stick | in the first tenth of the run (or two windows) a window's reward is below that of the first three steps by more than two noises, four errors and 0.02, and later windows have come back by as much | as above |
 //! | entropy collapse | the entropy of a window is below a tenth of that of the first, `w` steps in a row, while less than 0.9 are right | DAPO, arXiv 2503.14476 |
 //!
-//! A sign that goes on is told once; again when it was gone for a window. Of runs in which nothing
+//! A sign that goes on is told once; again when it was gone for three windows, or of held-out problems
+//! in an evaluation. Of runs in which nothing
 //! happens but independent noise, fewer than one in a hundred is told of, over 400 steps.
 
 use std::collections::VecDeque;
@@ -179,7 +180,9 @@ pub struct Watch {
     /// Steps in a row with little entropy.
     certain: usize,
     held_out: Option<HeldOut>,
-    /// When each kind of sign was last seen.
+    /// Whether the last evaluation showed that they are answered worse.
+    fell: bool,
+    /// When each kind of sign was last seen in a step.
     seen: [Option<u64>; KINDS],
 }
 
@@ -241,6 +244,7 @@ impl Watch {
             short: 0,
             certain: 0,
             held_out: None,
+            fell: false,
             seen: [None; KINDS],
         }
     }
@@ -293,6 +297,7 @@ impl Watch {
         let reward = self.now().map(|now| now.reward);
         let Some(best) = self.held_out.filter(|best| right <= best.right) else {
             self.held_out = Some(HeldOut { right, reward });
+            self.fell = false;
             return vec![];
         };
         let (Some(before), Some(now)) = (best.reward, reward) else {
@@ -302,17 +307,15 @@ impl Watch {
         let error = (2.0 * mean * (1.0 - mean) / problems as f64).sqrt();
         let (rise, fall) = (now - before, best.right - right);
         let rises = rise > RISE.max(ERRORS * self.error(&self.reward_noise));
+        let falls = rises && fall > RISE.max(ERRORS * error);
+        let begins = falls && !self.fell;
+        self.fell = falls;
         let sign = Sign::HeldOutFalls {
             reward: rise,
             best: best.right,
             now: right,
         };
-        let falls = fall > RISE.max(ERRORS * error);
-        if rises && falls && self.begins(&sign) {
-            vec![sign]
-        } else {
-            vec![]
-        }
+        begins.then_some(sign).into_iter().collect()
     }
 
     /// The newest window, when it is whole.
@@ -403,11 +406,11 @@ impl Watch {
         })
     }
 
-    /// Whether a sign that is seen now was gone before. A hockey stick is one for ever.
+    /// Whether a sign of a step that is seen now was gone before. A hockey stick is one for ever.
     fn begins(&mut self, sign: &Sign) -> bool {
         let now = self.last.back().map_or(0, |last| last.step);
         let before = self.seen[sign.kind()].replace(now);
-        let gone = |before: u64| now > before + self.window as u64;
+        let gone = |before: u64| now > before + QUIET * self.window as u64;
         match sign {
             Sign::HockeyStick { .. } => before.is_none(),
             _ => before.is_none_or(gone),
@@ -416,6 +419,9 @@ impl Watch {
 }
 
 const KINDS: usize = 5;
+
+/// Windows without a sign after which it begins anew.
+const QUIET: u64 = 3;
 
 /// Steps that stand for the begin.
 const BEGIN: u64 = 3;

@@ -32,40 +32,41 @@ fn worker_entry() {
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(300);
-const WARMUP: u64 = 100;
 
-fn sums() -> TaskSpec {
+/// Sums of one digit each.
+fn sums(operands_max: usize) -> TaskSpec {
     TaskSpec::Sums(SumsConfig {
+        operands_max,
         digits_max: 1,
         ..SumsConfig::default()
     })
 }
 
-fn spec(folder: &Path) -> ComputeSpec {
+fn spec(folder: &Path, task: TaskSpec, warmup_steps: u64) -> ComputeSpec {
     let tokenizer = Tokenizer::arithmetic();
     let model = ModelConfig {
         vocab: tokenizer.vocabulary(),
-        dim: 32,
-        layers: 1,
+        dim: 64,
+        layers: 2,
         head_dim: 16,
-        ffn: 64,
+        ffn: 172,
         ..ModelConfig::default()
     };
     ComputeSpec {
         source: ModelSource::Fresh(model),
         tokenizer,
-        task: sums(),
+        task,
         environment: None,
         programs: ProgramSpec::default(),
         seed: 5,
         device: Device::Cpu,
         threads: 1,
-        context: 24,
+        context: 32,
         lora_rank: 0,
-        warmup_batch: 32,
-        warmup_steps: WARMUP,
+        warmup_batch: 64,
+        warmup_steps,
         warmup_lr: 3e-3,
-        lr: 2e-3,
+        lr: 1e-3,
         schedule: Schedule::Constant,
         critic_lr: 1e-3,
         epochs: 1,
@@ -90,7 +91,7 @@ fn learned(folder: &Path, kind: RewardKind, steps: u64, model: f32) -> LearnedRe
             kind,
             steps,
             batch: 32,
-            lr: 3e-3,
+            lr: 2e-3,
             load: None,
             folder: folder.join("reward-model"),
         },
@@ -98,10 +99,16 @@ fn learned(folder: &Path, kind: RewardKind, steps: u64, model: f32) -> LearnedRe
     }
 }
 
-fn plan(folder: &Path, engine: EngineSpec, steps: u64, learned: LearnedReward) -> RunPlan {
+fn plan(
+    folder: &Path,
+    engine: EngineSpec,
+    task: TaskSpec,
+    (warmup, steps): (u64, u64),
+    learned: LearnedReward,
+) -> RunPlan {
     RunPlan {
         store: StoreArgs {
-            task: sums(),
+            task,
             seed: 5,
             tokenizer: Tokenizer::arithmetic(),
             ledger: LedgerConfig::new(8, 16, 1),
@@ -122,10 +129,10 @@ fn plan(folder: &Path, engine: EngineSpec, steps: u64, learned: LearnedReward) -
         learned: Some(learned),
         harm: None,
         train: TrainPlan {
-            warmup: WARMUP,
+            warmup,
             steps,
             value_steps: 0,
-            checkpoint_every: 10,
+            checkpoint_every: steps,
             checkpoint: folder.join("checkpoint"),
             eval_problems: 50,
             eval_every: 0,
@@ -137,9 +144,10 @@ fn plan(folder: &Path, engine: EngineSpec, steps: u64, learned: LearnedReward) -
     }
 }
 
-fn computed(folder: &Path, steps: u64, learned: LearnedReward) -> RunPlan {
-    let engine = EngineSpec::Compute(Box::new(spec(folder)));
-    plan(folder, engine, steps, learned)
+fn computed(folder: &Path, task: TaskSpec, steps: (u64, u64), learned: LearnedReward) -> RunPlan {
+    let spec = spec(folder, task.clone(), steps.0);
+    let engine = EngineSpec::Compute(Box::new(spec));
+    plan(folder, engine, task, steps, learned)
 }
 
 async fn system() -> System {
@@ -209,30 +217,31 @@ async fn run(plan: RunPlan, kill: Option<u64>) -> Told {
 /// SEMANTICS 91.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reward_model_learns_what_is_right_and_the_policy_learns_it_from_that() {
-    for (kind, kill) in [(RewardKind::Scalar, Some(20)), (RewardKind::Pairwise, None)] {
-        let folder = tempfile::tempdir().unwrap();
-        let plan = computed(folder.path(), 40, learned(folder.path(), kind, 250, 1.0));
-        let told = run(plan, kill).await;
-        let first = told.learnt[0];
-        assert_eq!((first.kind, first.steps), (kind, 250));
-        assert!(first.accuracy() > 0.75, "{first:?}");
-        // The next life has read what the one before had learnt.
-        assert!(told.learnt.iter().all(|it| *it == first), "{told:?}");
-        assert_eq!(told.learnt.len(), 1 + usize::from(kill.is_some()));
-        let (reward, right) = (told.means(|it| it.reward), told.means(|it| it.accuracy));
-        assert!(reward.1 > reward.0 + 0.05, "{kind:?}: {reward:?}");
-        assert!(right.1 > right.0 + 0.1, "{kind:?}: {right:?}");
-        assert!(told.steps.iter().all(|it| it.reward != it.accuracy));
-    }
+    let folder = tempfile::tempdir().unwrap();
+    let learned = learned(folder.path(), RewardKind::Scalar, 600, 1.0);
+    let told = run(
+        computed(folder.path(), sums(2), (60, 80), learned),
+        Some(20),
+    )
+    .await;
+    let first = told.learnt[0];
+    assert_eq!((first.kind, first.steps), (RewardKind::Scalar, 600));
+    assert!(first.accuracy() > 0.7, "{first:?}");
+    // The next life has read what the one before had learnt.
+    assert_eq!(told.learnt, [first, first]);
+    let (reward, right) = (told.means(|it| it.reward), told.means(|it| it.accuracy));
+    assert!(reward.1 > reward.0 + 0.05, "{reward:?}");
+    assert!(right.1 > right.0 + 0.05, "{right:?}");
+    assert!(told.steps.iter().all(|it| it.reward != it.accuracy));
 }
 
-/// A model that has hardly learnt anything says what is good by what it has seen of it, which is not
-/// what is right: following it makes replies that it likes and that are wrong. SEMANTICS 92.
+/// A model that has learnt a little knows a wrong reply of the policy as it was, and not of the policy
+/// that follows it: that makes replies which the model likes and which are wrong. SEMANTICS 92.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reward_that_is_followed_too_far_is_hacked_and_that_is_told() {
     let folder = tempfile::tempdir().unwrap();
-    let learned = learned(folder.path(), RewardKind::Scalar, 6, 1.0);
-    let told = run(computed(folder.path(), 80, learned), None).await;
+    let learned = learned(folder.path(), RewardKind::Pairwise, 200, 1.0);
+    let told = run(computed(folder.path(), sums(3), (100, 120), learned), None).await;
     let (reward, right) = (told.means(|it| it.reward), told.means(|it| it.accuracy));
     assert!(reward.1 > reward.0 + 0.05, "{reward:?}");
     assert!(right.1 < right.0 + 0.05, "{right:?}");
@@ -257,10 +266,10 @@ async fn each_reply_earns_what_both_say_also_when_the_model_is_killed() {
     let engine = EngineSpec::Scripted(script);
     let learned = learned(folder.path(), RewardKind::Scalar, 1, 0.25);
     let mut rates = engine.reward_model(&learned.model).unwrap();
-    let task = sums().build().unwrap();
+    let task = sums(2).build().unwrap();
     let tokenizer = Tokenizer::arithmetic();
-    let mut plan = plan(folder.path(), engine, 20, learned);
-    plan.train.warmup = 10;
+    // No batch is given up: none of these steps is the last, or has a checkpoint.
+    let plan = plan(folder.path(), engine, sums(2), (10, 1_000_000), learned);
     let system = system().await;
     let mut run = Run::start(&system, plan).await.unwrap();
     let (mut checked, mut right, mut killed) = (0, 0, false);
@@ -268,11 +277,11 @@ async fn each_reply_earns_what_both_say_also_when_the_model_is_killed() {
         loop {
             let report = run.reports.recv().await.expect("the monitor lives");
             let Report::Step(step) = report else {
-                if matches!(report, Report::Finished(_)) {
-                    break;
-                }
                 continue;
             };
+            if step.version > 20 {
+                break;
+            }
             if step.version >= 5 && !killed {
                 killed = true;
                 let role = run.roles().find(|(role, ..)| role == "reward-model");
@@ -282,13 +291,8 @@ async fn each_reply_earns_what_both_say_also_when_the_model_is_killed() {
                 step: step.version,
                 consumer: run.trainer.narrow(),
             };
-            // The trainer may have saved a later step, and then it is there no more.
-            let Ok(Some(packed)) = run.store.ask(take).await.unwrap() else {
-                continue;
-            };
-            let Ok(batch) = packed.unpack().await else {
-                continue;
-            };
+            let packed = run.store.ask(take).await.unwrap().unwrap();
+            let batch = packed.expect("it is kept").unpack().await.unwrap();
             for reply in &batch.trajectories {
                 let rate = rates.rate(std::slice::from_ref(reply)).unwrap()[0];
                 let problem = task.problem(5, Split::Train, reply.problem);
@@ -304,7 +308,8 @@ async fn each_reply_earns_what_both_say_also_when_the_model_is_killed() {
     };
     let followed = Clock::timeout(PATIENCE, following).await;
     followed.expect("the run ends");
-    assert!(killed && checked >= 128, "{checked}");
+    assert!(killed);
+    assert_eq!(checked, 20 * 16 * 8);
     assert!(right > 0 && right < checked, "{right} of {checked}");
     assert_eq!(run.store.ask(Count).await.unwrap().duplicates, 0);
     system.shutdown().await;

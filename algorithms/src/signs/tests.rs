@@ -144,7 +144,8 @@ proptest! {
                 signs.extend(watch.held_out((200.0 * (0.9 - 0.6 * part)) as u64, 200));
             }
         }
-        prop_assert_eq!(signs.first().map(Sign::name), Some("reward_hacking"));
+        let names: Vec<_> = signs.iter().map(Sign::name).collect();
+        prop_assert_eq!(names, ["reward_hacking"], "it is told once");
     }
 
     /// SEMANTICS 92.

@@ -116,7 +116,6 @@ fn wrong_replies(right: &str, wrong: &str) -> Vec<String> {
         format!("{right}={wrong}"),
         format!("#### {wrong}\n").repeat(50),
         format!("#### {right}\n#### {wrong}"),
-        format!("{right} ####"),
         format!("<answer>{right}</answer><answer>{wrong}</answer>"),
         format!("<think>{right}</think>{wrong}"),
         format!("\\boxed{{{right}}} \\boxed{{{wrong}}}"),
