@@ -167,6 +167,9 @@ pub struct RlSection {
     /// synchronous.
     #[serde(default = "default_staleness")]
     pub staleness_max: u64,
+    /// Steps between two versions of the weights that rollouts are given.
+    #[serde(default = "one_u64")]
+    pub publish_every: u64,
     /// How rollouts change to newer weights.
     #[serde(default)]
     pub swap: Swap,
@@ -483,6 +486,9 @@ const fn default_checkpoint() -> u64 {
 }
 const fn one() -> f32 {
     1.0
+}
+const fn one_u64() -> u64 {
+    1
 }
 const fn one_usize() -> usize {
     1

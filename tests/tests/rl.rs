@@ -31,6 +31,7 @@ fn plan(
     staleness_max: u64,
     critic: bool,
     checkpoint_every: u64,
+    publish_every: 1,
     stuck_after: Option<u64>,
 ) -> RunPlan {
     let script = Script {

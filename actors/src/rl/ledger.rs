@@ -154,6 +154,11 @@ pub struct Counts {
     pub tokens_told: u64,
     /// Tokens that were there already when their order was given out again.
     pub tokens_kept: u64,
+    /// Steps that the trainer had finished after the weights of those accepted when they came, over
+    /// all of them: their inherent staleness (Laminar, arXiv 2510.12633).
+    pub inherent_staleness: u64,
+    /// The most of one.
+    pub inherent_staleness_max: u64,
 }
 
 /// Who asks for orders.
@@ -375,6 +380,10 @@ impl Ledger {
             // It was ordered again after its rollout was thought lost, and arrived after all.
             self.open.retain(|open| *open != id);
         }
+        let inherent = self.trained.saturating_sub(trajectory.version);
+        self.counts.inherent_staleness += inherent;
+        let most = &mut self.counts.inherent_staleness_max;
+        *most = inherent.max(*most);
         group.push(trajectory);
         self.rows += 1;
         self.counts.accepted += 1;
