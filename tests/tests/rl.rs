@@ -31,7 +31,6 @@ fn plan(
     staleness_max: u64,
     critic: bool,
     checkpoint_every: u64,
-    publish_every: 1,
     stuck_after: Option<u64>,
 ) -> RunPlan {
     let script = Script {
@@ -67,6 +66,7 @@ fn plan(
             steps: STEPS,
             value_steps: 0,
             checkpoint_every,
+            publish_every: 1,
             checkpoint: checkpoint.to_owned(),
             eval_problems: 10,
             eval_every: 0,
