@@ -98,6 +98,7 @@ fn plan(folder: &Path) -> RunPlan {
             steps: 120,
             value_steps: 0,
             checkpoint_every: 120,
+            publish_every: 1,
             checkpoint: folder.join("checkpoint"),
             eval_problems: 200,
             eval_every: 0,

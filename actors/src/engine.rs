@@ -367,6 +367,12 @@ pub trait RolloutEngine: Send + Sync {
     fn takes(&mut self) -> Duration {
         Duration::ZERO
     }
+
+    /// Of what was last told to [take](Self::takes) longer, the part in which nothing was computed,
+    /// since all replies waited for what is outside.
+    fn waited(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Does what keeps a thread busy where other tasks can go on meanwhile; in a simulation, which has one

@@ -187,6 +187,9 @@ pub struct RlSection {
     /// Which complete groups a step takes, when there are more than it needs.
     #[serde(default)]
     pub sampler: SamplerSpec,
+    /// Steps between two versions of the weights that rollouts are given.
+    #[serde(default = "one_u64")]
+    pub publish_every: u64,
     /// How rollouts change to newer weights.
     #[serde(default)]
     pub swap: Swap,
@@ -606,6 +609,9 @@ const fn default_checkpoint() -> u64 {
 }
 const fn one() -> f32 {
     1.0
+}
+const fn one_u64() -> u64 {
+    1
 }
 const fn one_usize() -> usize {
     1

@@ -124,6 +124,7 @@ fn plan(folder: &Path) -> RunPlan {
             steps: STEPS,
             value_steps: 0,
             checkpoint_every: 2,
+            publish_every: 1,
             checkpoint: folder.join("checkpoint"),
             eval_problems: 1,
             eval_every: 0,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use odeon::simulation::SimulationSpec;
 use odeon::{Clock, System};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::modelled::{Delivery, Modelled};
+use odeon_actors::engine::modelled::{Delivery, Modelled, Prefixes};
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::packer::{CountPacked, PackerCounts};
@@ -17,6 +17,7 @@ use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
+use odeon_actors::simulate::{Mode as Way, Outcome as Simulated, Scenario};
 use odeon_algorithms::cost::{Card, ModelSize};
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
 use odeon_algorithms::signs::Watch;
@@ -38,7 +39,10 @@ fn modelled() -> Modelled {
         slots: SLOTS,
         trainer_gpus: 8,
         trainer_tensor: 2,
+        updates: 1,
         delivery: Delivery::Relays(1),
+        prefixes: Prefixes::Shared,
+        starts: Duration::ZERO,
     }
 }
 
@@ -82,6 +86,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
             steps: STEPS,
             value_steps: 0,
             checkpoint_every: 1,
+            publish_every: 1,
             checkpoint: PathBuf::new(),
             eval_problems: 1,
             eval_every: 0,
@@ -178,5 +183,116 @@ fn a_run_without_barriers_takes_less_time_and_one_that_packs_still_less() {
         packed.seconds,
         drained.seconds,
         synchronous.seconds
+    );
+}
+
+/// 7B on one-card rollouts, half of the machines; a step is 64 prompts with 8 replies.
+const SCENARIO: &str = r#"
+[simulation]
+name = "small"
+seed = 3
+card = "h800"
+gpus = [32, 64]
+iterations = 12
+skip = 3
+modes = ["laminar"]
+
+[workload]
+prompts = 64
+group_size = 8
+mini_batches = 4
+kind = "math"
+
+[[model]]
+size = "qwen2.5-7b"
+rollout_gpus = 1
+trainer_tensor = 2
+rollout_share = 0.5
+in_flight = 1.0
+"#;
+
+fn simulated(text: &str, gpus: u32, way: Way) -> Simulated {
+    let scenario = Scenario::parse(text).expect("it is a scenario");
+    let outcome = scenario.run(&scenario.model[0], gpus, way);
+    outcome.expect("it can be simulated")
+}
+
+#[test]
+fn every_mode_keeps_its_staleness_and_one_without_barriers_is_the_quickest() {
+    let bounds = [
+        (Way::Synchronous, 0),
+        (Way::OneStep, 1),
+        (Way::Stream, 1),
+        (Way::Partial, 4),
+        (Way::Drain, u64::MAX),
+        (Way::Laminar, u64::MAX),
+        (Way::Overlap, u64::MAX),
+    ];
+    let outcomes = bounds.map(|(way, bound)| {
+        let outcome = simulated(SCENARIO, 32, way);
+        assert!(outcome.staleness_max <= bound, "{outcome:?}");
+        assert_eq!(outcome.staleness.iter().sum::<u64>(), 9 * 64 * 8, "{way:?}");
+        assert!(
+            outcome.inherent_max <= outcome.staleness_max + 1,
+            "{outcome:?}"
+        );
+        assert!(
+            outcome.rollouts_busy + outcome.rollouts_idle <= 1.001,
+            "{outcome:?}"
+        );
+        assert!((0.0..=1.0).contains(&outcome.cache_filled), "{outcome:?}");
+        assert!(outcome.trainer_busy <= 1.0, "{outcome:?}");
+        assert_eq!(outcome.wasted, 0, "{way:?}");
+        outcome
+    });
+    let rate = |way| {
+        let mut all = outcomes.iter();
+        let outcome = all.find(|it| it.mode == way);
+        outcome.expect("all were simulated").tokens_per_s
+    };
+    for slower in [
+        Way::Synchronous,
+        Way::OneStep,
+        Way::Stream,
+        Way::Partial,
+        Way::Drain,
+    ] {
+        assert!(rate(Way::Laminar) > rate(slower), "{slower:?}");
+    }
+    assert!(rate(Way::Stream) >= 0.98 * rate(Way::OneStep));
+}
+
+#[test]
+fn the_trainer_stands_still_as_long_however_many_rollouts_there_are() {
+    let [few, many] = [32, 64].map(|gpus| simulated(SCENARIO, gpus, Way::Laminar));
+    assert!(few.publish_s > 0.0);
+    let apart = (few.publish_s - many.publish_s).abs();
+    assert!(
+        apart < 0.01 * few.publish_s,
+        "{} {}",
+        few.publish_s,
+        many.publish_s
+    );
+}
+
+/// SEMANTICS 36.
+#[test]
+fn training_goes_on_while_a_lost_machine_is_replaced_and_nothing_is_lost_with_it() {
+    let text =
+        format!("{SCENARIO}\n[failure]\nafter_step = 5\nrollouts = 8\nreplaced_seconds = 30.0\n");
+    let text = text.replace("iterations = 12", "iterations = 24");
+    let outcome = simulated(&text, 32, Way::Laminar);
+    let lost = outcome.failure.expect("a machine was lost");
+    assert!((30.0..60.0).contains(&lost.recovered_s), "{lost:?}");
+    assert!(
+        lost.during < lost.before && lost.during < lost.after,
+        "{lost:?}"
+    );
+    assert!(lost.reordered > 0, "{lost:?}");
+    assert_eq!(outcome.staleness.iter().sum::<u64>(), 21 * 64 * 8);
+    assert_eq!(
+        simulated(&text, 32, Way::Laminar),
+        outcome,
+        "the same file, the same loss"
     );
 }

@@ -81,6 +81,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
             steps,
             value_steps: 0,
             checkpoint_every: 1_000,
+            publish_every: 1,
             checkpoint: checkpoint.to_owned(),
             eval_problems: 1,
             eval_every: 0,
@@ -875,6 +876,31 @@ async fn an_interrupted_trajectory_says_its_first_and_its_last_version() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 32.
+/// Stream generation: with weights that are handed over every so many steps, replies are only ever of
+/// those, and no older than what was said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn weights_that_are_handed_over_every_few_steps_make_all_the_replies() {
+    const EVERY: u64 = 3;
+    const STALENESS_MAX: u64 = 2 * EVERY - 1;
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(folder.path(), STEPS);
+    plan.train.publish_every = EVERY;
+    plan.store.ledger.staleness_max = STALENESS_MAX;
+    let steps = steps_of(plan).await;
+    assert_eq!(steps.len() as u64, STEPS);
+    for step in steps {
+        let trains = step.version - 1;
+        for (age, count) in (0..).zip(&step.staleness) {
+            let made = *count == 0 || (trains - age).is_multiple_of(EVERY);
+            assert!(made, "step {}: {:?}", step.version, step.staleness);
+        }
+        assert!(step.staleness_max <= STALENESS_MAX);
+        let all: u64 = step.staleness.iter().sum();
+        assert_eq!(all, 8, "each of its replies is counted once");
+    }
+}
+
 /// All steps of a run up to its end, in the order of their versions, each once.
 async fn steps_of(plan: RunPlan) -> Vec<StepReport> {
     let (system, mut run) = start_plan(plan).await;
@@ -883,6 +909,7 @@ async fn steps_of(plan: RunPlan) -> Vec<StepReport> {
         match report {
             Report::Step(step) => steps.push(StepReport {
                 seconds: 0.0,
+                publish_seconds: 0.0,
                 ..step
             }),
             Report::Finished(_) => break,

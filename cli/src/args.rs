@@ -361,6 +361,9 @@ pub(crate) struct SimulateArgs {
     /// Only this mode; several times for several
     #[arg(long, value_parser = simulated_mode)]
     pub(crate) mode: Vec<SimulatedMode>,
+    /// Only this model; several times for several
+    #[arg(long, value_parser = simulated_model)]
+    pub(crate) model: Vec<SimulatedModel>,
     /// Only so many cards; several times for several
     #[arg(long)]
     pub(crate) gpus: Vec<u32>,
@@ -383,6 +386,16 @@ fn simulated_mode(word: &str) -> Result<SimulatedMode, String> {
     let word = serde_json::Value::String(word.to_owned());
     let mode = serde_json::from_value(word);
     mode.map(SimulatedMode).map_err(|error| error.to_string())
+}
+
+/// The model of a simulated run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SimulatedModel(pub(crate) odeon_actors::simulate::ModelName);
+
+fn simulated_model(word: &str) -> Result<SimulatedModel, String> {
+    let word = serde_json::Value::String(word.to_owned());
+    let model = serde_json::from_value(word);
+    model.map(SimulatedModel).map_err(|error| error.to_string())
 }
 
 /// How parameters are stored.

@@ -1111,7 +1111,7 @@ card = "h800"
 gpus = [16]
 iterations = 8
 skip = 2
-modes = ["synchronous", "partial", "laminar", "overlap"]
+modes = ["synchronous", "stream", "partial", "drain", "laminar", "overlap"]
 
 [workload]
 prompts = 16
@@ -1136,10 +1136,23 @@ fn modes_are_simulated_and_compared() {
         .iter()
         .map(|it| it["mode"].as_str().unwrap())
         .collect();
-    assert_eq!(modes, ["synchronous", "partial", "laminar", "overlap"]);
+    let all = [
+        "synchronous",
+        "stream",
+        "partial",
+        "drain",
+        "laminar",
+        "overlap",
+    ];
+    assert_eq!(modes, all);
     for outcome in &outcomes {
         assert!(outcome["tokens_per_s"].as_f64().unwrap() > 0.0, "{outcome}");
-        for part in ["rollouts_busy", "cache_filled", "trainer_busy"] {
+        for part in [
+            "rollouts_busy",
+            "rollouts_idle",
+            "cache_filled",
+            "trainer_busy",
+        ] {
             let part = outcome[part].as_f64().unwrap();
             assert!((0.0..=1.0).contains(&part), "{outcome}");
         }
@@ -1149,11 +1162,22 @@ fn modes_are_simulated_and_compared() {
     assert_eq!(again, told, "the same file gives the same numbers");
     let kept = fs::read_to_string(place.path().join("out/small.json")).unwrap();
     assert_eq!(serde_json::from_str::<Vec<Value>>(&kept).unwrap(), outcomes);
-    let picture = fs::read_to_string(place.path().join("out/small.svg")).unwrap();
-    assert!(picture.starts_with("<svg") && picture.contains("laminar"));
+    for (file, shows) in [
+        ("small.svg", "laminar"),
+        ("small-cache.svg", "without packing"),
+        ("small-staleness.svg", "steps between weights and training"),
+    ] {
+        let picture = fs::read_to_string(place.path().join("out").join(file)).unwrap();
+        assert!(
+            picture.starts_with("<svg") && picture.contains(shows),
+            "{file}"
+        );
+    }
+    assert!(!place.path().join("out/small-failure.svg").exists());
+    let laminar = &outcomes[4];
     assert_eq!(
-        outcomes[2]["rollout_gpus"].as_u64(),
-        outcomes[2]["gpus"].as_u64().map(|all| all / 2)
+        laminar["rollout_gpus"].as_u64(),
+        laminar["gpus"].as_u64().map(|all| all / 2)
     );
     place.write("open.toml", &SCENARIO.replace("rollout_share = 0.5\n", ""));
     let told = place.out(&["simulate", "open.toml", "--json", "--mode", "laminar"]);
@@ -1163,14 +1187,35 @@ fn modes_are_simulated_and_compared() {
         rollout.is_some_and(|it| it > 0 && it % 8 == 0) && rollout < all,
         "{outcome}"
     );
+    let both = ["--mode", "laminar", "--mode", "synchronous"];
+    let table = place.out(&[&["simulate", "s.toml"], &both[..]].concat());
+    let reported = |line: &&str| line.contains("over synchronous") && line.contains("5.42x");
+    assert_eq!(table.lines().filter(reported).count(), 1, "{table}");
     let table = place.out(&["simulate", "s.toml", "--mode", "laminar"]);
     assert_eq!(
         table
             .lines()
-            .filter(|line| line.contains("qwen2.5-7b"))
+            .filter(|line| line.starts_with("qwen2.5-7b"))
             .count(),
         1
     );
+    let failure = "\n[failure]\nafter_step = 3\nrollouts = 2\nreplaced_seconds = 5.0\n";
+    let failing = SCENARIO.replace("iterations = 8", "iterations = 30");
+    place.write("lost.toml", &format!("{failing}{failure}"));
+    let lost = [
+        "simulate",
+        "lost.toml",
+        "--mode",
+        "laminar",
+        "--out",
+        "lost",
+    ];
+    let table = place.out(&lost);
+    assert!(
+        table.contains("all rollouts generated again after"),
+        "{table}"
+    );
+    assert!(place.path().join("lost/small-failure.svg").exists());
 
     for (from, to, says) in [
         (
@@ -1186,6 +1231,11 @@ fn modes_are_simulated_and_compared() {
             "qwen2.5-7b on 16 cards",
         ),
         ("gpus = [16]", "gpus = [8]", "8 cards"),
+        (
+            "group_size = 4",
+            "group_size = 4\nmini_batches = 3",
+            "a divisor of prompts",
+        ),
     ] {
         place.write("s.toml", &SCENARIO.replacen(from, to, 1));
         let error = place.error(&["simulate", "s.toml"]);

@@ -103,6 +103,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             steps: STEPS,
             value_steps: 0,
             checkpoint_every: 2,
+            publish_every: 1,
             checkpoint: folder.join("checkpoint"),
             eval_problems: 10,
             eval_every: 0,

@@ -154,6 +154,7 @@ impl Place {
                 steps: 1_000_000,
                 value_steps: 0,
                 checkpoint_every: 1_000_000,
+                publish_every: 1,
                 checkpoint: self.path().join("checkpoint"),
                 eval_problems: 1,
                 eval_every: 0,

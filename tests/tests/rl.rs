@@ -74,6 +74,7 @@ fn plan(
             steps: STEPS,
             value_steps: 0,
             checkpoint_every,
+            publish_every: 1,
             checkpoint: checkpoint.to_owned(),
             eval_problems: 10,
             eval_every: 0,

@@ -28,6 +28,7 @@ use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, SumsForm, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_algorithms::weights::StoredType;
 
 #[test]
 fn worker_entry() {
@@ -68,6 +69,7 @@ fn plan(checkpoint: &Path, replies: &[(&str, &[[usize; 2]])], latency: Latency) 
         slots: SLOTS,
         pauses_at: encode(">").first().copied(),
         stuck_after: None,
+        hold: None,
         replies: replies.iter().map(|(text, _)| encode(text)).collect(),
         journal: None,
     });
@@ -102,6 +104,7 @@ fn plan(checkpoint: &Path, replies: &[(&str, &[[usize; 2]])], latency: Latency) 
             steps: 1_000_000,
             value_steps: 0,
             checkpoint_every: 1_000_000,
+            publish_every: 1,
             checkpoint: checkpoint.to_owned(),
             eval_problems: 1,
             eval_every: 0,
@@ -373,6 +376,7 @@ async fn a_small_model_learns_to_use_its_calculator() {
             top_p: 1.0,
             response_max: acting.response_max,
         },
+        weights: StoredType::F32,
         slots: 16,
         base: folder.path().join("base"),
         share: None,

@@ -6,21 +6,23 @@
 //! A token here stands for [`quantum`](Modelled::quantum) tokens, since a thousand cards make more of
 //! them than can be counted one by one.
 
-use std::collections::VecDeque;
+mod cache;
+mod rollout;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::time::Duration;
 
-use odeon::Failure;
 use odeon::serde::{Deserialize, Serialize};
+use odeon::{Clock, Failure, Timestamp};
 
 use odeon_algorithms::cost::{Card, CostError, ModelSize, Replica, Sequences, Trainer};
-use odeon_algorithms::workload::{SampleKey, Workload, WorkloadError, WorkloadSpec};
+use odeon_algorithms::workload::{Workload, WorkloadError, WorkloadSpec};
 
-use super::{
-    CacheUse, EvalStats, Progress, Response, RolloutEngine, RunState, Signals, StepStats,
-    TrainEngine,
-};
-use crate::trajectory::{Batch, Order, SampleId};
+pub use self::rollout::ModelledRollout;
+use super::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
+use crate::trajectory::Batch;
 
 /// What the engines of a simulated run are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,8 +44,26 @@ pub struct Modelled {
     pub trainer_gpus: u32,
     /// Of these, how many share each layer.
     pub trainer_tensor: u32,
+    /// Optimiser updates with one batch, each with an equal part of it.
+    pub updates: u32,
     /// How rollouts get new weights.
     pub delivery: Delivery,
+    /// Whether replies to one prompt share what they have in common.
+    pub prefixes: Prefixes,
+    /// How long a rollout takes to be there before its first weights.
+    pub starts: Duration,
+}
+
+/// Whether replies to one prompt, on one rollout and with the same weights, share the keys and values
+/// of that prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde", rename_all = "snake_case")]
+pub enum Prefixes {
+    /// They are computed once and take room once.
+    #[default]
+    Shared,
+    /// Each reply has its own.
+    Own,
 }
 
 /// How new weights come from the trainer to a rollout.
@@ -71,17 +91,62 @@ impl Modelled {
         takes.as_secs_f64()
     }
 
-    /// How long a rollout stands still to take them in, in seconds. The way along the relays counts
-    /// here, though the rollout could go on meanwhile.
+    /// How long after the trainer has handed them over a rollout can take new weights: the way along
+    /// the relays, on which nobody waits who has something to do.
+    fn way(&self) -> Duration {
+        match self.delivery {
+            Delivery::Relays(relays) => self.card.relay_chain(self.model.weight_bytes(), relays),
+            Delivery::Broadcast(_) | Delivery::Colocated => Duration::ZERO,
+        }
+    }
+
+    /// How long a rollout stands still to take in weights that are there, in seconds.
     fn load_s(&self, replica: &Replica) -> f64 {
         let bytes = self.model.weight_bytes();
         let takes = match self.delivery {
-            Delivery::Relays(relays) => self.card.relay_chain(bytes, relays) + replica.pull(),
+            Delivery::Relays(_) => replica.pull(),
             Delivery::Broadcast(machines) => self.card.global_broadcast(bytes, machines),
             // Gathered over the links between the cards of a machine.
             Delivery::Colocated => Duration::from_secs_f64(bytes as f64 / self.card.nvlink),
         };
         takes.as_secs_f64()
+    }
+}
+
+/// Weights that are thought: where they would lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Weights {
+    /// Steps behind them.
+    steps: u64,
+    /// When the last rollout can take them.
+    there: Timestamp,
+}
+
+impl Weights {
+    const BYTES: usize = 16;
+
+    fn write(self, out: &mut [u8]) {
+        let (steps, there) = out.split_at_mut(Self::BYTES / 2);
+        steps.copy_from_slice(&self.steps.to_le_bytes());
+        there.copy_from_slice(&self.there.0.to_le_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, Failure> {
+        let number = |at: usize| {
+            let bytes = bytes.get(at..at + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        match (number(0), number(8)) {
+            (Some(steps), Some(there)) => Ok(Self {
+                steps,
+                there: Timestamp(there),
+            }),
+            _ => Err(Failure::error(format!(
+                "weights of {} bytes are not those of a trainer that is thought, of {}",
+                bytes.len(),
+                Self::BYTES
+            ))),
+        }
     }
 }
 
@@ -157,7 +222,9 @@ impl TrainEngine for ModelledTrainer {
             whole.push(self.workload.prompt_tokens(trajectory.id.group) + reply);
             tokens += reply;
         }
-        let takes = self.trainer.train_step(Sequences::of(&whole), 1);
+        let takes = self
+            .trainer
+            .train_step(Sequences::of(&whole), self.model.updates);
         self.thought.pass(takes.as_secs_f64());
         self.steps += 1;
         Ok(StepStats {
@@ -175,12 +242,17 @@ impl TrainEngine for ModelledTrainer {
     }
 
     fn weight_bytes(&self) -> usize {
-        8
+        Weights::BYTES
     }
 
     fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure> {
         self.thought.pass(self.model.publish_s());
-        out.copy_from_slice(&self.steps.to_le_bytes());
+        let handed_over = Clock::now().after(Duration::from_secs_f64(self.thought.untold));
+        let weights = Weights {
+            steps: self.steps,
+            there: handed_over.after(self.model.way()),
+        };
+        weights.write(out);
         Ok(())
     }
 
@@ -190,217 +262,6 @@ impl TrainEngine for ModelledTrainer {
 
     fn restore(&mut self, _folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
         Ok(None)
-    }
-
-    fn takes(&mut self) -> Duration {
-        self.thought.take()
-    }
-}
-
-/// A reply under way.
-#[derive(Debug)]
-struct Reply {
-    id: SampleId,
-    weights: u64,
-    prompt: u64,
-    /// Tokens here that were there when it was admitted, and those made since.
-    begun: usize,
-    made: usize,
-    /// After so many tokens the environment works for so many seconds.
-    turns: VecDeque<(usize, f64)>,
-    length: usize,
-    /// When the environment is done.
-    goes_on: f64,
-}
-
-impl Reply {
-    fn tokens(&self) -> usize {
-        self.begun + self.made
-    }
-
-    fn response(&self, from: usize) -> Response {
-        let tokens = self.made.saturating_sub(from);
-        Response {
-            id: self.id,
-            tokens: vec![0; tokens],
-            log_probs: vec![0.0; tokens],
-            paused: false,
-        }
-    }
-}
-
-/// Generates as many tokens as the distribution says, in the time that the model says.
-#[derive(Debug)]
-pub struct ModelledRollout {
-    model: Modelled,
-    replica: Replica,
-    workload: Workload,
-    weights: u64,
-    active: Vec<Reply>,
-    thought: Thought,
-}
-
-impl ModelledRollout {
-    /// A rollout without weights.
-    ///
-    /// # Errors
-    /// See [`ModelledError`].
-    pub fn new(model: &Modelled) -> Result<Self, ModelledError> {
-        Ok(Self {
-            replica: Replica::new(&model.card, &model.model, model.rollout_gpus)?,
-            workload: Workload::new(model.workload)?,
-            model: model.clone(),
-            weights: 0,
-            active: vec![],
-            thought: Thought::default(),
-        })
-    }
-
-    /// Tokens that have keys and values, and how many replies they are of.
-    fn load_of(&self, of: impl Fn(&Reply) -> bool) -> (u64, u64) {
-        let quantum = u64::from(self.model.quantum);
-        let all = self.active.iter().filter(|reply| of(reply));
-        all.fold((0, 0), |(tokens, replies), reply| {
-            let made = reply.tokens() as u64 * quantum;
-            (tokens + reply.prompt + made, replies + 1)
-        })
-    }
-
-    /// Takes tokens in that were there before.
-    fn prefill(&mut self, lengths: &[u64]) {
-        let takes = self.replica.prefill(Sequences::of(lengths));
-        self.thought.pass(takes.as_secs_f64());
-    }
-}
-
-impl RolloutEngine for ModelledRollout {
-    fn can_load(&self) -> bool {
-        let mut all = self.active.iter();
-        all.all(|reply| reply.weights == self.weights)
-    }
-
-    fn load(&mut self, _weights: &[u8]) -> Result<(), Failure> {
-        self.thought.pass(self.model.load_s(&self.replica));
-        self.weights += 1;
-        Ok(())
-    }
-
-    fn free_slots(&self) -> usize {
-        // What is under way grows: a tenth is left for that.
-        let cache = self.cache();
-        if cache.used > cache.capacity / 10 * 9 {
-            return 0;
-        }
-        self.model.slots.saturating_sub(self.active.len())
-    }
-
-    fn active(&self) -> usize {
-        self.active.len()
-    }
-
-    fn admit(&mut self, order: &Order) -> Result<(), Failure> {
-        let quantum = u64::from(self.model.quantum.max(1));
-        // The same whichever weights begin it, so that all modes have the same work.
-        let episode = self.workload.episode(SampleKey {
-            group: order.id.group,
-            sample: order.id.sample,
-            version: 0,
-        });
-        let begun = order.partial.as_ref().map_or(0, |it| it.tokens.len());
-        let (mut length, mut turns) = (0, VecDeque::new());
-        for turn in &episode.turns {
-            length += turn.tokens.div_ceil(quantum) as usize;
-            if length > begun && !turn.environment.is_zero() {
-                turns.push_back((length, turn.environment.as_secs_f64()));
-            }
-        }
-        self.prefill(&[episode.prompt_tokens + begun as u64 * quantum]);
-        self.active.push(Reply {
-            id: order.id,
-            weights: self.weights,
-            prompt: episode.prompt_tokens,
-            begun,
-            made: 0,
-            turns,
-            length: length.max(begun + 1),
-            goes_on: 0.0,
-        });
-        Ok(())
-    }
-
-    fn step(&mut self) -> Result<Vec<Response>, Failure> {
-        let now = self.thought.at;
-        let first = self.active.iter().map(|reply| reply.goes_on);
-        let first = first.fold(f64::INFINITY, f64::min);
-        if first > now && first.is_finite() {
-            // All wait for their environments.
-            self.thought.pass(first - now);
-        }
-        let (now, newest) = (self.thought.at, self.weights);
-        let goes_on = |reply: &Reply| reply.goes_on <= now;
-        // Each of two sets of weights is read in a step of its own.
-        let with = self.load_of(|it| goes_on(it) && it.weights == newest);
-        let before = self.load_of(|it| goes_on(it) && it.weights != newest);
-        for (tokens, replies) in [with, before] {
-            if replies > 0 {
-                let step = self.replica.decode_step(replies, tokens);
-                let steps = f64::from(self.model.quantum);
-                self.thought.pass(steps * step.as_secs_f64());
-            }
-        }
-        let after = self.thought.at;
-        for reply in self.active.iter_mut().filter(|it| goes_on(it)) {
-            reply.made += 1;
-            if let Some((_, takes)) = reply
-                .turns
-                .pop_front_if(|(at, _)| reply.begun + reply.made >= *at)
-            {
-                reply.goes_on = after + takes;
-            }
-        }
-        let ended = |reply: &mut Reply| reply.tokens() >= reply.length;
-        let ended = self.active.extract_if(.., ended);
-        Ok(ended.map(|reply| reply.response(0)).collect())
-    }
-
-    fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure> {
-        self.load(weights)?;
-        let quantum = u64::from(self.model.quantum);
-        let mut again = vec![];
-        for reply in &mut self.active {
-            reply.weights = self.weights;
-            again.push(reply.prompt + reply.tokens() as u64 * quantum);
-        }
-        self.prefill(&again);
-        Ok(())
-    }
-
-    fn under_way(&self, from: &dyn Fn(SampleId) -> usize) -> Vec<Response> {
-        let all = self.active.iter();
-        all.map(|reply| reply.response(from(reply.id))).collect()
-    }
-
-    fn withdraw(&mut self) {
-        self.active.clear();
-    }
-
-    fn cache(&self) -> CacheUse {
-        let token = self.model.model.kv_bytes_per_token();
-        let older = self.active.iter().any(|it| it.weights != self.weights);
-        // A second set of weights takes its room from the cache.
-        let weights = if older {
-            self.model.model.weight_bytes()
-        } else {
-            0
-        };
-        CacheUse {
-            used: self.load_of(|_| true).0 * token,
-            capacity: self.replica.kv_capacity_bytes().saturating_sub(weights),
-        }
-    }
-
-    fn burst(&self) -> usize {
-        1
     }
 
     fn takes(&mut self) -> Duration {

@@ -377,6 +377,7 @@ fn report(version: u64, replies: u64, outcome: Outcome, begun: Timestamp) -> Ste
         accuracy: summary.accuracy,
         staleness_mean: 0.0,
         staleness_max: 0,
+        staleness: vec![replies],
         response_mean: summary.response_tokens as f64 / replies.max(1) as f64,
         response_tokens: summary.response_tokens,
         turns_mean: 0.0,
@@ -385,6 +386,7 @@ fn report(version: u64, replies: u64, outcome: Outcome, begun: Timestamp) -> Ste
         cost: summary.cost,
         critic_loss: outcome.critic_loss,
         seconds: Clock::now().since(begun).as_secs_f64(),
+        publish_seconds: 0.0,
     }
 }
 

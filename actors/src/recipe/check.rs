@@ -63,6 +63,15 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
                     0, or algorithm = \"ppo\", \"vapo\" or \"safe_rlhf\"";
         return blame("rl", ["value_steps"], what.to_owned());
     }
+    if rl.publish_every > rl.staleness_max + 1 {
+        let what = format!(
+            "publish_every = {} leaves rollouts with weights that are too old for the steps up to the \
+             next: expected at most staleness_max + 1 = {}",
+            rl.publish_every,
+            rl.staleness_max + 1
+        );
+        return blame("rl", ["publish_every"], what);
+    }
     if rl.repack_seconds > 0.0 && rl.swap != Swap::Drain {
         let what =
             "repack_seconds packs together what drains: expected swap = \"drain\" with it, or 0";

@@ -162,6 +162,7 @@ pub(super) const FIELDS: &[Field] = &[
     needed("rl", "lr", FRACTION),
     field("rl", "schedule", Range::Word(&["constant", "cosine"])),
     field("rl", "staleness_max", Range::Whole(0, 1000)),
+    field("rl", "publish_every", Range::Whole(1, 1001)),
     field(
         "rl",
         "sampler",

@@ -172,6 +172,11 @@ pub struct Counts {
     /// Samples that were begun in a book that was lost and that nobody has any more: they are made
     /// anew.
     pub lost: u64,
+    /// Steps that the trainer had finished after the weights of those accepted when they came, over
+    /// all of them: their inherent staleness (Laminar, arXiv 2510.12633).
+    pub inherent_staleness: u64,
+    /// The most of one.
+    pub inherent_staleness_max: u64,
 }
 
 /// Who asks for orders.
@@ -479,6 +484,10 @@ impl Ledger {
             // It was ordered again after its rollout was thought lost, and arrived after all.
             self.open.retain(|open| *open != id);
         }
+        let inherent = self.trained.saturating_sub(trajectory.version);
+        self.counts.inherent_staleness += inherent;
+        let most = &mut self.counts.inherent_staleness_max;
+        *most = inherent.max(*most);
         group.push(trajectory);
         self.rows += 1;
         self.counts.accepted += 1;

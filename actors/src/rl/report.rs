@@ -79,6 +79,9 @@ pub struct StepReport {
     pub staleness_mean: f64,
     /// The largest.
     pub staleness_max: u64,
+    /// How many of its trajectories have each staleness, from 0 steps on.
+    #[serde(default)]
+    pub staleness: Vec<u64>,
     /// Mean response length, in tokens.
     pub response_mean: f64,
     /// Response tokens of the batch.
@@ -98,6 +101,9 @@ pub struct StepReport {
     pub critic_loss: Option<f64>,
     /// Seconds from the batch to the published weights.
     pub seconds: f64,
+    /// Those of them in which the weights were handed over.
+    #[serde(default)]
+    pub publish_seconds: f64,
 }
 
 /// A number of a run at a step, for people who look on.
@@ -156,15 +162,16 @@ impl Stages {
         stages
     }
 
-    /// A stage is over, and the next begins.
-    pub(super) fn end(&mut self, stage: &'static str) {
-        self.end_at(stage, Clock::now());
+    /// A stage is over, and the next begins. How long it took, in seconds.
+    pub(super) fn end(&mut self, stage: &'static str) -> f64 {
+        self.end_at(stage, Clock::now())
     }
 
-    fn end_at(&mut self, stage: &'static str, now: Timestamp) {
+    fn end_at(&mut self, stage: &'static str, now: Timestamp) -> f64 {
         let seconds = now.since(self.at).as_secs_f64();
         self.seconds.push((stage, seconds));
         self.at = now;
+        seconds
     }
 
     /// The step is over, for which the model had to do so many floating point operations.
@@ -246,6 +253,11 @@ impl StepReport {
             }
         }
         let response_tokens = all.iter().map(|t| t.response.len() as u64).sum();
+        let oldest = all.iter().map(|t| staleness(t.version)).max();
+        let mut by_staleness = vec![0; oldest.map_or(0, |most| most as usize + 1)];
+        for trajectory in all {
+            by_staleness[staleness(trajectory.version) as usize] += 1;
+        }
         Self {
             version,
             batch_checksum: checksum.finalize(),
@@ -253,7 +265,8 @@ impl StepReport {
             reward: all.iter().map(|t| f64::from(t.reward)).sum::<f64>() / count,
             accuracy: all.iter().filter(|t| t.correct).count() as f64 / count,
             staleness_mean: all.iter().map(|t| staleness(t.version)).sum::<u64>() as f64 / count,
-            staleness_max: all.iter().map(|t| staleness(t.version)).max().unwrap_or(0),
+            staleness_max: oldest.unwrap_or(0),
+            staleness: by_staleness,
             response_mean: response_tokens as f64 / count,
             response_tokens,
             turns_mean: all.iter().map(|t| t.observed.turns() as f64).sum::<f64>() / count,
@@ -262,6 +275,7 @@ impl StepReport {
             cost: all.iter().map(|t| f64::from(t.cost)).sum::<f64>() / count,
             critic_loss,
             seconds: Clock::now().since(begun).as_secs_f64(),
+            publish_seconds: 0.0,
         }
     }
 }

@@ -135,6 +135,10 @@ pub struct RolloutCounts {
     pub busy: Duration,
     /// That time, each moment by the part of the room for keys and values that was in use.
     pub filled: Duration,
+    /// Times that it took other weights in.
+    pub pulls: u64,
+    /// Time that it stood still for them.
+    pub pulling: Duration,
 }
 
 /// Tokens of trajectories in one message, about: some 12 bytes each, far below the largest message.
@@ -410,7 +414,9 @@ impl Rollout {
             let responses = in_place(|| generate(self.engine.as_mut()))?;
             let cache = self.engine.cache();
             rest(self.engine.takes()).await;
-            let took = Clock::now().since(begun);
+            let took = Clock::now()
+                .since(begun)
+                .saturating_sub(self.engine.waited());
             self.counts.busy += took;
             self.counts.filled += took.mul_f64(cache.used as f64 / cache.capacity.max(1) as f64);
             self.collect(responses, cx.me())?;
@@ -568,11 +574,14 @@ impl Rollout {
                 return Ok(());
             }
         };
+        let begun = Clock::now();
         in_place(|| match self.args.swap {
             Swap::Interrupt if !self.under_way.is_empty() => self.engine.interrupt(&view),
             _ => self.engine.load(&view),
         })?;
         rest(self.engine.takes()).await;
+        self.counts.pulls += 1;
+        self.counts.pulling += Clock::now().since(begun);
         self.in_vain = false;
         let version = weights.edition.version();
         self.edition = Some(weights.edition);

@@ -68,6 +68,10 @@ pub struct TrainPlan {
     pub checkpoint_every: u64,
     /// Where checkpoints go.
     pub checkpoint: PathBuf,
+    /// Steps between two versions of the weights that rollouts are given. With more than one, steps
+    /// are parts of what these weights make, and each is trained as soon as it is there. No more than
+    /// the staleness that a trajectory may have, and one.
+    pub publish_every: u64,
     /// Held-out problems of an evaluation.
     pub eval_problems: usize,
     /// Steps between evaluations; 0 only before and after the reinforcement.
@@ -338,8 +342,10 @@ impl Trainer {
         self.run.used = batch.used.clone();
         self.move_price(&batch)?;
         let version = self.progress.version;
-        self.publish().await?;
-        stages.end("publish");
+        if self.args.plan.publishes(version) {
+            self.publish().await?;
+        }
+        let publish_seconds = stages.end("publish");
         // Between two steps, so that it is in the time of none.
         in_place(|| self.reachable.look(|| self.engine.reachable_flops()));
         stages.tell(version, &batch, stats.flops, &mut self.reachable);
@@ -352,7 +358,10 @@ impl Trainer {
             })
             .await
             .map_err(Failure::error)?;
-        let step = StepReport::new(version, &batch, stats, critic_loss, begun);
+        let step = StepReport {
+            publish_seconds,
+            ..StepReport::new(version, &batch, stats, critic_loss, begun)
+        };
         step.tell(&batch, self.args.plan.steps);
         self.report(Report::Step(step)).await;
         if version.is_multiple_of(self.args.plan.checkpoint_every)
@@ -534,6 +543,11 @@ impl TrainPlan {
         }
     }
 
+    /// Whether rollouts are given the weights after this step.
+    const fn publishes(&self, version: u64) -> bool {
+        version.is_multiple_of(self.publish_every) || version == self.steps
+    }
+
     /// The next supervised step with a checkpoint after `done` of them: a multiple of
     /// `checkpoint_every`, or of what makes [`WARMUP_CHECKPOINTS_MAX`] of them, and the last.
     pub(crate) fn next_warmup_checkpoint(&self, done: u64) -> u64 {
@@ -605,6 +619,7 @@ mod tests {
                 value_steps: 0,
                 checkpoint_every,
                 checkpoint: PathBuf::new(),
+                publish_every: 1,
                 eval_problems: 1,
                 eval_every: 0,
                 baseline: Baseline::LeaveOneOut,

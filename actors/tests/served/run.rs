@@ -71,6 +71,7 @@ fn plan(folder: &Path, servers: Option<(Dialect, &[Server; 2])>, swap: Swap) -> 
             steps: STEPS,
             value_steps: 0,
             checkpoint_every: 1_000,
+            publish_every: 1,
             checkpoint: folder.join("checkpoint"),
             eval_problems: 1,
             eval_every: 0,

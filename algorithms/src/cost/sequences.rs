@@ -18,6 +18,18 @@ impl Sequences {
         lengths.iter().copied().collect()
     }
 
+    /// One more, the first `before` tokens of which have keys and values already: `tokens` more attend
+    /// to these and to each other.
+    #[must_use]
+    pub fn and(self, before: u64, tokens: u64) -> Self {
+        let square = |tokens: u64| (tokens as f64).powi(2);
+        Self {
+            count: self.count + 1,
+            tokens: self.tokens.saturating_add(tokens),
+            squares: self.squares + square(before.saturating_add(tokens)) - square(before),
+        }
+    }
+
     /// So many of one length.
     #[must_use]
     pub fn equal(count: u64, tokens: u64) -> Self {
@@ -31,12 +43,7 @@ impl Sequences {
 
 impl FromIterator<u64> for Sequences {
     fn from_iter<I: IntoIterator<Item = u64>>(lengths: I) -> Self {
-        lengths
-            .into_iter()
-            .fold(Self::default(), |sum, tokens| Self {
-                count: sum.count + 1,
-                tokens: sum.tokens.saturating_add(tokens),
-                squares: sum.squares + (tokens as f64).powi(2),
-            })
+        let all = lengths.into_iter();
+        all.fold(Self::default(), |sum, tokens| sum.and(0, tokens))
     }
 }

@@ -212,6 +212,16 @@ fn nothing_takes_no_time() {
 }
 
 #[test]
+fn a_prompt_that_is_there_costs_less_and_two_parts_of_a_sequence_as_much_as_the_whole() {
+    let replica = replica(&ModelSize::qwen2_5_7b(), 1);
+    let whole = Sequences::of(&[6_000]);
+    let rest = Sequences::default().and(2_000, 4_000);
+    assert!(replica.prefill(rest) < replica.prefill(whole));
+    let both = Sequences::of(&[2_000]).and(2_000, 4_000);
+    assert_eq!((both.tokens, both.squares), (whole.tokens, whole.squares));
+}
+
+#[test]
 fn lengths_and_equal_lengths_agree() {
     assert_eq!(Sequences::of(&[7, 7, 7]), Sequences::equal(3, 7));
 }

@@ -128,6 +128,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             steps: recipe.rl.steps_in_all(),
             value_steps: recipe.rl.value_steps(),
             checkpoint_every: recipe.rl.checkpoint_every,
+            publish_every: recipe.rl.publish_every,
             checkpoint: folder.join(CHECKPOINT),
             eval_problems: recipe.eval.problems,
             eval_every: recipe.eval.every,

@@ -335,6 +335,7 @@ mod tests {
                 accuracy: 0.0,
                 staleness_mean: 0.0,
                 staleness_max: version % 7,
+                staleness: vec![],
                 response_mean: 1.0,
                 response_tokens: version,
                 turns_mean: 1.0,
@@ -343,6 +344,7 @@ mod tests {
                 cost: 0.0,
                 critic_loss: None,
                 seconds: 1.0,
+                publish_seconds: 0.0,
             });
         }
         assert_eq!((told.first.len(), told.last.len()), (WINDOW, WINDOW));
