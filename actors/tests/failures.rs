@@ -17,6 +17,7 @@ use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::{Entry, Hold, Script};
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
+use odeon_actors::rl::ledger::sampler::SamplerSpec;
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::relays::Order;
 use odeon_actors::rl::repack::RepackLimits;
@@ -623,4 +624,28 @@ async fn the_trainer_goes_on_while_a_rollout_stands_still() {
     world.until("five steps more", more).await;
     signal(Signal::CONT);
     world.ends().await;
+}
+
+/// SEMANTICS 32, 33, 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_keeps_its_promises_with_every_sampler() {
+    for sampler in [
+        SamplerSpec::Freshest,
+        SamplerSpec::Oldest,
+        SamplerSpec::Spread,
+    ] {
+        let world = World::start(|folder| {
+            let mut plan = plan(folder);
+            // More groups are complete than a batch takes.
+            plan.store.ledger.staleness_max = 3;
+            plan.store.ledger.sampler = sampler;
+            plan
+        })
+        .await;
+        world.comes(Moment::InAStep(4)).await;
+        world.lose(Role::Rollout).await;
+        world.comes(Moment::InAStep(6)).await;
+        world.lose(Role::Store).await;
+        world.ends().await;
+    }
 }
