@@ -200,7 +200,9 @@ impl Environment {
 
     fn encoded(&self, text: &str) -> Vec<u32> {
         self.tokenizer.encode(text).unwrap_or_else(|_| {
-            let each = text.chars().map(|it| self.tokenizer.encode(it.encode_utf8(&mut [0; 4])));
+            let each = text
+                .chars()
+                .map(|it| self.tokenizer.encode(it.encode_utf8(&mut [0; 4])));
             each.filter_map(Result::ok).flatten().collect()
         })
     }
@@ -292,7 +294,12 @@ mod tests {
             assert_eq!(tokenizer.decode(&tokens).unwrap(), expected);
         };
         check(Tool::Calculator, &Tokenizer::arithmetic(), "19", "19;");
-        check(Tool::Calculator, &Tokenizer::arithmetic(), "123456", "1234;");
+        check(
+            Tool::Calculator,
+            &Tokenizer::arithmetic(),
+            "123456",
+            "1234;",
+        );
         check(Tool::Calculator, &Tokenizer::arithmetic(), "a1é2", "12;");
         let text = Tokenizer::text();
         check(Tool::Python, &text, "19\n", "<output>19</output>");

@@ -270,9 +270,8 @@ async fn a_slow_call_holds_up_no_generation_until_there_are_too_many() {
     // The others of their groups were made meanwhile.
     let counted = rollout.ask(CountTokens).await.unwrap();
     assert!(counted.trajectories + 1 >= u64::from(HELD), "{counted:?}");
-    let handed_in = async {
-        while run.store.ask(Count).await.unwrap().accepted < counted.trajectories {}
-    };
+    let handed_in =
+        async { while run.store.ask(Count).await.unwrap().accepted < counted.trajectories {} };
     let handed_in = Clock::timeout(PATIENCE, handed_in).await;
     handed_in.expect("those that have ended");
     system.shutdown().await;
@@ -293,7 +292,10 @@ async fn replies_that_wait_are_packed_together() {
     });
     let system = system(WorkerMode::InProcess).await;
     let mut run = Run::start(&system, plan).await.unwrap();
-    let (packer, tools) = (run.packer.expect("there is one"), run.tools.expect("so is it"));
+    let (packer, tools) = (
+        run.packer.expect("there is one"),
+        run.tools.expect("so is it"),
+    );
     let mut seen = HashSet::new();
     let following = async {
         loop {

@@ -243,10 +243,10 @@ impl RolloutEngine for ScriptedRollout {
             reply.tokens.push(token);
         }
         let pauses_at = self.script.pauses_at;
-        let pauses = |reply: &Reply| pauses_at.is_some() && reply.tokens.last() == pauses_at.as_ref();
-        let ends = |reply: &mut Reply| {
-            pauses(reply) || reply.begun + reply.tokens.len() >= reply.length
-        };
+        let pauses =
+            |reply: &Reply| pauses_at.is_some() && reply.tokens.last() == pauses_at.as_ref();
+        let ends =
+            |reply: &mut Reply| pauses(reply) || reply.begun + reply.tokens.len() >= reply.length;
         let ended: Vec<Reply> = self.active.extract_if(.., ends).collect();
         let mut responses = vec![];
         for reply in ended {

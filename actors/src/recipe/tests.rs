@@ -31,9 +31,19 @@ fn a_good_recipe_is_read() {
 #[test]
 fn the_shipped_recipes_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
-    for name in ["rl-sums.toml", "rl-smollm2.toml", "ppo-placed.toml"] {
+    for name in [
+        "rl-sums.toml",
+        "rl-smollm2.toml",
+        "ppo-placed.toml",
+        "rl-tools.toml",
+    ] {
         Recipe::read(&folder.join(name)).unwrap();
     }
+    let tails = Recipe::read(&folder.join("long-tails.toml")).unwrap();
+    let acting = tails.acting().unwrap();
+    assert_eq!(acting.environment.tool, Tool::Calculator);
+    assert_eq!(acting.environment.call_max.as_secs(), 10);
+    assert_eq!((acting.latency.median_ms, acting.response_max), (200.0, 40));
     // It names its problems as seen from the root.
     let text = std::fs::read_to_string(folder.join("rl-code.toml")).unwrap();
     let problems = folder.join("rl-code.jsonl").display().to_string();
@@ -269,7 +279,12 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             7,
             "from 1 to 1024, found 0",
         ),
-        ("[task.sums]", "[environment]\n[task.sums]", 6, "missing field `tool`"),
+        (
+            "[task.sums]",
+            "[environment]\n[task.sums]",
+            6,
+            "missing field `tool`",
+        ),
         (
             "[task.sums]",
             "[environment]\ntool = \"calculator\"\n[placement]\nmodels = \"colocated\"\n[task.sums]",

@@ -239,7 +239,10 @@ mod tests {
         };
         let lengths = |all: Vec<Vec<f32>>| all.iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(lengths(of(plain, &batch, &[])), [3, 1, 1, 1]);
-        assert_eq!(lengths(of(Baseline::LeaveOneOut, &batch, &[])), [3, 1, 1, 1]);
+        assert_eq!(
+            lengths(of(Baseline::LeaveOneOut, &batch, &[])),
+            [3, 1, 1, 1]
+        );
         // The last tokens before the limit cost whoever has written them.
         let overlong = Overlong { limit: 4, cache: 2 };
         assert_eq!(super::rewards(&batch, Some(overlong))[0], 0.0);

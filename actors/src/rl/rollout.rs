@@ -383,7 +383,10 @@ impl Rollout {
     /// its tool, it asks for the answer.
     fn admit(&mut self, order: Order, version: Version, me: Ref<Self>) -> Result<(), Failure> {
         let id = order.id;
-        let next = order.partial.as_ref().map(|partial| self.calling.next(partial));
+        let next = order
+            .partial
+            .as_ref()
+            .map(|partial| self.calling.next(partial));
         let span = telemetry::span("trajectory")
             .with("version", version)
             .with("group", id.group)

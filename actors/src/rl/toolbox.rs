@@ -71,7 +71,9 @@ impl Toolbox {
             Tool::Python => {
                 let mut spec = programs.clone();
                 spec.sandbox.wall = environment.call_max;
-                Programs::open(spec).await.map(|it| Self::Python(Arc::new(it)))
+                Programs::open(spec)
+                    .await
+                    .map(|it| Self::Python(Arc::new(it)))
             }
         }
     }
@@ -202,7 +204,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_calculator_answers_in_the_order_of_the_calls() {
         let config = EnvironmentConfig::of(Tool::Calculator);
-        let toolbox = Toolbox::open(&config, &ProgramSpec::default()).await.unwrap();
+        let toolbox = Toolbox::open(&config, &ProgramSpec::default())
+            .await
+            .unwrap();
         let calls = ["1+2", "nothing", "3-5"].map(str::to_owned);
         assert_eq!(toolbox.run_all(&calls).await.unwrap(), ["3", "?", "-2"]);
     }

@@ -202,7 +202,9 @@ mod tests {
         assert_eq!(batch.rows()[..], [1, 2, 4]);
         assert_eq!(batch.labels()[..], [7, 8, 2]);
         assert_eq!(batch.responses(), [0..2, 2..2, 2..3]);
-        let own = batch.clone().predicting(|sequence, at| (sequence, at) != (0, 0));
+        let own = batch
+            .clone()
+            .predicting(|sequence, at| (sequence, at) != (0, 0));
         assert_eq!(own.tokens()[..], batch.tokens()[..]);
         assert_eq!(own.rows()[..], [2, 4]);
         assert_eq!(own.labels()[..], [8, 2]);

@@ -317,7 +317,9 @@ fn a_worked_solution_says_what_its_tool_has_written() {
         }
     };
     check(SumsForm::Tool, &str::to_owned);
-    check(SumsForm::Program, &|expression| format!("print({expression})"));
+    check(SumsForm::Program, &|expression| {
+        format!("print({expression})")
+    });
     let plain = Sums::new(SumsConfig::default()).unwrap();
     assert_eq!(plain.observed(&plain.problem(3, Split::Train, 0)), []);
 }

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::model::{LoraConfig, ModelConfig, Sequence};
-use crate::objective::{
-    KlEstimator, KlPenalty, PolicyBatch, PolicyObjective, Reduction, Totals,
-};
+use crate::objective::{KlEstimator, KlPenalty, PolicyBatch, PolicyObjective, Reduction, Totals};
 
 fn config() -> ModelConfig {
     ModelConfig {
@@ -461,7 +459,11 @@ fn tokens_that_are_not_predicted_are_read_and_have_no_part_in_the_loss() {
     assert_eq!(part.processed(), whole.processed());
     let mut kept = vec![];
     for (sequence, response) in whole.responses().iter().enumerate() {
-        kept.extend(response.clone().filter(|at| own(sequence, at - response.start)));
+        kept.extend(
+            response
+                .clone()
+                .filter(|at| own(sequence, at - response.start)),
+        );
     }
     assert_eq!(lengths(&part), [83 - 30, 0, 4]);
     let objective = PolicyObjective {
@@ -514,10 +516,16 @@ fn tokens_that_are_not_predicted_are_read_and_have_no_part_in_the_loss() {
     };
     let same = by_hand.accumulate(&whole, &mut of_whole).loss;
     assert!((loss - same).abs() < 1e-6 * same.abs(), "{loss} and {same}");
-    let norms = trainers.each_mut().map(|trainer| trainer.apply(1.0).grad_norm);
+    let norms = trainers
+        .each_mut()
+        .map(|trainer| trainer.apply(1.0).grad_norm);
     assert!((norms[0] / norms[1] - 1.0).abs() < 1e-4, "{norms:?}");
     let [without, by_hand] = &trainers;
-    let pairs = without.moment1.as_slice().iter().zip(by_hand.moment1.as_slice());
+    let pairs = without
+        .moment1
+        .as_slice()
+        .iter()
+        .zip(by_hand.moment1.as_slice());
     let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(largest < 1e-5 * norms[0], "{largest} of {norms:?}");
 }

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use odeon::Failure;
 use odeon_algorithms::environment::{Environment, Next};
-use odeon_algorithms::generate::{
-    Finish, GeneratorConfig, Request, Sampled, Sampling as Draws,
-};
+use odeon_algorithms::generate::{Finish, GeneratorConfig, Request, Sampled, Sampling as Draws};
 use odeon_algorithms::model::ModelConfig;
 use odeon_gpu::Any;
 
@@ -25,8 +23,8 @@ impl ComputeSpec {
 
     /// The environment that replies act in, where there is one.
     pub(crate) fn environment(&self) -> Option<Environment> {
-        let environment = self.environment.map(|it| Environment::new(it, self.tokenizer.clone()));
-        environment
+        let environment = self.environment?;
+        Some(Environment::new(environment, self.tokenizer.clone()))
     }
 
     /// What the draws of a sample follow from.

@@ -9,9 +9,7 @@ use odeon_algorithms::train::{TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
 use super::rollout::training_temperature;
-use super::{
-    ComputeSpec, ModelSource, Optimizer, Row, Scorer, checkpoint, cuts, pack,
-};
+use super::{ComputeSpec, ModelSource, Optimizer, Row, Scorer, checkpoint, cuts, pack};
 use crate::engine::{Peers, Progress, ScoreEngine};
 use crate::trajectory::{Batch, Trajectory, Version};
 

@@ -89,7 +89,10 @@ impl Judges {
 }
 
 /// Asks until whoever is asked is there.
-pub(super) async fn insist<A, M>(actor: Ref<A>, message: impl Fn() -> M) -> Result<M::Reply, Failure>
+pub(super) async fn insist<A, M>(
+    actor: Ref<A>,
+    message: impl Fn() -> M,
+) -> Result<M::Reply, Failure>
 where
     A: Actor + Handler<M>,
     M: Message,

@@ -282,6 +282,12 @@ impl Display {
             format!("ordered again after a loss{since}"),
             counts.reordered.to_string(),
         ]);
+        if counts.handed_in > 0 {
+            rows.push(vec![
+                format!("handed in to be packed{since}"),
+                counts.handed_in.to_string(),
+            ]);
+        }
         rows.push(vec![
             format!("refused as duplicates{since}"),
             counts.duplicates.to_string(),
@@ -316,6 +322,8 @@ mod tests {
                 staleness_max: version % 7,
                 response_mean: 1.0,
                 response_tokens: version,
+                turns_mean: 0.0,
+                tool_wait_mean: 0.0,
                 stats: StepStats::default(),
                 cost: 0.0,
                 critic_loss: None,
