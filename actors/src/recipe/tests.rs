@@ -36,9 +36,15 @@ fn the_shipped_recipes_are_read() {
         "rl-reward-model.toml",
         "rl-smollm2.toml",
         "ppo-placed.toml",
+        "rl-tools.toml",
     ] {
         Recipe::read(&folder.join(name)).unwrap();
     }
+    let tails = Recipe::read(&folder.join("long-tails.toml")).unwrap();
+    let acting = tails.acting().unwrap();
+    assert_eq!(acting.environment.tool, Tool::Calculator);
+    assert_eq!(acting.environment.call_max.as_secs(), 10);
+    assert_eq!((acting.latency.median_ms, acting.response_max), (200.0, 40));
     // It names its problems as seen from the root.
     let text = std::fs::read_to_string(folder.join("rl-code.toml")).unwrap();
     let problems = folder.join("rl-code.jsonl").display().to_string();

@@ -12,6 +12,7 @@
 use anyhow::Result;
 use odeon_actors::hybrid::{self, Choice, Placement};
 use odeon_actors::recipe::{Recipe, Source};
+use odeon_actors::simulate::CardName;
 use odeon_placement::mapping::{
     Analytic, Batch, CostModel, DeviceModel, Generation, Mapping, MappingError, Model, Parallel,
     Pool, Role, Run, Task, Workload, map,
@@ -116,8 +117,8 @@ impl Shape {
 fn pool(recipe: &Recipe, memory: u64) -> Pool {
     let placement = &recipe.placement;
     let ranks = u32::try_from(placement.ranks).unwrap_or(u32::MAX);
-    let said = (placement.device_memory_gib > 0).then(|| placement.device_memory_gib << 30);
-    match placement.card.map(|name| name.card()) {
+    let said = (placement.device_memory_gib > 0).then_some(placement.device_memory_gib << 30);
+    match placement.card.map(CardName::card) {
         Some(card) => {
             let memory = said.unwrap_or(card.memory_bytes);
             let device = DeviceModel::new(&card.name, card.flops, memory, card.memory_bandwidth);
@@ -126,7 +127,7 @@ fn pool(recipe: &Recipe, memory: u64) -> Pool {
                 .links(card.nvlink, card.nic * f64::from(card.per_machine))
         }
         None => {
-            let memory = said.unwrap_or(memory / u64::from(ranks.max(1)));
+            let memory = said.unwrap_or_else(|| memory / u64::from(ranks.max(1)));
             let threads = recipe.processes.trainer_threads as f64;
             let device = DeviceModel::new(
                 "processor",

@@ -23,10 +23,8 @@ impl ComputeSpec {
 
     /// The environment that replies act in, where there is one.
     pub(crate) fn environment(&self) -> Option<Environment> {
-        let environment = self
-            .environment
-            .map(|it| Environment::new(it, self.tokenizer.clone()));
-        environment
+        let environment = self.environment?;
+        Some(Environment::new(environment, self.tokenizer.clone()))
     }
 
     /// What the draws of a sample follow from.

@@ -303,6 +303,12 @@ impl Display {
                 counts.lost.to_string(),
             ]);
         }
+        if counts.handed_in > 0 {
+            rows.push(vec![
+                format!("handed in to be packed{since}"),
+                counts.handed_in.to_string(),
+            ]);
+        }
         rows.push(vec![
             format!("refused as duplicates{since}"),
             counts.duplicates.to_string(),
@@ -338,7 +344,7 @@ mod tests {
                 staleness: vec![],
                 response_mean: 1.0,
                 response_tokens: version,
-                turns_mean: 1.0,
+                turns_mean: 0.0,
                 tool_wait_mean: 0.0,
                 stats: StepStats::default(),
                 cost: 0.0,
