@@ -313,9 +313,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Without a step for so long, a run makes no more: one on few cards takes some minutes for one.
 const SILENCE_MAX: Duration = Duration::from_hours(12);
 
-/// How long a rollout may take to answer: the longest stretch in which it generates, and weights that
-/// it takes in.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a rollout may take to answer: it may be computing long replies anew that others began.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const NOT_BACK: &str = "the rollouts of the lost machine were not back at the end: expected more \
                         iterations, or less replaced_seconds";
