@@ -19,7 +19,7 @@ mod scenario;
 mod split;
 
 use odeon::simulation::SimulationSpec;
-use odeon::{Failure, System};
+use odeon::{Failure, Supervision, System};
 use serde::{Deserialize, Serialize};
 
 pub use self::mode::Mode;
@@ -113,6 +113,19 @@ pub struct Lost {
 }
 
 impl Scenario {
+    /// All rollouts of a machine that is lost come back, each once.
+    fn supervision(&self) -> Supervision {
+        let supervision = Supervision::default();
+        match self.failure {
+            None => supervision,
+            Some(failure) => {
+                let budget = supervision.budget;
+                let rollouts = u32::try_from(failure.rollouts).unwrap_or(u32::MAX);
+                supervision.budget(budget.restarts.saturating_add(rollouts), budget.window)
+            }
+        }
+    }
+
     /// Simulates one run.
     ///
     /// # Errors
@@ -121,6 +134,7 @@ impl Scenario {
         let planned = self.plan(model, gpus, mode)?;
         let (rollouts, batches) = (planned.rollouts, planned.batches);
         let spec = SimulationSpec::new(crate::rl::job()).nodes(1);
+        let spec = spec.supervision(self.supervision());
         let simulation = System::simulated(self.simulation.seed, spec);
         let measured = simulation.run(async |world| {
             let system = &world.nodes[0];

@@ -83,6 +83,7 @@ impl Scenario {
         let mut watch = Watch::new(&run, begun, self.quantum()).await;
         let mut victims = self.failure.map(Victims::Alive);
         let mut next = begun.after(LOOK_EVERY);
+        let mut heard = begun;
         loop {
             let report = tokio::select! {
                 biased;
@@ -91,6 +92,7 @@ impl Scenario {
             };
             match report {
                 Some(Report::Step(step)) => {
+                    heard = Clock::now();
                     watch.version = step.version / batches;
                     measured.add(&step, self.quantum(), batches);
                     if let Some(Victims::Alive(failure)) = victims
@@ -101,6 +103,12 @@ impl Scenario {
                 }
                 Some(Report::Finished(_)) => break,
                 Some(_) => {}
+                None if Clock::now().since(heard) > SILENCE_MAX => {
+                    return Err(Failure::error(format!(
+                        "no step was made in {} hours: the run has ended, or waits for ever",
+                        SILENCE_MAX.as_secs() / 3600
+                    )));
+                }
                 None => {
                     watch.look(&run).await;
                     next = Clock::now().after(LOOK_EVERY);
@@ -302,9 +310,11 @@ fn lost_machine(timeline: &[Moment], at: Duration, took: Duration, reordered: u6
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// How long a rollout may take to answer: the longest stretch in which it generates, and weights that
-/// it takes in.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Without a step for so long, a run makes no more: one on few cards takes some minutes for one.
+const SILENCE_MAX: Duration = Duration::from_hours(12);
+
+/// How long a rollout may take to answer: it may be computing long replies anew that others began.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const NOT_BACK: &str = "the rollouts of the lost machine were not back at the end: expected more \
                         iterations, or less replaced_seconds";

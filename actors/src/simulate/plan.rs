@@ -77,7 +77,7 @@ impl Scenario {
         } else {
             1.0
         };
-        let slots = (step as f64 * in_flight / rollouts as f64).ceil().max(1.0) as usize;
+        let slots = model.slots(step as f64 * in_flight, rollouts as f64) as usize;
         let modelled = Modelled {
             workload: workload.kind.spec(self.simulation.seed),
             quantum: self.simulation.quantum,
@@ -166,13 +166,11 @@ impl Scenario {
         let spec = workload.kind.spec(self.simulation.seed);
         let step = Step {
             card: &self.simulation.card.card(),
-            model: &model.size.size(),
+            size: &model.size.size(),
             workload: &Workload::new(spec).map_err(Failure::error)?,
             prompts: workload.prompts,
             group_size: workload.group_size,
-            rollout_gpus: model.rollout_gpus,
-            trainer_tensor: model.trainer_tensor,
-            in_flight: model.in_flight,
+            section: model,
         };
         step.rollout_machines(machines).map_err(Failure::error)
     }

@@ -109,6 +109,17 @@ pub struct ModelSection {
     pub rollout_share: Option<f64>,
     /// Replies under way in all rollouts together, in parts of a step, where they are apart.
     pub in_flight: f64,
+    /// Replies that one rollout works on at most, whatever `in_flight` says.
+    #[serde(default)]
+    pub batch_max: Option<u32>,
+}
+
+impl ModelSection {
+    /// Replies that each of so many rollouts works on at a time, of so many in all.
+    pub(super) fn slots(&self, replies: f64, rollouts: f64) -> f64 {
+        let most = self.batch_max.map_or(f64::INFINITY, f64::from);
+        (replies / rollouts).ceil().min(most).max(1.0)
+    }
 }
 
 /// `[failure]`: a machine is lost with the rollouts on it, and another takes its place.
@@ -291,6 +302,10 @@ impl Scenario {
             let flight = model.in_flight;
             let sound = flight > 0.0 && flight <= 100.0;
             within("model.in_flight", flight, "above 0, at most 100", sound)?;
+            if let Some(most) = model.batch_max {
+                let sound = (1..=65_536).contains(&most);
+                within("model.batch_max", f64::from(most), "1 to 65536", sound)?;
+            }
         }
         Ok(())
     }

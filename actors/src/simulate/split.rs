@@ -3,19 +3,16 @@
 use odeon_algorithms::cost::{Card, CostError, ModelSize, Replica, Sequences, Trainer};
 use odeon_algorithms::workload::{SampleKey, Workload};
 
+use super::scenario::ModelSection;
+
 /// What a step consists of, and of what cards it is made.
 pub(super) struct Step<'a> {
     pub(super) card: &'a Card,
-    pub(super) model: &'a ModelSize,
+    pub(super) size: &'a ModelSize,
+    pub(super) section: &'a ModelSection,
     pub(super) workload: &'a Workload,
     pub(super) prompts: usize,
     pub(super) group_size: u32,
-    /// Cards of one rollout.
-    pub(super) rollout_gpus: u32,
-    /// Cards of the trainer that share each layer.
-    pub(super) trainer_tensor: u32,
-    /// Replies under way, in parts of a step.
-    pub(super) in_flight: f64,
 }
 
 /// The trainer is to have done with a step in this part of the time in which rollouts make one: a
@@ -30,21 +27,22 @@ impl Step<'_> {
     /// The model fits no trainer on fewer than all of the machines, or no rollout.
     pub(super) fn rollout_machines(&self, machines: u32) -> Result<u32, CostError> {
         let per = self.card.per_machine;
-        let replica = Replica::new(self.card, self.model, self.rollout_gpus)?;
+        let replica = Replica::new(self.card, self.size, self.section.rollout_gpus)?;
         let sample = self.sample();
         let mut best: Option<(f64, u32)> = None;
         let mut wrong = None;
         for rollouts in 1..machines {
             let gpus = (machines - rollouts) * per;
-            let trainer = match Trainer::new(self.card, self.model, gpus, self.trainer_tensor) {
-                Ok(trainer) => trainer,
-                Err(error) => {
-                    wrong = Some(error);
-                    continue;
-                }
-            };
+            let trainer =
+                match Trainer::new(self.card, self.size, gpus, self.section.trainer_tensor) {
+                    Ok(trainer) => trainer,
+                    Err(error) => {
+                        wrong = Some(error);
+                        continue;
+                    }
+                };
             let trains = trainer.train_step(sample.whole, 1).as_secs_f64()
-                + self.card.publish(self.model.weight_bytes()).as_secs_f64();
+                + self.card.publish(self.size.weight_bytes()).as_secs_f64();
             let takes = self
                 .generating(&replica, rollouts * per, &sample)
                 .max(trains / TRAINER_BUSY);
@@ -64,13 +62,12 @@ impl Step<'_> {
     /// over its time, `E[prompt] + E[L^2] / 2 E[L]`.
     fn generating(&self, replica: &Replica, gpus: u32, sample: &Sample) -> f64 {
         let replies = self.prompts as f64 * f64::from(self.group_size);
-        let replicas = f64::from((gpus / self.rollout_gpus).max(1));
+        let replicas = f64::from((gpus / self.section.rollout_gpus).max(1));
         let context = sample.prompt + sample.reply_squares / (2.0 * sample.reply);
         let room = replica.kv_capacity_tokens() as f64 / context;
-        let slots = (replies * self.in_flight / replicas)
-            .ceil()
-            .min(room)
-            .max(1.0);
+        let under_way = replies * self.section.in_flight;
+        let slots = self.section.slots(under_way, replicas);
+        let slots = slots.min(room).max(1.0);
         let token = replica.decode_step(slots as u64, (slots * context) as u64);
         let takes = sample.reply * token.as_secs_f64() + sample.environment;
         replies * takes / (slots * replicas)
@@ -125,27 +122,37 @@ struct Sample {
 mod tests {
     use odeon_algorithms::workload::WorkloadSpec;
 
+    use super::super::scenario::ModelName;
     use super::*;
 
-    fn rollouts(machines: u32, model: &ModelSize, gpus: u32) -> u32 {
-        let card = Card::h800();
+    fn section(size: ModelName, gpus: u32) -> ModelSection {
+        ModelSection {
+            size,
+            gpus: None,
+            rollout_gpus: gpus,
+            trainer_tensor: gpus.max(2),
+            rollout_share: None,
+            in_flight: 1.0,
+            batch_max: None,
+        }
+    }
+
+    fn rollouts(machines: u32, section: &ModelSection) -> Result<u32, CostError> {
         let workload = Workload::new(WorkloadSpec::math(1)).unwrap();
         let step = Step {
-            card: &card,
-            model,
+            card: &Card::h800(),
+            size: &section.size.size(),
+            section,
             workload: &workload,
             prompts: 128,
             group_size: 16,
-            rollout_gpus: gpus,
-            trainer_tensor: gpus.max(2),
-            in_flight: 1.0,
         };
-        step.rollout_machines(machines).unwrap()
+        step.rollout_machines(machines)
     }
 
     #[test]
     fn more_machines_give_more_of_them_to_rollouts_whose_replies_get_no_shorter() {
-        let of = |machines| rollouts(machines, &ModelSize::qwen2_5_7b(), 1);
+        let of = |machines| rollouts(machines, &section(ModelName::Qwen7b, 1)).unwrap();
         let shares = [8, 16, 32, 64].map(|machines| f64::from(of(machines)) / f64::from(machines));
         assert!(shares.is_sorted(), "{shares:?}");
         assert!(shares[3] > shares[0], "{shares:?}");
@@ -153,27 +160,31 @@ mod tests {
 
     #[test]
     fn a_trainer_gets_at_least_the_machines_that_the_model_needs() {
-        let model = ModelSize::qwen2_5_72b();
+        let section = section(ModelName::Qwen72b, 8);
+        let model = section.size.size();
         let least =
             (1..64).find(|machines| Trainer::new(&Card::h800(), &model, machines * 8, 8).is_ok());
         let least = least.unwrap();
         assert!(least > 1, "else this shows nothing");
-        assert!(rollouts(least + 1, &model, 8) == 1);
-        let card = Card::h800();
-        let workload = Workload::new(WorkloadSpec::math(1)).unwrap();
-        let step = Step {
-            card: &card,
-            model: &model,
-            workload: &workload,
-            prompts: 1,
-            group_size: 1,
-            rollout_gpus: 8,
-            trainer_tensor: 8,
-            in_flight: 1.0,
-        };
+        assert_eq!(rollouts(least + 1, &section), Ok(1));
         assert!(matches!(
-            step.rollout_machines(least),
+            rollouts(least, &section),
             Err(CostError::Memory { .. })
         ));
+    }
+
+    #[test]
+    fn a_rollout_works_on_no_more_replies_than_it_may() {
+        let free = section(ModelName::Qwen7b, 1);
+        let bound = ModelSection {
+            batch_max: Some(128),
+            ..free.clone()
+        };
+        assert_eq!(free.slots(8_192.0, 32.0), 256.0);
+        assert_eq!(bound.slots(8_192.0, 32.0), 128.0);
+        assert_eq!(bound.slots(8_192.0, 800.0), free.slots(8_192.0, 800.0));
+        // Slower rollouts are given more machines.
+        let given = [&bound, &free].map(|it| rollouts(8, it).unwrap());
+        assert!(given[0] >= given[1], "{given:?}");
     }
 }

@@ -108,14 +108,6 @@ pub(super) fn compared(kind: Kind, outcomes: &[Outcome]) -> Vec<Vec<String>> {
             );
         }
     }
-    if let Some(over) = Over::of(&ratios(Mode::OneStep, |it| it.pull_s)) {
-        let here = figures::percent(over.mean - 1.0);
-        row(
-            "wait of a rollout for weights, over one_step",
-            here,
-            "-37 %",
-        );
-    }
     rows
 }
 
