@@ -31,7 +31,8 @@ pub fn job() -> odeon::Job {
     use hybrid::workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
     use rl::{
         critic::Critic, reference::Reference, relay::Relay, relays::Relays, report::Monitor,
-        reward::Reward, rollout::Rollout, source::Source, store::SampleStore, trainer::Trainer,
+        reward::Reward, reward_model::RewardModel, rollout::Rollout, source::Source,
+        store::SampleStore, trainer::Trainer,
     };
     odeon::job![
         Critic,
@@ -46,6 +47,7 @@ pub fn job() -> odeon::Job {
         Relay,
         Relays,
         Reward,
+        RewardModel,
         RewardWorker,
         Rollout,
         SampleStore,
