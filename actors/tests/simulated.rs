@@ -242,7 +242,9 @@ fn every_mode_keeps_its_staleness_and_one_without_barriers_is_the_quickest() {
         );
         assert!((0.0..=1.0).contains(&outcome.cache_filled), "{outcome:?}");
         assert!(outcome.trainer_busy <= 1.0, "{outcome:?}");
-        assert_eq!(outcome.wasted, 0, "{way:?}");
+        // With a bound, what is complete too late is made again.
+        let bounded = (1..u64::MAX).contains(&bound);
+        assert!(bounded || outcome.wasted == 0, "{outcome:?}");
         outcome
     });
     let rate = |way| {
