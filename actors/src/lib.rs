@@ -28,30 +28,50 @@ pub mod trajectory;
 #[must_use]
 pub fn job() -> odeon::Job {
     use exec::{Exec, Gang};
+    use hybrid::resharding::ReshardWorker;
     use hybrid::workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
     use rl::{
-        critic::Critic, reference::Reference, relay::Relay, relays::Relays, report::Monitor,
-        reward::Reward, reward_model::RewardModel, rollout::Rollout, source::Source,
-        store::SampleStore, trainer::Trainer,
+        cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
+        relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,
+        rollout::Rollout, source::Source, store::SampleStore, tools::Tools, trainer::Trainer,
     };
     odeon::job![
+        Cost,
         Critic,
         CriticWorker,
         Estimator,
         Exec,
         Gang,
         Monitor,
+        Packer,
         PolicyWorker,
         Reference,
         ReferenceWorker,
         Relay,
         Relays,
+        ReshardWorker,
         Reward,
         RewardModel,
         RewardWorker,
         Rollout,
         SampleStore,
         Source,
+        Tools,
         Trainer
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// What is left out of it could be spawned here and not be asked from another process.
+    #[test]
+    fn the_job_of_this_crate_hosts_all_that_its_graphs_are_made_of() {
+        let all: BTreeSet<_> = super::job().actors().collect();
+        for part in [super::rl::job(), super::hybrid::job()] {
+            let part: BTreeSet<_> = part.actors().collect();
+            assert_eq!(part.difference(&all).collect::<Vec<_>>(), [""; 0]);
+        }
+    }
 }

@@ -15,7 +15,7 @@ use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::reward_model::LearnedReward;
 use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
-use odeon_actors::rl::store::{Count, StoreArgs, Take};
+use odeon_actors::rl::store::{Count, StoreArgs, Take, Taken};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{Baseline, Blend, GroupBaseline, PolicyObjective};
@@ -299,8 +299,11 @@ async fn each_reply_earns_what_both_say_also_when_the_model_is_killed() {
                 step: step.version,
                 consumer: run.trainer.narrow(),
             };
-            let packed = run.store.ask(take).await.unwrap().unwrap();
-            let batch = packed.expect("it is kept").unpack().await.unwrap();
+            let taken = run.store.ask(take).await.unwrap().unwrap();
+            let Taken::Batch(packed) = taken else {
+                panic!("it is kept: {taken:?}");
+            };
+            let batch = packed.unpack().await.unwrap();
             for reply in &batch.trajectories {
                 let rate = rates.rate(std::slice::from_ref(reply)).unwrap()[0];
                 let problem = task.problem(5, Split::Train, reply.problem);
