@@ -17,7 +17,7 @@ use odeon_actors::rl::repack::RepackLimits;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::rollout::{CountTokens, Look, Swap};
 use odeon_actors::rl::run::{Acting, Processes, Repack, RoleNeeds, Run, RunPlan};
-use odeon_actors::rl::store::{Count, StoreArgs, Take};
+use odeon_actors::rl::store::{Count, StoreArgs, Take, Taken};
 use odeon_actors::rl::tools::CountCalls;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Observed, Trajectory};
@@ -144,7 +144,10 @@ async fn next(run: &mut Run) -> Batch {
             consumer: run.trainer.narrow(),
         };
         let taken = run.store.ask(take).await.unwrap().unwrap();
-        return taken.expect("it is kept").unpack().await.unwrap();
+        let Taken::Batch(packed) = taken else {
+            panic!("it is kept: {taken:?}");
+        };
+        return packed.unpack().await.unwrap();
     }
 }
 
