@@ -275,7 +275,7 @@ impl SampleStore {
     #[handler(message = Exchange)]
     async fn exchange(&mut self, exchange: Exchange, cx: &mut Context<Self>) -> Exchanged {
         let rollout = exchange.rollout;
-        let alive = self.meet(rollout, exchange.incarnation, cx);
+        let alive = self.meet(rollout, exchange.incarnation, cx).await;
         let who = key(rollout.id());
         let Some(open) = self.open else {
             if alive {
@@ -341,7 +341,7 @@ impl SampleStore {
 
     #[handler(message = Claim)]
     async fn claim(&mut self, claim: Claim, cx: &mut Context<Self>) {
-        let alive = self.meet(claim.rollout, claim.incarnation, cx);
+        let alive = self.meet(claim.rollout, claim.incarnation, cx).await;
         let Some(open) = self.open.filter(|open| alive && open.book == claim.book) else {
             // What it says next shows that.
             return;
@@ -467,7 +467,7 @@ impl SampleStore {
     }
 
     /// Whether this life of a rollout is not known to be over. Those before it are.
-    fn meet(
+    async fn meet(
         &mut self,
         rollout: Ref<Rollout>,
         incarnation: Incarnation,
@@ -483,7 +483,9 @@ impl SampleStore {
         if incarnation > watched {
             if watched > 0 {
                 self.over.insert(id, incarnation - 1);
-                self.lose(id);
+                if self.lose(id) > 0 {
+                    self.wake_idle().await;
+                }
             }
             cx.watch(rollout);
             self.watched.insert(id, (rollout, incarnation));
