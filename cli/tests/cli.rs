@@ -1187,8 +1187,15 @@ fn modes_are_simulated_and_compared() {
         rollout.is_some_and(|it| it > 0 && it % 8 == 0) && rollout < all,
         "{outcome}"
     );
-    let both = ["--mode", "laminar", "--mode", "synchronous"];
-    let table = place.out(&[&["simulate", "s.toml"], &both[..]].concat());
+    let both = [
+        "simulate",
+        "s.toml",
+        "--mode",
+        "laminar",
+        "--mode",
+        "synchronous",
+    ];
+    let table = place.out(&both);
     let reported = |line: &&str| line.contains("over synchronous") && line.contains("5.42x");
     assert_eq!(table.lines().filter(reported).count(), 1, "{table}");
     let table = place.out(&["simulate", "s.toml", "--mode", "laminar"]);
