@@ -287,10 +287,11 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             "missing field `tool`",
         ),
         (
-            "[task.sums]",
-            "[environment]\ntool = \"calculator\"\n[placement]\nmodels = \"colocated\"\n[task.sums]",
-            8,
-            "with it",
+            "[rl]",
+            "[environment]\ntool = \"calculator\"\n[placement]\nmodels = \"colocated\"\n[rl]\n\
+             staleness_max = 0",
+            9,
+            "models that are placed make replies of one turn",
         ),
         (
             "[task.sums]",
