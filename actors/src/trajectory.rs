@@ -168,6 +168,8 @@ pub struct Trajectory {
     pub last_version: Version,
     /// The life of the trainer that made the weights of its first token.
     pub life: Incarnation,
+    /// The life of the trainer that made the weights of its last token.
+    pub last_life: Incarnation,
     /// The prompt.
     pub prompt: Vec<u32>,
     /// The response, with its end token when it ended by itself.

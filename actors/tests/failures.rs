@@ -16,8 +16,8 @@ use odeon::{
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::{Entry, Hold, Script};
 use odeon_actors::rl::chain::Forms;
-use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::ledger::sampler::SamplerSpec;
+use odeon_actors::rl::ledger::{Asker, Ledger, LedgerConfig};
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::relays::Order;
 use odeon_actors::rl::repack::RepackLimits;
@@ -648,4 +648,50 @@ async fn a_run_keeps_its_promises_with_every_sampler() {
         world.lose(Role::Store).await;
         world.ends().await;
     }
+}
+
+/// SEMANTICS 33.
+/// What a rollout has made with weights that the trainer has lost is nobody's: it would be waited for
+/// for ever.
+#[test]
+fn a_reply_that_cannot_be_trained_on_is_made_again() {
+    let mut ledger = Ledger::new(LedgerConfig::new(2, 1, 0));
+    let order = |ledger: &mut Ledger, rollout| {
+        let asker = Asker {
+            rollout,
+            begins_with: Some(0),
+            holds: &[0],
+            held: &BTreeMap::from([(0, 2)]),
+            tokens_max: 64,
+        };
+        ledger.order(asker, 2)
+    };
+    let ids = order(&mut ledger, 1);
+    assert_eq!(ids.len(), 2);
+    ledger.refuse(2, ids[0]);
+    assert_eq!(ledger.open(), 0, "it is not the other rollout's");
+    ledger.refuse(1, ids[0]);
+    assert_eq!(order(&mut ledger, 2), ids[..1]);
+}
+
+/// With the last weights that a step could take, what is open is left to newer ones: made with
+/// these it would be too old again.
+#[test]
+fn what_is_open_is_begun_with_weights_that_a_step_still_takes() {
+    let mut ledger = Ledger::new(LedgerConfig::new(2, 1, 0));
+    let order = |ledger: &mut Ledger, version| {
+        let asker = Asker {
+            rollout: 1,
+            begins_with: Some(version),
+            holds: &[version],
+            held: &BTreeMap::from([(version, 1)]),
+            tokens_max: 64,
+        };
+        ledger.order(asker, 2)
+    };
+    let ids = order(&mut ledger, 0);
+    ledger.trained(1);
+    ledger.hand_in(1, &ids);
+    assert_eq!(order(&mut ledger, 0), []);
+    assert_eq!(order(&mut ledger, 1), ids);
 }

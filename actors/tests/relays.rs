@@ -406,7 +406,8 @@ async fn weights_that_travel_as_changes_are_fewer_bytes_and_the_same() {
     }
     let HandingCounts { whole, travelled } = world.maker.ask(Handed).await.unwrap();
     assert_eq!(whole, 4 * BYTES as u64);
-    assert!(travelled < whole * 2 / 3, "{travelled} of {whole}");
+    // The first is whole, and so is the second where it is cut in other chunks, for more relays.
+    assert!(travelled < whole * 4 / 5, "{travelled} of {whole}");
     assert!(travelled > whole / 4, "the first version is whole");
     world.system.shutdown().await;
 }

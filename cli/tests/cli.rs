@@ -724,6 +724,7 @@ fn repeated_to_the_bit(reports: &[Value]) -> usize {
     let made = |step: &Value| {
         let mut made = step.as_object().unwrap().clone();
         made.remove("seconds");
+        made.remove("publish_seconds");
         made
     };
     let mut first = BTreeMap::new();

@@ -211,6 +211,7 @@ fn begun(order: Order, version: u64) -> Trajectory {
         version,
         last_version: version,
         life: 1,
+        last_life: 1,
         prompt: order.prompt,
         response: vec![],
         log_probs: vec![],

@@ -6,7 +6,7 @@ use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::StoredType;
 
-use super::{Algorithm, CostRule, Recipe, RewardBy};
+use super::{Algorithm, CostRule, Recipe, RewardBy, Sent};
 use crate::engine::RewardKind;
 use crate::hybrid::Choice;
 use crate::rl::rollout::Swap;
@@ -144,6 +144,11 @@ fn check_environment(recipe: &Recipe) -> Result<(), Blame> {
         );
         return blame("environment", ["tool"], what);
     }
+    if recipe.reward.is_learnt() {
+        let what = "a reward model learns from replies of one turn: expected [reward] by = \"checker\" \
+                    with [environment], or leave that out";
+        return blame("environment", ["tool"], what.to_owned());
+    }
     if matches!(recipe.task, TaskSpec::Code(_)) {
         let what = "replies of [task.code] are programs, which may hold what looks like a call: leave \
                     [environment] out";
@@ -241,6 +246,13 @@ fn check_placement(recipe: &Recipe) -> Result<(), Blame> {
         let what =
             "card is what models = \"auto\" predicts with: expected that with it, or leave it out";
         return blame("placement", ["card"], what.to_owned());
+    }
+    let travels =
+        recipe.processes.weights != StoredType::F32 || recipe.processes.send != Sent::Whole;
+    if placement.models.is_some() && travels {
+        let what = "models that are placed generate with the weights that they train: leave weights and \
+                    send out with it";
+        return blame("processes", ["weights", "send"], what.to_owned());
     }
     if placement.models.is_some() && recipe.rollout.dialect().is_some() {
         let what =

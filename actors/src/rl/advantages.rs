@@ -147,6 +147,7 @@ mod tests {
             version: 0,
             last_version: 0,
             life: 1,
+            last_life: 1,
             prompt: vec![1],
             response: vec![2; tokens],
             log_probs: vec![-1.0; tokens],

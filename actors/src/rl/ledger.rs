@@ -381,7 +381,8 @@ impl Ledger {
             }
             self.partials.remove(&id);
         }
-        asker.begins_with.is_some()
+        let begins = asker.begins_with;
+        begins.is_some_and(|version| !self.is_stale(version))
     }
 
     /// Samples that nobody works on.
@@ -410,6 +411,15 @@ impl Ledger {
         if partial.version == more.version && partial.tokens.len() == from {
             partial.append(more);
             self.counts.tokens_told += more.tokens.len() as u64;
+        }
+    }
+
+    /// A rollout has ended a reply that nobody can train on: it is made again, if it was the rollout's.
+    pub fn refuse(&mut self, rollout: u64, id: SampleId) {
+        if self.working.get(&id) == Some(&rollout) {
+            self.working.remove(&id);
+            self.partials.remove(&id);
+            self.open.push_front(id);
         }
     }
 
@@ -673,6 +683,7 @@ mod tests {
             version,
             last_version: version,
             life: 1,
+            last_life: 1,
             prompt: vec![],
             response: vec![],
             log_probs: vec![],

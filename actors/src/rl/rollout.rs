@@ -356,7 +356,9 @@ impl Rollout {
         // All may have ended at once, with their rewards still to come: that frees slots.
         let begins = !self.waiting.is_empty() || !self.calling.answered.is_empty();
         let works = self.engine.active() > 0 || begins;
-        if works || self.has_to_tell() || self.is_still_to_tell() {
+        // What has ended may have kept it from weights that are there.
+        let pulls = self.has_newer() && self.may_pull();
+        if works || pulls || self.has_to_tell() || self.is_still_to_tell() {
             self.pump_later(cx).await;
         }
     }
@@ -498,7 +500,11 @@ impl Rollout {
     /// Whether it can take other weights now.
     fn may_pull(&self) -> bool {
         match self.args.swap {
-            Swap::Overlap => self.engine.can_load(),
+            // Whoever goes on with a begun reply needs the weights that it has now.
+            Swap::Overlap => {
+                let begun = self.waiting.iter().any(|order| order.partial.is_some());
+                self.engine.can_load() && !begun
+            }
             Swap::Drain => self.under_way.is_empty() && self.waiting.is_empty(),
             Swap::Interrupt => true,
         }
@@ -636,11 +642,23 @@ impl Rollout {
             if last {
                 self.in_vain = room > 0 && orders.is_empty();
             }
-            self.waiting.extend(orders);
+            for order in orders {
+                // What it has already, and the store has not taken for its own, ends first.
+                if !self.has(order.id) {
+                    self.waiting.push_back(order);
+                }
+            }
             if last {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether it has an order for a reply, works on it, or has it judged.
+    fn has(&self, id: SampleId) -> bool {
+        self.under_way.contains_key(&id)
+            || self.waiting.iter().any(|order| order.id == id)
+            || self.judging.all().any(|(known, _)| known == id)
     }
 
     /// Tells the store, which deals in another book than the one that it had its orders from, what it
@@ -757,6 +775,10 @@ impl Rollout {
                 Swap::Overlap | Swap::Drain => version,
             },
             life,
+            last_life: match self.args.swap {
+                Swap::Interrupt => self.edition.map_or(life, Edition::life),
+                Swap::Overlap | Swap::Drain => life,
+            },
             prompt: order.prompt,
             response: made.tokens,
             log_probs: made.log_probs,

@@ -295,8 +295,10 @@ impl SampleStore {
         self.ledger.hand_in(who, &exchange.handed_in);
         for trajectory in exchange.finished {
             let id = trajectory.id;
-            if !open.knows(trajectory.life, trajectory.last_version) {
+            let first = open.knows(trajectory.life, trajectory.version);
+            if !first || !open.knows(trajectory.last_life, trajectory.last_version) {
                 tracing::debug!(?id, "made with weights that the trainer has lost");
+                self.ledger.refuse(who, id);
             } else if self.ledger.report(trajectory) == Admission::Duplicate {
                 tracing::info!(?id, "a trajectory came twice and is counted once");
             }
@@ -347,10 +349,14 @@ impl SampleStore {
             return;
         };
         let who = key(claim.rollout.id());
+        let before = self.ledger.open();
         for CameOn { id, more, .. } in claim.works_on {
             if open.knows(more.life, more.version) {
                 self.ledger.adopt(who, id, more);
             }
+        }
+        if open.settled && self.ledger.open() > before {
+            self.wake_idle().await;
         }
     }
 

@@ -134,7 +134,9 @@ fn made<'a>(
                 weight_decay: 0.0,
                 ..TrainConfig::default()
             };
-            Optimizer::new(spec.model(&spec.before(), true)?, config)
+            // Another life would find the same.
+            let model = spec.model(&spec.before(), true).map_err(Failure::fatal)?;
+            Optimizer::new(model, config)
         }
     };
     Ok(optimizer.insert(ready))

@@ -93,7 +93,7 @@ impl Judging {
 }
 
 const fn weights_of(trajectory: &Trajectory) -> Weights {
-    (trajectory.last_version, trajectory.life)
+    (trajectory.version, trajectory.life)
 }
 
 impl Judges {

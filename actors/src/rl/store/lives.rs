@@ -34,10 +34,13 @@ pub(in crate::rl) fn follow<A: Handler<Lives>>(store: Ref<SampleStore>, cx: &Con
             };
             let told = match life {
                 Ok(life) => me.tell(Lives(life)).await.is_ok(),
-                // It ended in that moment, or is long in coming back.
-                Err(AskError::Died(_) | AskError::LinkLost { .. } | AskError::Timeout { .. }) => {
-                    true
-                }
+                // It ended in that moment, or is long in coming back or in answering.
+                Err(
+                    AskError::Died(_)
+                    | AskError::LinkLost { .. }
+                    | AskError::Timeout { .. }
+                    | AskError::Full { .. },
+                ) => true,
                 Err(_) => false,
             };
             if !told {

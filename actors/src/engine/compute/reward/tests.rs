@@ -83,6 +83,7 @@ fn reply(spec: &ComputeSpec, prompt: &str, text: &str) -> Trajectory {
         version: 0,
         last_version: 0,
         life: 1,
+        last_life: 1,
         prompt: spec.tokenizer.encode(prompt).unwrap(),
         response: spec.tokenizer.encode(text).unwrap(),
         log_probs: vec![],
