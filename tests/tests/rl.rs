@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use odeon::{Clock, ProcessId, System, WorkerCommand, WorkerMode};
+use odeon::{Clock, ProcessId, Supervision, System, WorkerCommand, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::chain::Forms;
@@ -263,7 +263,10 @@ async fn what_a_killed_rollout_has_begun_goes_on_elsewhere() {
         .unwrap()
         .arg("worker_entry")
         .arg("--exact");
+    let patience = Duration::from_secs(120);
+    // However many it takes.
     let system = System::builder()
+        .supervision(Supervision::one_for_one().budget(1_000, patience))
         .workers(WorkerMode::Processes(worker))
         .start()
         .await
@@ -299,7 +302,7 @@ async fn what_a_killed_rollout_has_begun_goes_on_elsewhere() {
             }
         }
     };
-    let ended = Clock::timeout(Duration::from_secs(120), following).await;
+    let ended = Clock::timeout(patience, following).await;
     ended.expect("a reply goes on elsewhere");
     system.shutdown().await;
 }

@@ -6,8 +6,8 @@
 
 use odeon::group::{CallError, Formation, Mesh, Pool, SpawnWorkers, WorkerGroup};
 use odeon::{
-    Actor, ActorId, Clock, Failure, FailureKind, Group, Needs, ProcessId, Registered, System,
-    Timestamp, mesh,
+    Actor, ActorId, Clock, Failure, FailureKind, Group, Needs, ProcessId, Registered, Restart,
+    System, Timestamp, mesh,
 };
 use odeon_algorithms::objective::Lagrangian;
 use odeon_algorithms::signs::Watch;
@@ -430,7 +430,11 @@ impl House<'_> {
             _ => self.plan.needs.1.clone(),
         };
         let workers: SpawnWorkers<A> = pool.spawn(self.system, self.mesh(&pool), |_| args());
-        let workers = workers.with(|group| group.needs(|_| needs.clone()));
+        // A rank that came back by itself would be asked as if it knew what was saved.
+        let workers = workers.with(|group| {
+            let once = group.restart(Restart::Temporary);
+            once.needs(|_| needs.clone())
+        });
         let workers = workers.start().await.map_err(Failure::error)?;
         for (rank, member) in workers.group().members().iter().enumerate() {
             let name = format!("{model}-{rank}");
