@@ -57,7 +57,10 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         let place = match recipe.placement.models {
             Some(Choice::Auto) => format!("at most {} ranks", recipe.placement.ranks),
             Some(Choice::Arranged(_)) => format!("{} ranks of each model", recipe.placement.ranks),
-            None => format!("{} rollout processes", recipe.processes.rollouts),
+            None => match recipe.processes.rollouts {
+                1 => "1 rollout process".to_owned(),
+                several => format!("{several} rollout processes"),
+            },
         };
         print::line(format!(
             "{}: {} supervised steps, then {} steps of {} x {} trajectories in {place}",
