@@ -123,7 +123,7 @@ where
         match actor.ask(message()).timeout(JUDGED_WITHIN).await {
             Err(error @ (AskError::Died(_) | AskError::LinkLost { .. })) if losses < LOSSES_MAX => {
                 losses += 1;
-                tracing::warn!(message = M::NAME, %error, "asking again");
+                tracing::info!(message = M::NAME, %error, "asking again");
             }
             answer => return answer.map_err(Failure::error),
         }
