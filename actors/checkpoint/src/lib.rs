@@ -1,0 +1,3 @@
+//! Checkpoints that load in any layout.
+
+#![forbid(unsafe_code)]

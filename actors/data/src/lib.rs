@@ -1,0 +1,19 @@
+//! The data plane: sources, loading plans, and the actors that carry them out.
+//!
+//! ```text
+//!  files, buckets                                     metadata alone
+//!     │                                 ┌───────────────> Planner ──┐ plan of step k
+//!     v            cells                │ what a cell has           v
+//!  source ──> SourceLoader, ShadowLoader ── samples ──> DataConstructor ── batches ──> ranks
+//! ```
+//!
+//! A [`source`] is files whose records come in an order that follows from a seed, cell by cell; what
+//! a record becomes is a function of source, epoch and record alone. So every sample has a name
+//! ([`sample::SampleId`]) that means the same whoever makes it, however often.
+//! [`plan`] decides which samples a step has and who gets them; it sees lengths and never bytes.
+//!
+//! The crate does not know models, optimisers or terminals.
+
+#![forbid(unsafe_code)]
+
+pub mod sample;
