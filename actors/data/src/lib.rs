@@ -16,4 +16,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod plan;
 pub mod sample;
