@@ -8,7 +8,7 @@
 //! | [`deal`] | whatever comes | `n` |
 //! | [`greedy`], longest processing time first | `4/3 - 1/(3k)` of the best (Graham 1969) | `n log n + n log k` |
 //! | [`karmarkar_karp`], largest differencing | as good, in practice much nearer | `n log n + n k log k` |
-//! | [`karmarkar_karp_equal`] | the same, with counts that differ by one at most | the same |
+//! | [`greedy_equal`], [`karmarkar_karp_equal`] | nothing is promised: counts differ by one at most | the same |
 //!
 //! [`greedy_within`] heeds a cap of items and of weight (memory) in each bin. [`grouped`] balances
 //! inside of groups of bins alone, as Seed1.5-VL does inside of 128 to 256 ranks, so that nothing
@@ -34,7 +34,7 @@ mod tests;
 use thiserror::Error;
 
 pub use differencing::{karmarkar_karp, karmarkar_karp_equal};
-pub use greedy::{Caps, first_fit, greedy, greedy_within};
+pub use greedy::{Caps, first_fit, greedy, greedy_equal, greedy_within};
 
 /// Which items each bin has.
 #[derive(Clone, Debug, PartialEq, Eq)]

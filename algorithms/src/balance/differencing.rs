@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Partition, descending};
+use super::{Partition, descending, greedy_equal};
 
 /// Items chained one after the other, and what they cost together.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,11 @@ pub fn karmarkar_karp(costs: &[u64], bins: usize) -> Partition {
 }
 
 /// Largest differencing among partitions whose bins have equally many items, give or take one: it
-/// begins with tuples of `bins` items of nearly equal cost.
+/// begins with tuples of `bins` items of nearly equal cost, as verl does.
+///
+/// So each bin has one item of each such tuple, and what an item of a heavy tail costs more than its
+/// neighbours cannot be made up for by small ones. Where [`greedy_equal`] comes out better, it is
+/// that.
 #[must_use]
 pub fn karmarkar_karp_equal(costs: &[u64], bins: usize) -> Partition {
     let order = descending(costs);
@@ -41,7 +45,14 @@ pub fn karmarkar_karp_equal(costs: &[u64], bins: usize) -> Partition {
         let chains = items.iter().map(|item| Chain::of(*item, costs[*item]));
         chains.collect::<Tuple>()
     };
-    merge_all(order.chunks(bins.max(1)).map(tuple).collect(), costs, bins)
+    let tuples = order.chunks(bins.max(1)).map(tuple).collect();
+    let differenced = merge_all(tuples, costs, bins);
+    let greedy = greedy_equal(costs, bins);
+    if greedy.makespan() < differenced.makespan() {
+        greedy
+    } else {
+        differenced
+    }
 }
 
 impl Chain {

@@ -77,6 +77,32 @@ pub fn greedy_within(costs: &[u64], bins: usize, caps: &Caps<'_>) -> Result<Part
     Ok(Partition::of(filled, costs))
 }
 
+/// Greedy with counts that differ by one at most.
+#[must_use]
+pub fn greedy_equal(costs: &[u64], bins: usize) -> Partition {
+    let mut filled = vec![vec![]; bins];
+    let each = costs.len() / bins.max(1);
+    // So many bins get one more than the others.
+    let mut larger = costs.len() % bins.max(1);
+    let mut least: BinaryHeap<_> = (0..bins).map(|bin| Reverse((0u64, bin))).collect();
+    for item in descending(costs) {
+        // What is taken out here is full: there is room for exactly all items.
+        while let Some(Reverse((load, bin))) = least.pop() {
+            let has = filled[bin].len();
+            if has > each || (has == each && larger == 0) {
+                continue;
+            }
+            if has == each {
+                larger -= 1;
+            }
+            filled[bin].push(item);
+            least.push(Reverse((load + costs[item], bin)));
+            break;
+        }
+    }
+    Partition::of(filled, costs)
+}
+
 /// How few bins of weight `cap` first-fit decreasing needs, and what they hold: at most 11/9 of the
 /// fewest and one more. An item that is heavier than `cap` gets a bin of its own.
 #[must_use]

@@ -55,11 +55,12 @@ proptest! {
     }
 
     #[test]
-    fn equal_differencing_gives_equal_counts(costs in vec(0u64..1_000_000, 0..300), bins in 1usize..17) {
-        let found = karmarkar_karp_equal(&costs, bins);
-        whole(&found, &costs, bins);
-        let counts: Vec<usize> = found.bins.iter().map(Vec::len).collect();
-        prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1);
+    fn equal_ways_give_equal_counts(costs in vec(0u64..1_000_000, 0..300), bins in 1usize..17) {
+        for found in [karmarkar_karp_equal(&costs, bins), greedy_equal(&costs, bins)] {
+            whole(&found, &costs, bins);
+            let counts: Vec<usize> = found.bins.iter().map(Vec::len).collect();
+            prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1);
+        }
     }
 
     #[test]

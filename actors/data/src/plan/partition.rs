@@ -119,7 +119,7 @@ pub fn partition(
     let mut light = vec![];
     for profile in profiles {
         let busy = profile.busy() / caps.fill;
-        if !busy.is_finite() || busy < 0.0 || busy > 1e6 {
+        if !(0.0..=1e6).contains(&busy) {
             return Err(PartitionError::Measure("busy"));
         }
         let bytes = profile
