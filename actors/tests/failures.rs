@@ -197,6 +197,42 @@ fn node(supervision: Supervision) -> SystemBuilder {
         .workers(WorkerMode::Processes(worker))
 }
 
+/// Nodes of a cluster, with fake devices.
+struct Nodes {
+    cluster: ClusterIdentity,
+    fake: Fake,
+    /// The most restarts.
+    budget: u32,
+}
+
+impl Nodes {
+    fn new(budget: u32) -> Self {
+        let model = Model {
+            release_ms: 1,
+            ..Model::default()
+        };
+        Self {
+            cluster: ClusterIdentity::generate().unwrap(),
+            fake: Fake::new(Spec::cluster(2, model)).unwrap(),
+            budget,
+        }
+    }
+
+    async fn start(&self, name: &str, machine: &str) -> System {
+        let node = node(Supervision::one_for_one().budget(self.budget, PATIENCE))
+            .job(odeon_actors::rl::job())
+            .devices(FakeDevices::new(&self.fake, machine).unwrap());
+        let anywhere = "127.0.0.1:0".parse().unwrap();
+        let node = node.listen(anywhere, self.cluster.issue(name).unwrap());
+        node.start().await.unwrap()
+    }
+
+    /// The one without a trainer.
+    async fn other(&self) -> System {
+        self.start("b", "node1").await
+    }
+}
+
 struct World {
     system: System,
     /// Another node, where there are two.
@@ -217,22 +253,8 @@ impl World {
     }
 
     /// Two nodes that have room for one rollout each, which therefore are apart.
-    async fn on_two_nodes() -> Self {
-        let cluster = ClusterIdentity::generate().unwrap();
-        let model = Model {
-            release_ms: 1,
-            ..Model::default()
-        };
-        let fake = Fake::new(Spec::cluster(2, model)).unwrap();
-        let start = async |name: &str, machine: &str| {
-            let node = node(Supervision::one_for_one().budget(40, PATIENCE))
-                .job(odeon_actors::rl::job())
-                .devices(FakeDevices::new(&fake, machine).unwrap());
-            let anywhere = "127.0.0.1:0".parse().unwrap();
-            let node = node.listen(anywhere, cluster.issue(name).unwrap());
-            node.start().await.unwrap()
-        };
-        let (system, other) = (start("a", "node0").await, start("b", "node1").await);
+    async fn on_two_nodes(nodes: &Nodes, plan: impl Fn(&Path) -> RunPlan) -> Self {
+        let (system, other) = (nodes.start("a", "node0").await, nodes.other().await);
         system.join(other.address().unwrap()).await.unwrap();
         let plan = |folder: &Path| {
             let mut plan = plan(folder);
@@ -347,6 +369,21 @@ impl World {
             (false, false) => None,
             (_, there) => Some(there),
         }
+    }
+
+    /// Waits until each of two nodes has a rollout and its relay.
+    async fn stands_on_both(&self) {
+        let on_both = async |world: &Self| {
+            let there = |nth: usize| {
+                let relay = world.is_there(&format!("relay-{nth}"))?;
+                let rollout = world.is_there(&format!("rollout-{nth}"))?;
+                assert_eq!(relay, rollout, "a relay is where its rollouts are");
+                Some(relay)
+            };
+            let (first, second) = (there(0), there(1));
+            first.is_some() && second.is_some() && first != second
+        };
+        self.until("both nodes have one of each", on_both).await;
     }
 
     /// Waits until these weights, or later ones, are at all relays and rollouts.
@@ -685,19 +722,9 @@ async fn a_run_survives_all_of_them_at_once() {
 /// Each node that has rollouts has a relay of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_on_two_nodes_survives_the_relays_and_rollouts_of_both() {
-    let world = World::on_two_nodes().await;
-    let on_both = async |world: &World| {
-        let there = |nth: usize| {
-            let relay = world.is_there(&format!("relay-{nth}"))?;
-            let rollout = world.is_there(&format!("rollout-{nth}"))?;
-            assert_eq!(relay, rollout, "a relay is where its rollouts are");
-            Some(relay)
-        };
-        let (first, second) = (there(0), there(1));
-        first.is_some() && second.is_some() && first != second
-    };
+    let world = World::on_two_nodes(&Nodes::new(40), plan).await;
     assert_eq!(world.run.relays.len(), 2);
-    world.until("both nodes have one of each", on_both).await;
+    world.stands_on_both().await;
     world.is_everywhere(2).await;
     world.kill("relay-1").await;
     world.is_everywhere(4).await;
@@ -708,7 +735,35 @@ async fn a_run_on_two_nodes_survives_the_relays_and_rollouts_of_both() {
     tokio::join!(world.kill("relay-1"), world.kill("rollout-1"));
     // The trainer goes on to here by itself, and waits.
     world.is_everywhere(STEPS - 2).await;
-    world.until("both nodes have one of each", on_both).await;
+    world.stands_on_both().await;
+    world.ends().await;
+}
+
+/// SEMANTICS 38, 46, 80.
+/// Relay and rollout of a node that is away wait for it, and are no losses anew meanwhile; nobody waits
+/// for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_goes_on_while_one_of_its_two_nodes_is_away() {
+    let nodes = Nodes::new(6);
+    let slow = |folder: &Path| {
+        let mut script = script(folder);
+        // Longer, all in all, than so many restarts of who does not wait would take.
+        script.train = Duration::from_millis(80);
+        let mut plan = plan(folder);
+        plan.trainer_engine = EngineSpec::Scripted(script);
+        plan
+    };
+    let mut world = World::on_two_nodes(&nodes, slow).await;
+    world.is_everywhere(1).await;
+    world.other.take().unwrap().shutdown().await;
+    world.comes(Moment::InAStep(STEPS - 1)).await;
+    let there = ["rollout-0", "rollout-1"].map(|role| world.process_of(role));
+    assert_eq!(there.iter().flatten().count(), 1, "one is still away");
+    let other = nodes.other().await;
+    world.system.join(other.address().unwrap()).await.unwrap();
+    world.other = Some(other);
+    world.stands_on_both().await;
+    world.is_everywhere(STEPS - 2).await;
     world.ends().await;
 }
 
