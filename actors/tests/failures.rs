@@ -756,9 +756,13 @@ async fn a_run_goes_on_while_one_of_its_two_nodes_is_away() {
     let mut world = World::on_two_nodes(&nodes, slow).await;
     world.is_everywhere(1).await;
     world.other.take().unwrap().shutdown().await;
+    let one_is_away = async |world: &World| {
+        let there = ["rollout-0", "rollout-1"].map(|role| world.process_of(role));
+        there.iter().flatten().count() == 1
+    };
+    world.until("one is away", one_is_away).await;
     world.comes(Moment::InAStep(STEPS - 1)).await;
-    let there = ["rollout-0", "rollout-1"].map(|role| world.process_of(role));
-    assert_eq!(there.iter().flatten().count(), 1, "one is still away");
+    assert!(one_is_away(&world).await, "and still is");
     let other = nodes.other().await;
     world.system.join(other.address().unwrap()).await.unwrap();
     world.other = Some(other);
