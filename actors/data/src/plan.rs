@@ -71,7 +71,7 @@ pub use cell::{CellError, CellMeta, CellName, SAMPLE_TOKENS_MAX, SourceShape};
 pub use cost::{CostSpec, Quadratic};
 pub use graph::{Edge, Graph, Lineage, Node, Primitive};
 pub use partition::{LoaderCaps, LoaderPreset, Part, PartitionError, Profile, partition};
-pub use planning::{Passed, Planning, Waiting};
+pub use planning::{Heard, Passed, Planning, Waiting};
 pub use scaling::{Dealing, Reshard, Scaling, ScalingSpec};
 pub use schedule::Schedule;
 pub use spec::{

@@ -177,9 +177,6 @@ impl Reader {
     }
 
     pub(super) fn hear(&mut self, cell: CellMeta) {
-        if self.heard.contains_key(&(cell.epoch, cell.cell)) {
-            return;
-        }
         let tokens = |sample: &SampleMeta| u64::from(sample.tokens);
         self.seen.cells += 1;
         self.seen.samples += cell.samples.len() as u64;

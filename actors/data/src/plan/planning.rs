@@ -58,6 +58,19 @@ pub struct Passed {
     pub kept: Vec<SampleId>,
 }
 
+/// What became of a cell that was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It was taken in.
+    New,
+    /// It was heard before, and nothing has changed.
+    Known,
+    /// It is behind, or of a pass that will not be: no step needs it, and nothing has changed.
+    Passed,
+    /// It is further ahead than cells are kept, and was not: it will be wanted later.
+    Far,
+}
+
 /// Why there is no plan yet.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -188,6 +201,9 @@ impl Planning {
     /// [`Planning::plan`] gets no further than [`super::Ahead`] says.
     #[must_use]
     pub fn wants(&self) -> Vec<CellName> {
+        if self.has_stopped() {
+            return vec![];
+        }
         let ahead = u64::from(self.spec.ahead.steps);
         let now = self.shares(self.step);
         let then = self.shares(self.step + ahead);
@@ -211,12 +227,11 @@ impl Planning {
         wanted.into_iter().map(|(_, cell)| cell).collect()
     }
 
-    /// Takes in what a cell has. One that is known, behind, or further ahead than cells are kept
-    /// changes nothing.
+    /// Takes in what a cell has.
     ///
     /// # Errors
     /// A cell that cannot be what it says; nothing of it is taken.
-    pub fn hear(&mut self, cell: CellMeta) -> Result<(), CellError> {
+    pub fn hear(&mut self, cell: CellMeta) -> Result<Heard, CellError> {
         let name = cell.name();
         let reader = self.readers.get_mut(usize::from(name.source.0));
         let reader = reader.filter(|reader| reader.has_cell(name.cell));
@@ -225,10 +240,15 @@ impl Planning {
         };
         cell.check()?;
         let most = u64::from(self.spec.ahead.cells);
-        if reader.ahead(name).is_some_and(|ahead| ahead < most) {
-            reader.hear(cell);
-        }
-        Ok(())
+        Ok(match reader.ahead(name) {
+            None => Heard::Passed,
+            Some(ahead) if ahead >= most => Heard::Far,
+            Some(_) if reader.knows(name) => Heard::Known,
+            Some(_) => {
+                reader.hear(cell);
+                Heard::New
+            }
+        })
     }
 
     /// The plan of the next step.

@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn each_sample_of_each_pass_comes_once(
+    fn every_sample_of_every_pass_comes_once(
         (world, mut spec) in world_and_spec(), tree in trees(), order in any::<u64>(),
     ) {
         for source in spec.mixture.sources.values_mut() {
@@ -99,6 +99,9 @@ proptest! {
         let plans = world.plans(&mut planning, 100_000, order);
         let steps = plans.len() as u64;
         prop_assert_eq!(planning.plan(), Err(Waiting::Ended { steps }));
+        prop_assert!(planning.wants().is_empty());
+        let first = CellName { source: SourceNumber(0), epoch: 0, cell: 0 };
+        prop_assert_eq!(planning.hear(world.cell(first)), Ok(Heard::Passed));
         let mut expected = vec![];
         for (at, cells) in (0..).zip(&world.cells) {
             let epochs = spec.mixture.sources[&format!("s{at}")].epochs.unwrap();
@@ -296,6 +299,10 @@ fn cells_that_lie_are_refused() {
         Err(CellError::Unknown { .. })
     ));
     assert_eq!(planning.wants()[0], name);
-    planning.hear(good).unwrap();
+    assert_eq!(planning.hear(good.clone()), Ok(Heard::New));
+    assert_eq!(planning.hear(good), Ok(Heard::Known));
+    let mut late = name;
+    late.epoch = 40;
+    assert_eq!(planning.hear(world.cell(late)), Ok(Heard::Far));
     assert_ne!(planning.wants().first(), Some(&name));
 }

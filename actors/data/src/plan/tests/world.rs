@@ -58,7 +58,13 @@ impl World {
         let mut plans = vec![];
         while plans.len() < steps {
             match planning.plan() {
-                Ok(plan) => plans.push(plan),
+                Ok(plan) => {
+                    plans.push(plan);
+                    for source in planning.state().sources {
+                        let ordered = source.waiting.is_sorted_by_key(|sample| sample.id);
+                        assert!(ordered, "{:?}", source.waiting);
+                    }
+                }
                 Err(Waiting::Cell(missing)) => {
                     let wants = planning.wants();
                     assert!(wants.contains(&missing), "{missing:?} is not in {wants:?}");
