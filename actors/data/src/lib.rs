@@ -16,8 +16,25 @@
 
 #![forbid(unsafe_code)]
 
+mod asking;
+pub mod constructor;
+pub mod ledger;
+pub mod loader;
 pub mod pack;
 pub mod plan;
+pub mod plane;
+pub mod planner;
 pub mod sample;
 pub mod source;
 pub mod transform;
+
+/// All actors of this crate: what a program that uses a data plane, and each of its worker processes,
+/// can host.
+#[must_use]
+pub fn job() -> odeon::Job {
+    use constructor::DataConstructor;
+    use ledger::Ledger;
+    use loader::{ShadowLoader, SourceLoader};
+    use planner::Planner;
+    odeon::job![DataConstructor, Ledger, Planner, ShadowLoader, SourceLoader]
+}

@@ -40,7 +40,7 @@ pub use self::{
     fault::{SkipReason, Skipped, SourceError},
     spec::{
         Captions, Compression, Document, Fields, Format, Idx, Images, Longer, Markup, OnBad, Order,
-        Pictures, SourceSpec, Text, Webdataset,
+        Part, Pictures, SourceSpec, Text, Webdataset,
     },
 };
 use self::{
@@ -205,6 +205,7 @@ impl Source {
             index: Index::default(),
             cells: Cells {
                 blocks: 0,
+                part: spec.part,
                 cell_blocks: spec.cell_blocks,
                 order: spec.order,
                 seed: spec.seed,

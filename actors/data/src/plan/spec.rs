@@ -344,7 +344,11 @@ impl PlanSpec {
         contexts.max().unwrap_or(self.microbatch.tokens)
     }
 
-    pub(super) fn check(&self) -> Result<(), PlanError> {
+    /// Says what of the plan cannot be.
+    ///
+    /// # Errors
+    /// [`PlanError`].
+    pub fn check(&self) -> Result<(), PlanError> {
         let fault = |field: &str, expected: &'static str| {
             Err(PlanError::Field {
                 field: field.to_owned(),

@@ -5,12 +5,15 @@
 
 use std::ops::Range;
 
-use super::spec::Order;
+use super::spec::{Order, Part};
 
 /// The order of a source's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cells {
+    /// All that the source has.
     pub(crate) blocks: u32,
+    /// Which of them are read.
+    pub(crate) part: Part,
     pub(crate) cell_blocks: u32,
     pub(crate) order: Order,
     pub(crate) seed: u64,
@@ -19,14 +22,19 @@ pub(crate) struct Cells {
 impl Cells {
     /// How many cells an epoch has.
     pub(crate) fn count(&self) -> u32 {
-        self.blocks.div_ceil(self.cell_blocks)
+        self.read().div_ceil(self.cell_blocks)
+    }
+
+    /// How many blocks an epoch has.
+    fn read(&self) -> u32 {
+        self.part.count(self.blocks)
     }
 
     /// The blocks of a cell in their order; none beyond the last cell.
     pub(crate) fn blocks_of(&self, epoch: u32, cell: u32) -> impl Iterator<Item = u32> + use<> {
         let at = |cell: u32| {
             let start = u64::from(cell) * u64::from(self.cell_blocks);
-            start.min(u64::from(self.blocks)) as u32
+            start.min(u64::from(self.read())) as u32
         };
         let places: Range<u32> = at(cell)..at(cell.saturating_add(1));
         let permutation = match self.order {
@@ -36,7 +44,10 @@ impl Cells {
                 hash(&[self.seed, u64::from(epoch)]),
             )),
         };
-        places.map(move |place| permutation.as_ref().map_or(place, |order| order.at(place)))
+        let part = self.part;
+        places.map(move |place| {
+            part.block(permutation.as_ref().map_or(place, |order| order.at(place)))
+        })
     }
 
     /// The order of so many things of a cell: which comes at each place.
@@ -127,7 +138,7 @@ mod tests {
 
     prop_compose! {
         fn cells()(blocks in 0_u32..300, cell_blocks in 1_u32..20, seed: u64) -> Cells {
-            Cells { blocks, cell_blocks, order: Order::Shuffled, seed }
+            Cells { blocks, part: Part::All, cell_blocks, order: Order::Shuffled, seed }
         }
     }
 
@@ -147,6 +158,18 @@ mod tests {
         }
 
         #[test]
+        fn what_is_held_out_and_the_rest_are_all(cells in cells(), one_of in 2_u32..20) {
+            let all = |part: Part| -> Vec<u32> {
+                let cells = Cells { part, ..cells };
+                (0..cells.count()).flat_map(|cell| cells.blocks_of(1, cell)).collect()
+            };
+            let mut both = all(Part::AllBut { one_of });
+            both.extend(all(Part::HeldOut { one_of }));
+            both.sort_unstable();
+            prop_assert!(both.into_iter().eq(0..cells.blocks));
+        }
+
+        #[test]
         fn a_cell_has_each_of_its_records_once(cells in cells(), count in 0_u32..500) {
             let mut order = cells.mixed(1, 2, count);
             order.sort_unstable();
@@ -158,6 +181,7 @@ mod tests {
     fn the_order_does_not_change() {
         let cells = Cells {
             blocks: 10,
+            part: Part::All,
             cell_blocks: 4,
             order: Order::Shuffled,
             seed: 17,
@@ -177,6 +201,7 @@ mod tests {
         let first = |seed, epoch| -> Vec<u32> {
             let cells = Cells {
                 blocks: 1000,
+                part: Part::All,
                 cell_blocks: 1000,
                 order: Order::Shuffled,
                 seed,
@@ -197,6 +222,7 @@ mod tests {
         let mut counts = [0_u32; 8];
         let cells = Cells {
             blocks: 8,
+            part: Part::All,
             cell_blocks: 8,
             order: Order::Shuffled,
             seed: 3,

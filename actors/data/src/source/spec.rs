@@ -27,6 +27,9 @@ pub struct SourceSpec {
     /// How its files are compressed.
     #[serde(default)]
     pub compression: Compression,
+    /// Which of its blocks are read.
+    #[serde(default)]
+    pub part: Part,
     /// In which order its records come.
     #[serde(default)]
     pub order: Order,
@@ -61,6 +64,47 @@ pub struct SourceSpec {
     /// of the environment (`AWS_…`) hold where this says nothing; keep secrets there.
     #[serde(default)]
     pub storage: BTreeMap<String, String>,
+}
+
+/// Which blocks of a source are read: so that some can be held out of training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// All.
+    #[default]
+    All,
+    /// All but one of so many, which is at least 2.
+    AllBut {
+        /// One of how many.
+        one_of: u32,
+    },
+    /// These alone.
+    HeldOut {
+        /// One of how many.
+        one_of: u32,
+    },
+}
+
+impl Part {
+    /// How many of so many blocks these are.
+    #[must_use]
+    pub fn count(self, blocks: u32) -> u32 {
+        match self {
+            Self::All => blocks,
+            Self::AllBut { one_of } => blocks - blocks / one_of.max(2),
+            Self::HeldOut { one_of } => blocks / one_of.max(2),
+        }
+    }
+
+    /// Which block the one at this place among them is.
+    #[must_use]
+    pub fn block(self, place: u32) -> u32 {
+        match self {
+            Self::All => place,
+            Self::AllBut { one_of } => place + place / (one_of.max(2) - 1),
+            Self::HeldOut { one_of } => place * one_of.max(2) + one_of.max(2) - 1,
+        }
+    }
 }
 
 /// What files hold.
@@ -288,6 +332,7 @@ impl SourceSpec {
             path: path.into(),
             format,
             compression: Compression::default(),
+            part: Part::default(),
             order: Order::default(),
             seed: 0,
             block_bytes: block_bytes(),

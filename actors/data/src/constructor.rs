@@ -1,0 +1,473 @@
+//! Data constructors: make batches of what loaders have, near those who train on them.
+//!
+//! A constructor serves the buckets of some ranks. It asks for the plans of the next steps before
+//! anybody wants them, takes the samples from their loaders, packs each micro-batch, and keeps the
+//! result as a blob that ranks map. It is the one connection of its ranks to all loaders, and of all
+//! loaders to its ranks.
+//!
+//! What it has is made from plans and sources alone, so a constructor that is lost is made again and
+//! makes the same.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{join_all, try_join_all};
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{
+    ActorId, Blob, Blobs, Clock, Context, Failure, FailureKind, Later, Recipient, Ref, Timestamp,
+    actor, message,
+};
+use tokio::sync::oneshot;
+
+use crate::asking::Holder;
+use crate::ledger::{Built, Ledger};
+use crate::loader::Take;
+use crate::pack::Packed;
+use crate::plan::{Bucket, CellName};
+use crate::planner::{Dealt, Part, PartOf, Passed, Planner};
+use crate::sample::{Sample, SampleId};
+
+/// What a constructor is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct ConstructorArgs {
+    /// Who plans.
+    pub planner: Ref<Planner>,
+    /// Who knows what was built.
+    pub ledger: Ref<Ledger>,
+    /// The first bucket that it builds.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// The first step that somebody will want.
+    pub step: u64,
+    /// Steps that are built before somebody wants them.
+    pub ahead: u64,
+    /// How long a loader may take before its shadow is asked, too.
+    pub patience: Duration,
+}
+
+/// The batch of a bucket in a step. Answered when it is built. Whoever fetches it has no more use for
+/// the steps before.
+#[message(reply = Result<Delivery, Failure>, name = "data.Fetch")]
+#[derive(Clone, Debug)]
+pub struct Fetch {
+    /// The step.
+    pub step: u64,
+    /// The bucket.
+    pub bucket: u32,
+}
+
+/// See [`Fetch`].
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Delivery {
+    /// The step.
+    pub step: u64,
+    /// The bucket.
+    pub bucket: u32,
+    /// Tokens that are predicted in the whole step: what its loss is divided by.
+    pub predicted: u64,
+    /// Samples of the whole step.
+    pub samples: u32,
+    /// The samples of each micro-batch, in the order in which they are packed.
+    pub microbatches: Vec<Vec<SampleId>>,
+    /// How many bytes each packed micro-batch has; one after the other they are `bytes`.
+    pub lengths: Vec<u64>,
+    /// The micro-batches, packed.
+    pub bytes: Blob,
+    /// A hash of the bytes, and of what is in them.
+    pub digest: [u8; 32],
+}
+
+impl Delivery {
+    /// The packed micro-batches.
+    ///
+    /// # Errors
+    /// The bytes are gone with who made them, or are none of a micro-batch.
+    pub async fn open(&self) -> Result<Vec<Packed>, Failure> {
+        let mut rest = whole(&self.bytes).await?;
+        let mut opened = vec![];
+        for length in &self.lengths {
+            let length = *length as usize;
+            if length > rest.len() {
+                return Err(Failure::error("a delivery is cut off"));
+            }
+            let own = rest.split_to(length);
+            opened.push(Packed::decode(&own).map_err(Failure::error)?);
+        }
+        Ok(opened)
+    }
+}
+
+/// What a constructor has done since it started.
+#[message(reply = ConstructorCounts, name = "data.CountBuilt")]
+#[derive(Clone, Debug)]
+pub struct CountBuilt;
+
+/// See [`CountBuilt`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct ConstructorCounts {
+    /// Steps that were built.
+    pub steps: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Seconds for which somebody waited for a batch that was not built.
+    pub waited_seconds: f64,
+    /// The longest of these waits.
+    pub waited_max_seconds: f64,
+    /// Bytes of batches that it has.
+    pub held_bytes: u64,
+}
+
+/// A step was built, or cannot be. A constructor tells itself.
+#[message(name = "data.StepBuilt")]
+#[derive(Clone, Debug)]
+struct StepBuilt {
+    step: u64,
+    /// Which order to build it was.
+    round: u64,
+    built: Result<Vec<Delivery>, Failure>,
+}
+
+/// A step: its batches, or why there are none and never will be.
+type Step = Result<Vec<Delivery>, Failure>;
+
+/// Somebody waits for a batch.
+#[derive(Debug)]
+struct Waiter {
+    fetch: Fetch,
+    since: Timestamp,
+    answer: oneshot::Sender<Result<Delivery, Failure>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct DataConstructor {
+    args: ConstructorArgs,
+    blobs: Blobs,
+    me: Recipient<StepBuilt>,
+    /// Steps that are built, with the batch of each bucket.
+    built: BTreeMap<u64, Step>,
+    /// The step that is ordered next.
+    next: u64,
+    /// Raised when it goes back: what was ordered before counts no more.
+    round: u64,
+    /// Below which step each bucket is passed.
+    passed: Vec<u64>,
+    waiting: Vec<Waiter>,
+    counts: ConstructorCounts,
+}
+
+#[actor(name = "data.DataConstructor")]
+impl DataConstructor {
+    async fn start(args: ConstructorArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let mut constructor = Self {
+            blobs: cx.blobs(),
+            me: cx.me().narrow(),
+            built: BTreeMap::new(),
+            next: args.step,
+            round: 0,
+            passed: vec![args.step; args.count as usize],
+            waiting: vec![],
+            counts: ConstructorCounts::default(),
+            args,
+        };
+        // A new life does not know what is wanted: that is said by who fetches.
+        if cx.incarnation() == 1 {
+            constructor.order();
+        }
+        Ok(constructor)
+    }
+
+    #[handler(message = Fetch)]
+    async fn fetch(&mut self, fetch: Fetch) -> Later<Result<Delivery, Failure>> {
+        let (answer, receiver) = oneshot::channel();
+        let Fetch { step, bucket } = fetch;
+        let own = bucket.checked_sub(self.args.first);
+        let Some(own) = own.filter(|own| *own < self.args.count) else {
+            let ConstructorArgs { first, count, .. } = self.args;
+            return Later::new(async move {
+                Err(Failure::error(format!(
+                    "bucket {bucket} was asked for; this constructor has {count} from {first} on"
+                ))
+                .fatal())
+            });
+        };
+        self.turn_to(step, own as usize).await;
+        self.waiting.push(Waiter {
+            fetch,
+            since: Clock::now(),
+            answer,
+        });
+        self.answer();
+        Later::new(async move {
+            let answer = receiver.await;
+            answer.unwrap_or_else(|_| Err(Failure::error("the constructor has ended")))
+        })
+    }
+
+    #[handler(message = StepBuilt)]
+    fn step_built(&mut self, done: StepBuilt, cx: &mut Context<Self>) {
+        if done.round != self.round {
+            return;
+        }
+        match &done.built {
+            Ok(deliveries) => {
+                self.counts.steps += 1;
+                let samples = deliveries
+                    .iter()
+                    .flat_map(|it| &it.microbatches)
+                    .map(Vec::len);
+                self.counts.samples += samples.sum::<usize>() as u64;
+            }
+            // Whoever wants it hears that; others may want what can be had.
+            Err(failure) if failure.kind == FailureKind::Fatal => {}
+            Err(failure) => {
+                self.waiting.clear();
+                return cx.fail(failure.clone());
+            }
+        }
+        self.built.insert(done.step, done.built);
+        self.answer();
+    }
+
+    #[handler(message = CountBuilt)]
+    fn count(&mut self, _count: CountBuilt) -> ConstructorCounts {
+        let held = self
+            .built
+            .values()
+            .flatten()
+            .flatten()
+            .map(|it| it.bytes.len());
+        ConstructorCounts {
+            held_bytes: held.sum(),
+            ..self.counts
+        }
+    }
+}
+
+impl DataConstructor {
+    /// A bucket is wanted of a step, and of none before it.
+    async fn turn_to(&mut self, step: u64, own: usize) {
+        let low = self.passed.iter().copied().min().unwrap_or(step);
+        self.passed[own] = step;
+        let known = self.built.contains_key(&step) || (low..self.next).contains(&step);
+        if !known {
+            // Whoever trains has gone back, or a new life was asked for the first time.
+            self.round += 1;
+            self.built.clear();
+            self.passed.fill(step);
+            self.next = step;
+        }
+        let below = self.passed.iter().copied().min().unwrap_or(step);
+        if below != low || !known {
+            self.built = self.built.split_off(&below);
+            let passed = Passed {
+                first: self.args.first,
+                below,
+            };
+            // A planner that is gone hears it with the next.
+            let _ = self.args.planner.tell(passed).await;
+        }
+        self.order();
+    }
+
+    /// Orders the steps that are to be built ahead.
+    fn order(&mut self) {
+        let below = self.passed.iter().copied().min().unwrap_or(self.next);
+        while self.next < below + self.args.ahead.max(1) {
+            let (step, round, me) = (self.next, self.round, self.me);
+            let build = build(self.args.clone(), self.blobs.clone(), step);
+            tokio::spawn(async move {
+                let built = build.await;
+                // One that is gone needs nothing.
+                let _ = me.tell(StepBuilt { step, round, built }).await;
+            });
+            self.next += 1;
+        }
+    }
+
+    fn answer(&mut self) {
+        for waiter in std::mem::take(&mut self.waiting) {
+            let Fetch { step, bucket } = waiter.fetch;
+            let Some(built) = self.built.get(&step) else {
+                self.waiting.push(waiter);
+                continue;
+            };
+            let waited = Clock::now().since(waiter.since).as_secs_f64();
+            self.counts.waited_seconds += waited;
+            self.counts.waited_max_seconds = self.counts.waited_max_seconds.max(waited);
+            let built = built.as_ref().map_err(Clone::clone);
+            let delivery = built.map(|all| all[(bucket - self.args.first) as usize].clone());
+            // Who does not wait any more has asked again, or is gone.
+            let _ = waiter.answer.send(delivery);
+        }
+    }
+}
+
+/// How long the planner may take: as long as reading may.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Before the planner, or what was lost with a loader, is asked for again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Times that something may be lost while one step is built.
+const LOSSES_MAX: u32 = 50;
+
+/// Builds a step, over the losses of those who help.
+async fn build(args: ConstructorArgs, blobs: Blobs, step: u64) -> Result<Vec<Delivery>, Failure> {
+    let mut losses = 0;
+    loop {
+        match try_build(&args, &blobs, step).await {
+            Err(failure) if failure.kind != FailureKind::Fatal && losses < LOSSES_MAX => {
+                losses += 1;
+                tracing::debug!(step, %failure, "building it again");
+                Clock::sleep(PAUSE).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+async fn try_build(
+    args: &ConstructorArgs,
+    blobs: &Blobs,
+    step: u64,
+) -> Result<Vec<Delivery>, Failure> {
+    let wanted = PartOf {
+        step,
+        first: args.first,
+        count: args.count,
+    };
+    let dealt = args.planner.ask(wanted).timeout(PATIENCE).await;
+    let part = match dealt.map_err(Failure::error)?? {
+        Dealt::Part(part) => part,
+        Dealt::Ended(ended) => return Err(Failure::error(ended).fatal()),
+    };
+    let samples = fetch_samples(&part, args.patience).await?;
+    let mut deliveries = vec![];
+    for (bucket, nth) in part.own.iter().zip(args.first..) {
+        deliveries.push(assemble(&part, bucket, nth, &samples, blobs)?);
+    }
+    let told = deliveries.iter().map(|delivery| {
+        args.ledger.ask(Built {
+            step,
+            bucket: delivery.bucket,
+            buckets: part.buckets,
+            samples: delivery.microbatches.iter().map(|it| it.len() as u64).sum(),
+            digest: delivery.digest,
+        })
+    });
+    for told in join_all(told).await {
+        told.map_err(Failure::error)??;
+    }
+    Ok(deliveries)
+}
+
+/// Where the bytes of each sample are.
+type Samples = BTreeMap<SampleId, (usize, std::ops::Range<usize>)>;
+
+/// Bytes that loaders have handed out.
+struct Fetched {
+    views: Vec<Bytes>,
+    at: Samples,
+}
+
+/// Takes the samples of a part from those who have them, from each in one go.
+async fn fetch_samples(part: &Part, patience: Duration) -> Result<Fetched, Failure> {
+    let holders: BTreeMap<CellName, Holder> = part.holders.iter().copied().collect();
+    let mut wanted: BTreeMap<ActorId, (Holder, Vec<SampleId>)> = BTreeMap::new();
+    for id in part.own.iter().flat_map(Bucket::samples) {
+        let holder = holders.get(&CellName::of(id));
+        let holder = *holder.ok_or_else(|| Failure::error(format!("nobody has {id:?}")))?;
+        let (_, ids) = wanted
+            .entry(holder.number())
+            .or_insert_with(|| (holder, vec![]));
+        ids.push(id);
+    }
+    let taken = wanted.into_values().map(async |(holder, mut ids)| {
+        ids.sort_unstable();
+        let take = Take {
+            samples: ids.clone(),
+        };
+        let taken = holder.ask(take, patience).await?;
+        Ok::<_, Failure>((ids, taken.lengths, whole(&taken.bytes).await?))
+    });
+    let mut fetched = Fetched {
+        views: vec![],
+        at: BTreeMap::new(),
+    };
+    for (ids, lengths, view) in try_join_all(taken).await? {
+        let nth = fetched.views.len();
+        let mut begin = 0;
+        for (id, length) in ids.into_iter().zip(lengths) {
+            let end = begin + length as usize;
+            fetched.at.insert(id, (nth, begin..end));
+            begin = end;
+        }
+        fetched.views.push(view);
+    }
+    Ok(fetched)
+}
+
+impl Fetched {
+    fn sample(&self, id: SampleId) -> Result<Sample, Failure> {
+        let lacks = || Failure::error(format!("{id:?} was not handed out"));
+        let (view, range) = self.at.get(&id).ok_or_else(lacks)?;
+        let bytes = Some(&self.views[*view]).filter(|bytes| range.end <= bytes.len());
+        let bytes = bytes.ok_or_else(lacks)?.slice(range.clone());
+        Sample::decode(&bytes).map_err(|error| Failure::error(format!("{id:?}: {error}")))
+    }
+}
+
+/// The bytes of a blob, mapped.
+async fn whole(blob: &Blob) -> Result<Bytes, Failure> {
+    let view = blob.open().await.map_err(Failure::error)?;
+    Ok(Bytes::from_owner(view))
+}
+
+/// Packs the micro-batches of a bucket.
+fn assemble(
+    part: &Part,
+    bucket: &Bucket,
+    nth: u32,
+    samples: &Fetched,
+    blobs: &Blobs,
+) -> Result<Delivery, Failure> {
+    let mut packed = vec![];
+    let mut lengths = vec![];
+    let mut microbatches = vec![];
+    for microbatch in &bucket.microbatches {
+        let ids = microbatch.samples.clone();
+        let own: Vec<Sample> = ids
+            .iter()
+            .map(|id| samples.sample(*id))
+            .collect::<Result<_, _>>()?;
+        let begin = packed.len();
+        Packed::pack(&own)
+            .map_err(Failure::error)?
+            .encode_into(&mut packed);
+        lengths.push((packed.len() - begin) as u64);
+        microbatches.push(ids);
+    }
+    let mut hasher = blake3::Hasher::new();
+    for id in microbatches.iter().flatten() {
+        for number in [u32::from(id.source.0), id.epoch, id.cell, id.nth] {
+            hasher.update(&number.to_le_bytes());
+        }
+    }
+    hasher.update(&packed);
+    Ok(Delivery {
+        step: part.step,
+        bucket: nth,
+        predicted: part.predicted,
+        samples: part.samples,
+        microbatches,
+        lengths,
+        bytes: blobs.copy_in(&packed).map_err(Failure::error)?,
+        digest: *hasher.finalize().as_bytes(),
+    })
+}

@@ -1,0 +1,143 @@
+//! The ledger: where plans were when, and what was built of them.
+//!
+//! It keeps what a planner knew before each step that is not durably done, so that the next life of
+//! the planner goes on as if it had never been away; and the digest of each bucket that was built,
+//! so that one which is built again is known to be the same, and a fault is never trained on.
+
+use std::collections::BTreeMap;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Failure, actor, message};
+
+use crate::plan::PlanState;
+
+/// What a step begins with. Told before its plan is given to anybody.
+#[message(name = "data.Planned")]
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// What the planner knew before it.
+    pub state: PlanState,
+    /// Its number.
+    pub step: u64,
+}
+
+/// What a planner knew before a step, or the first one that is kept behind it.
+#[message(reply = Option<PlanState>, name = "data.Recall")]
+#[derive(Clone, Debug)]
+pub struct Recall {
+    /// Which step.
+    pub step: u64,
+}
+
+/// A bucket of a step was built.
+#[message(reply = Result<(), Failure>, name = "data.Built")]
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// The step.
+    pub step: u64,
+    /// The bucket.
+    pub bucket: u32,
+    /// Of how many: with another number of buckets a step is dealt out anew.
+    pub buckets: u32,
+    /// Samples in it.
+    pub samples: u64,
+    /// A hash of its bytes.
+    pub digest: [u8; 32],
+}
+
+/// Steps before this one are durably done: a run goes back to it at most.
+#[message(name = "data.Committed")]
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// The step.
+    pub next: u64,
+}
+
+/// What the ledger has seen.
+#[message(reply = LedgerCounts, name = "data.CountLedger")]
+#[derive(Clone, Debug)]
+pub struct CountLedger;
+
+/// See [`CountLedger`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct LedgerCounts {
+    /// Buckets that were built for the first time.
+    pub built: u64,
+    /// Buckets that were built again, each to the bit as before.
+    pub again: u64,
+    /// Steps that are kept.
+    pub kept: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    states: BTreeMap<u64, PlanState>,
+    digests: BTreeMap<(u64, u32, u32), [u8; 32]>,
+    counts: LedgerCounts,
+}
+
+#[actor(name = "data.Ledger")]
+impl Ledger {
+    fn start(first: PlanState) -> Self {
+        Self {
+            states: BTreeMap::from([(first.step, first)]),
+            ..Self::default()
+        }
+    }
+
+    #[handler(message = Planned)]
+    fn planned(&mut self, planned: Planned) {
+        self.states.insert(planned.step, planned.state);
+    }
+
+    #[handler(message = Recall)]
+    fn recall(&mut self, recall: Recall) -> Option<PlanState> {
+        let at = self.states.range(..=recall.step).next_back();
+        let at = at.or_else(|| self.states.first_key_value());
+        at.map(|(_, state)| state.clone())
+    }
+
+    #[handler(message = Built)]
+    fn built(&mut self, built: Built) -> Result<(), Failure> {
+        let Built {
+            step,
+            bucket,
+            buckets,
+            digest,
+            ..
+        } = built;
+        match self.digests.insert((step, buckets, bucket), digest) {
+            None => self.counts.built += 1,
+            Some(before) if before == digest => self.counts.again += 1,
+            Some(before) => {
+                self.digests.insert((step, buckets, bucket), before);
+                return Err(Failure::error(format!(
+                    "bucket {bucket} of step {step} was built again and is not what it was: a \
+                     source gives other bytes than before; begin from the last checkpoint with \
+                     sources that do not change"
+                ))
+                .fatal());
+            }
+        }
+        Ok(())
+    }
+
+    #[handler(message = Committed)]
+    fn committed(&mut self, committed: Committed) {
+        let next = committed.next;
+        self.digests = self.digests.split_off(&(next, 0, 0));
+        if let Some((&from, _)) = self.states.range(..=next).next_back() {
+            self.states = self.states.split_off(&from);
+        }
+    }
+
+    #[handler(message = CountLedger)]
+    fn count(&mut self, _count: CountLedger) -> LedgerCounts {
+        LedgerCounts {
+            kept: self.states.len() as u64,
+            ..self.counts
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Loaders: read cells of sources ahead of need, say what is in them, and hand samples out.
+//!
+//! ```text
+//!  Planner ── Hold: these cells, in this order ──> SourceLoader   reads while there is room
+//!          ── Describe: one cell ───────────────>                 answers when it is read
+//!  DataConstructor ── Take: these samples ──────>                 one blob with their bytes
+//! ```
+//!
+//! A loader decides nothing and has no cursor: which cells it should have is said to it as a whole,
+//! again and again, and a cell is made from its source alone. So nothing has to be saved of a loader,
+//! any loader can take over the cells of any other from one moment to the next, and a sample that was
+//! handed out once can be had once more from whoever is there.
+//!
+//! A [`ShadowLoader`] is told to hold what others hold that is needed next, and is asked when they do
+//! not answer in time.
+
+mod shelf;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Blob, BlobError, Blobs, Context, Failure, Later, actor, message};
+use odeon_algorithms::tokenizer::Tokenizer;
+
+use self::shelf::{Ended, Shelf};
+use crate::plan::{CellMeta, CellName};
+use crate::sample::{SampleId, SourceNumber};
+use crate::source::{Cell, SourceSpec};
+
+/// What a loader is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct LoaderArgs {
+    /// What people call it.
+    pub name: String,
+    /// All sources of the run, by their numbers. One is opened when a cell of it is first wanted.
+    pub sources: Vec<SourceSpec>,
+    /// What these were when the run began, so that a source is not another one for whoever opens it
+    /// later. Nobody knows that yet while sources are surveyed.
+    pub identities: Vec<[u8; 32]>,
+    /// What text becomes tokens by.
+    pub tokenizer: Tokenizer,
+    /// Where indices are kept, and what files unpack to.
+    pub cache: PathBuf,
+    /// Bytes of samples that are read ahead. What somebody waits for is read all the same.
+    pub bytes_max: u64,
+    /// Cells that are made at a time.
+    pub threads: usize,
+}
+
+/// Why a loader has no cell to give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape, thiserror::Error)]
+#[serde(crate = "odeon::serde")]
+#[error("source `{source_name}`: {detail}")]
+pub struct LoadFault {
+    /// The source.
+    pub source_name: String,
+    /// What is wrong: the file, the place in it, and what to do.
+    pub detail: String,
+}
+
+/// The cells that a loader should have, those that are needed first at the front. It drops all
+/// others. Told as often as that changes, and again: it is the whole truth each time.
+#[message(name = "data.Hold")]
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// The cells.
+    pub cells: Vec<CellName>,
+}
+
+/// What a source is like.
+#[message(reply = Result<Surveyed, LoadFault>, name = "data.Survey")]
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Which source.
+    pub source: SourceNumber,
+}
+
+/// See [`Survey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Surveyed {
+    /// Cells of each pass over it.
+    pub cells: u32,
+    /// A hash of what is in it, as far as sizes and indices tell.
+    pub identity: [u8; 32],
+}
+
+/// What is in a cell. Answered when the cell is read.
+#[message(reply = Result<CellMeta, LoadFault>, name = "data.Describe")]
+#[derive(Clone, Debug)]
+pub struct Describe {
+    /// Which.
+    pub cell: CellName,
+}
+
+/// Samples, in the order in which they are asked for.
+#[message(reply = Result<Taken, LoadFault>, name = "data.Take")]
+#[derive(Clone, Debug)]
+pub struct Take {
+    /// Which.
+    pub samples: Vec<SampleId>,
+}
+
+/// See [`Take`].
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Taken {
+    /// The samples, one after the other, as `Sample` encodes them.
+    pub bytes: Blob,
+    /// How long each is.
+    pub lengths: Vec<u32>,
+}
+
+/// What a loader has done since it started, and holds now.
+#[message(reply = LoaderCounts, name = "data.CountLoaded")]
+#[derive(Clone, Debug)]
+pub struct CountLoaded;
+
+/// See [`CountLoaded`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct LoaderCounts {
+    /// Cells that were made.
+    pub cells: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Records that were left out, as the policy of their source allows.
+    pub skipped: u64,
+    /// The last few of these: file, place and reason.
+    pub last_skipped: Vec<String>,
+    /// Bytes of samples that it holds.
+    pub held_bytes: u64,
+    /// Samples that were handed out.
+    pub taken: u64,
+    /// Seconds of work that making cells took, over all threads.
+    pub busy_seconds: f64,
+    /// Sources that it has open.
+    pub open: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct SourceLoader {
+    shelf: Shelf,
+    blobs: Blobs,
+}
+
+#[actor(name = "data.SourceLoader")]
+impl SourceLoader {
+    async fn start(args: LoaderArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        Ok(Self {
+            shelf: Shelf::new(args, cx.me().narrow()),
+            blobs: cx.blobs(),
+        })
+    }
+
+    #[handler(message = Hold)]
+    fn hold(&mut self, hold: Hold) {
+        self.shelf.hold(hold.cells);
+    }
+
+    #[handler(message = Survey)]
+    fn survey(&mut self, survey: Survey) -> Later<Result<Surveyed, LoadFault>> {
+        survey_of(&mut self.shelf, &survey)
+    }
+
+    #[handler(message = Describe)]
+    fn describe(&mut self, describe: Describe) -> Later<Result<CellMeta, LoadFault>> {
+        description(&mut self.shelf, &describe)
+    }
+
+    #[handler(message = Take)]
+    fn take(&mut self, take: Take) -> Later<Result<Taken, LoadFault>> {
+        taken(&mut self.shelf, &self.blobs, take)
+    }
+
+    #[handler(message = Ended)]
+    fn ended(&mut self, ended: Ended) {
+        self.shelf.ended(ended);
+    }
+
+    #[handler(message = CountLoaded)]
+    fn count(&mut self, _count: CountLoaded) -> LoaderCounts {
+        self.shelf.counts()
+    }
+}
+
+/// A loader that stands in for others. See the module.
+#[derive(Debug)]
+pub struct ShadowLoader {
+    shelf: Shelf,
+    blobs: Blobs,
+}
+
+#[actor(name = "data.ShadowLoader")]
+impl ShadowLoader {
+    async fn start(args: LoaderArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        Ok(Self {
+            shelf: Shelf::new(args, cx.me().narrow()),
+            blobs: cx.blobs(),
+        })
+    }
+
+    #[handler(message = Hold)]
+    fn hold(&mut self, hold: Hold) {
+        self.shelf.hold(hold.cells);
+    }
+
+    #[handler(message = Describe)]
+    fn describe(&mut self, describe: Describe) -> Later<Result<CellMeta, LoadFault>> {
+        description(&mut self.shelf, &describe)
+    }
+
+    #[handler(message = Take)]
+    fn take(&mut self, take: Take) -> Later<Result<Taken, LoadFault>> {
+        taken(&mut self.shelf, &self.blobs, take)
+    }
+
+    #[handler(message = Ended)]
+    fn ended(&mut self, ended: Ended) {
+        self.shelf.ended(ended);
+    }
+
+    #[handler(message = CountLoaded)]
+    fn count(&mut self, _count: CountLoaded) -> LoaderCounts {
+        self.shelf.counts()
+    }
+}
+
+fn survey_of(shelf: &mut Shelf, survey: &Survey) -> Later<Result<Surveyed, LoadFault>> {
+    let open = shelf.open(survey.source);
+    Later::new(async move {
+        let source = open.await?;
+        Ok(Surveyed {
+            cells: source.cells(),
+            identity: source.identity(),
+        })
+    })
+}
+
+fn description(shelf: &mut Shelf, describe: &Describe) -> Later<Result<CellMeta, LoadFault>> {
+    let name = describe.cell;
+    let made = shelf.cell(name);
+    Later::new(async move {
+        let cell = made.await?;
+        let samples = cell.samples.iter().map(|(meta, _)| meta.clone());
+        Ok(CellMeta {
+            skipped: cell.skipped.len() as u32,
+            ..CellMeta::of(name, samples.collect())
+        })
+    })
+}
+
+fn taken(shelf: &mut Shelf, blobs: &Blobs, take: Take) -> Later<Result<Taken, LoadFault>> {
+    let mut cells = vec![];
+    for id in &take.samples {
+        let name = CellName::of(*id);
+        // Samples of a cell come one after the other, as a rule.
+        if cells.last().is_none_or(|(last, _)| *last != name) {
+            cells.push((name, shelf.cell(name)));
+        }
+    }
+    shelf.count_taken(take.samples.len());
+    let (blobs, lacks) = (blobs.clone(), shelf.fault_of());
+    Later::new(async move {
+        let mut made: Vec<(CellName, Arc<Cell>)> = vec![];
+        for (name, cell) in cells {
+            made.push((name, cell.await?));
+        }
+        let mut bytes = vec![];
+        let mut at = 0;
+        for id in &take.samples {
+            while made[at].0 != CellName::of(*id) {
+                at += 1;
+            }
+            let sample = made[at].1.samples.get(id.nth as usize);
+            let Some((_, sample)) = sample else {
+                let has = made[at].1.samples.len();
+                return Err(lacks(
+                    id.source,
+                    format!("{id:?} was asked for, and its cell has {has} samples"),
+                ));
+            };
+            bytes.push(sample.clone());
+        }
+        let lengths: Vec<u32> = bytes.iter().map(|sample| sample.len() as u32).collect();
+        let unkept = |error: BlobError| lacks(SourceNumber(0), format!("no memory: {error}"));
+        let total = bytes.iter().map(|sample| sample.len()).sum();
+        let mut writer = blobs.writer(total).map_err(unkept)?;
+        let mut begin = 0;
+        for sample in &bytes {
+            writer[begin..begin + sample.len()].copy_from_slice(sample);
+            begin += sample.len();
+        }
+        Ok(Taken {
+            bytes: writer.seal(),
+            lengths,
+        })
+    })
+}

@@ -1,0 +1,250 @@
+//! The cells that a loader has, makes and is to make.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt, Shared};
+use odeon::{Clock, Recipient, message};
+use tokio::sync::Semaphore;
+
+use super::{LoadFault, LoaderArgs, LoaderCounts};
+use crate::plan::CellName;
+use crate::sample::SourceNumber;
+use crate::source::{Cell, Opening, Source};
+
+/// A cell was made, or could not be. A loader tells itself.
+#[message(name = "data.Ended")]
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    name: CellName,
+    /// What came of it; nothing when it could not be made.
+    made: Option<Made>,
+    busy_seconds: f64,
+}
+
+#[derive(Clone, Debug, odeon::serde::Serialize, odeon::serde::Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+struct Made {
+    samples: u64,
+    bytes: u64,
+    skipped: Vec<String>,
+}
+
+type Opened = Shared<BoxFuture<'static, Result<Arc<Source>, LoadFault>>>;
+type Making = Shared<BoxFuture<'static, Result<Arc<Cell>, LoadFault>>>;
+
+/// See the module.
+pub(super) struct Shelf {
+    args: Arc<LoaderArgs>,
+    me: Recipient<Ended>,
+    opening: Opening,
+    /// As many cells as may be made at a time.
+    room: Arc<Semaphore>,
+    sources: HashMap<SourceNumber, Opened>,
+    /// In the order in which they are needed.
+    wanted: VecDeque<CellName>,
+    cells: BTreeMap<CellName, Slot>,
+    counts: LoaderCounts,
+}
+
+struct Slot {
+    making: Making,
+    /// Known when it is made.
+    bytes: Option<u64>,
+}
+
+/// Skipped records that are told with their reasons.
+const SKIPPED_TOLD: usize = 8;
+
+impl Shelf {
+    pub(super) fn new(args: LoaderArgs, me: Recipient<Ended>) -> Self {
+        Self {
+            room: Arc::new(Semaphore::new(args.threads.max(1))),
+            opening: Opening::new(args.tokenizer.clone(), &args.cache).with_threads(args.threads),
+            args: Arc::new(args),
+            me,
+            sources: HashMap::new(),
+            wanted: VecDeque::new(),
+            cells: BTreeMap::new(),
+            counts: LoaderCounts::default(),
+        }
+    }
+
+    /// Has these cells and no others.
+    pub(super) fn hold(&mut self, cells: Vec<CellName>) {
+        self.wanted = cells.into();
+        let wanted = &self.wanted;
+        self.cells.retain(|name, _| wanted.contains(name));
+        self.read_ahead();
+    }
+
+    /// A source, opened now if it was not.
+    pub(super) fn open(&mut self, number: SourceNumber) -> Opened {
+        if let Some(open) = self.sources.get(&number)
+            && !matches!(open.peek(), Some(Err(_)))
+        {
+            return open.clone();
+        }
+        let (args, opening) = (Arc::clone(&self.args), self.opening.clone());
+        let open = async move {
+            let Some(spec) = args.sources.get(usize::from(number.0)) else {
+                return Err(LoadFault {
+                    source_name: number.0.to_string(),
+                    detail: format!("there are {} sources", args.sources.len()),
+                });
+            };
+            let fault = |detail| LoadFault {
+                source_name: spec.name.clone(),
+                detail,
+            };
+            let source = Source::open(number, spec, &opening).await;
+            let source = source.map_err(|error| fault(error.to_string()))?;
+            match args.identities.get(usize::from(number.0)) {
+                Some(identity) if *identity != source.identity() => Err(fault(format!(
+                    "{} has changed since the run began: put the old files back, or begin anew",
+                    spec.path
+                ))),
+                _ => Ok(Arc::new(source)),
+            }
+        };
+        let open = open.boxed().shared();
+        self.sources.insert(number, open.clone());
+        open
+    }
+
+    /// A cell that somebody waits for, made now if it was not, however full the shelf is.
+    pub(super) fn cell(&mut self, name: CellName) -> Making {
+        if let Some(slot) = self.cells.get(&name)
+            // What could not be read may be there now.
+            && !matches!(slot.making.peek(), Some(Err(_)))
+        {
+            return slot.making.clone();
+        }
+        self.make(name)
+    }
+
+    pub(super) fn ended(&mut self, ended: Ended) {
+        self.counts.busy_seconds += ended.busy_seconds;
+        if let Some(made) = ended.made {
+            self.counts.cells += 1;
+            self.counts.samples += made.samples;
+            self.counts.skipped += made.skipped.len() as u64;
+            self.counts.last_skipped.extend(made.skipped);
+            let told = self.counts.last_skipped.len();
+            let old = told.saturating_sub(SKIPPED_TOLD);
+            self.counts.last_skipped.drain(..old);
+            if let Some(slot) = self.cells.get_mut(&ended.name) {
+                slot.bytes = Some(made.bytes);
+            }
+        }
+        self.read_ahead();
+    }
+
+    pub(super) fn counts(&self) -> LoaderCounts {
+        LoaderCounts {
+            held_bytes: self.held_bytes(),
+            open: self.sources.len() as u64,
+            ..self.counts.clone()
+        }
+    }
+
+    pub(super) fn count_taken(&mut self, samples: usize) {
+        self.counts.taken += samples as u64;
+    }
+
+    /// Says what is wrong with a source, by its number.
+    pub(super) fn fault_of(&self) -> impl Fn(SourceNumber, String) -> LoadFault + Send + use<> {
+        let args = Arc::clone(&self.args);
+        move |number, detail| LoadFault {
+            source_name: match args.sources.get(usize::from(number.0)) {
+                Some(spec) => spec.name.clone(),
+                None => number.0.to_string(),
+            },
+            detail,
+        }
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.cells.values().filter_map(|slot| slot.bytes).sum()
+    }
+
+    /// Begins with what is wanted next, as long as there is room.
+    fn read_ahead(&mut self) {
+        let made = self.cells.values().filter(|slot| slot.bytes.is_some());
+        let made = made.count().max(1) as u64;
+        // Those under way will be about as large as the others.
+        let usual = self.held_bytes() / made;
+        let mut under_way = self.under_way();
+        let mut next = 0;
+        while let Some(name) = self.wanted.get(next).copied() {
+            next += 1;
+            if self.cells.contains_key(&name) {
+                continue;
+            }
+            let held = self.held_bytes() + usual * under_way as u64;
+            if under_way >= self.args.threads.max(1) || held >= self.args.bytes_max {
+                break;
+            }
+            // Whoever wants it waits for it then.
+            drop(self.make(name));
+            under_way += 1;
+        }
+    }
+
+    fn under_way(&self) -> usize {
+        let slots = self.cells.values();
+        slots.filter(|slot| slot.making.peek().is_none()).count()
+    }
+
+    fn make(&mut self, name: CellName) -> Making {
+        let (open, room) = (self.open(name.source), Arc::clone(&self.room));
+        let (me, fault) = (self.me, self.fault_of());
+        // A task of its own, so that it goes on whoever waits for it.
+        let made = tokio::spawn(async move {
+            let source = open.await?;
+            let permit = room.acquire_owned().await;
+            let begun = Clock::now();
+            let cell = source.cell(name.epoch, name.cell).await;
+            drop(permit);
+            let made = cell.as_ref().ok().map(|cell| Made {
+                samples: cell.samples.len() as u64,
+                bytes: cell.samples.iter().map(|(_, it)| it.len() as u64).sum(),
+                skipped: cell.skipped.iter().map(ToString::to_string).collect(),
+            });
+            let busy_seconds = Clock::now().since(begun).as_secs_f64();
+            // A loader that is gone needs no news.
+            let _ = me
+                .tell(Ended {
+                    name,
+                    made,
+                    busy_seconds,
+                })
+                .await;
+            cell.map(Arc::new)
+                .map_err(|error| fault(name.source, error.to_string()))
+        });
+        let fault = self.fault_of();
+        let making = async move {
+            let lost = |error: tokio::task::JoinError| fault(name.source, error.to_string());
+            made.await.map_err(lost)?
+        };
+        let making = making.boxed().shared();
+        let slot = Slot {
+            making: making.clone(),
+            bytes: None,
+        };
+        self.cells.insert(name, slot);
+        making
+    }
+}
+
+impl fmt::Debug for Shelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shelf")
+            .field("name", &self.args.name)
+            .field("cells", &self.cells.len())
+            .field("wanted", &self.wanted.len())
+            .finish_non_exhaustive()
+    }
+}

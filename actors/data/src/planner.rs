@@ -1,0 +1,636 @@
+//! The planner: has the plan of each step ready before it is needed. It sees what samples are like and
+//! never a byte of them.
+//!
+//! ```text
+//!  SourceLoader ── what a cell has ──> Planner ── the part of a step ──> DataConstructor
+//!       ^                                │ ^                                   │
+//!       └── which cells to hold ─────────┘ └── which steps are passed ─────────┘
+//! ```
+//!
+//! What it decides is [`Planning`]'s, which is pure: the same metadata gives the same plans. Before
+//! anybody hears of a plan, the [`Ledger`] has what the planner knew before it; so a planner that is
+//! lost makes the same plans again, and nobody notices but by the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Clock, Context, Failure, Later, Recipient, Ref, Timestamp, actor, message};
+use tokio::sync::oneshot;
+
+use crate::asking::Holder;
+use crate::ledger::{Ledger, Planned, Recall};
+use crate::loader::{Describe, Hold, ShadowLoader, SourceLoader};
+use crate::plan::{
+    Bucket, CellMeta, CellName, PlaceTree, PlanSpec, PlanState, Planning, SourceShape, StepPlan,
+    Waiting,
+};
+
+/// What a planner is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct PlannerArgs {
+    /// What the steps of the run are made of.
+    pub spec: PlanSpec,
+    /// The sources, by their numbers.
+    pub sources: Vec<SourceShape>,
+    /// Who gets what.
+    pub tree: PlaceTree,
+    /// What the first step begins with, in the first life.
+    pub state: PlanState,
+    /// Who remembers what the next life has to know.
+    pub ledger: Ref<Ledger>,
+    /// Who reads.
+    pub dealing: Dealing,
+    /// Steps whose plans are ready before somebody asks.
+    pub ahead: u64,
+    /// How long a loader may take before its shadow is asked, too.
+    pub patience: Duration,
+}
+
+/// Who reads the cells of each source, and who stands in for whom.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Dealing {
+    /// All loaders.
+    pub loaders: Vec<Ref<SourceLoader>>,
+    /// Those who stand in: the n-th for each loader whose number is n modulo their count.
+    pub shadows: Vec<Ref<ShadowLoader>>,
+    /// The loaders of each source, by their numbers: the cells of a source go around.
+    pub sources: Vec<Vec<u32>>,
+}
+
+impl Dealing {
+    /// The number of the loader that reads a cell.
+    fn loader_of(&self, cell: CellName) -> usize {
+        let around = &self.sources[usize::from(cell.source.0)];
+        around[cell.cell as usize % around.len()] as usize
+    }
+
+    fn shadow_of(&self, loader: usize) -> Option<usize> {
+        (!self.shadows.is_empty()).then(|| loader % self.shadows.len())
+    }
+
+    fn holder(&self, cell: CellName) -> Holder {
+        let loader = self.loader_of(cell);
+        Holder {
+            loader: self.loaders[loader],
+            shadow: self.shadow_of(loader).map(|nth| self.shadows[nth]),
+        }
+    }
+}
+
+/// The part of a step that buckets of these numbers are. Answered when the step is planned.
+#[message(reply = Result<Dealt, Failure>, name = "data.PartOf")]
+#[derive(Clone, Debug)]
+pub struct PartOf {
+    /// The step.
+    pub step: u64,
+    /// The first bucket.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// See [`PartOf`].
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub enum Dealt {
+    /// The part.
+    Part(Part),
+    /// There is no such step: the sources ended before.
+    Ended(Ended),
+}
+
+/// The part of a step that some buckets are.
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Part {
+    /// The step.
+    pub step: u64,
+    /// Tokens that are predicted in the whole step, over all buckets: what its loss is divided by.
+    pub predicted: u64,
+    /// Samples of the whole step.
+    pub samples: u32,
+    /// Buckets of the whole step.
+    pub buckets: u32,
+    /// The buckets that were asked for.
+    pub own: Vec<Bucket>,
+    /// Who has the cells that their samples are of.
+    pub holders: Vec<(CellName, Holder)>,
+}
+
+/// A constructor has no more use for steps below this one. Told.
+#[message(name = "data.Passed")]
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// The first bucket of the constructor: its name.
+    pub first: u32,
+    /// The step.
+    pub below: u64,
+}
+
+/// What the planner knew before a step: what a checkpoint keeps of the data plane.
+#[message(reply = Result<PlanState, Failure>, name = "data.StateBefore")]
+#[derive(Clone, Debug)]
+pub struct StateBefore {
+    /// The step. It is planned now if it was not.
+    pub step: u64,
+}
+
+/// Ranks are others from this step on. What was planned behind it is planned anew: with the same
+/// samples.
+#[message(reply = Result<(), Failure>, name = "data.Retree")]
+#[derive(Clone, Debug)]
+pub struct Retree {
+    /// Who gets what.
+    pub tree: PlaceTree,
+    /// The first step with it.
+    pub from: u64,
+}
+
+/// Other loaders read from now on.
+#[message(name = "data.Redeal")]
+#[derive(Clone, Debug)]
+pub struct Redeal {
+    /// Who reads what.
+    pub dealing: Dealing,
+}
+
+/// Why a step has no part: the sources have ended.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape, thiserror::Error,
+)]
+#[serde(crate = "odeon::serde")]
+#[error("the sources ended after {steps} steps: let them repeat, or ask for fewer steps")]
+pub struct Ended {
+    /// How many steps there are.
+    pub steps: u64,
+}
+
+/// What the planner has done since it started.
+#[message(reply = PlannerCounts, name = "data.CountPlanned")]
+#[derive(Clone, Debug)]
+pub struct CountPlanned;
+
+/// See [`CountPlanned`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct PlannerCounts {
+    /// Steps that were planned, those that were planned again counted again.
+    pub planned: u64,
+    /// Seconds that it took, without what was waited for.
+    pub planning_seconds: f64,
+    /// Seconds in which a plan was wanted and metadata of a cell was missing.
+    pub starved_seconds: f64,
+    /// The next step that it plans.
+    pub next: u64,
+    /// Cells that were described.
+    pub cells: u64,
+}
+
+/// A cell was described. A planner tells itself.
+#[message(name = "data.Described")]
+#[derive(Clone, Debug)]
+struct Described {
+    name: CellName,
+    meta: Result<CellMeta, Failure>,
+}
+
+/// Tell loaders once more what they should hold: those that are new have heard of nothing.
+#[message(name = "data.Again")]
+#[derive(Clone, Debug)]
+struct Again;
+
+/// How often.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Somebody waits for a step to be planned.
+#[derive(Debug)]
+enum Waiter {
+    Part(PartOf, oneshot::Sender<Result<Dealt, Failure>>),
+    State(u64, oneshot::Sender<Result<PlanState, Failure>>),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Planner {
+    args: PlannerArgs,
+    planning: Planning,
+    /// Steps that are planned and not passed.
+    plans: BTreeMap<u64, StepPlan>,
+    /// What was known before each of them.
+    states: BTreeMap<u64, PlanState>,
+    /// How far each constructor is, by its first bucket.
+    passed: BTreeMap<u32, u64>,
+    /// Who waits for what.
+    waiting: Vec<Waiter>,
+    /// Cells that loaders are asked to describe.
+    asked: BTreeSet<CellName>,
+    /// Cells that were described and are not passed.
+    known: BTreeSet<CellName>,
+    /// How many steps there are, once the sources have ended.
+    ended: Option<u64>,
+    starved: Option<Timestamp>,
+    counts: PlannerCounts,
+    /// Why no more is planned.
+    failed: Option<Failure>,
+    me: Recipient<Described>,
+}
+
+#[actor(name = "data.Planner")]
+impl Planner {
+    async fn start(args: PlannerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let mut state = args.state.clone();
+        if cx.incarnation() > 1
+            && let Some(kept) = args
+                .ledger
+                .ask(Recall { step: u64::MAX })
+                .await
+                .map_err(Failure::error)?
+        {
+            state = kept;
+        }
+        let planning = planning_at(&args, &args.tree, state)?;
+        again_later(cx.me().narrow());
+        let mut planner = Self {
+            planning,
+            plans: BTreeMap::new(),
+            states: BTreeMap::new(),
+            passed: BTreeMap::new(),
+            waiting: vec![],
+            asked: BTreeSet::new(),
+            known: BTreeSet::new(),
+            ended: None,
+            starved: None,
+            counts: PlannerCounts::default(),
+            failed: None,
+            me: cx.me().narrow(),
+            args,
+        };
+        planner.go_on().await;
+        Ok(planner)
+    }
+
+    #[handler(message = PartOf)]
+    async fn part_of(
+        &mut self,
+        part: PartOf,
+        cx: &mut Context<Self>,
+    ) -> Later<Result<Dealt, Failure>> {
+        let (sender, receiver) = oneshot::channel();
+        if let Err(failure) = self.come_back_to(part.step).await {
+            return Later::new(async move { Err(failure) });
+        }
+        self.waiting.push(Waiter::Part(part, sender));
+        self.go_on().await;
+        self.end_if_failed(cx);
+        later(receiver)
+    }
+
+    #[handler(message = StateBefore)]
+    async fn state_before(
+        &mut self,
+        state: StateBefore,
+        cx: &mut Context<Self>,
+    ) -> Later<Result<PlanState, Failure>> {
+        let (sender, receiver) = oneshot::channel();
+        if let Err(failure) = self.come_back_to(state.step).await {
+            return Later::new(async move { Err(failure) });
+        }
+        self.waiting.push(Waiter::State(state.step, sender));
+        self.go_on().await;
+        self.end_if_failed(cx);
+        later(receiver)
+    }
+
+    #[handler(message = Described)]
+    async fn described(&mut self, described: Described, cx: &mut Context<Self>) {
+        self.asked.remove(&described.name);
+        match described.meta {
+            Ok(meta) => {
+                self.counts.cells += 1;
+                self.known.insert(described.name);
+                if let Err(error) = self.planning.hear(meta) {
+                    self.fail(Failure::error(error).fatal());
+                }
+            }
+            Err(failure) => self.fail(failure),
+        }
+        self.go_on().await;
+        self.end_if_failed(cx);
+    }
+
+    #[handler(message = Passed)]
+    async fn passed(&mut self, passed: Passed, cx: &mut Context<Self>) {
+        self.passed.insert(passed.first, passed.below);
+        let below = self.passed.values().copied().min().unwrap_or(0);
+        self.plans = self.plans.split_off(&below);
+        self.states = self.states.split_off(&below);
+        self.forget(below);
+        self.go_on().await;
+        self.hold().await;
+        self.end_if_failed(cx);
+    }
+
+    #[handler(message = Retree)]
+    async fn retree(&mut self, retree: Retree) -> Result<(), Failure> {
+        let Retree { tree, from } = retree;
+        let next = self.planning.step();
+        let state = match self.states.get(&from) {
+            Some(state) => state.clone(),
+            None if from == next => self.planning.state(),
+            None => self.recall(from).await?.ok_or_else(|| {
+                Failure::error(format!(
+                    "step {from} is not kept any more, so it cannot be planned anew"
+                ))
+            })?,
+        };
+        self.planning = planning_at(&self.args, &tree, state)?;
+        self.args.tree = tree;
+        self.plans.clear();
+        self.states.clear();
+        self.passed.clear();
+        self.restart();
+        self.go_on().await;
+        Ok(())
+    }
+
+    #[handler(message = Redeal)]
+    async fn redeal(&mut self, redeal: Redeal) {
+        self.args.dealing = redeal.dealing;
+        self.hold().await;
+    }
+
+    #[handler(message = Again)]
+    async fn again(&mut self, _again: Again, cx: &mut Context<Self>) {
+        self.hold().await;
+        again_later(cx.me().narrow());
+    }
+
+    #[handler(message = CountPlanned)]
+    fn count(&mut self, _count: CountPlanned) -> PlannerCounts {
+        PlannerCounts {
+            next: self.planning.step(),
+            ..self.counts.clone()
+        }
+    }
+}
+
+impl Planner {
+    /// Plans as far ahead as it may, answers who can be answered, and asks for what is missing.
+    async fn go_on(&mut self) {
+        while self.failed.is_none() && self.planning.step() < self.end() {
+            let (state, step) = (self.planning.state(), self.planning.step());
+            let begun = Clock::now();
+            let planned = self.planning.plan();
+            self.counts.planning_seconds += Clock::now().since(begun).as_secs_f64();
+            let plan = match planned {
+                Ok(plan) => plan,
+                Err(Waiting::Cell(_)) => break,
+                Err(Waiting::Ended { steps }) => {
+                    self.ended = Some(steps);
+                    break;
+                }
+                Err(never) => {
+                    self.fail(Failure::error(never).fatal());
+                    break;
+                }
+            };
+            let planned = Planned {
+                state: state.clone(),
+                step,
+            };
+            // First of all: whoever comes after this life has to know.
+            if let Err(error) = self.args.ledger.tell(planned).await {
+                self.fail(Failure::error(error));
+                break;
+            }
+            self.counts.planned += 1;
+            self.plans.insert(step, plan);
+            self.states.insert(step, state);
+        }
+        self.starve();
+        self.answer();
+        self.ask_for_cells();
+    }
+
+    /// The step that is not planned yet: so far behind the last that is passed, or the first that
+    /// somebody waits for.
+    fn end(&self) -> u64 {
+        let passed = self.passed.values().copied().min();
+        let first = passed.unwrap_or_else(|| {
+            self.plans
+                .keys()
+                .next()
+                .copied()
+                .unwrap_or_else(|| self.planning.step())
+        });
+        let wanted = self.waiting.iter().map(|waiter| waiter.step() + 1).max();
+        (first + self.args.ahead).max(wanted.unwrap_or(0))
+    }
+
+    /// Goes back to a step that was passed, or planned by a former life.
+    async fn come_back_to(&mut self, step: u64) -> Result<(), Failure> {
+        if self.plans.contains_key(&step) || step >= self.planning.step() {
+            return Ok(());
+        }
+        let kept = self.recall(step).await?;
+        let Some(state) = kept.filter(|state| state.step <= step) else {
+            let lost = format!(
+                "step {step} was asked for, and is before what is durably done: go on from the newest \
+                 checkpoint"
+            );
+            return Err(Failure::error(lost).fatal());
+        };
+        self.planning = planning_at(&self.args, &self.args.tree, state)?;
+        self.plans.clear();
+        self.states.clear();
+        self.restart();
+        self.passed
+            .values_mut()
+            .for_each(|below| *below = (*below).min(step));
+        Ok(())
+    }
+
+    /// What was heard is forgotten with the planning that heard it.
+    fn restart(&mut self) {
+        self.asked.clear();
+        self.known.clear();
+        self.ended = None;
+    }
+
+    async fn recall(&self, step: u64) -> Result<Option<PlanState>, Failure> {
+        let recalled = self.args.ledger.ask(Recall { step }).await;
+        recalled.map_err(Failure::error)
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.failed.get_or_insert(failure);
+    }
+
+    /// Whoever waits asks the next life, if there is one.
+    fn end_if_failed(&mut self, cx: &mut Context<Self>) {
+        if let Some(failure) = self.failed.clone() {
+            self.waiting.clear();
+            cx.fail(failure);
+        }
+    }
+
+    /// Measures for how long somebody has waited for metadata.
+    fn starve(&mut self) {
+        let next = self.planning.step();
+        let waits = self.waiting.iter().any(|waiter| waiter.step() >= next);
+        match (waits, self.starved) {
+            (true, None) => self.starved = Some(Clock::now()),
+            (false, Some(since)) => {
+                self.counts.starved_seconds += Clock::now().since(since).as_secs_f64();
+                self.starved = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self) {
+        for waiter in std::mem::take(&mut self.waiting) {
+            // Who does not wait any more has asked again, or is gone.
+            match waiter {
+                Waiter::Part(part, sender) => match self.part(&part) {
+                    Some(part) => drop(sender.send(part)),
+                    None => self.waiting.push(Waiter::Part(part, sender)),
+                },
+                Waiter::State(step, sender) => match self.state(step) {
+                    Some(state) => drop(sender.send(Ok(state))),
+                    None => self.waiting.push(Waiter::State(step, sender)),
+                },
+            }
+        }
+    }
+
+    fn state(&self, step: u64) -> Option<PlanState> {
+        let kept = self.states.get(&step).cloned();
+        kept.or_else(|| (self.planning.step() == step).then(|| self.planning.state()))
+    }
+
+    fn part(&self, part: &PartOf) -> Option<Result<Dealt, Failure>> {
+        if let Some(steps) = self.ended.filter(|steps| part.step >= *steps) {
+            return Some(Ok(Dealt::Ended(Ended { steps })));
+        }
+        let plan = self.plans.get(&part.step)?;
+        let buckets = plan.buckets.len() as u32;
+        let own = part.first as usize..(part.first + part.count) as usize;
+        let Some(own) = plan.buckets.get(own) else {
+            let PartOf { step, first, count } = part;
+            return Some(Err(Failure::error(format!(
+                "step {step} has {buckets} buckets, and {count} from {first} on were asked for"
+            ))));
+        };
+        let samples = own.iter().flat_map(Bucket::samples);
+        let cells: BTreeSet<CellName> = samples.map(CellName::of).collect();
+        let holders = cells
+            .into_iter()
+            .map(|cell| (cell, self.args.dealing.holder(cell)));
+        Some(Ok(Dealt::Part(Part {
+            step: part.step,
+            predicted: plan.predicted,
+            samples: plan.samples,
+            buckets,
+            own: own.to_vec(),
+            holders: holders.collect(),
+        })))
+    }
+
+    /// Cells of which no step from this one on needs anything.
+    fn forget(&mut self, below: u64) {
+        for passed in self.planning.passed(below) {
+            let kept: BTreeSet<CellName> = passed.kept.iter().map(|id| CellName::of(*id)).collect();
+            let source = passed.below.source;
+            self.known.retain(|cell| {
+                cell.source != source || *cell >= passed.below || kept.contains(cell)
+            });
+        }
+    }
+
+    /// Has the loaders describe what is wanted and was not asked for.
+    fn ask_for_cells(&mut self) {
+        for name in self.planning.wants() {
+            if !self.asked.insert(name) {
+                continue;
+            }
+            let (holder, patience) = (self.args.dealing.holder(name), self.args.patience);
+            let me = self.me;
+            tokio::spawn(async move {
+                let meta = holder.ask(Describe { cell: name }, patience).await;
+                // A planner that is gone asks again in its next life.
+                let _ = me.tell(Described { name, meta }).await;
+            });
+        }
+    }
+
+    /// Tells all loaders which cells they should have: what plans need that are not passed, then what
+    /// will be planned next.
+    async fn hold(&self) {
+        let dealing = &self.args.dealing;
+        let mut loaders: Vec<Vec<CellName>> = vec![vec![]; dealing.loaders.len()];
+        let mut shadows: Vec<Vec<CellName>> = vec![vec![]; dealing.shadows.len()];
+        let samples = self
+            .plans
+            .values()
+            .flat_map(|plan| plan.buckets.iter().flat_map(Bucket::samples));
+        let planned: BTreeSet<CellName> = samples.map(CellName::of).collect();
+        let mut after: Vec<CellName> = self.known.difference(&planned).copied().collect();
+        // Sources take turns, so that what one needs next is not behind all that another has.
+        after.sort_by_key(|name| (name.epoch, name.cell, name.source));
+        let wanted = self.planning.wants();
+        for name in planned.iter().copied().chain(after).chain(wanted) {
+            let loader = dealing.loader_of(name);
+            loaders[loader].push(name);
+            if let Some(shadow) = dealing.shadow_of(loader) {
+                shadows[shadow].push(name);
+            }
+        }
+        // One that is gone is told again.
+        for (loader, cells) in dealing.loaders.iter().zip(loaders) {
+            let _ = loader.tell(Hold { cells }).now();
+        }
+        for (shadow, cells) in dealing.shadows.iter().zip(shadows) {
+            let _ = shadow.tell(Hold { cells }).now();
+        }
+    }
+}
+
+impl Waiter {
+    const fn step(&self) -> u64 {
+        match self {
+            Self::Part(part, _) => part.step,
+            Self::State(step, _) => *step,
+        }
+    }
+}
+
+fn planning_at(
+    args: &PlannerArgs,
+    tree: &PlaceTree,
+    state: PlanState,
+) -> Result<Planning, Failure> {
+    let planning = Planning::at(args.spec.clone(), &args.sources, tree.clone(), state);
+    // Another life would be made from the same.
+    planning.map_err(|error| Failure::error(error).fatal())
+}
+
+fn later<R: Send + 'static>(
+    answer: oneshot::Receiver<Result<R, Failure>>,
+) -> Later<Result<R, Failure>> {
+    Later::new(async move {
+        let answer = answer.await;
+        answer.unwrap_or_else(|_| Err(Failure::error("the planner has ended")))
+    })
+}
+
+fn again_later(me: Recipient<Again>) {
+    tokio::spawn(async move {
+        Clock::sleep(AGAIN).await;
+        // A planner that is gone tells nobody.
+        let _ = me.tell(Again).await;
+    });
+}

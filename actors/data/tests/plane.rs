@@ -1,0 +1,474 @@
+//! A data plane delivers what its plan says, whoever of it is lost: the same batches to the bit, each
+//! sample once.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use odeon::{
+    Clock, Failure, FailureKind, Limits, Needs, Supervision, System, WorkerCommand, WorkerMode,
+};
+use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_data::constructor::{Delivery, Fetch};
+use odeon_data::plan::{
+    AtEnd, Budget, MicrobatchSpec, MixedSource, Mixture, PlaceTree, PlanSpec, Schedule,
+};
+use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, PlaneCounts, Processes};
+use odeon_data::sample::SampleId;
+use odeon_data::source::{Fields, Format, OnBad, SourceSpec};
+use rustix::process::{Pid, Signal, kill_process};
+
+#[test]
+fn worker_entry() {
+    odeon_data::job().serve_if_worker();
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sources whose records differ in length, as lines of JSON. Blocks are small, so that there are many
+/// cells.
+fn sources(folder: &Path) -> Vec<SourceSpec> {
+    let made = [("short", 400, 20), ("middle", 150, 200), ("long", 40, 900)];
+    let specs = made.map(|(name, records, length)| {
+        let mut text = String::new();
+        for record in 0..records {
+            let words = format!("{name} {record} ").repeat(1 + (length * (record % 5 + 1)) / 40);
+            writeln!(text, "{{\"text\": \"{words}\"}}").unwrap();
+        }
+        fs::write(folder.join(format!("{name}.jsonl")), text).unwrap();
+        let path = folder.join(format!("{name}.jsonl"));
+        let format = Format::Jsonl(Fields::text("text"));
+        SourceSpec {
+            block_bytes: 1500,
+            cell_blocks: 2,
+            context: 512,
+            seed: 5,
+            ..SourceSpec::new(name, path.to_str().unwrap(), format)
+        }
+    });
+    specs.to_vec()
+}
+
+/// Twice through each source.
+fn spec() -> PlanSpec {
+    let mut mixture = Mixture::even(["short", "middle", "long"]);
+    mixture.at_end = AtEnd::Others;
+    for (name, weight) in [("short", 0.5), ("middle", 0.3), ("long", 0.2)] {
+        let source = MixedSource {
+            weight: Schedule::Constant(weight),
+            epochs: Some(2),
+        };
+        mixture.sources.insert(name.to_owned(), source);
+    }
+    let mut spec = PlanSpec::mix(mixture, Budget::Tokens(8192));
+    spec.microbatch = MicrobatchSpec {
+        tokens: 2048,
+        ..MicrobatchSpec::default()
+    };
+    spec
+}
+
+fn plan(folder: &Path, ranks: u32, processes: Processes) -> DataPlan {
+    DataPlan {
+        sources: sources(folder),
+        tokenizer: Tokenizer::bytes(),
+        cache: folder.join("cache"),
+        spec: spec(),
+        tree: PlaceTree::data(ranks).unwrap(),
+        state: None,
+        loaders: Loaders {
+            sources: vec![vec![0], vec![0, 1], vec![1]],
+            shadows: 0,
+            bytes_max: 1 << 20,
+            threads: 1,
+            needs: Needs::new(),
+        },
+        constructors: Constructors {
+            count: 2,
+            ahead: 2,
+            needs: Needs::new(),
+        },
+        planned_ahead: 4,
+        patience: Duration::from_millis(100),
+        processes,
+    }
+}
+
+/// A node whose workers are this program.
+async fn node() -> System {
+    let worker = WorkerCommand::current_exe().unwrap();
+    let worker = worker.arg("worker_entry").arg("--exact");
+    let mut limits = Limits::default();
+    limits.stop_grace = Duration::from_millis(100);
+    System::builder()
+        .limits(limits)
+        .supervision(Supervision::one_for_one().budget(60, PATIENCE))
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap()
+}
+
+struct World {
+    system: System,
+    plane: DataPlane,
+    ranks: u32,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    async fn start(ranks: u32, processes: Processes, change: impl FnOnce(&mut DataPlan)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self::over(folder, ranks, processes, change).await.unwrap()
+    }
+
+    async fn over(
+        folder: tempfile::TempDir,
+        ranks: u32,
+        processes: Processes,
+        change: impl FnOnce(&mut DataPlan),
+    ) -> Result<Self, String> {
+        let mut plan = plan(folder.path(), ranks, processes);
+        change(&mut plan);
+        let system = node().await;
+        let plane = DataPlane::start(&system, plan).await;
+        Ok(Self {
+            plane: plane.map_err(|error| error.to_string())?,
+            system,
+            ranks,
+            _folder: folder,
+        })
+    }
+
+    /// What all ranks get for a step, or why it has none.
+    async fn step(&self, step: u64) -> Result<Vec<Delivery>, Failure> {
+        let mut got = vec![];
+        for bucket in 0..self.ranks {
+            got.push(self.fetch(step, bucket).await?);
+        }
+        Ok(got)
+    }
+
+    async fn fetch(&self, step: u64, bucket: u32) -> Result<Delivery, Failure> {
+        let begun = Clock::now();
+        loop {
+            let constructor = self.plane.constructor_of(bucket).unwrap();
+            let asked = constructor
+                .ask(Fetch { step, bucket })
+                .timeout(PATIENCE)
+                .await;
+            match asked.map_err(Failure::error).and_then(|got| got) {
+                Ok(delivery) => match delivery.open().await {
+                    Ok(batches) => {
+                        assert_eq!(batches.len(), delivery.microbatches.len());
+                        return Ok(delivery);
+                    }
+                    Err(failure) => tracing::debug!(%failure, "it is gone with who made it"),
+                },
+                Err(failure) if failure.kind == FailureKind::Fatal => return Err(failure),
+                Err(failure) => tracing::debug!(%failure, "asking again"),
+            }
+            assert!(
+                Clock::now().since(begun) < PATIENCE,
+                "step {step} never comes"
+            );
+            Clock::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// All steps that there are, as digests and samples.
+    async fn all(&self) -> Vec<Got> {
+        let mut all = vec![];
+        while let Ok(step) = self.step(all.len() as u64).await {
+            all.push(Got::of(&step));
+        }
+        all
+    }
+
+    /// Kills the process of a role.
+    fn kill(&self, role: &str) {
+        let process = self
+            .plane
+            .roles()
+            .find(|(name, ..)| name == role)
+            .unwrap()
+            .2;
+        let workers = self.system.workers();
+        let worker = workers.iter().find(|(id, _)| Some(*id) == process);
+        // One that is gone already, and not back, is lost all the same.
+        if let Some((_, pid)) = worker {
+            let pid = Pid::from_raw(*pid as i32).unwrap();
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+
+    async fn counts(&self) -> PlaneCounts {
+        self.plane.counts().await.unwrap()
+    }
+
+    async fn end(self) {
+        self.plane.stop().await;
+        self.system.shutdown().await;
+    }
+}
+
+/// A step as it was delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Got {
+    digests: Vec<[u8; 32]>,
+    samples: BTreeSet<SampleId>,
+}
+
+impl Got {
+    fn of(deliveries: &[Delivery]) -> Self {
+        let ids = deliveries
+            .iter()
+            .flat_map(|it| it.microbatches.iter().flatten().copied());
+        let ids: Vec<SampleId> = ids.collect();
+        let samples: BTreeSet<SampleId> = ids.iter().copied().collect();
+        assert_eq!(samples.len(), ids.len(), "a sample is twice in a step");
+        Self {
+            digests: deliveries.iter().map(|it| it.digest).collect(),
+            samples,
+        }
+    }
+}
+
+fn samples(steps: &[Got]) -> Vec<BTreeSet<SampleId>> {
+    steps.iter().map(|step| step.samples.clone()).collect()
+}
+
+async fn undisturbed() -> Vec<Got> {
+    let world = World::start(2, Processes::Shared, |_| {}).await;
+    let all = world.all().await;
+    world.end().await;
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_sample_of_both_epochs_is_delivered_once_and_then_the_sources_have_ended() {
+    let world = World::start(2, Processes::Shared, |_| {}).await;
+    let all = world.all().await;
+    let mut seen: BTreeMap<SampleId, u32> = BTreeMap::new();
+    for id in all.iter().flat_map(|step| &step.samples) {
+        *seen.entry(*id).or_default() += 1;
+    }
+    assert!(seen.values().all(|times| *times == 1));
+    // Records of 400, 150 and 40; each is a sample at least, and more where it is longer than 512.
+    for (source, records) in [(0, 400), (1, 150), (2, 40)] {
+        for epoch in 0..2 {
+            let own = seen
+                .keys()
+                .filter(|id| id.source.0 == source && id.epoch == epoch);
+            assert!(own.count() >= records, "source {source}, epoch {epoch}");
+        }
+    }
+    let failure = world.step(all.len() as u64).await.unwrap_err();
+    assert!(
+        failure.to_string().contains("the sources ended after"),
+        "{failure}"
+    );
+    // A step that is over a second time is another question, and has the same answer.
+    let again = world.step(3).await.unwrap();
+    assert_eq!(Got::of(&again), all[3]);
+    let counts = world.counts().await;
+    assert!(counts.ledger.again > 0 && counts.ledger.built >= 2 * all.len() as u64);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_are_the_same_to_the_bit_whoever_is_lost() {
+    let expected = undisturbed().await;
+    for shadows in [0, 1] {
+        let world = World::start(2, Processes::Own, |plan| plan.loaders.shadows = shadows).await;
+        let mut roles = vec!["loader-0", "constructor-1", "loader-1", "constructor-0"];
+        roles.extend((shadows > 0).then_some("shadow-0"));
+        let mut victims = roles.iter().cycle();
+        let mut got = vec![];
+        while got.len() < expected.len() {
+            let at = got.len();
+            if at % 3 == 1 {
+                world.kill(victims.next().unwrap());
+            }
+            if at % 7 == 5 {
+                let planner = world.plane.planner().id();
+                let failed = world
+                    .system
+                    .fail_actor(planner, Failure::error("lost"), PATIENCE);
+                let _ = failed.await;
+            }
+            got.push(Got::of(&world.step(at as u64).await.unwrap()));
+        }
+        assert_eq!(got, expected, "with {shadows} shadows");
+        world.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_ranks_go_on_with_the_same_samples() {
+    let expected = undisturbed().await;
+    let mut world = World::start(2, Processes::Shared, |_| {}).await;
+    let mut got = vec![];
+    for (until, ranks) in [(4, 2), (7, 3), (9, 1), (expected.len(), 4)] {
+        if ranks != world.ranks {
+            let tree = PlaceTree::data(ranks).unwrap();
+            world.plane.retree(tree, got.len() as u64).await.unwrap();
+            world.ranks = ranks;
+        }
+        while got.len() < until {
+            let step = world.step(got.len() as u64).await.unwrap();
+            assert_eq!(step.len() as u32, ranks);
+            got.push(Got::of(&step));
+        }
+    }
+    assert_eq!(samples(&got), samples(&expected));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plane_goes_on_from_what_was_saved_and_with_other_loaders() {
+    let expected = undisturbed().await;
+    let world = World::start(2, Processes::Shared, |_| {}).await;
+    for step in 0..6 {
+        world.step(step).await.unwrap();
+    }
+    let state = world.plane.state_before(5).await.unwrap();
+    let bytes = serde_json::to_vec(&state).unwrap();
+    world.end().await;
+    let mut world = World::start(2, Processes::Shared, |plan| {
+        plan.state = Some(serde_json::from_slice(&bytes).unwrap());
+        plan.loaders.sources = vec![vec![0], vec![0], vec![0]];
+    })
+    .await;
+    for step in 5..8 {
+        assert_eq!(
+            Got::of(&world.step(step).await.unwrap()),
+            expected[step as usize]
+        );
+    }
+    // More of them, in the middle.
+    world
+        .plane
+        .redeal(vec![vec![1, 2], vec![0, 1, 2], vec![2]])
+        .await
+        .unwrap();
+    for step in 8..expected.len() as u64 {
+        assert_eq!(
+            Got::of(&world.step(step).await.unwrap()),
+            expected[step as usize]
+        );
+    }
+    let counts = world.counts().await;
+    assert_eq!(counts.loaders.len(), 3);
+    assert!(
+        counts.loaders.iter().all(|loader| loader.taken > 0),
+        "{:?}",
+        counts.loaders
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plane_that_goes_back_delivers_the_same_and_not_behind_what_is_durable() {
+    let world = World::start(2, Processes::Shared, |_| {}).await;
+    let mut first = vec![];
+    for step in 0..9 {
+        first.push(Got::of(&world.step(step).await.unwrap()));
+    }
+    world.plane.commit(4).await.unwrap();
+    for step in 4..9 {
+        assert_eq!(
+            Got::of(&world.step(step).await.unwrap()),
+            first[step as usize]
+        );
+    }
+    let failure = world.step(1).await.unwrap_err();
+    assert!(failure.to_string().contains("durably done"), "{failure}");
+    world.system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_is_skipped_and_counted_or_ends_the_run_with_file_and_place() {
+    for on_bad in [OnBad::Skip, OnBad::Fail] {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::over(folder, 2, Processes::Shared, |plan| {
+            let path = plan.sources[1].path.clone();
+            let text = fs::read_to_string(&path).unwrap();
+            let mut lines: Vec<&str> = text.lines().collect();
+            lines[40] = "{\"text\": \"cut";
+            fs::write(&path, lines.join("\n") + "\n").unwrap();
+            plan.sources[1].on_bad = on_bad;
+        })
+        .await
+        .unwrap();
+        match on_bad {
+            OnBad::Skip => {
+                world.all().await;
+                let counts = world.counts().await;
+                let skipped: u64 = counts.loaders.iter().map(|loader| loader.skipped).sum();
+                // Once in each epoch; a cell that is made twice is counted twice.
+                assert!(skipped >= 2, "{skipped}");
+                let told = counts
+                    .loaders
+                    .iter()
+                    .flat_map(|loader| &loader.last_skipped);
+                assert!(
+                    told.clone().any(|it| it.contains("middle.jsonl")),
+                    "{:?}",
+                    told.collect::<Vec<_>>()
+                );
+                world.end().await;
+            }
+            OnBad::Fail => {
+                let failure = Clock::timeout(PATIENCE, async {
+                    let mut step = 0;
+                    loop {
+                        tokio::select! {
+                            failure = world.system.failed() => break failure,
+                            got = world.step(step) => match got {
+                                Ok(_) => step += 1,
+                                Err(failure) => break failure,
+                            },
+                        }
+                    }
+                });
+                let failure = failure.await.unwrap().to_string();
+                assert!(failure.contains("middle.jsonl"), "{failure}");
+                world.system.shutdown().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_changes_under_its_reader_ends_the_run_and_is_named() {
+    let world = World::start(2, Processes::Shared, |plan| {
+        plan.loaders.bytes_max = 1;
+    })
+    .await;
+    world.step(0).await.unwrap();
+    let path = world._folder.path().join("middle.jsonl");
+    fs::write(&path, "{\"text\": \"another\"}\n").unwrap();
+    let failure = Clock::timeout(PATIENCE, async {
+        let mut step = 1;
+        loop {
+            tokio::select! {
+                failure = world.system.failed() => break failure,
+                got = world.step(step) => match got {
+                    Ok(_) => step += 1,
+                    Err(failure) => break failure,
+                },
+            }
+        }
+    });
+    let failure = failure.await.unwrap().to_string();
+    assert!(
+        failure.contains("middle.jsonl") && failure.contains("changed"),
+        "{failure}"
+    );
+    world.system.shutdown().await;
+}
