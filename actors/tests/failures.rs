@@ -11,26 +11,30 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odeon::{
-    ActorId, Clock, Failure, Limits, ProcessId, Supervision, System, WorkerCommand, WorkerMode,
+    ActorId, Clock, ClusterIdentity, Failure, FakeDevices, Limits, Needs, ProcessId, Supervision,
+    System, SystemBuilder, WorkerCommand, WorkerMode,
 };
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::scripted::{Entry, Hold, Script};
 use odeon_actors::rl::chain::Forms;
+use odeon_actors::rl::cost::{Cost, Harm};
 use odeon_actors::rl::ledger::sampler::SamplerSpec;
 use odeon_actors::rl::ledger::{Asker, Ledger, LedgerConfig};
 use odeon_actors::rl::referee::ProgramSpec;
+use odeon_actors::rl::relay::Latest;
 use odeon_actors::rl::relays::Order;
 use odeon_actors::rl::repack::RepackLimits;
-use odeon_actors::rl::report::Report;
-use odeon_actors::rl::rollout::Swap;
+use odeon_actors::rl::report::{Monitor, Report};
+use odeon_actors::rl::rollout::{CountTokens, Swap};
 use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, Counts, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Version};
-use odeon_algorithms::objective::{Baseline, Gae, Lambda};
+use odeon_algorithms::objective::{Baseline, Gae, Lagrangian, Lambda};
 use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_gpu::fake::{Fake, Model, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
@@ -52,7 +56,13 @@ enum Role {
     MiddleRelay,
     Trainer,
     Critic,
+    /// Expects cost.
+    CostCritic,
     Reward,
+    /// Says what harm a reply does.
+    Cost,
+    /// Passes on what the trainer tells.
+    Monitor,
     Store,
     Packer,
     /// Who keeps the book of the relays.
@@ -142,11 +152,14 @@ fn plan_for(role: Role, folder: &Path) -> RunPlan {
     let mut plan = plan(folder);
     match role {
         Role::MasterRelay | Role::MiddleRelay | Role::Relays => plan.relays = 3,
-        Role::Critic => {
-            plan.train.baseline = Baseline::Critic(Gae {
-                gamma: 1.0,
-                lambda: Lambda::Fixed(0.95),
-                value_lambda: None,
+        Role::Critic => plan.train.baseline = critic(),
+        Role::Cost | Role::CostCritic => {
+            plan.harm = Some(Harm::Length(HARMFUL));
+            plan.train.baseline = critic();
+            plan.train.price = Some(Lagrangian {
+                multiplier: 0.5,
+                limit: 0.5,
+                rate: 0.1,
             });
         }
         Role::Packer => {
@@ -156,13 +169,74 @@ fn plan_for(role: Role, folder: &Path) -> RunPlan {
                 limits: RepackLimits::new(4),
             });
         }
-        Role::Rollout | Role::Trainer | Role::Reward | Role::Store => {}
+        Role::Rollout | Role::Trainer | Role::Reward | Role::Monitor | Role::Store => {}
     }
     plan
 }
 
+/// What costs 1, in tokens.
+const HARMFUL: usize = 8;
+
+fn critic() -> Baseline {
+    Baseline::Critic(Gae {
+        gamma: 1.0,
+        lambda: Lambda::Fixed(0.95),
+        value_lambda: None,
+    })
+}
+
+/// A node whose workers are this program.
+fn node(supervision: Supervision) -> SystemBuilder {
+    let worker = WorkerCommand::current_exe().unwrap();
+    let worker = worker.arg("worker_entry").arg("--exact");
+    let mut limits = Limits::default();
+    limits.stop_grace = Duration::from_millis(100);
+    System::builder()
+        .limits(limits)
+        .supervision(supervision)
+        .workers(WorkerMode::Processes(worker))
+}
+
+/// Nodes of a cluster, with fake devices.
+struct Nodes {
+    cluster: ClusterIdentity,
+    fake: Fake,
+    /// The most restarts.
+    budget: u32,
+}
+
+impl Nodes {
+    fn new(budget: u32) -> Self {
+        let model = Model {
+            release_ms: 1,
+            ..Model::default()
+        };
+        Self {
+            cluster: ClusterIdentity::generate().unwrap(),
+            fake: Fake::new(Spec::cluster(2, model)).unwrap(),
+            budget,
+        }
+    }
+
+    async fn start(&self, name: &str, machine: &str) -> System {
+        let node = node(Supervision::one_for_one().budget(self.budget, PATIENCE))
+            .job(odeon_actors::rl::job())
+            .devices(FakeDevices::new(&self.fake, machine).unwrap());
+        let anywhere = "127.0.0.1:0".parse().unwrap();
+        let node = node.listen(anywhere, self.cluster.issue(name).unwrap());
+        node.start().await.unwrap()
+    }
+
+    /// The one without a trainer.
+    async fn other(&self) -> System {
+        self.start("b", "node1").await
+    }
+}
+
 struct World {
     system: System,
+    /// Another node, where there are two.
+    other: Option<System>,
     run: Run,
     folder: tempfile::TempDir,
     staleness_max: u64,
@@ -174,23 +248,30 @@ impl World {
     }
 
     async fn supervised(plan: impl Fn(&Path) -> RunPlan, supervision: Supervision) -> Self {
+        let system = node(supervision).start().await.unwrap();
+        Self::of(system, None, plan).await
+    }
+
+    /// Two nodes that have room for one rollout each, which therefore are apart.
+    async fn on_two_nodes(nodes: &Nodes, plan: impl Fn(&Path) -> RunPlan) -> Self {
+        let (system, other) = (nodes.start("a", "node0").await, nodes.other().await);
+        system.join(other.address().unwrap()).await.unwrap();
+        let plan = |folder: &Path| {
+            let mut plan = plan(folder);
+            plan.needs.rollout = Needs::new().gpus(8);
+            plan
+        };
+        Self::of(system, Some(other), plan).await
+    }
+
+    async fn of(system: System, other: Option<System>, plan: impl Fn(&Path) -> RunPlan) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let worker = WorkerCommand::current_exe().unwrap();
-        let worker = worker.arg("worker_entry").arg("--exact");
-        let mut limits = Limits::default();
-        limits.stop_grace = Duration::from_millis(100);
-        let system = System::builder()
-            .limits(limits)
-            .supervision(supervision)
-            .workers(WorkerMode::Processes(worker))
-            .start()
-            .await
-            .unwrap();
         let plan = plan(folder.path());
         let staleness_max = plan.store.ledger.staleness_max;
         let run = Run::start(&system, plan).await.unwrap();
         Self {
             system,
+            other,
             run,
             folder,
             staleness_max,
@@ -245,7 +326,16 @@ impl World {
             Role::MiddleRelay => self.kill_relay(1).await,
             Role::Trainer => self.kill("trainer").await,
             Role::Critic => self.kill("critic").await,
+            Role::CostCritic => self.kill("cost-critic").await,
             Role::Reward => self.fail(self.run.reward.id()).await,
+            Role::Cost => {
+                let cost = self.system.lookup::<Cost>("cost").await;
+                self.fail(cost.unwrap().id()).await;
+            }
+            Role::Monitor => {
+                let monitor = self.system.lookup::<Monitor>("monitor").await;
+                self.fail(monitor.unwrap().id()).await;
+            }
             Role::Store => self.fail(self.run.store.id()).await,
             Role::Packer => self.fail(self.run.packer.unwrap().id()).await,
             Role::Relays => self.fail(self.run.chain.id()).await,
@@ -261,9 +351,57 @@ impl World {
     async fn kill(&self, role: &str) {
         let killed = async |world: &Self| {
             let process = world.process_of(role);
-            process.is_some_and(|process| world.system.kill_worker(process))
+            process.is_some_and(|process| world.kill_worker(process))
         };
         self.until(role, killed).await;
+    }
+
+    fn kill_worker(&self, process: ProcessId) -> bool {
+        let mut nodes = [Some(&self.system), self.other.as_ref()].into_iter();
+        nodes.any(|node| node.is_some_and(|node| node.kill_worker(process)))
+    }
+
+    /// Whether a role is on the other node; `None` while it is nowhere.
+    fn is_there(&self, role: &str) -> Option<bool> {
+        let process = self.process_of(role)?;
+        let hosts = |node: &System| node.workers().iter().any(|(id, _)| *id == process);
+        match (hosts(&self.system), self.other.as_ref().is_some_and(hosts)) {
+            (false, false) => None,
+            (_, there) => Some(there),
+        }
+    }
+
+    /// Waits until each of two nodes has a rollout and its relay.
+    async fn stands_on_both(&self) {
+        let on_both = async |world: &Self| {
+            let there = |nth: usize| {
+                let relay = world.is_there(&format!("relay-{nth}"))?;
+                let rollout = world.is_there(&format!("rollout-{nth}"))?;
+                assert_eq!(relay, rollout, "a relay is where its rollouts are");
+                Some(relay)
+            };
+            let (first, second) = (there(0), there(1));
+            first.is_some() && second.is_some() && first != second
+        };
+        self.until("both nodes have one of each", on_both).await;
+    }
+
+    /// Waits until these weights, or later ones, are at all relays and rollouts.
+    async fn is_everywhere(&self, version: Version) {
+        let everywhere = async |world: &Self| {
+            let mut all = true;
+            for relay in &world.run.relays {
+                let latest = relay.ask(Latest).await.ok().flatten();
+                all &= latest.is_some_and(|it| it.edition.version() >= version);
+            }
+            for rollout in &world.run.rollouts {
+                let counts = rollout.ask(CountTokens).await.ok();
+                all &= counts.and_then(|it| it.version) >= Some(version);
+            }
+            all
+        };
+        let what = format!("version {version} is everywhere");
+        self.until(&what, everywhere).await;
     }
 
     /// The one that stands there in the chain.
@@ -291,14 +429,18 @@ impl World {
     async fn ends(self) -> Ended {
         let Self {
             system,
+            other,
             mut run,
             folder,
             staleness_max,
         } = self;
+        let mut told = vec![];
         let ending = async {
             loop {
-                if let Report::Finished(progress) = run.reports.recv().await.unwrap() {
-                    return progress.version;
+                match run.reports.recv().await.unwrap() {
+                    Report::Step(step) => told.push(step.version),
+                    Report::Finished(progress) => return progress.version,
+                    _ => {}
                 }
             }
         };
@@ -316,6 +458,9 @@ impl World {
         };
         let counts = run.store.ask(Count).await.unwrap();
         system.shutdown().await;
+        if let Some(other) = other {
+            other.shutdown().await;
+        }
         let entries = journal(&journal_at);
         let trained = trained(&entries);
         assert_eq!((trained.len() as u64, ended), (STEPS, STEPS));
@@ -323,6 +468,7 @@ impl World {
         Ended {
             trained,
             entries,
+            told,
             counts,
         }
     }
@@ -334,6 +480,8 @@ struct Ended {
     trained: Vec<Batch>,
     /// All that its trainer did.
     entries: Vec<Entry>,
+    /// The steps that were told of.
+    told: Vec<Version>,
     counts: Counts,
 }
 
@@ -437,10 +585,58 @@ async fn a_run_survives_its_critic() {
     check_repeated(&ended.entries);
 }
 
+/// SEMANTICS 34, 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_the_critic_of_its_cost() {
+    let ended = survives(Role::CostCritic).await;
+    check_repeated(&ended.entries);
+}
+
+/// SEMANTICS 33, 34, 38.
+/// One saves after the other, and a trainer that goes back takes both along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_both_of_its_critics() {
+    let world = World::start(|folder| {
+        let mut plan = plan_for(Role::CostCritic, folder);
+        plan.train.checkpoint_every = 3;
+        plan
+    })
+    .await;
+    world.comes(Moment::InAStep(2)).await;
+    world.lose(Role::CostCritic).await;
+    world.comes(Moment::AtAPublish(5)).await;
+    tokio::join!(world.lose(Role::Critic), world.lose(Role::CostCritic));
+    world.comes(Moment::InAStep(6)).await;
+    tokio::join!(world.lose(Role::CostCritic), world.lose(Role::Trainer));
+    world.comes(Moment::InAStep(9)).await;
+    world.lose(Role::Critic).await;
+    let ended = world.ends().await;
+    check_repeated(&ended.entries);
+}
+
 /// SEMANTICS 38.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_survives_its_reward() {
     survives(Role::Reward).await;
+}
+
+/// SEMANTICS 38.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_who_says_what_harm_its_replies_do() {
+    let ended = survives(Role::Cost).await;
+    assert_eq!(ended.counts.lost, 0, "whoever holds a reply asks again");
+    for reply in ended.trained.iter().flat_map(|batch| &batch.trajectories) {
+        let cost = reply.response.len() as f32 / HARMFUL as f32;
+        assert_eq!(reply.cost, cost, "{reply:?}");
+    }
+}
+
+/// SEMANTICS 38.
+/// What is told to it while it is away meets its next life.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_its_monitor_and_tells_of_each_step_once() {
+    let ended = survives(Role::Monitor).await;
+    assert!(ended.told.into_iter().eq(1..=STEPS));
 }
 
 /// SEMANTICS 38.
@@ -517,7 +713,61 @@ async fn a_run_survives_all_of_them_at_once() {
         world.kill("relay"),
         world.lose(Role::Reward),
         world.lose(Role::Relays),
+        world.lose(Role::Monitor),
     );
+    world.ends().await;
+}
+
+/// SEMANTICS 38, 80.
+/// Each node that has rollouts has a relay of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_on_two_nodes_survives_the_relays_and_rollouts_of_both() {
+    let world = World::on_two_nodes(&Nodes::new(40), plan).await;
+    assert_eq!(world.run.relays.len(), 2);
+    world.stands_on_both().await;
+    world.is_everywhere(2).await;
+    world.kill("relay-1").await;
+    world.is_everywhere(4).await;
+    world.kill("rollout-1").await;
+    world.is_everywhere(6).await;
+    tokio::join!(world.kill("relay-0"), world.kill("rollout-1"));
+    world.is_everywhere(8).await;
+    tokio::join!(world.kill("relay-1"), world.kill("rollout-1"));
+    // The trainer goes on to here by itself, and waits.
+    world.is_everywhere(STEPS - 2).await;
+    world.stands_on_both().await;
+    world.ends().await;
+}
+
+/// SEMANTICS 38, 46, 80.
+/// Relay and rollout of a node that is away wait for it, and are no losses anew meanwhile; nobody waits
+/// for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_goes_on_while_one_of_its_two_nodes_is_away() {
+    let nodes = Nodes::new(6);
+    let slow = |folder: &Path| {
+        let mut script = script(folder);
+        // Longer, all in all, than so many restarts of who does not wait would take.
+        script.train = Duration::from_millis(80);
+        let mut plan = plan(folder);
+        plan.trainer_engine = EngineSpec::Scripted(script);
+        plan
+    };
+    let mut world = World::on_two_nodes(&nodes, slow).await;
+    world.is_everywhere(1).await;
+    world.other.take().unwrap().shutdown().await;
+    let one_is_away = async |world: &World| {
+        let there = ["rollout-0", "rollout-1"].map(|role| world.process_of(role));
+        there.iter().flatten().count() == 1
+    };
+    world.until("one is away", one_is_away).await;
+    world.comes(Moment::InAStep(STEPS - 1)).await;
+    assert!(one_is_away(&world).await, "and still is");
+    let other = nodes.other().await;
+    world.system.join(other.address().unwrap()).await.unwrap();
+    world.other = Some(other);
+    world.stands_on_both().await;
+    world.is_everywhere(STEPS - 2).await;
     world.ends().await;
 }
 

@@ -1,5 +1,6 @@
 //! Models, objectives and tasks: pure numerics and decisions.
 
+pub mod balance;
 pub mod cost;
 pub mod environment;
 pub mod fetch;

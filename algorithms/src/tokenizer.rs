@@ -1,9 +1,9 @@
 //! Text to token ids and back.
 //!
 //! A [`Tokenizer`] is made from a [`TokenizerSpec`], which carries everything it needs and travels
-//! in messages and checkpoints: a small alphabet of characters ([`TokenizerSpec::Chars`]), or a
-//! byte-level BPE with its vocabulary ([`TokenizerSpec::Bpe`]), read from a Hugging Face directory
-//! or from the metadata of a GGUF file.
+//! in messages and checkpoints: a small alphabet of characters ([`TokenizerSpec::Chars`]), bytes as
+//! they are ([`TokenizerSpec::Bytes`]), or a byte-level BPE with its vocabulary
+//! ([`TokenizerSpec::Bpe`]), read from a Hugging Face directory or from the metadata of a GGUF file.
 //!
 //! Text is always taken literally: special tokens written in it are encoded as the characters they
 //! are, so no text can end a turn of a conversation. Special tokens come in by their ids only.
@@ -18,6 +18,7 @@
 //! ```
 
 mod bpe;
+mod bytes;
 mod chars;
 mod chat;
 
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use self::bpe::Bpe;
 pub use self::{
     bpe::BpeSpec,
+    bytes::ByteTokenizer,
     chars::CharTokenizer,
     chat::{ChatTemplate, Message, Role},
 };
@@ -50,6 +52,8 @@ pub enum TokenizerSpec {
         /// The characters, each once.
         alphabet: String,
     },
+    /// One token per byte.
+    Bytes,
     /// Byte-level byte-pair encoding.
     Bpe(BpeSpec),
 }
@@ -107,6 +111,7 @@ pub enum TokenizerError {
 #[derive(Clone, Debug)]
 enum Kind {
     Chars(CharTokenizer),
+    Bytes(ByteTokenizer),
     Bpe(Bpe),
 }
 
@@ -129,6 +134,14 @@ impl Tokenizer {
         }
     }
 
+    /// One token per byte: 259 ids with the special ones, and none of them for what no text has.
+    #[must_use]
+    pub fn bytes() -> Self {
+        Self {
+            kind: Kind::Bytes(ByteTokenizer),
+        }
+    }
+
     /// Makes the tokenizer that the specification describes.
     ///
     /// # Errors
@@ -136,6 +149,7 @@ impl Tokenizer {
     pub fn new(spec: TokenizerSpec) -> Result<Self, TokenizerError> {
         let kind = match spec {
             TokenizerSpec::Chars { alphabet } => Kind::Chars(CharTokenizer::new(&alphabet)?),
+            TokenizerSpec::Bytes => Kind::Bytes(ByteTokenizer),
             TokenizerSpec::Bpe(spec) => Kind::Bpe(Bpe::new(spec)?),
         };
         Ok(Self { kind })
@@ -162,6 +176,9 @@ impl Tokenizer {
                 alphabet: read(&path)?,
             });
         }
+        if directory.join(BYTES).exists() {
+            return Ok(Self::bytes());
+        }
         Self::new(TokenizerSpec::Bpe(BpeSpec::from_directory(directory)?))
     }
 
@@ -171,6 +188,7 @@ impl Tokenizer {
     pub fn files(&self) -> Vec<(&'static str, String)> {
         match &self.kind {
             Kind::Chars(chars) => vec![(CHARACTERS, chars.alphabet())],
+            Kind::Bytes(_) => vec![(BYTES, "A token is a byte.\n".into())],
             Kind::Bpe(bpe) => bpe.files(),
         }
     }
@@ -182,6 +200,7 @@ impl Tokenizer {
             Kind::Chars(chars) => TokenizerSpec::Chars {
                 alphabet: chars.alphabet(),
             },
+            Kind::Bytes(_) => TokenizerSpec::Bytes,
             Kind::Bpe(bpe) => TokenizerSpec::Bpe(bpe.spec().clone()),
         }
     }
@@ -189,11 +208,12 @@ impl Tokenizer {
     /// Encodes text, without special tokens before or after it.
     ///
     /// # Errors
-    /// [`TokenizerError::Character`] when an alphabet lacks a character. Byte-level BPE encodes
-    /// any text.
+    /// [`TokenizerError::Character`] when an alphabet lacks a character. Bytes and byte-level BPE
+    /// encode any text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         match &self.kind {
             Kind::Chars(chars) => chars.encode(text),
+            Kind::Bytes(bytes) => Ok(bytes.encode(text)),
             Kind::Bpe(bpe) => bpe.encode(text),
         }
     }
@@ -215,6 +235,7 @@ impl Tokenizer {
         }
         match &self.kind {
             Kind::Chars(chars) => Ok(chars.decode(tokens)),
+            Kind::Bytes(bytes) => Ok(bytes.decode(tokens)),
             Kind::Bpe(bpe) => bpe.decode(tokens),
         }
     }
@@ -226,7 +247,7 @@ impl Tokenizer {
     /// [`TokenizerError::UnknownTemplate`] when it has one that is not built in.
     pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, TokenizerError> {
         match &self.kind {
-            Kind::Chars(_) => Err(TokenizerError::NoChat),
+            Kind::Chars(_) | Kind::Bytes(_) => Err(TokenizerError::NoChat),
             Kind::Bpe(bpe) => bpe.encode_chat(messages),
         }
     }
@@ -235,7 +256,7 @@ impl Tokenizer {
     #[must_use]
     pub fn chat(&self) -> Option<&ChatTemplate> {
         match &self.kind {
-            Kind::Chars(_) => None,
+            Kind::Chars(_) | Kind::Bytes(_) => None,
             Kind::Bpe(bpe) => bpe.spec().chat.as_ref(),
         }
     }
@@ -245,6 +266,7 @@ impl Tokenizer {
     pub fn vocabulary(&self) -> usize {
         match &self.kind {
             Kind::Chars(chars) => chars.vocabulary(),
+            Kind::Bytes(_) => ByteTokenizer::VOCABULARY,
             Kind::Bpe(bpe) => bpe.vocabulary(),
         }
     }
@@ -254,6 +276,7 @@ impl Tokenizer {
     pub fn pad(&self) -> u32 {
         match &self.kind {
             Kind::Chars(_) => CharTokenizer::PAD,
+            Kind::Bytes(_) => ByteTokenizer::PAD,
             Kind::Bpe(bpe) => bpe.spec().pad,
         }
     }
@@ -263,6 +286,7 @@ impl Tokenizer {
     pub fn bos(&self) -> Option<u32> {
         match &self.kind {
             Kind::Chars(_) => Some(CharTokenizer::BOS),
+            Kind::Bytes(_) => Some(ByteTokenizer::BOS),
             Kind::Bpe(bpe) => bpe.spec().bos,
         }
     }
@@ -272,6 +296,7 @@ impl Tokenizer {
     pub fn eos(&self) -> u32 {
         match &self.kind {
             Kind::Chars(_) => CharTokenizer::EOS,
+            Kind::Bytes(_) => ByteTokenizer::EOS,
             Kind::Bpe(bpe) => bpe.spec().eos,
         }
     }
@@ -301,6 +326,8 @@ fn read(path: &Path) -> Result<String, TokenizerError> {
 
 /// The file that holds an alphabet.
 const CHARACTERS: &str = "characters.txt";
+/// The file that says that tokens are bytes.
+const BYTES: &str = "bytes.txt";
 
 #[cfg(test)]
 mod tests;

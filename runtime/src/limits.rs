@@ -41,7 +41,8 @@ pub struct Limits {
     /// How long a worker process may take to say hello.
     pub worker_start_timeout: Duration,
     /// How long an actor waits for the resources that it needs when others hold them, unless it says
-    /// otherwise. Long enough for another to end and its device memory to come back.
+    /// otherwise. Long enough for another to end and its device memory to come back. And how long one
+    /// that is bound to a node, and has lived there, waits for that node when it is away.
     pub placement_timeout: Duration,
     /// How long a lease is held for an actor that does not come. Longer than a worker takes to
     /// start.

@@ -109,7 +109,8 @@ impl<A: Actor> Spawn<A> {
     }
 
     /// In a worker process of this node, which must be joined: of its own, unless
-    /// [`Spawn::in_worker`] names one that it shares.
+    /// [`Spawn::in_worker`] names one that it shares. A later life waits for the node when that is
+    /// away, for [`Limits::placement_timeout`](crate::Limits) at most.
     pub fn on_node(mut self, node: impl Into<String>) -> Self {
         self.away.get_or_insert_default().node = Some(node.into());
         self

@@ -16,4 +16,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod pack;
+pub mod plan;
 pub mod sample;
+pub mod source;
+pub mod transform;

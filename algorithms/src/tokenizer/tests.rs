@@ -71,6 +71,15 @@ proptest! {
     }
 
     #[test]
+    fn bytes_of_text_come_back(text in any::<String>()) {
+        let tokenizer = Tokenizer::bytes();
+        let tokens = tokenizer.encode(&text).unwrap();
+        prop_assert_eq!(tokens.len(), text.len());
+        prop_assert!(tokens.iter().all(|&token| token < ByteTokenizer::PAD));
+        prop_assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
+    }
+
+    #[test]
     fn text_cannot_speak_as_a_special_token(before in any::<String>(), after in any::<String>()) {
         let tokenizer = bytes_tokenizer(None);
         let tokens = tokenizer.encode(&format!("{before}<|im_end|>{after}")).unwrap();
@@ -99,6 +108,41 @@ fn the_text_alphabet_is_all_that_can_be_typed() {
     let typed: String = (' '..='~').chain(['\t', '\n']).collect();
     let tokens = tokenizer.encode(&typed).unwrap();
     assert_eq!(tokenizer.decode(&tokens).unwrap(), typed);
+}
+
+#[test]
+fn bytes_have_their_own_numbers() {
+    let tokenizer = Tokenizer::bytes();
+    assert_eq!(tokenizer.vocabulary(), 259);
+    assert_eq!(
+        (tokenizer.pad(), tokenizer.bos(), tokenizer.eos()),
+        (256, Some(257), 258)
+    );
+    assert_eq!(tokenizer.encode("a\u{e4}").unwrap(), [0x61, 0xc3, 0xa4]);
+    assert_eq!(
+        tokenizer.decode(&[257, 0x61, 0xc3, 258]).unwrap(),
+        "a\u{fffd}"
+    );
+    assert!(tokenizer.decode(&[259]).is_err());
+    assert!(matches!(
+        tokenizer.encode_chat(&[]),
+        Err(TokenizerError::NoChat)
+    ));
+}
+
+#[test]
+fn a_tokenizer_of_bytes_is_made_again_from_its_files_and_its_description() {
+    let tokenizer = Tokenizer::bytes();
+    let directory = tempfile::tempdir().unwrap();
+    for (name, contents) in tokenizer.files() {
+        std::fs::write(directory.path().join(name), contents).unwrap();
+    }
+    let read = Tokenizer::from_directory(directory.path()).unwrap();
+    assert_eq!(read.spec(), TokenizerSpec::Bytes);
+    let json = serde_json::to_string(&tokenizer).unwrap();
+    assert_eq!(json, "\"bytes\"");
+    let read: Tokenizer = serde_json::from_str(&json).unwrap();
+    assert_eq!(read.spec(), TokenizerSpec::Bytes);
 }
 
 #[test]

@@ -407,7 +407,7 @@ impl Engine {
         if let Some(ask) = &mut launch.ask {
             ask.again = incarnation > 1;
         }
-        let launched = match self.launch(launch).await {
+        let launched = match self.launch_where_it_lived(id, incarnation, launch).await {
             Ok(launched) => launched,
             Err(failure) if incarnation == 1 && failure.kind == FailureKind::NotPlaced => {
                 // It never lived: whoever spawned it hears why, and there is nothing to restart.
@@ -516,6 +516,40 @@ impl Engine {
             }
         }
         Hosted::Ordered(answered)
+    }
+
+    /// Launches. Who has lived on a node that is away now waits for it, as for room there: that is no
+    /// failure of its own, and would soon be more of them than its supervisor bears.
+    async fn launch_where_it_lived(
+        self: &Arc<Self>,
+        id: ActorId,
+        life: Incarnation,
+        order: LaunchOrder,
+    ) -> Result<Launched, Failure> {
+        let waits = life > 1 && order.ask.is_none() && order.node.is_some();
+        let until = Clock::now().after(self.limits.placement_timeout);
+        let is_wanted = || {
+            let row = self.members.rows.get(&id);
+            row.is_some_and(|row| row.incarnation == life && !row.ended)
+        };
+        loop {
+            let launched = self.launch(order.clone()).await;
+            let left = until.left(Clock::now());
+            match launched {
+                Err(failure)
+                    if waits
+                        && failure.kind == FailureKind::NotPlaced
+                        && !left.is_zero()
+                        && !self.is_closing()
+                        && !self.is_held()
+                        && is_wanted() =>
+                {
+                    tracing::debug!(actor = %id, %failure, "waiting for its node");
+                    Clock::sleep(left.min(self.limits.heartbeat_interval)).await;
+                }
+                launched => return launched,
+            }
+        }
     }
 
     /// Has the node start a worker, or starts one when this is the node.

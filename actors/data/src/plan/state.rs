@@ -1,0 +1,37 @@
+//! How far planning is: what a checkpoint keeps of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sample::SampleMeta;
+
+/// All that the plans from a step on follow from, beside the spec and what cells have.
+///
+/// The tree is no part of it, so a run may go on with another number of ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+pub struct PlanState {
+    /// The step that is planned next.
+    pub step: u64,
+    /// The sources in their order.
+    pub sources: Vec<SourceState>,
+    /// What each context is owed, in 2^-32 of a step.
+    pub contexts: Vec<i64>,
+}
+
+/// How far a source is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+pub struct SourceState {
+    /// Its name, by which a state of other sources is found out.
+    pub name: String,
+    /// The pass that its next sample is of.
+    pub epoch: u32,
+    /// The cell of that pass.
+    pub cell: u32,
+    /// How many samples of that cell were read.
+    pub nth: u32,
+    /// Whether this pass has had a sample at all.
+    pub any: bool,
+    /// What the mixture owes it, in 2^-32 of a token or sample.
+    pub owed: i64,
+    /// Samples that were read and wait for a step that wants their length, in their order.
+    pub waiting: Vec<SampleMeta>,
+}

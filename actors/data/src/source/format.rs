@@ -1,0 +1,156 @@
+//! How files are made of records, format by format.
+//!
+//! Each knows three things: how a file is cut into blocks (`scan`), what of the files a block needs
+//! (`fetch`), and the records in that (`records`). The last is pure, and what it is given may be
+//! anything.
+
+pub(super) mod idx;
+pub(super) mod json;
+pub(super) mod lines;
+pub(super) mod parquet;
+pub(super) mod pictures;
+pub(super) mod tagged;
+pub(super) mod webdataset;
+
+use std::borrow::Cow;
+
+use super::fault::{SkipReason, Skipped};
+
+/// Records that are read at once. What the numbers mean is the format's: a range of bytes of a file,
+/// so many whole files from one on, rows of a row group, items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) start: u64,
+    pub(crate) len: u32,
+    /// The file, or the first of them.
+    pub(crate) file: u32,
+    /// Which row group.
+    pub(crate) part: u32,
+    /// How many records it has.
+    pub(crate) records: u32,
+}
+
+/// The blocks of a file, and what of it cannot be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) damage: Option<Skipped>,
+}
+
+/// A record as its file has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Raw<'a> {
+    pub(crate) picture: Option<Pixels<'a>>,
+    /// Text that is read and not predicted.
+    pub(crate) prompt: Option<Cow<'a, str>>,
+    pub(crate) text: Cow<'a, str>,
+}
+
+/// A picture as its file has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Pixels<'a> {
+    /// In a format of pictures.
+    Encoded(Cow<'a, [u8]>),
+    /// As plain bytes, grey or in three colours.
+    Plain {
+        height: u32,
+        width: u32,
+        colours: u32,
+        bytes: &'a [u8],
+    },
+}
+
+/// Where a record stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) file: u32,
+    pub(crate) offset: u64,
+    pub(crate) record: u32,
+}
+
+/// What is done with each record, or with what is wrong with it.
+pub(crate) type Emit<'e> = &'e mut dyn FnMut(At, Result<Raw<'_>, String>);
+
+impl<'a> Raw<'a> {
+    pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Self {
+            picture: None,
+            prompt: None,
+            text: text.into(),
+        }
+    }
+}
+
+impl Scanned {
+    /// That a file cannot be read from a place on.
+    pub(crate) fn broken(&mut self, file: String, offset: u64, reason: impl Into<String>) {
+        self.damage = Some(Skipped {
+            file,
+            offset,
+            record: 0,
+            reason: SkipReason::Bad(reason.into()),
+        });
+    }
+}
+
+/// Cuts what comes one after the other into blocks of about so many bytes.
+#[derive(Debug)]
+pub(crate) struct Cutter {
+    blocks: Vec<Block>,
+    file: u32,
+    block_bytes: u64,
+    start: u64,
+    records: u32,
+}
+
+impl Cutter {
+    pub(crate) fn new(file: u32, block_bytes: u64) -> Self {
+        Self {
+            blocks: Vec::new(),
+            file,
+            block_bytes,
+            start: 0,
+            records: 0,
+        }
+    }
+
+    /// There is one more record.
+    pub(crate) fn record(&mut self) {
+        self.records += 1;
+    }
+
+    /// A block may end here.
+    pub(crate) fn may_end(&mut self, at: u64) {
+        if at - self.start >= self.block_bytes {
+            self.end(at);
+        }
+    }
+
+    /// A block ends here, if it has any record.
+    pub(crate) fn end(&mut self, at: u64) {
+        if self.records > 0 {
+            self.blocks.push(Block {
+                start: self.start,
+                len: (at - self.start) as u32,
+                file: self.file,
+                part: 0,
+                records: self.records,
+            });
+            self.records = 0;
+        }
+        self.start = at;
+    }
+
+    pub(crate) fn blocks(self) -> Vec<Block> {
+        self.blocks
+    }
+}
+
+/// Text that must be UTF-8; a mark of byte order at its begin is none of it.
+pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, String> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8: {error}"))
+}
+
+/// A longer record is taken for a file of another format.
+pub(crate) const RECORD_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,180 @@
+//! The fields that are wanted of a JSON object; all others are passed over without being kept.
+
+use std::{borrow::Cow, fmt};
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+
+use super::Raw;
+use crate::source::spec::Fields;
+
+/// The record that a line is.
+pub(crate) fn record<'a>(line: &'a [u8], fields: &Fields) -> Result<Raw<'a>, String> {
+    let (first, response, _) = fields.names();
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    let Some(response) = response else {
+        let [text] = strings(line, [first])?;
+        return Ok(Raw::text(text));
+    };
+    let [prompt, text] = strings(line, [first, response])?;
+    Ok(Raw {
+        picture: None,
+        prompt: Some(prompt),
+        text,
+    })
+}
+
+/// The strings at these paths of a JSON object.
+pub(crate) fn strings<'a, const N: usize>(
+    json: &'a [u8],
+    paths: [&str; N],
+) -> Result<[Cow<'a, str>; N], String> {
+    let mut found = [const { None }; N];
+    let mut json = serde_json::Deserializer::from_slice(json);
+    let wanted: [(usize, &str); N] = std::array::from_fn(|slot| (slot, paths[slot]));
+    let object = Object {
+        wanted: &wanted,
+        found: &mut found,
+    };
+    let read = object.deserialize(&mut json).and_then(|()| json.end());
+    read.map_err(|error| format!("it is not JSON as expected: {error}"))?;
+    if let Some(absent) = found.iter().position(Option::is_none) {
+        return Err(format!("it has no field `{}`", paths[absent]));
+    }
+    Ok(found.map(|string| string.unwrap_or_default()))
+}
+
+/// Fills the slots whose paths lead into this object.
+struct Object<'f, 'p, 'a> {
+    wanted: &'f [(usize, &'p str)],
+    found: &'f mut [Option<Cow<'a, str>>],
+}
+
+impl<'a> DeserializeSeed<'a> for Object<'_, '_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Object<'_, '_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some(key) = map.next_key_seed(Text)? {
+            // Names with dots may also be just that.
+            if let Some(&(slot, _)) = self.wanted.iter().find(|(_, path)| *path == key) {
+                self.found[slot] = Some(map.next_value_seed(Text)?);
+                continue;
+            }
+            let below = |&(slot, path): &(usize, _)| {
+                let (first, rest) = str::split_once(path, '.')?;
+                (first == key).then_some((slot, rest))
+            };
+            if self.wanted.iter().any(|wanted| below(wanted).is_some()) {
+                let wanted: Vec<_> = self.wanted.iter().filter_map(below).collect();
+                map.next_value_seed(Object {
+                    wanted: &wanted,
+                    found: self.found,
+                })?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A string, a part of the JSON where it has no escapes; numbers as they are written.
+struct Text;
+
+impl<'a> DeserializeSeed<'a> for Text {
+    type Value = Cow<'a, str>;
+
+    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Cow<'a, str>, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Text {
+    type Value = Cow<'a, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'a str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(number.to_string()))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(number.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(number.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_wherever_they_are() {
+        let check = |json: &str, paths: [&str; 2], expect: Result<[&str; 2], &str>| {
+            let found = strings(json.as_bytes(), paths);
+            match expect {
+                Ok(expect) => assert_eq!(found.unwrap(), expect, "{json}"),
+                Err(reason) => {
+                    let error = found.unwrap_err();
+                    assert!(error.contains(reason), "{json}: {error}");
+                }
+            }
+        };
+        check(
+            r#"{"a": "x", "n": {"a": [1]}, "b": 7}"#,
+            ["a", "b"],
+            Ok(["x", "7"]),
+        );
+        check(
+            r#"{"n": {"b": "\n", "a": "ä"}}"#,
+            ["n.a", "n.b"],
+            Ok(["ä", "\n"]),
+        );
+        check(
+            r#"{"n.a": "x", "b": -1.5}"#,
+            ["n.a", "b"],
+            Ok(["x", "-1.5"]),
+        );
+        check(r#"{"a": "x"}"#, ["a", "b"], Err("no field `b`"));
+        check(r#"{"a": null, "b": ""}"#, ["a", "b"], Err("null"));
+        check(r#"{"a": "x", "b": ["y"]}"#, ["a", "b"], Err("sequence"));
+        check(r#"{"a": "x", "b": "y"} z"#, ["a", "b"], Err("trailing"));
+        check(r#"{"a": "x", "b": "y"#, ["a", "b"], Err("EOF"));
+        check(r#"["a", "b"]"#, ["a", "b"], Err("an object"));
+        check("{\"a\": \"\u{0}\"}", ["a", "a"], Err("control character"));
+    }
+
+    #[test]
+    fn a_deep_object_is_refused() {
+        let json = "{\"n\":".repeat(10_000);
+        assert!(strings(json.as_bytes(), ["a"]).is_err());
+    }
+}

@@ -1,0 +1,268 @@
+//! Files of lines: JSON lines, and text.
+
+use std::ops::Range;
+
+use memchr::memchr_iter;
+
+use super::{At, Cutter, Emit, RECORD_BYTES_MAX, Raw, Scanned, json, tagged, utf8};
+use crate::source::{
+    fault::SourceError,
+    spec::{Document, Fields, Markup},
+    storage::{Content, Windows},
+};
+
+/// How lines become documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Splitting<'a> {
+    Lines(u32),
+    Paragraph,
+    Headed,
+    Separated(&'a str),
+}
+
+impl<'a> Splitting<'a> {
+    pub(crate) const LINE: Self = Self::Lines(1);
+
+    /// None where a document is a file.
+    pub(crate) fn of(document: &'a Document) -> Option<Self> {
+        match document {
+            Document::File => None,
+            Document::Line => Some(Self::LINE),
+            Document::Lines(count) => Some(Self::Lines(*count)),
+            Document::Headed => Some(Self::Headed),
+            Document::Paragraph => Some(Self::Paragraph),
+            Document::Separated(line) => Some(Self::Separated(line)),
+        }
+    }
+}
+
+/// Finds documents, line by line.
+#[derive(Debug)]
+struct Splitter<'a> {
+    splitting: Splitting<'a>,
+    /// The document that is not complete: from its first to its last line that is not blank.
+    open: Option<Range<u64>>,
+    /// Its lines.
+    lines: u32,
+    after_blank: bool,
+}
+
+/// A document, and from where on what follows needs not know of it.
+struct Found {
+    document: Range<u64>,
+    next: u64,
+}
+
+impl<'a> Splitter<'a> {
+    fn new(splitting: Splitting<'a>) -> Self {
+        Self {
+            splitting,
+            open: None,
+            lines: 0,
+            after_blank: false,
+        }
+    }
+
+    /// Takes the line that begins at a place; gives the document of which it shows the end.
+    fn line(&mut self, line: &[u8], at: u64) -> Option<Found> {
+        let end = at + line.len() as u64;
+        let text = line.trim_ascii_end();
+        let blank = text.is_empty();
+        let ends_before = match self.splitting {
+            Splitting::Lines(_) => false,
+            Splitting::Paragraph => blank,
+            Splitting::Headed => self.after_blank && !blank && !text[0].is_ascii_whitespace(),
+            Splitting::Separated(separator) => text == separator.trim_ascii_end().as_bytes(),
+        };
+        self.after_blank = blank;
+        let headed = self.splitting == Splitting::Headed;
+        let before = if ends_before { self.end() } else { None };
+        if !blank && (!ends_before || headed) {
+            let start = self.open.as_ref().map_or(at, |open| open.start);
+            self.open = Some(start..at + text.len() as u64);
+            self.lines += 1;
+        }
+        if self.splitting == Splitting::Lines(self.lines) {
+            let document = self.end()?;
+            return Some(Found {
+                document,
+                next: end,
+            });
+        }
+        let next = if headed { at } else { end };
+        before.map(|document| Found { document, next })
+    }
+
+    fn end(&mut self) -> Option<Range<u64>> {
+        self.lines = 0;
+        self.open.take()
+    }
+}
+
+/// Cuts a file into blocks of whole documents.
+pub(crate) fn scan(
+    content: &Content,
+    splitting: Splitting<'_>,
+    file: u32,
+    block_bytes: u64,
+) -> Result<Scanned, SourceError> {
+    let mut windows = Windows::new(content);
+    let mut splitter = Splitter::new(splitting);
+    let mut cutter = Cutter::new(file, block_bytes);
+    let mut scanned = Scanned::default();
+    // What is not a whole line yet, and where it begins.
+    let (mut rest, mut at) = (Vec::new(), 0_u64);
+    loop {
+        let window = windows.next()?;
+        if window.is_empty() {
+            break;
+        }
+        let (known, mut start) = (rest.len(), 0);
+        rest.extend_from_slice(&window);
+        for newline in memchr_iter(b'\n', &rest[known..]) {
+            let end = known + newline + 1;
+            let found = splitter.line(&rest[start..end], at + start as u64);
+            start = end;
+            if let Some(found) = found {
+                cutter.record();
+                cutter.may_end(found.next);
+            }
+        }
+        rest.drain(..start);
+        at += start as u64;
+        let begin = splitter.open.as_ref().map_or(at, |open| open.start);
+        if windows.at() - begin > RECORD_BYTES_MAX {
+            cutter.end(begin);
+            scanned.broken(
+                content.shown.clone(),
+                begin,
+                "a document is longer than 64 MiB",
+            );
+            scanned.blocks = cutter.blocks();
+            return Ok(scanned);
+        }
+    }
+    let last = splitter.line(&rest, at).map(|found| found.document);
+    for _ in last.into_iter().chain(splitter.end()) {
+        cutter.record();
+    }
+    cutter.end(content.len());
+    scanned.blocks = cutter.blocks();
+    Ok(scanned)
+}
+
+/// The documents of a block that begins at a place of its file.
+fn documents(bytes: &[u8], start: u64, splitting: Splitting<'_>, mut each: impl FnMut(u64, &[u8])) {
+    let mut splitter = Splitter::new(splitting);
+    let mut take = |document: Range<u64>| {
+        let own = (document.start - start) as usize..(document.end - start) as usize;
+        each(document.start, &bytes[own]);
+    };
+    let mut begin = 0;
+    let ends = memchr_iter(b'\n', bytes).map(|newline| newline + 1);
+    for end in ends.chain([bytes.len()]) {
+        if let Some(found) = splitter.line(&bytes[begin..end], start + begin as u64) {
+            take(found.document);
+        }
+        begin = end;
+    }
+    if let Some(document) = splitter.end() {
+        take(document);
+    }
+}
+
+/// The records of a block of JSON lines.
+pub(crate) fn json_records(bytes: &[u8], start: u64, file: u32, fields: &Fields, emit: Emit<'_>) {
+    let mut record = 0;
+    documents(bytes, start, Splitting::LINE, |offset, line| {
+        let at = At {
+            file,
+            offset,
+            record,
+        };
+        record += 1;
+        emit(at, json::record(line, fields));
+    });
+}
+
+/// The records of a block of text.
+pub(crate) fn text_records(
+    bytes: &[u8],
+    start: u64,
+    file: u32,
+    splitting: Splitting<'_>,
+    markup: Markup,
+    emit: Emit<'_>,
+) {
+    let mut record = 0;
+    documents(bytes, start, splitting, |offset, document| {
+        let at = At {
+            file,
+            offset,
+            record,
+        };
+        record += 1;
+        emit(at, text(document, markup));
+    });
+}
+
+/// A document's text.
+pub(crate) fn text(document: &[u8], markup: Markup) -> Result<Raw<'_>, String> {
+    let text = utf8(document)?;
+    Ok(match markup {
+        Markup::None => Raw::text(text),
+        Markup::Tagged => Raw::text(tagged::untagged(text)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str, splitting: Splitting<'_>) -> Vec<(u64, String)> {
+        let mut found = Vec::new();
+        documents(text.as_bytes(), 100, splitting, |at, document| {
+            found.push((at, String::from_utf8(document.to_vec()).unwrap()));
+        });
+        found
+    }
+
+    #[test]
+    fn documents_are_what_separates_them_says() {
+        let check = |splitting, text, expect: &[(u64, &str)]| {
+            let expect: Vec<_> = expect
+                .iter()
+                .map(|&(at, text)| (at, text.to_owned()))
+                .collect();
+            assert_eq!(found(text, splitting), expect, "{text:?}");
+        };
+        check(Splitting::LINE, "", &[]);
+        check(
+            Splitting::LINE,
+            "a\n\n  \nb\r\nc",
+            &[(100, "a"), (106, "b"), (109, "c")],
+        );
+        check(
+            Splitting::Paragraph,
+            "\n\na\nb\n \nc\n\n\n",
+            &[(102, "a\nb"), (108, "c")],
+        );
+        check(Splitting::Paragraph, "a\n  b", &[(100, "a\n  b")]);
+        check(
+            Splitting::Lines(2),
+            "a\n\nb\nc\n",
+            &[(100, "a\n\nb"), (105, "c")],
+        );
+        check(
+            Splitting::Headed,
+            "  a\n\n  b\nc\n\nd \n  e\n\n  f\n\n\ng",
+            &[(100, "  a\n\n  b\nc"), (112, "d \n  e\n\n  f"), (126, "g")],
+        );
+        let separated = Splitting::Separated("%%");
+        check(
+            separated,
+            "a\n\nb\n%%\n%%\nc %%\n%% \n",
+            &[(100, "a\n\nb"), (111, "c %%")],
+        );
+    }
+}

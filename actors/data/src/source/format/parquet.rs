@@ -1,0 +1,362 @@
+//! Rows of Parquet files, of which only the columns are read that are wanted.
+
+use std::{borrow::Cow, io::Cursor, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use parquet::{
+    column::reader::{ColumnReader, get_column_reader},
+    data_type::ByteArray,
+    errors::ParquetError,
+    file::{
+        metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData},
+        reader::{ChunkReader, Length},
+        serialized_reader::SerializedPageReader,
+    },
+    schema::types::SchemaDescriptor,
+};
+
+use super::{At, Block, Emit, Pixels, Raw, Scanned};
+use crate::source::{fault::SourceError, spec::Fields, storage::Content};
+
+/// The rows of a block as they lie in their file.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    file: u32,
+    first: u64,
+    count: u32,
+    metadata: ParquetMetaData,
+    group: usize,
+    columns: Columns,
+    chunks: Arc<Chunks>,
+}
+
+/// The numbers of the columns that are wanted: text or prompt, response, picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Columns {
+    first: usize,
+    response: Option<usize>,
+    image: Option<usize>,
+}
+
+impl Columns {
+    fn of(schema: &SchemaDescriptor, fields: &Fields) -> Result<Self, String> {
+        let column = |name: &str| {
+            let mut columns = schema.columns().iter();
+            let at = columns.position(|column| column.path().string() == name);
+            let at = at.ok_or_else(|| {
+                let all = schema.columns().iter().map(|column| column.path().string());
+                format!(
+                    "it has no column `{name}`, but {}",
+                    all.collect::<Vec<_>>().join(", ")
+                )
+            })?;
+            let column = schema.column(at);
+            if column.physical_type() != parquet::basic::Type::BYTE_ARRAY {
+                return Err(format!("its column `{name}` is not of text or bytes"));
+            }
+            if column.max_rep_level() > 0 {
+                return Err(format!("its column `{name}` has lists of them"));
+            }
+            Ok(at)
+        };
+        let (first, response, image) = fields.names();
+        Ok(Self {
+            first: column(first)?,
+            response: response.map(column).transpose()?,
+            image: image.map(column).transpose()?,
+        })
+    }
+
+    fn all(self) -> impl Iterator<Item = usize> {
+        [Some(self.first), self.response, self.image]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// Parts of a file, by where they are in it.
+#[derive(Debug)]
+struct Chunks {
+    parts: Vec<(u64, Bytes)>,
+    len: u64,
+}
+
+impl Chunks {
+    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
+        let part = self.parts.iter().find_map(|(begin, bytes)| {
+            let skip = usize::try_from(start.checked_sub(*begin)?).ok()?;
+            (skip < bytes.len()).then(|| bytes.slice(skip..))
+        });
+        part.ok_or_else(|| ParquetError::EOF(format!("nothing of its column is at {start}")))
+    }
+}
+
+impl Length for Chunks {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for Chunks {
+    type T = Cursor<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(Cursor::new(self.from(start)?))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let bytes = self.from(start)?;
+        if bytes.len() < length {
+            return Err(ParquetError::EOF(format!(
+                "a page at {start} is longer than its column"
+            )));
+        }
+        Ok(bytes.slice(..length))
+    }
+}
+
+/// What a file says of itself at its end.
+fn metadata(content: &Content) -> Result<Result<ParquetMetaData, String>, SourceError> {
+    let len = content.len();
+    if len < 12 {
+        return Ok(Err("it is too short for a Parquet file".into()));
+    }
+    // Most footers are in what is read first.
+    let mut tail = content.part(len.saturating_sub(FOOTER_GUESS)..len)?;
+    let (rest, magic) = tail.split_last_chunk::<4>().expect("there are 12 bytes");
+    if magic != b"PAR1" {
+        return Ok(Err(
+            "it does not end as a Parquet file does: it may be cut off".into(),
+        ));
+    }
+    let (_, footer) = rest.split_last_chunk().expect("there are 8 bytes");
+    let footer = u64::from(u32::from_le_bytes(*footer));
+    if footer + 12 > len {
+        return Ok(Err(format!(
+            "its footer of {footer} bytes is longer than itself"
+        )));
+    }
+    if footer + 8 > tail.len() as u64 {
+        tail = content.part(len - footer - 8..len)?;
+    }
+    let end = tail.len() - 8;
+    let read = ParquetMetaDataReader::decode_metadata(&tail[end - footer as usize..end]);
+    Ok(read.map_err(|error| format!("its footer cannot be read: {error}")))
+}
+
+/// The range of a column of a row group, if it is within the file.
+fn range(group: &RowGroupMetaData, column: usize, len: u64) -> Result<Range<u64>, String> {
+    let column = group.column(column);
+    let first = column
+        .dictionary_page_offset()
+        .unwrap_or_else(|| column.data_page_offset());
+    let (start, bytes) = (
+        u64::try_from(first).ok(),
+        u64::try_from(column.compressed_size()).ok(),
+    );
+    let range = start.zip(bytes).and_then(|(start, bytes)| {
+        let end = start.checked_add(bytes)?;
+        (end <= len).then_some(start..end)
+    });
+    range.ok_or_else(|| "a column lies beyond its end".into())
+}
+
+/// Takes row groups as blocks; large ones are several.
+pub(crate) fn scan(
+    content: &Content,
+    file: u32,
+    fields: &Fields,
+    block_bytes: u64,
+) -> Result<Scanned, SourceError> {
+    let mut scanned = Scanned::default();
+    let metadata = metadata(content)?;
+    let columns = metadata.and_then(|metadata| {
+        let columns = Columns::of(metadata.file_metadata().schema_descr(), fields)?;
+        Ok((metadata, columns))
+    });
+    let (metadata, columns) = match columns {
+        Ok(both) => both,
+        Err(reason) => {
+            scanned.broken(content.shown.clone(), content.len(), reason);
+            return Ok(scanned);
+        }
+    };
+    for (part, group) in (0..).zip(metadata.row_groups()) {
+        let checked = columns
+            .all()
+            .try_for_each(|column| range(group, column, content.len()).map(|_| ()));
+        let rows =
+            u32::try_from(group.num_rows()).map_err(|_| "it has an unlikely number of rows".into());
+        let rows = match checked.and(rows) {
+            Ok(rows) => rows,
+            Err(reason) => {
+                scanned.broken(content.shown.clone(), u64::from(part), reason);
+                return Ok(scanned);
+            }
+        };
+        let bytes: i64 = columns
+            .all()
+            .map(|column| group.column(column).uncompressed_size())
+            .sum();
+        let most = block_bytes.saturating_mul(GROUP_BLOCKS);
+        let pieces = (bytes.max(0) as u64)
+            .div_ceil(most)
+            .clamp(1, u64::from(rows.max(1)));
+        let each = u64::from(rows).div_ceil(pieces) as u32;
+        let mut start = 0;
+        while start < rows {
+            let len = each.min(rows - start);
+            scanned.blocks.push(Block {
+                start: u64::from(start),
+                len,
+                file,
+                part,
+                records: len,
+            });
+            start += len;
+        }
+    }
+    Ok(scanned)
+}
+
+/// Reads what is wanted of a row group.
+pub(crate) fn fetch(
+    block: &Block,
+    content: &Content,
+    fields: &Fields,
+) -> Result<Rows, SourceError> {
+    let damaged = |reason| SourceError::Damaged {
+        file: content.shown.clone(),
+        offset: u64::from(block.part),
+        reason,
+    };
+    let metadata = metadata(content)?.map_err(damaged)?;
+    let columns = Columns::of(metadata.file_metadata().schema_descr(), fields).map_err(damaged)?;
+    let group = block.part as usize;
+    if group >= metadata.num_row_groups() {
+        return Err(damaged("it has fewer row groups than before".into()));
+    }
+    let mut parts = Vec::new();
+    for column in columns.all() {
+        let range = range(metadata.row_group(group), column, content.len()).map_err(damaged)?;
+        parts.push((range.start, content.part(range)?));
+    }
+    Ok(Rows {
+        file: block.file,
+        first: block.start,
+        count: block.len,
+        group,
+        columns,
+        metadata,
+        chunks: Arc::new(Chunks {
+            parts,
+            len: content.len(),
+        }),
+    })
+}
+
+impl Rows {
+    /// The values of a column.
+    fn column(&self, column: usize) -> Result<Vec<Option<ByteArray>>, ParquetError> {
+        let group = self.metadata.row_group(self.group);
+        let pages = SerializedPageReader::new(
+            Arc::clone(&self.chunks),
+            group.column(column),
+            group.num_rows() as usize,
+            None,
+        )?;
+        let description = self.metadata.file_metadata().schema_descr().column(column);
+        let most = description.max_def_level();
+        let ColumnReader::ByteArrayColumnReader(mut reader) =
+            get_column_reader(description, Box::new(pages))
+        else {
+            return Err(ParquetError::General("a column is not of bytes".into()));
+        };
+        reader.skip_records(self.first as usize)?;
+        let (mut out, mut values, mut levels) = (Vec::new(), Vec::new(), Vec::new());
+        while out.len() < self.count as usize {
+            values.clear();
+            levels.clear();
+            let wanted = (self.count as usize - out.len()).min(1024);
+            let (rows, _, _) = reader.read_records(wanted, Some(&mut levels), None, &mut values)?;
+            if rows == 0 {
+                return Err(ParquetError::EOF("a column ends before its rows do".into()));
+            }
+            let mut values = values.drain(..);
+            if most == 0 {
+                out.extend(values.map(Some));
+            } else {
+                let present = |&level: &i16| (level == most).then(|| values.next()).flatten();
+                out.extend(levels.iter().map(present));
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// The records of a block.
+pub(crate) fn records(rows: &Rows, emit: Emit<'_>) {
+    let at = |record| At {
+        file: rows.file,
+        offset: rows.first,
+        record,
+    };
+    let columns = || {
+        let first = rows.column(rows.columns.first)?;
+        let response = rows
+            .columns
+            .response
+            .map(|column| rows.column(column))
+            .transpose()?;
+        let image = rows
+            .columns
+            .image
+            .map(|column| rows.column(column))
+            .transpose()?;
+        Ok::<_, ParquetError>((first, response, image))
+    };
+    let (first, response, image) = match columns() {
+        Ok(columns) => columns,
+        Err(error) => {
+            // One damaged page takes its block with it.
+            let reason = format!("row group {} cannot be read: {error}", rows.group);
+            for record in 0..rows.count {
+                emit(at(record), Err(reason.clone()));
+            }
+            return;
+        }
+    };
+    for (row, record) in (0..rows.count as usize).zip(0..) {
+        let text = |column: &'_ [Option<ByteArray>]| match column.get(row) {
+            Some(Some(value)) => {
+                let text = super::utf8(value.data()).map(str::to_owned);
+                text.map(Cow::<'static, str>::Owned)
+            }
+            _ => Err("the row has no text".into()),
+        };
+        let raw = || {
+            let (prompt, text) = match &response {
+                Some(response) => (Some(text(&first)?), text(response)?),
+                None => (None, text(&first)?),
+            };
+            let picture = match &image {
+                Some(image) => match image.get(row) {
+                    Some(Some(value)) => Some(Pixels::Encoded(Cow::Borrowed(value.data()))),
+                    _ => return Err("the row has no picture".into()),
+                },
+                None => None,
+            };
+            Ok(Raw {
+                picture,
+                prompt,
+                text,
+            })
+        };
+        emit(at(record), raw());
+    }
+}
+
+/// Read at once in the hope that it holds the footer.
+const FOOTER_GUESS: u64 = 64 << 10;
+/// A row group of more than so many blocks' bytes is read in several pieces.
+const GROUP_BLOCKS: u64 = 64;

@@ -1,0 +1,414 @@
+//! What a run says of a source: a `[[source]]` of its recipe.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A source as a recipe describes it.
+///
+/// ```
+/// # use odeon_data::source::{Format, SourceSpec};
+/// let spec: SourceSpec = serde_json::from_str(
+///     r#"{"name": "sums", "path": "data/*.jsonl.zst", "format": {"jsonl": {"text": "text"}}}"#,
+/// )?;
+/// assert_eq!(spec.context, 1024);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceSpec {
+    /// What people call it.
+    pub name: String,
+    /// Where its files are: a file, a folder, or a pattern (`*` and `?` within a name, `**` for any
+    /// folders), as a path or as `s3://bucket/…`.
+    pub path: String,
+    /// What its files hold.
+    pub format: Format,
+    /// How its files are compressed.
+    #[serde(default)]
+    pub compression: Compression,
+    /// In which order its records come.
+    #[serde(default)]
+    pub order: Order,
+    /// What the order and what transforms do by chance follow from.
+    #[serde(default)]
+    pub seed: u64,
+    /// About how many bytes of a file are read at once, and stay together in the order.
+    #[serde(default = "block_bytes")]
+    pub block_bytes: u64,
+    /// How many blocks have their records mixed: a cell.
+    #[serde(default = "cell_blocks")]
+    pub cell_blocks: u32,
+    /// The longest sample, in tokens.
+    #[serde(default = "context")]
+    pub context: u32,
+    /// What is done with a document that is longer than that.
+    #[serde(default)]
+    pub longer: Longer,
+    /// What is done with a record that cannot be read.
+    #[serde(default)]
+    pub on_bad: OnBad,
+    /// So many records of a cell may be skipped at least, when bad ones are.
+    #[serde(default = "bad_records")]
+    pub bad_records: u32,
+    /// Such a part of the records of a cell may be skipped, if that is more.
+    #[serde(default = "bad_part")]
+    pub bad_part: f64,
+    /// What pictures become.
+    #[serde(default)]
+    pub pictures: Pictures,
+    /// Options of the storage, as `object_store` names them: `endpoint`, `region`, `allow_http`. Those
+    /// of the environment (`AWS_…`) hold where this says nothing; keep secrets there.
+    #[serde(default)]
+    pub storage: BTreeMap<String, String>,
+}
+
+/// What files hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Format {
+    /// A JSON object a line.
+    Jsonl(Fields),
+    /// Rows of a Parquet file. A row group is a block.
+    Parquet(Fields),
+    /// Text in UTF-8.
+    Text(Text),
+    /// Tar files whose members of one name, up to its first dot, are a sample.
+    Webdataset(Webdataset),
+    /// Folders of pictures.
+    Images(Images),
+    /// Pictures in one file and their classes in another, in the form of MNIST.
+    Idx(Idx),
+}
+
+/// Which fields of a record are read. Names with dots lead into nested ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fields {
+    /// The text of a document, all of which is predicted. `text` where nothing else is said.
+    pub text: Option<String>,
+    /// The text that is read and not predicted; needs a `response`.
+    pub prompt: Option<String>,
+    /// The text that is predicted after a `prompt`.
+    pub response: Option<String>,
+    /// The bytes of a picture, before the text (Parquet alone).
+    pub image: Option<String>,
+}
+
+/// How a file of text is made of documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Text {
+    /// What a document is.
+    pub document: Document,
+    /// What marks of the text are taken away.
+    pub markup: Markup,
+    /// Files of a folder are taken whose names end so; all where nothing is said.
+    pub suffixes: Vec<String>,
+}
+
+/// What a document is in a file of text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Document {
+    /// The whole file.
+    #[default]
+    File,
+    /// Each line that is not blank.
+    Line,
+    /// So many lines that are not blank.
+    Lines(u32),
+    /// What blank lines separate.
+    Paragraph,
+    /// What begins after a blank line with a line that is not indented, as entries of a dictionary do.
+    Headed,
+    /// What these lines separate, which are none of the text.
+    Separated(String),
+}
+
+/// Marks that a text has besides its words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Markup {
+    /// None.
+    #[default]
+    None,
+    /// `word/tag`, as in the Brown corpus: tags are taken away, and signs join the word before them.
+    Tagged,
+}
+
+/// Members of tar files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Webdataset {
+    /// Endings of the member with the picture. Without any, samples are text.
+    pub image: Vec<String>,
+    /// Endings of the member with the text.
+    pub text: Vec<String>,
+    /// Where the text's member ends with `json`: the field that has the text.
+    pub field: String,
+}
+
+/// Files of pictures, with what is said of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Images {
+    /// Where the captions are.
+    pub captions: Captions,
+}
+
+/// Where the captions of pictures are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Captions {
+    /// In a file beside each picture that has the picture's name but this ending. Its first line.
+    Beside(String),
+    /// In one file: an array of objects, a line of JSON each, or one object from name to caption.
+    Listed {
+        /// That file.
+        path: String,
+        /// The field with the picture's path, relative to the source's.
+        image: String,
+        /// The field with the caption.
+        caption: String,
+    },
+}
+
+/// Files in the form of MNIST. The source's path is that of the pictures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Idx {
+    /// The file with the classes.
+    pub labels: String,
+    /// The names of the classes; their numbers where there is none.
+    #[serde(default)]
+    pub names: Vec<String>,
+}
+
+/// How files are compressed. Compressed files are decompressed once, into the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// As their names say: `.gz`, `.dz` and `.tgz`, `.zst`.
+    #[default]
+    Auto,
+    /// Not at all.
+    None,
+    /// Gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+/// The order of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Another one each epoch, which follows from the seed.
+    #[default]
+    Shuffled,
+    /// That of the files.
+    Kept,
+}
+
+/// What is done with a document that is longer than the context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Longer {
+    /// It becomes several samples. The first token of each is the last of the one before, so that each
+    /// token of the document is predicted once.
+    #[default]
+    Cut,
+    /// What is beyond is left out.
+    Truncate,
+    /// It is skipped.
+    Drop,
+}
+
+/// What is done with a record that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBad {
+    /// It is skipped, and said so; a cell that has too many of them fails.
+    #[default]
+    Skip,
+    /// Its cell fails.
+    Fail,
+}
+
+/// What pictures become: their sides are brought to multiples of two patches.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pictures {
+    /// Pixels along the side of a patch.
+    pub patch: u16,
+    /// The most visual tokens of a picture; larger ones are made smaller.
+    pub tokens: u32,
+    /// The least part of a picture's area that is cut out by chance; 1 cuts nothing.
+    pub crop: f64,
+    /// How often a picture is mirrored, from 0 to 1.
+    pub mirror: f64,
+}
+
+impl Default for Webdataset {
+    fn default() -> Self {
+        let all = |endings: &[&str]| endings.iter().map(|&ending| ending.into()).collect();
+        Self {
+            image: all(&["png", "jpg", "jpeg", "webp"]),
+            text: all(&["txt", "json", "cls"]),
+            field: "text".into(),
+        }
+    }
+}
+
+impl Default for Captions {
+    fn default() -> Self {
+        Self::Beside("txt".into())
+    }
+}
+
+impl Default for Pictures {
+    fn default() -> Self {
+        Self {
+            patch: 14,
+            tokens: 256,
+            crop: 1.0,
+            mirror: 0.0,
+        }
+    }
+}
+
+impl SourceSpec {
+    /// A source with everything as it is where nothing is said.
+    #[must_use]
+    pub fn new(name: impl Into<String>, path: impl Into<String>, format: Format) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            format,
+            compression: Compression::default(),
+            order: Order::default(),
+            seed: 0,
+            block_bytes: block_bytes(),
+            cell_blocks: cell_blocks(),
+            context: context(),
+            longer: Longer::default(),
+            on_bad: OnBad::default(),
+            bad_records: bad_records(),
+            bad_part: bad_part(),
+            pictures: Pictures::default(),
+            storage: BTreeMap::new(),
+        }
+    }
+
+    /// Says what of the specification cannot be.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let part = |value: f64| (0.0..=1.0).contains(&value);
+        if self.name.is_empty() {
+            return Err("a source needs a name".into());
+        }
+        if self.block_bytes == 0 || self.cell_blocks == 0 {
+            return Err("block_bytes and cell_blocks are at least 1".into());
+        }
+        if self.context < 2 {
+            return Err("a context below 2 has nothing to predict".into());
+        }
+        if !part(self.bad_part) || !part(self.pictures.mirror) {
+            return Err("bad_part and mirror are parts, from 0 to 1".into());
+        }
+        if !part(self.pictures.crop) || self.pictures.crop <= 0.0 {
+            return Err("crop is a part of a picture, above 0 and up to 1".into());
+        }
+        if !(1..=512).contains(&self.pictures.patch) {
+            return Err("a patch has 1 to 512 pixels along its side".into());
+        }
+        if !(1..=MOST_VISUAL_TOKENS).contains(&self.pictures.tokens) {
+            return Err(format!(
+                "a picture has 1 to {MOST_VISUAL_TOKENS} visual tokens"
+            ));
+        }
+        match &self.format {
+            Format::Jsonl(fields) if fields.image.is_some() => {
+                Err("JSON lines hold no pictures: `image` is for Parquet".into())
+            }
+            Format::Jsonl(fields) | Format::Parquet(fields) => fields.check(),
+            Format::Text(text) => match &text.document {
+                Document::Separated(line) if line.is_empty() || line.contains('\n') => {
+                    Err("a separator is a line that is not empty".into())
+                }
+                Document::Lines(0) => Err("a document has at least 1 line".into()),
+                _ => Ok(()),
+            },
+            Format::Webdataset(tar) if tar.text.is_empty() => {
+                Err("a sample of a tar file needs a member with text".into())
+            }
+            Format::Webdataset(_) | Format::Images(_) | Format::Idx(_) => Ok(()),
+        }
+    }
+}
+
+impl Fields {
+    /// A document's text is in this field.
+    #[must_use]
+    pub fn text(name: impl Into<String>) -> Self {
+        Self {
+            text: Some(name.into()),
+            ..Self::default()
+        }
+    }
+
+    /// A prompt and the response to it are in these fields.
+    #[must_use]
+    pub fn pair(prompt: impl Into<String>, response: impl Into<String>) -> Self {
+        Self {
+            prompt: Some(prompt.into()),
+            response: Some(response.into()),
+            ..Self::default()
+        }
+    }
+
+    /// The names of the fields that are read: of the text or the prompt, of the response, of the
+    /// picture.
+    pub(crate) fn names(&self) -> (&str, Option<&str>, Option<&str>) {
+        let first = self.prompt.as_ref().or(self.text.as_ref());
+        (
+            first.map_or("text", String::as_str),
+            self.response.as_deref(),
+            self.image.as_deref(),
+        )
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match (&self.text, &self.prompt, &self.response) {
+            (Some(_), None, None) | (None, None, None) | (None, Some(_), Some(_)) => Ok(()),
+            _ => Err("name a field `text`, or `prompt` and `response`".into()),
+        }
+    }
+}
+
+fn block_bytes() -> u64 {
+    256 << 10
+}
+
+fn cell_blocks() -> u32 {
+    8
+}
+
+fn context() -> u32 {
+    1024
+}
+
+fn bad_records() -> u32 {
+    8
+}
+
+fn bad_part() -> f64 {
+    0.01
+}
+
+/// A picture of so many tokens has 51 million pixels with patches of 14.
+const MOST_VISUAL_TOKENS: u32 = 65_536;

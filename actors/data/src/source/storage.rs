@@ -1,0 +1,446 @@
+//! Where files are: on a disk or in a bucket. Calls block; they are made on threads that may.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Once},
+    time::UNIX_EPOCH,
+};
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::{
+    GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, aws::AmazonS3Builder,
+    path::Path as ObjectPath,
+};
+use tokio::runtime::Handle;
+
+use super::{fault::SourceError, pattern::Pattern};
+
+/// A place with files.
+#[derive(Clone, Debug)]
+pub(crate) enum Storage {
+    /// The file system.
+    Disk,
+    /// A bucket.
+    Objects {
+        /// It.
+        store: Arc<dyn ObjectStore>,
+        /// `s3://bucket`, before a name.
+        bucket: String,
+        /// Of the runtime that its requests run on.
+        handle: Handle,
+    },
+}
+
+/// A file as its storage lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Its path, or its name in the bucket.
+    pub(crate) name: String,
+    pub(crate) stamp: Stamp,
+}
+
+/// What a file is known again by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Its bytes.
+    pub(crate) size: u64,
+    /// Of its modification or its tag.
+    pub(crate) version: u64,
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes, version {:x}", self.size, self.version)
+    }
+}
+
+impl Storage {
+    /// The storage that a path or URL names, and the path inside it.
+    pub(crate) fn of(
+        path: &str,
+        options: &BTreeMap<String, String>,
+    ) -> Result<(Self, String), SourceError> {
+        let refused = |reason: String| SourceError::Read {
+            file: path.to_owned(),
+            source: io::Error::other(reason),
+        };
+        let Some((scheme, rest)) = path.split_once("://") else {
+            let absolute = std::path::absolute(path).map_err(|error| refused(error.to_string()))?;
+            let absolute = absolute.into_os_string().into_string();
+            let absolute = absolute.map_err(|_| refused("the path is not UTF-8".into()))?;
+            return Ok((Self::Disk, absolute));
+        };
+        match scheme {
+            "file" => Ok((Self::Disk, rest.to_owned())),
+            "s3" => {
+                let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+                let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+                for (key, value) in options {
+                    let key = key
+                        .parse()
+                        .map_err(|_| refused(format!("`{key}` is no option of its storage")))?;
+                    builder = builder.with_config(key, value);
+                }
+                install_cryptography();
+                let store = builder
+                    .build()
+                    .map_err(|error| refused(error.to_string()))?;
+                let storage = Self::Objects {
+                    store: Arc::new(store),
+                    bucket: format!("s3://{bucket}"),
+                    handle: Handle::current(),
+                };
+                Ok((storage, key.to_owned()))
+            }
+            _ => Err(refused(format!("`{scheme}` is neither a path nor s3"))),
+        }
+    }
+
+    /// How people know a file.
+    pub(crate) fn shown(&self, name: &str) -> String {
+        match self {
+            Self::Disk => name.to_owned(),
+            Self::Objects { bucket, .. } => format!("{bucket}/{name}"),
+        }
+    }
+
+    /// The files that a path names, sorted: itself, those below it, or those that match it.
+    pub(crate) fn list(&self, path: &str) -> Result<Vec<Listed>, SourceError> {
+        let pattern = Pattern::new(path);
+        let root = pattern.root();
+        if !pattern.is_plain() {
+            let mut files = self.below(root)?;
+            files.retain(|file| pattern.matches(&file.name));
+            return Ok(files);
+        }
+        match self.stat(root)? {
+            Some(stamp) => Ok(vec![Listed {
+                name: root.to_owned(),
+                stamp,
+            }]),
+            None => self.below(root),
+        }
+    }
+
+    /// What a file is now; none if there is no such file.
+    pub(crate) fn stat(&self, name: &str) -> Result<Option<Stamp>, SourceError> {
+        match self {
+            Self::Disk => match fs::metadata(name) {
+                Ok(metadata) => Ok(metadata.is_file().then(|| stamp(&metadata))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(self.refused(name, error)),
+            },
+            Self::Objects { store, handle, .. } => {
+                if name.is_empty() {
+                    return Ok(None);
+                }
+                let location = self.location(name)?;
+                match handle.block_on(store.head(&location)) {
+                    Ok(meta) => Ok(Some(stamp_of(&meta))),
+                    Err(object_store::Error::NotFound { .. }) => Ok(None),
+                    Err(error) => Err(self.refused(name, error.into())),
+                }
+            }
+        }
+    }
+
+    /// Reads a part of a file that must still be the one with this stamp.
+    pub(crate) fn read(
+        &self,
+        name: &str,
+        expected: Stamp,
+        range: Range<u64>,
+    ) -> Result<Bytes, SourceError> {
+        let changed = |is: String| SourceError::Changed {
+            file: self.shown(name),
+            was: expected.to_string(),
+            is,
+        };
+        let (stamp, bytes) = match self {
+            Self::Disk => match read_file(name, range.clone()) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(changed("gone".into()));
+                }
+                // Cut off between the look at its size and the read.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(changed("shorter".into()));
+                }
+                Err(error) => return Err(self.refused(name, error)),
+            },
+            Self::Objects { store, handle, .. } => {
+                let location = self.location(name)?;
+                let options = GetOptions::default().with_range(
+                    // A request cannot ask for nothing.
+                    (!range.is_empty()).then(|| range.clone()),
+                );
+                let read = async {
+                    let found = store.get_opts(&location, options).await?;
+                    let stamp = stamp_of(&found.meta);
+                    if stamp != expected || range.is_empty() {
+                        return Ok((stamp, Bytes::new()));
+                    }
+                    Ok((stamp, found.bytes().await?))
+                };
+                match handle.block_on(read) {
+                    Ok(read) => read,
+                    Err(object_store::Error::NotFound { .. }) => {
+                        return Err(changed("gone".into()));
+                    }
+                    Err(error) => return Err(self.refused_or_changed(name, expected, error)),
+                }
+            }
+        };
+        if stamp != expected {
+            return Err(changed(stamp.to_string()));
+        }
+        if bytes.len() as u64 != range.end.saturating_sub(range.start) {
+            return Err(changed(format!(
+                "{} bytes from {}",
+                bytes.len(),
+                range.start
+            )));
+        }
+        Ok(bytes)
+    }
+
+    /// A range that a shorter object does not have is refused by its server before the object's
+    /// stamp is seen.
+    fn refused_or_changed(
+        &self,
+        name: &str,
+        expected: Stamp,
+        error: object_store::Error,
+    ) -> SourceError {
+        match self.stat(name) {
+            Ok(Some(is)) if is != expected => SourceError::Changed {
+                file: self.shown(name),
+                was: expected.to_string(),
+                is: is.to_string(),
+            },
+            _ => self.refused(name, error.into()),
+        }
+    }
+
+    /// All files below a folder, sorted; those whose names or folders begin with a dot are left out.
+    fn below(&self, root: &str) -> Result<Vec<Listed>, SourceError> {
+        let mut files = match self {
+            Self::Disk => {
+                let mut files = Vec::new();
+                walk(Path::new(root), &mut files)
+                    .map_err(|(path, error)| self.refused(&path.to_string_lossy(), error))?;
+                files
+            }
+            Self::Objects { store, handle, .. } => {
+                let prefix = self.location(root)?;
+                let all = store.list(Some(&prefix)).try_collect::<Vec<ObjectMeta>>();
+                let all = handle
+                    .block_on(all)
+                    .map_err(|error| self.refused(root, error.into()))?;
+                let listed = |meta: ObjectMeta| Listed {
+                    stamp: stamp_of(&meta),
+                    name: meta.location.into(),
+                };
+                let shown = |file: &Listed| !file.name.split('/').any(|name| name.starts_with('.'));
+                all.into_iter().map(listed).filter(shown).collect()
+            }
+        };
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(files)
+    }
+
+    fn location(&self, name: &str) -> Result<ObjectPath, SourceError> {
+        ObjectPath::parse(name).map_err(|error| self.refused(name, io::Error::other(error)))
+    }
+
+    fn refused(&self, name: &str, source: io::Error) -> SourceError {
+        SourceError::Read {
+            file: self.shown(name),
+            source,
+        }
+    }
+}
+
+/// A file that is read: itself, or what it decompresses to.
+#[derive(Clone, Debug)]
+pub(crate) struct Content {
+    pub(crate) storage: Storage,
+    pub(crate) name: String,
+    pub(crate) stamp: Stamp,
+    /// How people know it.
+    pub(crate) shown: String,
+}
+
+impl Content {
+    /// Its length.
+    pub(crate) fn len(&self) -> u64 {
+        self.stamp.size
+    }
+
+    /// A part of it.
+    pub(crate) fn part(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        self.storage.read(&self.name, self.stamp, range)
+    }
+
+    /// All of it.
+    pub(crate) fn whole(&self) -> Result<Bytes, SourceError> {
+        self.part(0..self.len())
+    }
+}
+
+/// A file from its begin to its end, window by window.
+#[derive(Debug)]
+pub(crate) struct Windows<'a> {
+    content: &'a Content,
+    at: u64,
+    window: Bytes,
+    begin: u64,
+}
+
+impl<'a> Windows<'a> {
+    pub(crate) fn new(content: &'a Content) -> Self {
+        Self {
+            content,
+            at: 0,
+            window: Bytes::new(),
+            begin: 0,
+        }
+    }
+
+    /// How far it is read.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// What comes next of it: nothing at its end.
+    pub(crate) fn next(&mut self) -> Result<Bytes, SourceError> {
+        let end = self.content.len().min(self.at.saturating_add(WINDOW));
+        let window = self.content.part(self.at.min(end)..end)?;
+        self.at = end;
+        Ok(window)
+    }
+}
+
+impl Read for Windows<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let within = |at: u64, begin: u64, window: &Bytes| {
+            at.checked_sub(begin)
+                .filter(|&skip| skip < window.len() as u64)
+        };
+        let skip = match within(self.at, self.begin, &self.window) {
+            Some(skip) => skip,
+            None => {
+                let at = self.at;
+                let window = Self::next(self).map_err(io::Error::other)?;
+                (self.window, self.begin, self.at) = (window, at, at);
+                0
+            }
+        };
+        let left = &self.window[skip as usize..];
+        let count = left.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&left[..count]);
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for Windows<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            SeekFrom::End(by) => self.content.len().checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
+
+fn read_file(name: &str, range: Range<u64>) -> io::Result<(Stamp, Bytes)> {
+    let file = File::open(name)?;
+    let stamp = stamp(&file.metadata()?);
+    // So that nothing is allocated for what is not there.
+    let end = range.end.min(stamp.size);
+    let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start)?;
+    Ok((stamp, bytes.into()))
+}
+
+fn walk(folder: &Path, files: &mut Vec<Listed>) -> Result<(), (PathBuf, io::Error)> {
+    let refused = |error| (folder.to_owned(), error);
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(refused(error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(refused)?.path();
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if hidden {
+            continue;
+        }
+        // Follows links, of which one may lead nowhere.
+        let Ok(metadata) = fs::metadata(&path) else {
+            continue;
+        };
+        if metadata.is_dir() {
+            let link = fs::symlink_metadata(&path).is_ok_and(|link| link.is_symlink());
+            // A linked folder may lead back to where it is.
+            if !link {
+                walk(&path, files)?;
+            }
+        } else if metadata.is_file() {
+            let stamp = stamp(&metadata);
+            let name = path.into_os_string().into_string();
+            let name = name.map_err(|name| {
+                let reason = "the name of a file is not UTF-8";
+                (PathBuf::from(name), io::Error::other(reason))
+            })?;
+            files.push(Listed { name, stamp });
+        }
+    }
+    Ok(())
+}
+
+fn stamp(metadata: &fs::Metadata) -> Stamp {
+    let modified = metadata.modified().ok();
+    let since = modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
+    Stamp {
+        size: metadata.len(),
+        version: since.map_or(0, |since| since.as_nanos() as u64),
+    }
+}
+
+fn stamp_of(meta: &ObjectMeta) -> Stamp {
+    let version = match &meta.e_tag {
+        Some(tag) => {
+            let hash = blake3::hash(tag.as_bytes());
+            u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+        }
+        None => meta.last_modified.timestamp_micros() as u64,
+    };
+    Stamp {
+        size: meta.size,
+        version,
+    }
+}
+
+/// A process has one library of cryptography, whoever comes first.
+fn install_cryptography() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
+
+/// Enough that a read's own cost does not count, and little enough for many at once.
+const WINDOW: u64 = 1 << 20;
