@@ -155,3 +155,57 @@ impl Llama {
         ModelSpec::new(self.layers, tensors)
     }
 }
+
+impl ModelSpec {
+    /// A model whose tensors are known by name, shape and bytes of an element alone: layers by the
+    /// number in `layers.N.`, cut like those of [`Llama::spec`] where the name is one of these, but
+    /// anywhere, and whole otherwise. Enough to say where bytes lie; heads may be cut.
+    ///
+    /// # Errors
+    /// [`SpecError`] names the tensor at fault.
+    pub fn named(
+        tensors: impl IntoIterator<Item = (String, Vec<usize>, usize)>,
+    ) -> Result<Self, SpecError> {
+        let mut layers = 1;
+        let tensors = tensors.into_iter().map(|(name, shape, element_bytes)| {
+            let layer = layer_of(&name);
+            layers = layer.map_or(layers, |layer| layers.max(layer.saturating_add(1)));
+            let ends = name.contains("embed_tokens");
+            TensorSpec {
+                cut: cut_of(&name)
+                    .filter(|dim| *dim < shape.len())
+                    .map_or(Cut::Whole, |dim| Cut::Split { dim, unit: 1 }),
+                home: match layer {
+                    Some(layer) => Home::Layer(layer),
+                    None if ends => Home::First,
+                    None => Home::Last,
+                },
+                name,
+                shape,
+                element_bytes,
+            }
+        });
+        let tensors = tensors.collect();
+        Self::new(layers, tensors)
+    }
+}
+
+/// Which layer a name says that it is of.
+fn layer_of(name: &str) -> Option<usize> {
+    let (_, rest) = name.split_once("layers.")?;
+    rest.split('.').next()?.parse().ok()
+}
+
+/// Along which dimension tensors of such a name are cut.
+fn cut_of(name: &str) -> Option<usize> {
+    let module = name
+        .strip_suffix(".weight")
+        .or_else(|| name.strip_suffix(".bias"))?;
+    match module.rsplit('.').next()? {
+        "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj" | "embed_tokens" | "lm_head" => {
+            Some(0)
+        }
+        "o_proj" | "down_proj" => Some(1),
+        _ => None,
+    }
+}

@@ -89,7 +89,11 @@ impl Region {
 
     /// What is left without a box inside of it: at most two boxes for each dimension, which do not
     /// overlap.
-    pub(super) fn without(&self, inner: &Self) -> Vec<Self> {
+    ///
+    /// # Panics
+    /// When the inner box has more dimensions.
+    #[must_use]
+    pub fn without(&self, inner: &Self) -> Vec<Self> {
         let mut rest = self.clone();
         let mut left = vec![];
         for (dim, &cut) in inner.spans.iter().enumerate() {
@@ -107,7 +111,8 @@ impl Region {
     }
 
     /// The same box relative to one around it.
-    pub(super) fn relative_to(&self, outer: &Self) -> Self {
+    #[must_use]
+    pub fn relative_to(&self, outer: &Self) -> Self {
         let pairs = self.spans.iter().zip(&outer.spans);
         let spans = pairs.map(|(span, outer)| Span {
             offset: span.offset - outer.offset,
@@ -117,7 +122,8 @@ impl Region {
     }
 
     /// A box relative to `outer`, relative to what that is relative to.
-    pub(super) fn moved_by(&self, outer: &Self) -> Self {
+    #[must_use]
+    pub fn moved_by(&self, outer: &Self) -> Self {
         let pairs = self.spans.iter().zip(&outer.spans);
         let spans = pairs.map(|(span, outer)| Span {
             offset: outer.offset + span.offset,

@@ -1,0 +1,770 @@
+//! Saving: who waits for what.
+//!
+//! ```text
+//!  save() ──┬ wait for the save before ┬ plan, unless it is known ┬ copy into the pool ┐ returns
+//!           └──────────────────────────┴──────────────────────────┴────────────────────┤
+//!                checksums │ upload in parts ── all ranks are done ── manifest ── what is old goes
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::checkpointer::{Cached, Checkpointer, Inner, Options, WholePlan, digest};
+use crate::commit::{self, Entry};
+use crate::file::{FilePlan, crcs};
+use crate::loader_state::{ReaderState, blob_name};
+use crate::local::{Local, Source};
+use crate::manifest::{Blob, File, Manifest, Piece};
+use crate::peers::Own;
+use crate::plan::Census;
+use crate::plan::save::{Item, PlanError, SavePlan, plan};
+use crate::ranks::{RanksError, deal, down, read, up, written};
+use crate::stage::{Stage, StageTime, Watch};
+
+/// What a rank gives to a checkpoint.
+#[derive(Debug, Default)]
+pub struct Save {
+    /// The step of the training that it is of; the same at all ranks.
+    pub step: u64,
+    /// What this rank has of the tensors.
+    pub local: Local,
+    /// Bytes under names of their own: the state of a random generator, the schedule. No two ranks
+    /// give one of the same name.
+    pub blobs: Vec<(String, Bytes)>,
+    /// The states of readers of data loaders that this rank runs.
+    pub readers: Vec<SavedReader>,
+    /// Where it is kept; the same at all ranks.
+    pub keep: Keep,
+}
+
+/// Where a checkpoint is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// In the storage, and in the memory of peers where there are any.
+    #[default]
+    Stored,
+    /// In the memory of peers alone, which is quick and lost when neighbours are.
+    InMemory,
+}
+
+/// The state of one reader of a data loader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedReader {
+    /// The loader's name.
+    pub loader: String,
+    /// Which of its readers.
+    pub index: usize,
+    /// Of how many.
+    pub of: usize,
+    /// Its state.
+    pub state: ReaderState,
+}
+
+/// A save whose snapshot is taken, and which goes on by itself.
+#[derive(Clone, Debug)]
+pub struct Saving {
+    entry: Entry,
+    blocked: Vec<StageTime>,
+    result: watch::Receiver<Option<Result<Saved, SaveError>>>,
+}
+
+/// A checkpoint that is complete.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// Which.
+    pub entry: Entry,
+    /// Bytes that this rank wrote.
+    pub bytes: u64,
+    /// How long this rank took for what.
+    pub stages: Vec<StageTime>,
+}
+
+/// Why there is no checkpoint. The one before is in force as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum SaveError {
+    /// Ranks could not agree.
+    #[error("the checkpoint of step {step} was not made: {source}")]
+    Ranks {
+        /// The step.
+        step: u64,
+        /// Why not.
+        source: RanksError,
+    },
+    /// What the ranks have is no state of a job.
+    #[error("the checkpoint of step {step} was not made: {source}")]
+    Plan {
+        /// The step.
+        step: u64,
+        /// Why not.
+        source: PlanError,
+    },
+    /// A rank could not do its part.
+    #[error("the checkpoint of step {step} was not made: rank {rank}: {detail}")]
+    Rank {
+        /// The step.
+        step: u64,
+        /// The rank.
+        rank: usize,
+        /// Why not, with the file and the byte.
+        detail: String,
+    },
+}
+
+/// What ranks say before a save.
+#[derive(Serialize, Deserialize)]
+struct Ask {
+    digest: [u8; 32],
+    /// Of which state of all ranks they have the plan, where all have the same.
+    cached: Option<[u8; 32]>,
+    steps: (u64, u64),
+}
+
+/// What rank 0 says then.
+#[derive(Clone, Serialize, Deserialize)]
+struct Answer {
+    /// The number of the checkpoint.
+    sequence: u64,
+    /// The state of all ranks.
+    key: [u8; 32],
+    /// Whether all have the plan for it.
+    cached: bool,
+}
+
+/// What a rank has written.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    files: Vec<Sums>,
+    blobs: Vec<(String, Blob)>,
+    readers: Vec<(String, usize, usize)>,
+    stages: Vec<StageTime>,
+}
+
+/// The checksums of a file.
+#[derive(Serialize, Deserialize)]
+struct Sums {
+    header: u32,
+    /// Of each block of each box.
+    boxes: Vec<Vec<u32>>,
+}
+
+/// A blob under its name, and what it is.
+type NamedBlob = (String, Blob, Bytes);
+
+/// Which rank failed, and why.
+type Failed = (usize, String);
+
+impl Checkpointer {
+    /// Takes a snapshot, and has it become a checkpoint while the caller goes on. What has to be
+    /// waited for is the save before, agreeing (a word each way when nothing has changed since then),
+    /// and the copy of what this rank writes into the pool.
+    ///
+    /// When this returns, `source` may change.
+    ///
+    /// # Errors
+    /// [`SaveError`] when the ranks could not agree. What fails later is told by [`Saving::wait`].
+    pub async fn save(&mut self, save: Save, source: &dyn Source) -> Result<Saving, SaveError> {
+        let inner = self.inner.clone();
+        let rank = inner.ranks.rank();
+        let step = save.step;
+        let mut blocked = vec![];
+
+        let waiting = Watch::begin(rank);
+        if let Some(previous) = self.previous.take()
+            && let Err(error) = previous.wait().await
+        {
+            tracing::warn!("{error}");
+        }
+        blocked.push(inner.tell(step, waiting.end(Stage::Wait, 0)));
+
+        let planning = Watch::begin(rank);
+        let (entry, cached) = self.agree(step, &save.local).await?;
+        blocked.push(inner.tell(step, planning.end(Stage::Plan, 0)));
+
+        let copying = Watch::begin(rank);
+        let bytes = cached.files.iter().map(|file| file.data_bytes).sum();
+        let snapshot = inner.pool.take(bytes).and_then(|mut lease| {
+            fill(
+                lease.bytes_mut(),
+                &cached.files,
+                source,
+                inner.options.threads,
+            )?;
+            Ok(lease.freeze())
+        });
+        blocked.push(inner.tell(step, copying.end(Stage::Snapshot, bytes)));
+
+        let (told, result) = watch::channel(None);
+        let saving = Saving {
+            entry: entry.clone(),
+            blocked: blocked.clone(),
+            result,
+        };
+        let work = Work {
+            inner,
+            entry,
+            cached,
+            snapshot,
+            blobs: save.blobs,
+            readers: save.readers,
+            keep: save.keep,
+            stages: blocked,
+        };
+        // Who waits for it hears of a panic as of a rank that is lost.
+        tokio::spawn(async move { told.send(Some(Box::pin(work.finish()).await)) });
+        self.previous = Some(saving.clone());
+        Ok(saving)
+    }
+
+    /// Waits for the save that is under way, if there is one.
+    ///
+    /// # Errors
+    /// [`SaveError`].
+    pub async fn settle(&mut self) -> Result<(), SaveError> {
+        match self.previous.take() {
+            Some(saving) => saving.wait().await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Plans a save before its time, so that the first one does not wait for that. Returns how many
+    /// bytes this rank will write: what [`Pool::reserve`](crate::pool::Pool::reserve) wants to know.
+    ///
+    /// # Errors
+    /// [`SaveError`] when the ranks could not agree.
+    pub async fn plan_ahead(&mut self, local: &Local) -> Result<usize, SaveError> {
+        let (_, cached) = self.agree(0, local).await?;
+        Ok(cached.files.iter().map(|file| file.data_bytes).sum())
+    }
+
+    /// Finds the plan: the one that all ranks have, or a new one.
+    async fn agree(&mut self, step: u64, local: &Local) -> Result<(Entry, Cached), SaveError> {
+        let inner = self.inner.clone();
+        let (ranks, tree) = (&*inner.ranks, &inner.tree);
+        let lost = |source| SaveError::Ranks { step, source };
+        let own = digest(local, &inner.options);
+        let ask = Ask {
+            digest: own,
+            cached: self
+                .cached
+                .as_ref()
+                .filter(|cached| cached.own == own)
+                .map(|known| known.key),
+            steps: (step, step),
+        };
+        let asked = up(ranks, tree, ask, |own, other| {
+            own.digest = both(&own.digest, &other.digest);
+            own.cached = own.cached.filter(|key| other.cached == Some(*key));
+            own.steps.0 = own.steps.0.min(other.steps.0);
+            own.steps.1 = own.steps.1.max(other.steps.1);
+        });
+        let answer = match asked.await.map_err(lost)? {
+            None => None,
+            Some(asked) => Some(self.answer(step, asked).await),
+        };
+        let answer = down(ranks, tree, answer).await.map_err(lost)??;
+        let entry = Entry::new(answer.sequence, step);
+        if answer.cached
+            && let Some(cached) = &self.cached
+        {
+            return Ok((entry, cached.clone()));
+        }
+        let cached = self.plan(step, local, own, answer.key).await?;
+        self.cached = Some(cached.clone());
+        Ok((entry, cached))
+    }
+
+    /// What rank 0 makes of what all say.
+    async fn answer(
+        &mut self,
+        step: u64,
+        asked: Result<Ask, RanksError>,
+    ) -> Result<Answer, SaveError> {
+        let asked = asked.map_err(|source| SaveError::Ranks { step, source })?;
+        let refused = |detail: String| SaveError::Rank {
+            step,
+            rank: 0,
+            detail,
+        };
+        if asked.steps.0 != asked.steps.1 {
+            let (first, last) = asked.steps;
+            return Err(refused(format!(
+                "ranks save different steps: {first} and {last}"
+            )));
+        }
+        let sequence = match self.next {
+            Some(next) => next,
+            None => {
+                let entries = commit::list(&self.inner.storage).await;
+                let entries = entries.map_err(|error| refused(error.to_string()))?;
+                entries.last().map_or(1, |last| last.sequence + 1)
+            }
+        };
+        self.next = Some(sequence + 1);
+        let known = self
+            .cached
+            .as_ref()
+            .is_some_and(|cached| cached.whole.is_some());
+        Ok(Answer {
+            sequence,
+            key: asked.digest,
+            cached: known && asked.cached == Some(asked.digest),
+        })
+    }
+
+    async fn plan(
+        &self,
+        step: u64,
+        local: &Local,
+        own: [u8; 32],
+        key: [u8; 32],
+    ) -> Result<Cached, SaveError> {
+        let inner = &self.inner;
+        let (ranks, tree) = (&*inner.ranks, &inner.tree);
+        let lost = |source| SaveError::Ranks { step, source };
+        let census = Census::of(ranks.rank(), local.clone());
+        let gathered = up(ranks, tree, census, Census::join).await.map_err(lost)?;
+        let (mut whole, mut parts) = (None, None);
+        if let Some(gathered) = gathered {
+            let options = inner.options;
+            let planned = gathered.map_err(lost).and_then(|census| {
+                whole_plan(census, &options).map_err(|source| SaveError::Plan { step, source })
+            });
+            let part = |rank: usize| match &planned {
+                Ok((plan, _)) => written(&Ok::<_, SaveError>(plan.of(rank))),
+                Err(error) => written(&Err::<Vec<Item>, _>(error)),
+            };
+            parts = Some((0..ranks.ranks()).map(part).collect());
+            whole = planned.ok().map(|(_, whole)| Arc::new(whole));
+        }
+        let part = deal(ranks, tree, parts).await.map_err(lost)?;
+        let items: Result<Vec<Item>, SaveError> = read(0, &part).map_err(lost)?;
+        let file_bytes = inner.options.file_bytes;
+        let files = FilePlan::all(ranks.rank(), &items?, local, file_bytes);
+        let files = files.ok_or_else(|| SaveError::Rank {
+            step,
+            rank: ranks.rank(),
+            detail: "the plan is of other tensors than this rank has".into(),
+        })?;
+        Ok(Cached {
+            key,
+            own,
+            files: Arc::new(files),
+            whole,
+        })
+    }
+}
+
+impl Saving {
+    /// Which checkpoint it becomes.
+    #[must_use]
+    pub const fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// How long the caller has waited for what.
+    #[must_use]
+    pub fn blocked(&self) -> &[StageTime] {
+        &self.blocked
+    }
+
+    /// Waits until the checkpoint is complete.
+    ///
+    /// # Errors
+    /// [`SaveError`]; the checkpoint before is in force then.
+    pub async fn wait(&self) -> Result<Saved, SaveError> {
+        let mut result = self.result.clone();
+        let told = result.wait_for(Option::is_some).await;
+        let told = told.ok().and_then(|told| told.clone());
+        told.unwrap_or_else(|| {
+            Err(SaveError::Rank {
+                step: self.entry.step,
+                rank: 0,
+                detail: "the save was dropped with its runtime".into(),
+            })
+        })
+    }
+}
+
+/// All that is left to do when the caller goes on.
+struct Work {
+    inner: Arc<Inner>,
+    entry: Entry,
+    cached: Cached,
+    snapshot: Result<Bytes, String>,
+    blobs: Vec<(String, Bytes)>,
+    readers: Vec<SavedReader>,
+    keep: Keep,
+    stages: Vec<StageTime>,
+}
+
+impl Work {
+    async fn finish(mut self) -> Result<Saved, SaveError> {
+        let inner = self.inner.clone();
+        let (ranks, tree) = (&*inner.ranks, &inner.tree);
+        let (rank, step) = (ranks.rank(), self.entry.step);
+        let lost = |source| SaveError::Ranks { step, source };
+        let done = self.write().await.map_err(|detail| (rank, detail));
+        let mut bytes: u64 = self
+            .cached
+            .files
+            .iter()
+            .map(|file| file.bytes() as u64)
+            .sum();
+        if let Ok(written) = &done {
+            bytes += written
+                .blobs
+                .iter()
+                .map(|(_, blob)| blob.bytes)
+                .sum::<u64>();
+        }
+
+        let committing = Watch::begin(rank);
+        let all: Vec<Result<(usize, Written), Failed>> = vec![done.map(|written| (rank, written))];
+        let all = up(ranks, tree, all, Extend::extend).await.map_err(lost)?;
+        let outcome = match all {
+            None => None,
+            Some(all) => Some(match all {
+                Err(source) => Err(lost(source)),
+                Ok(all) => self.complete(all).await,
+            }),
+        };
+        let outcome: Result<Option<Manifest>, SaveError> =
+            down(ranks, tree, outcome).await.map_err(lost)?;
+        let manifest = outcome?;
+        self.stages
+            .push(inner.tell(step, committing.end(Stage::Commit, 0)));
+        if let (Some(peers), Some(manifest)) = (&inner.peers, manifest) {
+            peers.complete(&self.entry, manifest);
+        }
+
+        let collecting = Watch::begin(rank);
+        if rank == 0 && self.keep == Keep::Stored {
+            let retention = inner.options.retention;
+            let collected = commit::collect(&inner.storage, &retention, self.entry.sequence).await;
+            if let Err(error) = collected {
+                tracing::warn!("what is no longer kept could not be removed: {error}");
+            }
+        }
+        self.stages
+            .push(inner.tell(step, collecting.end(Stage::Collect, 0)));
+        Ok(Saved {
+            entry: Entry {
+                complete: true,
+                ..self.entry
+            },
+            bytes,
+            stages: self.stages,
+        })
+    }
+
+    /// Writes this rank's files.
+    async fn write(&mut self) -> Result<Written, String> {
+        let inner = self.inner.clone();
+        let rank = inner.ranks.rank();
+        let step = self.entry.step;
+        let (blobs, readers) = self.blobs();
+        let snapshot = std::mem::replace(&mut self.snapshot, Err("it was taken".into()));
+        if let Some(peers) = &inner.peers {
+            // Also where there is none, since the neighbour waits.
+            let files = snapshot.as_ref().map(|bytes| self.files(bytes).collect());
+            let own = Own {
+                files: files.unwrap_or_default(),
+                blobs: blobs
+                    .iter()
+                    .map(|(_, blob, bytes)| (blob.file.clone(), bytes.clone()))
+                    .collect(),
+            };
+            peers
+                .exchange(&*inner.ranks, &self.entry, own)
+                .await
+                .map_err(text)?;
+        } else if self.keep == Keep::InMemory {
+            return Err("it was to be kept in the memory of peers, and there are none".into());
+        }
+        let snapshot = snapshot?;
+        let uploading = Watch::begin(rank);
+        let block_bytes = inner.options.block_bytes;
+        let keep = self.keep;
+        let ranges = self.cached.files.iter().map(|plan| {
+            let boxes = plan.boxes.iter();
+            boxes
+                .map(|placed| placed.start..placed.start + placed.write.bytes)
+                .collect()
+        });
+        let ranges: Vec<Vec<Range<usize>>> = ranges.collect();
+        let files: Vec<(String, Vec<Bytes>)> = self.files(&snapshot).collect();
+        let (shared, entry) = (&inner, &self.entry);
+        let files = files.into_iter().zip(ranges).enumerate();
+        let written = files.map(|(at, ((name, pieces), ranges))| {
+            let inner = shared;
+            async move {
+                let (header, data) = (pieces[0].clone(), pieces[1].clone());
+                let adding = Watch::begin(rank);
+                let sums = tokio::task::spawn_blocking(move || {
+                    let boxes = ranges.into_iter().map(|range| {
+                        let bytes = data.get(range).unwrap_or_default();
+                        crcs(bytes, block_bytes).collect()
+                    });
+                    let sums = Sums {
+                        header: crc32fast::hash(&header),
+                        boxes: boxes.collect(),
+                    };
+                    (sums, adding.end(Stage::Serialise, data.len()))
+                });
+                let put = async {
+                    match keep {
+                        Keep::Stored => inner.storage.put(&entry.file(&name), &pieces).await,
+                        Keep::InMemory => Ok(()),
+                    }
+                };
+                let (sums, put) = tokio::join!(sums, put);
+                put.map_err(text)?;
+                Ok::<_, String>((at, sums.map_err(text)?))
+            }
+        });
+        let mut written: Vec<(usize, (Sums, StageTime))> = stream::iter(written)
+            .buffer_unordered(inner.options.files.max(1))
+            .try_collect()
+            .await?;
+        written.sort_unstable_by_key(|(at, _)| *at);
+        if keep == Keep::Stored {
+            for (_, blob, bytes) in &blobs {
+                let file = self.entry.file(&blob.file);
+                inner
+                    .storage
+                    .put(&file, std::slice::from_ref(bytes))
+                    .await
+                    .map_err(text)?;
+            }
+        }
+
+        let serialised = written.iter().map(|(_, (_, time))| *time);
+        let serialised = serialised.reduce(|sum, time| StageTime {
+            bytes: sum.bytes + time.bytes,
+            seconds: sum.seconds + time.seconds,
+            ..sum
+        });
+        self.stages
+            .extend(serialised.map(|time| inner.tell(step, time)));
+        let bytes = self.cached.files.iter().map(FilePlan::bytes).sum();
+        self.stages
+            .push(inner.tell(step, uploading.end(Stage::Upload, bytes)));
+        Ok(Written {
+            files: written.into_iter().map(|(_, (sums, _))| sums).collect(),
+            blobs: blobs
+                .into_iter()
+                .map(|(name, blob, _)| (name, blob))
+                .collect(),
+            readers,
+            stages: self.stages.clone(),
+        })
+    }
+
+    /// The files with their headers and their bytes in the snapshot.
+    fn files(&self, snapshot: &Bytes) -> impl Iterator<Item = (String, Vec<Bytes>)> {
+        let mut start = 0;
+        self.cached.files.iter().map(move |file| {
+            let data = snapshot.slice(start..start + file.data_bytes);
+            start += file.data_bytes;
+            (file.name.clone(), vec![file.header.clone().into(), data])
+        })
+    }
+
+    /// The blobs under their names, those of readers of data loaders among them.
+    fn blobs(&mut self) -> (Vec<NamedBlob>, Vec<(String, usize, usize)>) {
+        let mut blobs = std::mem::take(&mut self.blobs);
+        let mut readers = vec![];
+        for reader in std::mem::take(&mut self.readers) {
+            let name = blob_name(&reader.loader, reader.index);
+            blobs.push((name, reader.state.encode()));
+            readers.push((reader.loader, reader.index, reader.of));
+        }
+        let (rank, options) = (self.inner.ranks.rank(), self.inner.options);
+        let named = blobs.into_iter().enumerate().map(|(index, (name, bytes))| {
+            let blob = Blob {
+                file: format!("rank-{rank:05}-{index:03}.blob"),
+                bytes: bytes.len() as u64,
+                crcs: crcs(&bytes, options.block_bytes).collect(),
+            };
+            (name, blob, bytes)
+        });
+        (named.collect(), readers)
+    }
+
+    /// At rank 0: makes the checkpoint complete, when all ranks have done their part. Peers get the
+    /// manifest.
+    async fn complete(
+        &self,
+        all: Vec<Result<(usize, Written), Failed>>,
+    ) -> Result<Option<Manifest>, SaveError> {
+        let step = self.entry.step;
+        let failed = |(rank, detail): Failed| SaveError::Rank { step, rank, detail };
+        let all: Result<BTreeMap<usize, Written>, Failed> = all.into_iter().collect();
+        let manifest = self.manifest(all.map_err(failed)?).map_err(failed)?;
+        if self.keep == Keep::Stored {
+            let committed = commit::commit(&self.inner.storage, &self.entry, &manifest).await;
+            committed.map_err(|error| failed((0, error.to_string())))?;
+        }
+        Ok(self.inner.peers.as_ref().map(|_| manifest))
+    }
+
+    fn manifest(&self, mut all: BTreeMap<usize, Written>) -> Result<Manifest, Failed> {
+        let whole = self.cached.whole.as_ref();
+        let whole = whole.ok_or_else(|| (0, "rank 0 has no plan of the others".to_owned()))?;
+        let mut manifest = Manifest {
+            sequence: self.entry.sequence,
+            step: self.entry.step,
+            ranks: whole.ranks.len(),
+            block_bytes: self.inner.options.block_bytes,
+            files: vec![],
+            roles: BTreeMap::new(),
+            loaders: BTreeMap::new(),
+            blobs: BTreeMap::new(),
+            stages: vec![],
+        };
+        let mut readers: BTreeMap<String, Vec<(usize, usize)>> = BTreeMap::new();
+        for (rank, files) in whole.ranks.iter().enumerate() {
+            let done = all
+                .remove(&rank)
+                .filter(|done| done.files.len() == files.len());
+            let done = done.ok_or_else(|| (rank, "it has not said what it wrote".to_owned()))?;
+            for (plan, sums) in files.iter().zip(done.files) {
+                let file = File {
+                    name: plan.name.clone(),
+                    bytes: plan.bytes() as u64,
+                    header_bytes: plan.header.len() as u64,
+                    header_crc: sums.header,
+                };
+                add_pieces(&mut manifest, file, plan, sums.boxes);
+            }
+            for (name, blob) in done.blobs {
+                if manifest.blobs.insert(name.clone(), blob).is_some() {
+                    return Err((rank, format!("another rank gives a blob `{name}`, too")));
+                }
+            }
+            for (loader, index, of) in done.readers {
+                readers.entry(loader).or_default().push((index, of));
+            }
+            manifest.stages.extend(done.stages);
+        }
+        manifest.add_empty(&whole.empty);
+        manifest.sort();
+        for (loader, mut there) in readers {
+            there.sort_unstable();
+            let of = there.len();
+            if there
+                .iter()
+                .enumerate()
+                .any(|(index, reader)| *reader != (index, of))
+            {
+                let detail = format!("the readers of `{loader}` are not all there: {there:?}");
+                return Err((0, detail));
+            }
+            manifest.loaders.insert(loader, of);
+        }
+        Ok(manifest)
+    }
+}
+
+/// Adds a file with the boxes in it.
+pub(crate) fn add_pieces(
+    manifest: &mut Manifest,
+    file: File,
+    plan: &FilePlan,
+    sums: Vec<Vec<u32>>,
+) {
+    let header_bytes = file.header_bytes;
+    let at = manifest.files.len();
+    manifest.files.push(file);
+    for (placed, crcs) in plan.boxes.iter().zip(sums) {
+        let tensor = manifest.entry(&placed.write.name, placed.dtype, &placed.shape);
+        tensor.pieces.push(Piece {
+            region: placed.write.region.clone(),
+            file: at,
+            start: header_bytes + placed.start as u64,
+            crcs,
+        });
+    }
+}
+
+/// Who writes what, and into which files.
+pub(crate) fn whole_plan(
+    census: Census,
+    options: &Options,
+) -> Result<(SavePlan, WholePlan), PlanError> {
+    let census = census.sorted();
+    let mut plan = plan(&census, options.slice_bytes)?;
+    let files = (0..census.ranks()).map(|rank| {
+        let all = FilePlan::all(rank, plan.of(rank), &census.local(rank), options.file_bytes);
+        all.ok_or_else(|| PlanError::Impossible {
+            rank,
+            detail: "it has no such boxes".into(),
+        })
+    });
+    let ranks = files.collect::<Result<_, _>>()?;
+    let empty = std::mem::take(&mut plan.empty);
+    Ok((plan, WholePlan { ranks, empty }))
+}
+
+/// Copies what a rank writes into the pool, in the order of its files, by several threads.
+fn fill(
+    mut into: &mut [u8],
+    files: &[FilePlan],
+    source: &dyn Source,
+    threads: usize,
+) -> Result<(), String> {
+    let mut copies: Vec<(usize, Range<usize>, &mut [u8])> = vec![];
+    let bytes = into.len();
+    for placed in files.iter().flat_map(|file| &file.boxes) {
+        let (mut start, end) = (placed.write.start, placed.write.start + placed.write.bytes);
+        while start < end {
+            let next = end.min(start + COPY_BYTES);
+            let (out, rest) = into.split_at_mut(next - start);
+            into = rest;
+            copies.push((placed.write.tensor, start..next, out));
+            start = next;
+        }
+    }
+    let copy = |copies: Vec<(usize, Range<usize>, &mut [u8])>| {
+        let mut copies = copies.into_iter();
+        copies.try_for_each(|(tensor, range, out)| source.copy(tensor, range, out))
+    };
+    if threads <= 1 || bytes < 2 * COPY_BYTES {
+        return copy(copies);
+    }
+    let share = copies.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let mut running = vec![];
+        while copies.len() > share {
+            let own = copies.split_off(copies.len() - share);
+            running.push(scope.spawn(|| copy(own)));
+        }
+        let own = copy(copies);
+        let others = running.into_iter().map(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| Err("copying into the pool panicked".into()))
+        });
+        others.fold(own, Result::and)
+    })
+}
+
+fn both(a: &[u8; 32], b: &[u8; 32]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(a).update(b);
+    hasher.finalize().into()
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// A box is copied in pieces of so many bytes, so that threads share it.
+const COPY_BYTES: usize = 8 << 20;

@@ -1,0 +1,210 @@
+//! Whether a checkpoint is what was written: every byte of every file.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+
+use crate::assemble::Stored;
+use crate::commit::{Entry, FindError, Which, find};
+use crate::manifest::{MANIFEST, Manifest};
+use crate::plan::save::gap;
+use crate::storage::{Storage, StorageError};
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Of which checkpoint.
+    pub entry: Entry,
+    /// Files that were read.
+    pub files: usize,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What is wrong, in the order of the files.
+    pub faults: Vec<Fault>,
+    /// Files that do not belong there. They do no harm.
+    pub foreign: Vec<String>,
+}
+
+/// Something that is wrong with a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Fault {
+    /// The file.
+    pub file: String,
+    /// The byte from which on it is, where it is of some bytes.
+    pub offset: Option<u64>,
+    /// What it is, with the file and the byte.
+    pub detail: String,
+}
+
+/// Bytes with a checksum.
+struct Span {
+    file: String,
+    start: u64,
+    bytes: usize,
+    crc: u32,
+}
+
+/// Reads all of a checkpoint, a block at a time, and compares it with its manifest.
+///
+/// # Errors
+/// [`FindError`] when there is no such checkpoint, or its manifest is damaged itself.
+pub async fn verify(storage: &Storage, which: Which) -> Result<Report, FindError> {
+    let (entry, manifest) = find(storage, which).await?;
+    let mut faults = sizes(storage, &entry, &manifest).await?;
+    let cut: BTreeSet<String> = faults.iter().map(|fault| fault.file.clone()).collect();
+    let spans = spans(&manifest);
+    let bytes = spans.iter().map(|span| span.bytes as u64).sum();
+    let stored = Stored {
+        storage,
+        entry: &entry,
+        manifest: &manifest,
+    };
+    let seen = spans.into_iter().map(|span| async move {
+        let file = stored.entry.file(&span.file);
+        let seen = stored.block(&file, span.start, span.bytes, span.crc).await;
+        Fault::of(&storage.shown(&file), seen.map(drop))
+    });
+    let seen: Vec<Option<Fault>> = stream::iter(seen)
+        .buffer_unordered(READS)
+        .map(Ok::<_, FindError>)
+        .try_collect()
+        .await?;
+    // Of a file that is cut off it was said already.
+    faults.extend(
+        seen.into_iter()
+            .flatten()
+            .filter(|fault| !cut.contains(&fault.file)),
+    );
+    for (name, tensor) in manifest.tensors() {
+        let boxes = tensor.pieces.iter().map(|piece| &piece.region);
+        if let Some(gap) = gap(&tensor.shape, boxes) {
+            faults.push(Fault {
+                file: storage.shown(&entry.file(MANIFEST)),
+                offset: None,
+                detail: format!("tensor `{name}` is not whole: {gap} is in no file"),
+            });
+        }
+    }
+    faults.sort_unstable();
+    let known: BTreeSet<&str> = names(&manifest).chain([MANIFEST]).collect();
+    let there = storage.files(&entry.folder()).await?;
+    let foreign = there.into_iter().map(|(name, _)| name);
+    Ok(Report {
+        files: known.len(),
+        bytes,
+        faults,
+        foreign: foreign
+            .filter(|name| !known.contains(name.as_str()))
+            .collect(),
+        entry,
+    })
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+impl Fault {
+    fn of(file: &str, seen: Result<(), StorageError>) -> Option<Self> {
+        let error = seen.err()?;
+        let offset = match &error {
+            StorageError::Short { offset, .. } | StorageError::Damaged { offset, .. } => {
+                Some(*offset)
+            }
+            StorageError::Unavailable { offset, .. } | StorageError::Denied { offset, .. } => {
+                *offset
+            }
+            _ => None,
+        };
+        Some(Self {
+            file: file.into(),
+            offset,
+            detail: error.to_string(),
+        })
+    }
+}
+
+/// Files that are not there, or shorter or longer than they were.
+async fn sizes(
+    storage: &Storage,
+    entry: &Entry,
+    manifest: &Manifest,
+) -> Result<Vec<Fault>, StorageError> {
+    let files = manifest.files.iter().map(|file| (&file.name, file.bytes));
+    let blobs = manifest.blobs.values().map(|blob| (&blob.file, blob.bytes));
+    let sizes = files.chain(blobs).map(|(name, bytes)| async move {
+        let file = entry.file(name);
+        let shown = storage.shown(&file);
+        match storage.size(&file).await {
+            Ok(found) if found == bytes => None,
+            Ok(found) if found < bytes => Fault::of(
+                &shown,
+                Err(StorageError::Short {
+                    file: shown.clone(),
+                    offset: found,
+                    expected: bytes,
+                }),
+            ),
+            Ok(found) => Some(Fault {
+                detail: format!(
+                    "{shown} from byte {bytes} on: {} bytes too many",
+                    found - bytes
+                ),
+                file: shown,
+                offset: Some(bytes),
+            }),
+            Err(error) => Fault::of(&shown, Err(error)),
+        }
+    });
+    let faults: Vec<Option<Fault>> = stream::iter(sizes).buffer_unordered(READS).collect().await;
+    Ok(faults.into_iter().flatten().collect())
+}
+
+fn names(manifest: &Manifest) -> impl Iterator<Item = &str> {
+    let files = manifest.files.iter().map(|file| file.name.as_str());
+    files.chain(manifest.blobs.values().map(|blob| blob.file.as_str()))
+}
+
+/// All bytes of all files.
+fn spans(manifest: &Manifest) -> Vec<Span> {
+    let headers = manifest.files.iter().map(|file| Span {
+        file: file.name.clone(),
+        start: 0,
+        bytes: file.header_bytes as usize,
+        crc: file.header_crc,
+    });
+    let mut spans: Vec<Span> = headers.collect();
+    for (_, tensor) in manifest.tensors() {
+        for piece in &tensor.pieces {
+            let file = &manifest.files[piece.file].name;
+            let blocks = piece.blocks(tensor.element_bytes(), manifest.block_bytes);
+            spans.extend(blocks.map(|(range, crc)| Span {
+                file: file.clone(),
+                start: piece.start + range.start as u64,
+                bytes: range.len(),
+                crc,
+            }));
+        }
+    }
+    for blob in manifest.blobs.values() {
+        spans.extend(blob.crcs.iter().enumerate().map(|(index, crc)| {
+            let start = index as u64 * manifest.block_bytes as u64;
+            Span {
+                file: blob.file.clone(),
+                start,
+                bytes: (blob.bytes - start).min(manifest.block_bytes as u64) as usize,
+                crc: *crc,
+            }
+        }));
+    }
+    spans.sort_unstable_by(|a, b| (&a.file, a.start).cmp(&(&b.file, b.start)));
+    spans
+}
+
+const READS: usize = 8;
