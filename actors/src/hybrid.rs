@@ -17,7 +17,7 @@
 
 pub mod calls;
 mod estimator;
-mod peers;
+pub(crate) mod peers;
 pub mod placement;
 pub mod program;
 pub mod resharding;

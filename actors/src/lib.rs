@@ -1,5 +1,7 @@
 //! The role actors and the workloads that are graphs of them.
 //!
+//! [`pretrain`] is ranks that train on what a data plane (`odeon_data`) deals out, with checkpoints
+//! that load in any layout (`odeon_checkpoint`).
 //! [`rl`] is reinforcement-learning post-training: rollouts, reward, sample store, trainer, relay,
 //! critic and reference, each a supervised actor. [`hybrid`] runs the same algorithms as programs over
 //! groups of workers. [`engine`] is what computes for them, and
@@ -17,6 +19,7 @@ pub mod engine;
 pub mod exec;
 pub mod hybrid;
 pub mod packed;
+pub mod pretrain;
 pub mod recipe;
 pub mod rl;
 pub mod sandbox;
@@ -30,6 +33,11 @@ pub fn job() -> odeon::Job {
     use exec::{Exec, Gang};
     use hybrid::resharding::ReshardWorker;
     use hybrid::workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
+    use odeon_data::{
+        constructor::DataConstructor, ledger::Ledger, loader::ShadowLoader, loader::SourceLoader,
+        planner::Planner,
+    };
+    use pretrain::{courier::Courier, rank::PretrainRank};
     use rl::{
         cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
         relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,
@@ -37,14 +45,19 @@ pub fn job() -> odeon::Job {
     };
     odeon::job![
         Cost,
+        Courier,
         Critic,
         CriticWorker,
+        DataConstructor,
         Estimator,
         Exec,
         Gang,
+        Ledger,
         Monitor,
         Packer,
+        Planner,
         PolicyWorker,
+        PretrainRank,
         Reference,
         ReferenceWorker,
         Relay,
@@ -55,7 +68,9 @@ pub fn job() -> odeon::Job {
         RewardWorker,
         Rollout,
         SampleStore,
+        ShadowLoader,
         Source,
+        SourceLoader,
         Tools,
         Trainer
     ]
@@ -69,7 +84,7 @@ mod tests {
     #[test]
     fn the_job_of_this_crate_hosts_all_that_its_graphs_are_made_of() {
         let all: BTreeSet<_> = super::job().actors().collect();
-        for part in [super::rl::job(), super::hybrid::job()] {
+        for part in [super::rl::job(), super::hybrid::job(), odeon_data::job()] {
             let left_out: Vec<_> = part.actors().filter(|it| !all.contains(it)).collect();
             assert!(left_out.is_empty(), "{left_out:?}");
         }

@@ -5,6 +5,7 @@ mod algorithm;
 mod check;
 mod environment;
 mod fields;
+mod pretrain;
 mod sandbox;
 mod source;
 
@@ -32,6 +33,9 @@ use crate::simulate::CardName;
 
 pub use algorithm::Algorithm;
 pub use environment::EnvironmentSection;
+pub use pretrain::{
+    DataSection, HeldOutSection, PretrainRecipe, PretrainSection, RanksSection, TokenizerSection,
+};
 pub use sandbox::SandboxSection;
 pub use source::{RecipeError, Source};
 

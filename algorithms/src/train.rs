@@ -48,7 +48,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Batch, Model, Scorer, TokenScores, Wanted};
 
 pub use schedule::Schedule;
-pub use state::StateError;
+pub use state::{StateError, StatePart};
 
 /// Settings of the optimiser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -28,7 +28,7 @@ pub use self::{
     merge::{MergeError, Merged, PROVENANCE, Part, merge},
     model::{BuildError, FlatModel},
     quantised::Encoding,
-    safetensors::{StoredType, directory_fields, load_directory, save},
+    safetensors::{StoredType, directory_fields, load_directory, save, texts},
 };
 
 pub(crate) use self::safetensors::sha256;

@@ -33,10 +33,10 @@ use crate::rl::referee::ProgramSpec;
 use crate::trajectory::{Observed, Trajectory};
 
 /// On whichever device the spec names.
-type Model = model::Model<Any>;
+pub(crate) type Model = model::Model<Any>;
 type Scorer = model::Scorer<Any>;
 type Generator = generate::Generator<Any>;
-type Optimizer = train::Trainer<Any>;
+pub(crate) type Optimizer = train::Trainer<Any>;
 
 /// Everything a real engine is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,19 +128,19 @@ pub struct Share {
     pub bytes: u64,
 }
 
-impl ComputeSpec {
-    /// See [`EngineSpec::within`](super::EngineSpec::within).
-    pub(crate) fn keep_within(&mut self, role: &str, granted: &[GrantedDevice]) {
-        if let Some(device) = granted.first() {
-            self.share = Some(Share {
-                role: role.to_owned(),
-                device: device.ordinal,
-                bytes: device.memory,
-            });
-        }
-    }
+/// Where a model is computed.
+#[derive(Clone, Debug)]
+pub(crate) struct ComputePlace {
+    /// What computes.
+    pub(crate) device: Device,
+    /// Compute threads, on the processor.
+    pub(crate) threads: usize,
+    /// What was granted of a card.
+    pub(crate) share: Option<Share>,
+}
 
-    /// Opens the device: the granted one, where a role has one.
+impl ComputePlace {
+    /// The device: the granted one, where there is one.
     fn backend(&self) -> Result<Any, Failure> {
         let (device, options) = match (&self.share, self.device) {
             (Some(share), Device::Cuda(_)) => {
@@ -156,8 +156,13 @@ impl ComputeSpec {
         Any::open(device, self.threads, &options).map_err(Failure::error)
     }
 
-    /// The model with its first weights, with or without a value head.
-    fn model(&self, source: &ModelSource, value_head: bool) -> Result<Model, Failure> {
+    /// A model with its first weights, with or without a value head.
+    pub(crate) fn model(
+        &self,
+        source: &ModelSource,
+        seed: u64,
+        value_head: bool,
+    ) -> Result<Model, Failure> {
         let backend = self.backend()?;
         match source {
             ModelSource::Fresh(config) => {
@@ -165,7 +170,7 @@ impl ComputeSpec {
                     value_head,
                     ..config.clone()
                 };
-                Model::init(backend, config, self.seed).map_err(Failure::error)
+                Model::init(backend, config, seed).map_err(Failure::error)
             }
             ModelSource::Load(path) => {
                 let mut loaded = read_model(path)?;
@@ -174,6 +179,42 @@ impl ComputeSpec {
                 }
                 loaded.into_model(backend).map_err(Failure::error)
             }
+        }
+    }
+}
+
+/// What was granted to a role of the first device that it has.
+pub(crate) fn share_of(role: &str, granted: &[GrantedDevice]) -> Option<Share> {
+    granted.first().map(|device| Share {
+        role: role.to_owned(),
+        device: device.ordinal,
+        bytes: device.memory,
+    })
+}
+
+impl ComputeSpec {
+    /// See [`EngineSpec::within`](super::EngineSpec::within).
+    pub(crate) fn keep_within(&mut self, role: &str, granted: &[GrantedDevice]) {
+        if let Some(share) = share_of(role, granted) {
+            self.share = Some(share);
+        }
+    }
+
+    /// The model with its first weights, with or without a value head.
+    fn model(&self, source: &ModelSource, value_head: bool) -> Result<Model, Failure> {
+        self.place().model(source, self.seed, value_head)
+    }
+
+    /// Opens the device: the granted one, where a role has one.
+    fn backend(&self) -> Result<Any, Failure> {
+        self.place().backend()
+    }
+
+    fn place(&self) -> ComputePlace {
+        ComputePlace {
+            device: self.device,
+            threads: self.threads,
+            share: self.share.clone(),
         }
     }
 

@@ -10,13 +10,13 @@ use odeon::group::Communicator;
 use crate::engine::Peers;
 
 /// See the module.
-pub(super) struct Gang {
+pub(crate) struct Gang {
     rank: usize,
     comm: Mutex<Communicator>,
 }
 
 impl Gang {
-    pub(super) fn new(comm: Communicator) -> Self {
+    pub(crate) fn new(comm: Communicator) -> Self {
         Self {
             rank: comm.membership().rank,
             comm: Mutex::new(comm),

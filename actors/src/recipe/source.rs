@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use odeon_algorithms::tokenizer::Tokenizer;
 use toml::de::DeTable;
 
-use super::{Recipe, check, fields};
+use super::{PretrainRecipe, Recipe, check, fields};
 
 /// A recipe as written.
 #[derive(Clone, Debug)]
@@ -84,6 +84,32 @@ impl Source {
             return Err(self.error("run", "device", &error.to_string()));
         }
         check::check(&recipe).map_err(|blame| self.blamed(&blame))?;
+        Ok(recipe)
+    }
+
+    /// Whether it is of a pretraining run: it has a table `[pretrain]`.
+    #[must_use]
+    pub fn pretrains(&self) -> bool {
+        let table = DeTable::parse(&self.text);
+        table.is_ok_and(|table| {
+            table
+                .get_ref()
+                .iter()
+                .any(|(key, _)| key.get_ref() == "pretrain")
+        })
+    }
+
+    /// The recipe of a pretraining run, checked as far as this file tells.
+    ///
+    /// # Errors
+    /// The text is no TOML, has a wrong field, or asks for something impossible.
+    pub fn pretrain_recipe(&self) -> Result<PretrainRecipe, RecipeError> {
+        let recipe: PretrainRecipe = toml::from_str(&self.text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            self.fault(start, error.message())
+        })?;
+        let checked = recipe.check();
+        checked.map_err(|fault| self.error(fault.table, fault.field, &fault.what))?;
         Ok(recipe)
     }
 

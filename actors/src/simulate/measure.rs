@@ -128,7 +128,8 @@ impl Scenario {
         measured.rolled = watch.sum;
         measured.timeline = watch.timeline;
         if let Some(packer) = run.packer {
-            measured.packed = packer.ask(CountPacked).await.map_err(Failure::error)?;
+            let counted = packer.ask(CountPacked).timeout(LOOKS).await;
+            measured.packed = counted.map_err(Failure::error)?;
         }
         let counts = run.store.ask(Count).await.map_err(Failure::error)?;
         measured.count(&before, &counts, batches);
@@ -315,6 +316,10 @@ const SILENCE_MAX: Duration = Duration::from_hours(12);
 
 /// How long a rollout may take to answer: it may be computing long replies anew that others began.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the packer may take to answer: it waits for rollouts that are in the middle of a step, in
+/// each of the looks that are queued.
+const LOOKS: Duration = Duration::from_secs(600);
 
 const NOT_BACK: &str = "the rollouts of the lost machine were not back at the end: expected more \
                         iterations, or less replaced_seconds";

@@ -107,7 +107,55 @@ struct Head {
     base: u32,
 }
 
+/// Numbers of a trainer, one for each trained parameter, in layout order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatePart {
+    /// The parameters themselves.
+    Parameters,
+    /// First moments.
+    First,
+    /// Second moments.
+    Second,
+}
+
 impl<B: Backend> Trainer<B> {
+    /// Reads some of the numbers of a trainer without adapters, wherever its device has them.
+    ///
+    /// # Panics
+    /// When there are fewer, or the trainer has adapters.
+    pub fn read_part(&self, part: StatePart, at: usize, out: &mut [f32]) {
+        assert!(!self.model().has_adapters(), "adapters are no part of it");
+        let backend = self.model().backend();
+        let buffer = match part {
+            StatePart::Parameters => self.model().params(),
+            StatePart::First => &self.moment1,
+            StatePart::Second => &self.moment2,
+        };
+        backend.read(B::view(buffer, at..at + out.len()), out);
+    }
+
+    /// Replaces some of these numbers.
+    ///
+    /// # Panics
+    /// As [`read_part`](Self::read_part).
+    pub fn write_part(&mut self, part: StatePart, at: usize, numbers: &[f32]) {
+        assert!(!self.model().has_adapters(), "adapters are no part of it");
+        let model = self.scorer.model_mut();
+        let backend = model.backend().clone();
+        let buffer = match part {
+            StatePart::Parameters => model.trained().1,
+            StatePart::First => &mut self.moment1,
+            StatePart::Second => &mut self.moment2,
+        };
+        backend.write(B::view_mut(buffer, at..at + numbers.len()), numbers);
+    }
+
+    /// Goes on as after so many steps: with moments that were [written](Self::write_part) as they
+    /// were then.
+    pub fn resume_at(&mut self, step: u64) {
+        self.step = step;
+    }
+
     /// Writes all that is needed to go on from here, beside the model's own weights: the step, the
     /// moments, and the adapters with a checksum of the weights that they belong to.
     ///

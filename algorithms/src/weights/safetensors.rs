@@ -79,14 +79,7 @@ pub fn save(
             });
         }
     }
-    let config = format!("{:#}\n", model.fields.to_config(stored_type.torch_name()));
-    let mut texts = vec![(CONFIG.to_owned(), config)];
-    let tokenizer = tokenizer.map(Tokenizer::files).unwrap_or_default();
-    texts.extend(
-        tokenizer
-            .into_iter()
-            .map(|(name, text)| (name.to_owned(), text)),
-    );
+    let texts = texts(&model.fields, stored_type, tokenizer);
     let views = model.tensors.iter().map(|(name, &tensor)| {
         (
             name,
@@ -97,6 +90,25 @@ pub fn save(
         )
     });
     write_directory(target, views, &texts)
+}
+
+/// The files of a model's directory beside its weights, by name: its configuration, and the tokenizer's
+/// if one is given.
+#[must_use]
+pub fn texts(
+    fields: &ModelFields,
+    stored_type: StoredType,
+    tokenizer: Option<&Tokenizer>,
+) -> Vec<(String, String)> {
+    let config = format!("{:#}\n", fields.to_config(stored_type.torch_name()));
+    let tokenizer = tokenizer.map(Tokenizer::files).unwrap_or_default();
+    let tokenizer = tokenizer
+        .into_iter()
+        .map(|(name, text)| (name.to_owned(), text));
+    [(CONFIG.to_owned(), config)]
+        .into_iter()
+        .chain(tokenizer)
+        .collect()
 }
 
 /// Writes tensors, each as its turn comes, and texts into a directory, with a checksum for each file.

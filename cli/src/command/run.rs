@@ -5,6 +5,7 @@ mod line;
 mod metrics;
 mod notes;
 mod placed;
+mod pretrain;
 mod progress;
 mod submit;
 mod tries;
@@ -40,13 +41,16 @@ pub(crate) use self::metrics::reports;
 
 pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     let source = Source::read(&args.recipe)?;
+    if source.pretrains() {
+        return pretrain::run(job, &source, args);
+    }
     let recipe = source.recipe()?;
     if args.cluster {
         return submit::submit(&source, &recipe, args);
     }
     let mut plan = model::plan(&source, &recipe)?;
     let otlp = Settings::read(args.otlp.as_deref())?;
-    folder::check_writable(&source, &recipe)?;
+    folder::check_writable(&source, &recipe.folder())?;
     if args.fresh {
         folder::check_run(&recipe.folder())?;
     } else {
@@ -99,7 +103,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             "models are placed as is predicted to be fastest:\n{mapping}"
         ));
     }
-    let folder = RunFolder::take(&source, &recipe, args.fresh)?;
+    let folder = RunFolder::take(&source, recipe.folder(), args.fresh)?;
     plan.watch = watch(recipe.rl.steps_in_all(), &reports(&folder.path));
     // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
     // window is long, since every try of such a fault takes its time.
@@ -119,7 +123,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             print::overhear(move |text| own.logged(process, text));
             let pages = pages(
                 &system,
-                &recipe,
+                &recipe.run.name,
                 &args.pages,
                 otlp.as_ref(),
                 &prints,
@@ -154,7 +158,7 @@ const IN_CLUSTER: &str = "ODEON_TRY";
 /// Serves the pages of a run, records it, and exports what is seen of it.
 async fn pages(
     system: &System,
-    recipe: &Recipe,
+    name: &str,
     args: &PagesArgs,
     otlp: Option<&Settings>,
     prints: &Prints,
@@ -173,7 +177,7 @@ async fn pages(
     if looks.is_blind() {
         return Ok(None);
     }
-    let pages = Alone::look(&recipe.run.name, system, looks).await?;
+    let pages = Alone::look(name, system, looks).await?;
     if let Some(connection) = pages.connection().filter(|_| args.open) {
         ui::open(&ui::address_of(connection));
     }

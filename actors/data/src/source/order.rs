@@ -40,7 +40,7 @@ impl Cells {
         let permutation = match self.order {
             Order::Kept => None,
             Order::Shuffled => Some(Permutation::new(
-                self.blocks,
+                self.read(),
                 hash(&[self.seed, u64::from(epoch)]),
             )),
         };

@@ -36,8 +36,7 @@ pub(super) struct RunFolder {
 
 impl RunFolder {
     /// Takes the folder, makes it where it is absent, and puts the recipe into it.
-    pub(super) fn take(source: &Source, recipe: &Recipe, fresh: bool) -> Result<Self> {
-        let path = recipe.folder();
+    pub(super) fn take(source: &Source, path: PathBuf, fresh: bool) -> Result<Self> {
         if let Err(error) = fs::create_dir_all(&path) {
             let what = format!("{} cannot be made: {error}", path.display());
             return Err(source.error("run", "out", &what).into());
@@ -77,11 +76,11 @@ impl RunFolder {
 }
 
 /// Whether the run's folder can be written, or be made: told before anything starts.
-pub(super) fn check_writable(source: &Source, recipe: &Recipe) -> Result<(), RecipeError> {
+pub(super) fn check_writable(source: &Source, folder: &Path) -> Result<(), RecipeError> {
     let wrong = |what: String| Err(source.error("run", "out", &what));
-    let folder = match std::path::absolute(recipe.folder()) {
+    let folder = match std::path::absolute(folder) {
         Ok(folder) => folder,
-        Err(error) => return wrong(format!("{}: {error}", recipe.folder().display())),
+        Err(error) => return wrong(format!("{}: {error}", folder.display())),
     };
     // A link that leads nowhere is there as well, so no `exists`.
     let there = |path: &&Path| path.symlink_metadata().is_ok();
@@ -150,7 +149,11 @@ fn progress(run: &Path) -> Option<(u64, u64)> {
 }
 
 /// The first field that differs, and both values. No fields means all of them.
-fn difference(before: &Value, now: &Value, fields: &[&str]) -> Option<(String, Value, Value)> {
+pub(super) fn difference(
+    before: &Value,
+    now: &Value,
+    fields: &[&str],
+) -> Option<(String, Value, Value)> {
     let (Some(old), Some(new)) = (before.as_object(), now.as_object()) else {
         return None;
     };

@@ -7,16 +7,17 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use odeon::Clock;
 use odeon_actors::rl::report::Report;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// A line.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct Line<R> {
     /// When it was written, in seconds since 1970 (UTC). The first runs wrote none.
     #[serde(default)]
     time: f64,
     #[serde(flatten)]
-    report: Report,
+    report: R,
 }
 
 /// The file that reports are added to.
@@ -36,10 +37,10 @@ impl Metrics {
         .with_context(|| format!("writing {}", path.display()))
     }
 
-    pub(super) fn write(&mut self, report: &Report) -> Result<()> {
+    pub(super) fn write(&mut self, report: &impl Serialize) -> Result<()> {
         let line = Line {
             time: Clock::unix_time().as_millis() as f64 / 1e3,
-            report: report.clone(),
+            report,
         };
         let mut line = serde_json::to_string(&line)?;
         line.push('\n');
@@ -63,13 +64,18 @@ fn end_line(file: &mut File) -> std::io::Result<()> {
     file.write_all(b"\n")
 }
 
-/// What a run has told so far, in order. A line that a crash cut off is left out.
+/// What a run of reinforcement learning has told so far.
 pub(crate) fn reports(folder: &Path) -> Vec<Report> {
+    lines(folder)
+}
+
+/// What a run has told so far, in order. A line that a crash cut off is left out.
+pub(crate) fn lines<R: DeserializeOwned>(folder: &Path) -> Vec<R> {
     let text = std::fs::read_to_string(folder.join(METRICS)).unwrap_or_default();
     let report = |line: &str| serde_json::from_str(line).ok();
     text.lines()
         .filter_map(report)
-        .map(|line: Line| line.report)
+        .map(|line: Line<R>| line.report)
         .collect()
 }
 

@@ -1,0 +1,143 @@
+//! What ranks say to each other about checkpoints: letters that wait at whom they are for.
+//!
+//! A rank that trains reads no mail, and one that waits for another must not be asked meanwhile; so
+//! each has a courier beside it in its process, where others leave letters and from which it collects
+//! them.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Blob, Blobs, Failure, Later, Ref, Shape, actor, message};
+use odeon_checkpoint::{Ranks, RanksError};
+use tokio::sync::oneshot;
+
+/// Something that a rank says to another.
+#[derive(Clone, Debug, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub enum Letter {
+    /// As part of the message.
+    Short(Bytes),
+    /// Apart from it.
+    Long(Blob),
+}
+
+/// Leave this for the rank of this courier. Told: letters of a rank come in order.
+#[message(name = "pretrain.Post")]
+#[derive(Clone, Debug)]
+pub struct Post {
+    /// Who says it.
+    pub from: u32,
+    /// What.
+    pub letter: Letter,
+}
+
+/// The next letter of a rank. Answered when it is there.
+#[message(reply = Result<Letter, Failure>, name = "pretrain.Collect")]
+#[derive(Clone, Debug)]
+pub struct Collect {
+    /// Who said it.
+    pub from: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Courier {
+    letters: HashMap<u32, VecDeque<Letter>>,
+    waiting: HashMap<u32, VecDeque<oneshot::Sender<Letter>>>,
+}
+
+#[actor(name = "pretrain.Courier")]
+impl Courier {
+    fn start(_: ()) -> Self {
+        Self::default()
+    }
+
+    #[handler(message = Post)]
+    fn post(&mut self, post: Post) {
+        let mut letter = post.letter;
+        while let Some(next) = self.waiting.entry(post.from).or_default().pop_front() {
+            match next.send(letter) {
+                Ok(()) => return,
+                // Who does not wait any more.
+                Err(back) => letter = back,
+            }
+        }
+        self.letters.entry(post.from).or_default().push_back(letter);
+    }
+
+    #[handler(message = Collect)]
+    fn collect(&mut self, collect: Collect) -> Later<Result<Letter, Failure>> {
+        let (sender, receiver) = oneshot::channel();
+        let Collect { from } = collect;
+        match self.letters.entry(from).or_default().pop_front() {
+            Some(letter) => drop(sender.send(letter)),
+            None => self.waiting.entry(from).or_default().push_back(sender),
+        }
+        Later::new(async move {
+            let over = |_| Failure::error(format!("rank {from} will say no more"));
+            receiver.await.map_err(over)
+        })
+    }
+}
+
+/// The ranks of a run, as its checkpoints see them.
+#[derive(Clone, Debug)]
+pub(super) struct Mail {
+    pub(super) rank: u32,
+    /// Of all ranks, in their order.
+    pub(super) couriers: Vec<Ref<Courier>>,
+    pub(super) blobs: Blobs,
+}
+
+/// What is longer travels apart from its message.
+const SHORT: usize = 16 << 10;
+
+impl Ranks for Mail {
+    fn rank(&self) -> usize {
+        self.rank as usize
+    }
+
+    fn ranks(&self) -> usize {
+        self.couriers.len()
+    }
+
+    fn send(&self, to: usize, bytes: Bytes) -> BoxFuture<'_, Result<(), RanksError>> {
+        let lost = move |_| RanksError::Lost { rank: to };
+        async move {
+            let letter = if bytes.len() <= SHORT {
+                Letter::Short(bytes)
+            } else {
+                let unkept = |error: odeon::BlobError| RanksError::Garbled {
+                    rank: self.rank as usize,
+                    detail: error.to_string(),
+                };
+                Letter::Long(self.blobs.copy_in(&bytes).map_err(unkept)?)
+            };
+            let post = Post {
+                from: self.rank,
+                letter,
+            };
+            self.couriers[to].tell(post).await.map_err(lost)
+        }
+        .boxed()
+    }
+
+    fn receive(&self, from: usize) -> BoxFuture<'_, Result<Bytes, RanksError>> {
+        async move {
+            let collect = Collect { from: from as u32 };
+            let own = self.couriers[self.rank as usize];
+            let lost = || RanksError::Lost { rank: from };
+            let letter = own.ask(collect).timeout(super::rank::PATIENCE).await;
+            match letter.map_err(|_| lost())?.map_err(|_| lost())? {
+                Letter::Short(bytes) => Ok(bytes),
+                Letter::Long(blob) => {
+                    let view = blob.open().await.map_err(|_| lost())?;
+                    Ok(Bytes::from_owner(view))
+                }
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,476 @@
+//! A rank of a pretraining run: it fetches its part of each step, adds up gradients with the others,
+//! and updates weights that all of them have.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use odeon::group::Seat;
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Blobs, Clock, Context, Failure, FailureKind, Later, Ref, Shape, actor, message};
+use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::{CrossEntropy, TrainConfig};
+use odeon_algorithms::weights::{ModelView, StoredType, texts};
+use odeon_checkpoint::{Checkpointer, Load, Local, Options, Retention, Saving};
+use odeon_data::constructor::{DataConstructor, Delivery, Fetch};
+use odeon_data::pack::Packed;
+use odeon_gpu::Device;
+use tokio::task::JoinHandle;
+
+use super::checkpoint::{self, Trainee};
+use super::courier::{Courier, Mail};
+use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
+use crate::engine::{Peers, in_place};
+use crate::hybrid::peers::Gang;
+
+/// What a rank is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct RankArgs {
+    /// Which, from 0.
+    pub rank: u32,
+    /// How many there are.
+    pub ranks: u32,
+    /// The first weights.
+    pub source: ModelSource,
+    /// What new weights follow from.
+    pub seed: u64,
+    /// What computes.
+    pub device: Device,
+    /// Compute threads, on the processor.
+    pub threads: usize,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// What text became tokens by, which goes into checkpoints.
+    pub tokenizer: Tokenizer,
+    /// The optimiser.
+    pub train: TrainConfig,
+    /// Where checkpoints are.
+    pub checkpoint: PathBuf,
+    /// How many of them are kept.
+    pub keep: usize,
+}
+
+impl RankArgs {
+    /// The files that belong to the weights where these are exported.
+    fn companions(&self, optimizer: &Optimizer) -> Vec<(String, Bytes)> {
+        let model = optimizer.model();
+        let flat = model.merged();
+        let fields = ModelView::of(model, &flat, self.context).fields;
+        let texts = texts(&fields, StoredType::F32, Some(&self.tokenizer));
+        texts
+            .into_iter()
+            .map(|(name, text)| (name, Bytes::from(text)))
+            .collect()
+    }
+}
+
+fn checkpointed(step: u64, local: Local, blobs: Vec<(String, Bytes)>) -> odeon_checkpoint::Save {
+    odeon_checkpoint::Save {
+        step,
+        local,
+        blobs,
+        ..odeon_checkpoint::Save::default()
+    }
+}
+
+/// Take your seat: from now on the ranks train together. Answers where others leave letters.
+#[message(reply = Result<Ref<Courier>, Failure>, name = "pretrain.Join")]
+#[derive(Clone, Debug)]
+pub struct Join {
+    /// The seat of the rank that is asked.
+    pub seat: Seat,
+}
+
+/// Load the newest checkpoint, if there is one. Answers the steps that are done.
+#[message(reply = Result<u64, Failure>, name = "pretrain.Restore")]
+#[derive(Clone, Debug)]
+pub struct Restore {
+    /// Of all ranks, in their order.
+    pub couriers: Vec<Ref<Courier>>,
+}
+
+/// Take a snapshot, which becomes a checkpoint while the ranks go on.
+#[message(reply = Result<(), Failure>, name = "pretrain.Save")]
+#[derive(Clone, Debug)]
+pub struct Save {
+    /// Steps that are done.
+    pub steps: u64,
+    /// What the planner knows before the next step, as JSON.
+    pub data: Bytes,
+}
+
+/// Wait for the checkpoint that is under way.
+#[message(reply = Result<SavedBytes, Failure>, name = "pretrain.Settle")]
+#[derive(Clone, Debug)]
+pub struct Settle;
+
+/// See [`Settle`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct SavedBytes {
+    /// Bytes that this rank wrote.
+    pub bytes: u64,
+}
+
+/// Train on a step.
+#[message(reply = Result<Trained, Failure>, name = "pretrain.Train")]
+#[derive(Clone, Debug)]
+pub struct Train {
+    /// Which, from 0.
+    pub step: u64,
+    /// The bucket of the rank that is asked.
+    pub bucket: u32,
+    /// Who has it.
+    pub constructor: Ref<DataConstructor>,
+}
+
+/// What a rank did in a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Trained {
+    /// The loss of the whole step: nats per predicted token.
+    pub loss: f64,
+    /// Norm of the whole gradient before clipping.
+    pub grad_norm: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Tokens of this rank.
+    pub tokens: u64,
+    /// Floating point operations of this rank, as the shape of the model asks for them.
+    pub flops: f64,
+    /// Samples of this rank from each source.
+    pub sources: BTreeMap<u16, SourcePart>,
+    /// Seconds for which it waited for its batch.
+    pub wait_seconds: f64,
+    /// Seconds of forward and backward passes.
+    pub compute_seconds: f64,
+    /// Seconds of adding up gradients with the others.
+    pub reduce_seconds: f64,
+    /// A hash of what was trained on.
+    pub digest: [u8; 32],
+}
+
+/// What a source gave to a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct SourcePart {
+    /// Samples.
+    pub samples: u64,
+    /// Tokens.
+    pub tokens: u64,
+    /// Nats of its predicted tokens, added up.
+    pub nats: f64,
+    /// Predicted tokens.
+    pub predicted: u64,
+}
+
+/// Rate a step without learning from it.
+#[message(reply = Result<Trained, Failure>, name = "pretrain.Rate")]
+#[derive(Clone, Debug)]
+pub struct Rate {
+    /// Which, from 0.
+    pub step: u64,
+    /// The bucket of the rank that is asked.
+    pub bucket: u32,
+    /// Who has it.
+    pub constructor: Ref<DataConstructor>,
+}
+
+type Coming = JoinHandle<Result<(Delivery, Vec<Packed>), Failure>>;
+
+/// See the module.
+pub struct PretrainRank {
+    args: RankArgs,
+    optimizer: Arc<Trainee>,
+    peers: Option<Box<dyn Peers>>,
+    /// There when the ranks know each other.
+    checkpoints: Option<Checkpointer>,
+    saving: Option<Saving>,
+    courier: Ref<Courier>,
+    blobs: Blobs,
+    /// The batch of the next step, which comes while this one is computed.
+    coming: Option<(Ref<DataConstructor>, u64, Coming)>,
+}
+
+impl std::fmt::Debug for PretrainRank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PretrainRank")
+            .field("rank", &self.args.rank)
+            .finish_non_exhaustive()
+    }
+}
+
+#[actor(name = "pretrain.Rank")]
+impl PretrainRank {
+    async fn start(args: RankArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let place = ComputePlace {
+            device: args.device,
+            threads: args.threads,
+            share: share_of(&format!("rank-{}", args.rank), cx.devices()),
+        };
+        let model = in_place(|| place.model(&args.source, args.seed, false));
+        let model = model.map_err(Failure::fatal)?;
+        let optimizer = Optimizer::new(model, args.train.clone());
+        Ok(Self {
+            optimizer: Arc::new(Trainee(Mutex::new(optimizer))),
+            args,
+            peers: None,
+            checkpoints: None,
+            saving: None,
+            courier: cx.spawn::<Courier>(()).await.map_err(Failure::error)?,
+            blobs: cx.blobs(),
+            coming: None,
+        })
+    }
+
+    #[handler(message = Join)]
+    fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<Ref<Courier>, Failure> {
+        let seat = join.seat.take(cx).map_err(Failure::error)?;
+        self.peers = Some(Box::new(Gang::new(seat)));
+        Ok(self.courier)
+    }
+
+    #[handler(message = Restore)]
+    async fn restore(&mut self, restore: Restore) -> Result<u64, Failure> {
+        let storage = checkpoint::storage(&self.args.checkpoint)?;
+        let there = checkpoint::newest(&storage).await?.is_some();
+        let mail = Mail {
+            rank: self.args.rank,
+            couriers: restore.couriers,
+            blobs: self.blobs.clone(),
+        };
+        let options = Options {
+            retention: Retention {
+                newest: self.args.keep,
+                ..Retention::default()
+            },
+            ..Options::default()
+        };
+        let mut checkpoints = Checkpointer::new(storage, Arc::new(mail), options);
+        let mut steps = 0;
+        if there {
+            let load = Load {
+                local: checkpoint::local(&self.optimizer.lock())?,
+                ..Load::default()
+            };
+            let loaded = checkpoints.load(load, &self.optimizer).await;
+            steps = loaded.map_err(Failure::error)?.entry.step;
+            self.optimizer.lock().resume_at(steps);
+        }
+        self.checkpoints = Some(checkpoints);
+        Ok(steps)
+    }
+
+    #[handler(message = Save)]
+    async fn save(&mut self, save: Save) -> Result<(), Failure> {
+        let checkpoints = self.checkpoints.as_mut();
+        let checkpoints = checkpoints.ok_or_else(|| Failure::error("it was not restored"))?;
+        let mut blobs = vec![];
+        let local = {
+            let optimizer = self.optimizer.lock();
+            // Those are of all ranks: one says them for all.
+            if self.args.rank == 0 {
+                blobs.push((checkpoint::DATA.to_owned(), save.data));
+                blobs.extend(self.args.companions(&optimizer));
+            }
+            checkpoint::local(&optimizer)?
+        };
+        let save = checkpointed(save.steps, local, blobs);
+        let saving = checkpoints.save(save, &*self.optimizer).await;
+        self.saving = Some(saving.map_err(Failure::error)?);
+        Ok(())
+    }
+
+    #[handler(message = Settle)]
+    fn settle(&mut self, _settle: Settle) -> Later<Result<SavedBytes, Failure>> {
+        let saving = self.saving.clone();
+        Later::new(async move {
+            let Some(saving) = saving else {
+                return Ok(SavedBytes::default());
+            };
+            let saved = saving.wait().await.map_err(Failure::error)?;
+            Ok(SavedBytes { bytes: saved.bytes })
+        })
+    }
+
+    #[handler(message = Train)]
+    async fn train(&mut self, train: Train) -> Result<Trained, Failure> {
+        let begun = Clock::now();
+        let Train {
+            step,
+            bucket,
+            constructor,
+        } = train;
+        let (delivery, batches) = self.batches(constructor, step, bucket).await?;
+        let wait_seconds = Clock::now().since(begun).as_secs_f64();
+        // It comes while this one is computed.
+        self.order(constructor, step + 1, bucket);
+        let done = in_place(|| self.step(&delivery, &batches))?;
+        Ok(Trained {
+            wait_seconds,
+            ..done
+        })
+    }
+
+    #[handler(message = Rate)]
+    async fn rate(&mut self, rate: Rate) -> Result<Trained, Failure> {
+        let Rate {
+            step,
+            bucket,
+            constructor,
+        } = rate;
+        let (delivery, batches) = fetch(constructor, step, bucket).await?;
+        in_place(|| self.pass(&delivery, &batches, Learning::No))
+    }
+}
+
+/// Whether a pass leaves a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Learning {
+    Yes,
+    No,
+}
+
+impl PretrainRank {
+    fn order(&mut self, constructor: Ref<DataConstructor>, step: u64, bucket: u32) {
+        let coming = tokio::spawn(fetch(constructor, step, bucket));
+        self.coming = Some((constructor, step, coming));
+    }
+
+    async fn batches(
+        &mut self,
+        constructor: Ref<DataConstructor>,
+        step: u64,
+        bucket: u32,
+    ) -> Result<(Delivery, Vec<Packed>), Failure> {
+        match self.coming.take() {
+            Some((from, of, coming)) if of == step && from == constructor => {
+                match coming.await.map_err(Failure::error)? {
+                    Ok(batches) => Ok(batches),
+                    // Its constructor may have been lost meanwhile.
+                    Err(_) => fetch(constructor, step, bucket).await,
+                }
+            }
+            _ => fetch(constructor, step, bucket).await,
+        }
+    }
+
+    /// One update of the weights.
+    fn step(&mut self, delivery: &Delivery, batches: &[Packed]) -> Result<Trained, Failure> {
+        let mut done = self.pass(delivery, batches, Learning::Yes)?;
+        let begun = Clock::now();
+        let mut optimizer = self.optimizer.lock();
+        if let Some(peers) = &mut self.peers {
+            optimizer.reduce_gradient(|all| peers.sum(all))?;
+        }
+        done.reduce_seconds = Clock::now().since(begun).as_secs_f64();
+        let update = optimizer.apply(1.0);
+        if !update.applied {
+            tracing::warn!("the gradient was not finite; the step changed nothing");
+        }
+        done.grad_norm = f64::from(update.grad_norm);
+        done.lr = f64::from(update.lr);
+        Ok(done)
+    }
+
+    /// Forward, and where it learns backward, over all micro-batches. The loss is that of all ranks.
+    fn pass(
+        &mut self,
+        delivery: &Delivery,
+        batches: &[Packed],
+        learning: Learning,
+    ) -> Result<Trained, Failure> {
+        let begun = Clock::now();
+        let own: u64 = batches.iter().map(Packed::predicted).sum();
+        let mut predicted = [own];
+        if let Some(peers) = &mut self.peers {
+            peers.count(&mut predicted)?;
+        }
+        let mut done = Trained {
+            digest: delivery.digest,
+            ..Trained::default()
+        };
+        let mut nats = 0.0;
+        let mut optimizer = self.optimizer.lock();
+        for (packed, ids) in batches.iter().zip(&delivery.microbatches) {
+            if ids.is_empty() {
+                continue;
+            }
+            let batch = packed.batch().map_err(Failure::error)?;
+            let scores = match learning {
+                Learning::Yes => {
+                    let mut mean = CrossEntropy::mean_over(predicted[0] as usize);
+                    done.flops += optimizer.model().training_flops(&batch);
+                    optimizer.accumulate(&batch, &mut mean).scores
+                }
+                Learning::No => {
+                    done.flops += optimizer.model().forward_flops(&batch);
+                    optimizer.logprobs(&batch)
+                }
+            };
+            for ((id, response), sequence) in
+                ids.iter().zip(batch.responses()).zip(packed.sequences())
+            {
+                let own: f64 = scores.logprobs[response.clone()]
+                    .iter()
+                    .map(|it| -f64::from(*it))
+                    .sum();
+                let part = done.sources.entry(id.source.0).or_default();
+                part.samples += 1;
+                part.tokens += sequence.tokens.len() as u64;
+                part.nats += own;
+                part.predicted += response.len() as u64;
+                done.tokens += sequence.tokens.len() as u64;
+                nats += own;
+            }
+        }
+        drop(optimizer);
+        done.compute_seconds = Clock::now().since(begun).as_secs_f64();
+        let mut sum = [(nats / predicted[0].max(1) as f64) as f32];
+        if let Some(peers) = &mut self.peers {
+            peers.sum(&mut sum)?;
+        }
+        done.loss = f64::from(sum[0]);
+        Ok(done)
+    }
+}
+
+/// How long a rank waits for a batch, and for another rank in a save or load. One that is lost is
+/// noticed at once.
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Before a constructor is asked again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Times that a constructor may be lost while it is asked one thing.
+const LOSSES_MAX: u32 = 20;
+
+async fn fetch(
+    constructor: Ref<DataConstructor>,
+    step: u64,
+    bucket: u32,
+) -> Result<(Delivery, Vec<Packed>), Failure> {
+    let mut losses = 0;
+    loop {
+        let asked = async {
+            let delivery = constructor
+                .ask(Fetch { step, bucket })
+                .timeout(PATIENCE)
+                .await;
+            let delivery = delivery.map_err(Failure::error)??;
+            let batches = delivery.open().await?;
+            Ok::<_, Failure>((delivery, batches))
+        };
+        match asked.await {
+            Err(failure) if losses < LOSSES_MAX && failure.kind != FailureKind::Fatal => {
+                losses += 1;
+                tracing::debug!(step, %failure, "fetching it again");
+                Clock::sleep(PAUSE).await;
+            }
+            ended => return ended,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a pretraining run tells.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::rank::SourcePart;
+
+/// What happens in a run, in order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Report {
+    /// The ranks went on from a checkpoint, or from the begin where there is none.
+    Resumed {
+        /// Which life of the ranks this is, from 1.
+        life: u32,
+        /// Steps that are done.
+        steps: u64,
+        /// How many ranks there are.
+        ranks: u32,
+    },
+    /// A step is done.
+    Step(StepReport),
+    /// Held-out samples were rated.
+    Evaluated {
+        /// Steps that were done then.
+        steps: u64,
+        /// Nats per predicted token over all sources.
+        loss: f64,
+        /// The same of each source.
+        sources: BTreeMap<String, f64>,
+    },
+    /// A checkpoint is durable.
+    Saved {
+        /// Steps that are in it.
+        steps: u64,
+        /// Seconds for which the ranks stood still.
+        blocked_seconds: f64,
+        /// Seconds until it was durable.
+        seconds: f64,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// All steps are done.
+    Finished {
+        /// How many.
+        steps: u64,
+    },
+    /// It was asked to stop, and has saved.
+    Halted {
+        /// Steps that are done.
+        steps: u64,
+    },
+}
+
+/// A step in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Steps that are done with it: the first is 1.
+    pub step: u64,
+    /// Nats per predicted token.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Tokens of all ranks.
+    pub tokens: u64,
+    /// Samples of all ranks.
+    pub samples: u64,
+    /// Floating point operations of all ranks.
+    pub flops: f64,
+    /// Seconds that it took.
+    pub seconds: f64,
+    /// The longest that a rank waited for its batch.
+    pub wait_seconds: f64,
+    /// The longest that a rank computed.
+    pub compute_seconds: f64,
+    /// The longest over the mean computing time of the ranks.
+    pub imbalance: f64,
+    /// What each source gave, by name.
+    pub sources: BTreeMap<String, SourcePart>,
+    /// A hash of what all ranks trained on.
+    pub digest: String,
+}

@@ -1,0 +1,502 @@
+//! A pretraining run, step by step, from its checkpoint on.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use odeon::group::Formation;
+use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, mesh};
+use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::TrainConfig;
+use odeon_data::constructor::DataConstructor;
+use odeon_data::plan::PlaceTree;
+use odeon_data::plane::{DataPlan, DataPlane};
+use odeon_gpu::Device;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::checkpoint::{newest, storage};
+use super::rank::{
+    Join, PretrainRank, RankArgs, Rate, Restore, Save, SavedBytes, Settle, SourcePart, Train,
+    Trained,
+};
+use super::report::{Report, StepReport};
+use crate::engine::compute::ModelSource;
+
+/// What a run is made from.
+#[derive(Clone, Debug)]
+pub struct PretrainPlan {
+    /// The first weights.
+    pub source: ModelSource,
+    /// What new weights follow from.
+    pub seed: u64,
+    /// What computes.
+    pub device: Device,
+    /// Compute threads of each rank, on the processor.
+    pub threads: usize,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// What text becomes tokens by.
+    pub tokenizer: Tokenizer,
+    /// The optimiser.
+    pub train: TrainConfig,
+    /// Steps in all.
+    pub steps: u64,
+    /// Steps between two checkpoints.
+    pub checkpoint_every: u64,
+    /// Where they are.
+    pub checkpoint: PathBuf,
+    /// How many of them are kept.
+    pub keep: usize,
+    /// Ranks that have batches of their own.
+    pub ranks: u32,
+    /// What each reserves on its node.
+    pub needs: Needs,
+    /// What is trained on. Its tree is that of the ranks.
+    pub data: DataPlan,
+    /// What is rated without learning from it, and how often.
+    pub held_out: Option<HeldOut>,
+}
+
+/// Samples that nobody learns from.
+#[derive(Clone, Debug)]
+pub struct HeldOut {
+    /// Where they are from. Its first step is what is rated.
+    pub data: DataPlan,
+    /// Steps between two times that they are rated, beside the first and the last step.
+    pub every: u64,
+}
+
+/// Between a run and who started it.
+#[derive(Debug)]
+pub struct Desk {
+    /// What happens. Nobody has to listen.
+    pub reports: UnboundedSender<Report>,
+    /// The processes of the run, while they live: name, actor, and process where that is another.
+    pub members: watch::Sender<Vec<Member>>,
+    /// Whether the run is to save after the step under way, and do no more.
+    pub halt: watch::Receiver<bool>,
+    /// How many ranks there should be, where that changes while the run goes on.
+    pub ranks: watch::Receiver<Option<u32>>,
+}
+
+/// An actor of a run: its name, itself and its process, where that is another.
+pub use crate::hybrid::Member;
+
+/// Losses of a rank between two checkpoints, after which a run ends.
+const LOSSES_MAX: u32 = 3;
+
+/// Runs a plan to its end, or until it is asked to halt. Answers the steps that are done.
+///
+/// # Errors
+/// The data cannot be had, a step not be computed or saved, or ranks are lost too often.
+pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result<u64, Failure> {
+    let mut ranks = desk.ranks.borrow_and_update().unwrap_or(plan.ranks);
+    let storage = storage(&plan.checkpoint)?;
+    let data = DataPlan {
+        state: newest(&storage).await?.map(|(_, state)| state),
+        tree: tree(ranks)?,
+        ..plan.data.clone()
+    };
+    let mut plane = DataPlane::start(system, data)
+        .await
+        .map_err(Failure::error)?;
+    let held_out = match &plan.held_out {
+        Some(held_out) => {
+            let data = DataPlan {
+                tree: tree(1)?,
+                ..held_out.data.clone()
+            };
+            let plane = DataPlane::start(system, data).await;
+            Some(plane.map_err(Failure::error)?)
+        }
+        None => None,
+    };
+    let mut tries = Tries::default();
+    let ended = loop {
+        tries.life += 1;
+        let life = Life::start(
+            system,
+            plan,
+            &desk,
+            &plane,
+            held_out.as_ref(),
+            ranks,
+            tries.life,
+        );
+        let mut life = match life.await {
+            Ok(life) => life,
+            Err(failure) => match tries.again(&failure, None) {
+                true => continue,
+                false => break Err(failure),
+            },
+        };
+        let ended = life.drive(&mut desk.ranks.clone()).await;
+        let (steps, saved) = (life.steps, life.saved);
+        life.stop().await;
+        match ended {
+            Ok(End::Done) => break Ok(steps),
+            Ok(End::Resized(others)) => {
+                ranks = others;
+                let others = plane.retree(tree(others)?, steps).await;
+                others.map_err(Failure::error)?;
+                desk.ranks.borrow_and_update();
+            }
+            Err(failure) if tries.again(&failure, saved) => {
+                tracing::warn!(%failure, "all ranks begin again, from the checkpoint");
+            }
+            Err(failure) => break Err(failure),
+        }
+    };
+    plane.stop().await;
+    if let Some(held_out) = held_out {
+        held_out.stop().await;
+    }
+    ended
+}
+
+/// How a life of the ranks ended well.
+enum End {
+    /// All steps are done, or it was asked to halt.
+    Done,
+    /// There should be so many ranks from now on.
+    Resized(u32),
+}
+
+/// How often ranks were lost.
+#[derive(Debug, Default)]
+struct Tries {
+    life: u32,
+    losses: u32,
+    /// What was saved when they were lost last.
+    saved: Option<u64>,
+}
+
+impl Tries {
+    /// Whether it makes sense to make the ranks again.
+    fn again(&mut self, failure: &Failure, saved: Option<u64>) -> bool {
+        self.losses = if saved == self.saved {
+            self.losses + 1
+        } else {
+            1
+        };
+        self.saved = saved;
+        self.losses <= LOSSES_MAX && failure.kind != FailureKind::Fatal
+    }
+}
+
+/// The ranks, from their start to their end.
+struct Life<'a> {
+    plan: &'a PretrainPlan,
+    desk: &'a Desk,
+    plane: &'a DataPlane,
+    held_out: Option<&'a DataPlane>,
+    system: &'a System,
+    ranks: u32,
+    group: Group<PretrainRank>,
+    /// Ranks can talk to each other while this is there.
+    _formation: Formation,
+    /// Steps that are done.
+    steps: u64,
+    /// Steps of the last checkpoint that is durable.
+    saved: Option<u64>,
+    /// The checkpoint that is on its way.
+    saving: Option<JoinHandle<Result<Report, Failure>>>,
+}
+
+impl<'a> Life<'a> {
+    async fn start(
+        system: &'a System,
+        plan: &'a PretrainPlan,
+        desk: &'a Desk,
+        plane: &'a DataPlane,
+        held_out: Option<&'a DataPlane>,
+        ranks: u32,
+        life: u32,
+    ) -> Result<Self, Failure> {
+        let args = RankArgs {
+            rank: 0,
+            ranks,
+            source: plan.source.clone(),
+            seed: plan.seed,
+            device: plan.device,
+            threads: plan.threads,
+            context: plan.context,
+            tokenizer: plan.tokenizer.clone(),
+            train: plan.train.clone(),
+            checkpoint: plan.checkpoint.clone(),
+            keep: plan.keep,
+        };
+        let group = system.spawn_group::<PretrainRank>(mesh! { dp: ranks as usize }, |rank| {
+            let rank = rank.index() as u32;
+            RankArgs {
+                rank,
+                ..args.clone()
+            }
+        });
+        // One that came back by itself would be asked as if it had the others' weights.
+        let group = group.restart(Restart::Temporary).isolated();
+        let group = group.needs(|_| plan.needs.clone()).await;
+        let group = group.map_err(Failure::error)?;
+        for (rank, member) in group.members().iter().enumerate() {
+            let name = format!("rank-{rank}");
+            // For people who look on. Nobody needs it to be found.
+            if let Err(error) = system.register(&name, *member).await {
+                tracing::warn!(name, %error, "a rank has no name");
+            }
+        }
+        let formation = group.form().await.map_err(Failure::error)?;
+        let mut begun = Self {
+            plan,
+            desk,
+            plane,
+            held_out,
+            system,
+            ranks,
+            group,
+            _formation: formation,
+            steps: 0,
+            saved: None,
+            saving: None,
+        };
+        match begun.begin(life).await {
+            Ok(()) => Ok(begun),
+            Err(failure) => {
+                begun.stop().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Seats the ranks and has them load the newest checkpoint.
+    async fn begin(&mut self, life: u32) -> Result<(), Failure> {
+        let members = self.group.members().iter().enumerate();
+        let mut all: Vec<Member> = members
+            .map(|(rank, member)| {
+                let process = self.system.process_of(*member);
+                (format!("rank-{rank}"), member.id(), process)
+            })
+            .collect();
+        all.extend(self.plane.roles());
+        self.desk.members.send_replace(all);
+        let joins = self._formation.seats().map(|seat| Join { seat }).collect();
+        let couriers = answers(self.group.scatter::<Join>(joins).timeout(LONG).await)?;
+        let restore = Restore { couriers };
+        let restored = answers(self.group.gather(restore).timeout(LONG).await)?;
+        self.steps = agreed(restored)?;
+        self.saved = (self.steps > 0).then_some(self.steps);
+        self.report(Report::Resumed {
+            life,
+            steps: self.steps,
+            ranks: self.ranks,
+        });
+        Ok(())
+    }
+
+    /// All steps that are left.
+    async fn drive(&mut self, ranks: &mut watch::Receiver<Option<u32>>) -> Result<End, Failure> {
+        let plan = self.plan;
+        self.evaluate().await?;
+        while self.steps < plan.steps {
+            self.step().await?;
+            let due = self.steps.is_multiple_of(plan.checkpoint_every);
+            if due || self.steps == plan.steps {
+                self.save().await?;
+            }
+            self.evaluate().await?;
+            if *self.desk.halt.borrow() && self.steps < plan.steps {
+                self.save().await?;
+                self.settle().await?;
+                self.report(Report::Halted { steps: self.steps });
+                return Ok(End::Done);
+            }
+            let wanted = ranks.borrow_and_update().unwrap_or(self.ranks);
+            if wanted != self.ranks && self.steps < plan.steps {
+                self.save().await?;
+                self.settle().await?;
+                return Ok(End::Resized(wanted));
+            }
+        }
+        self.settle().await?;
+        self.report(Report::Finished { steps: self.steps });
+        Ok(End::Done)
+    }
+
+    async fn step(&mut self) -> Result<(), Failure> {
+        let begun = Clock::now();
+        let step = self.steps;
+        let constructors = (0..self.ranks).map(|bucket| constructor(self.plane, bucket));
+        let constructors: Vec<_> = constructors.collect::<Result<_, _>>()?;
+        let trains = constructors
+            .into_iter()
+            .zip(0..)
+            .map(|(constructor, bucket)| Train {
+                step,
+                bucket,
+                constructor,
+            });
+        let parts = answers(self.group.scatter(trains.collect()).timeout(LONG).await)?;
+        self.steps += 1;
+        let seconds = Clock::now().since(begun).as_secs_f64();
+        let names = &self.plan.data.sources;
+        self.report(Report::Step(report(
+            self.steps,
+            &parts,
+            seconds,
+            |source| names[usize::from(source)].name.clone(),
+        )));
+        Ok(())
+    }
+
+    /// Has a checkpoint made of where the run is, while it goes on.
+    async fn save(&mut self) -> Result<(), Failure> {
+        if self.saved == Some(self.steps) {
+            return Ok(());
+        }
+        self.settle().await?;
+        let state = self.plane.state_before(self.steps).await;
+        let state = state.map_err(Failure::error)?;
+        let save = Save {
+            steps: self.steps,
+            data: serde_json::to_vec(&state).map_err(Failure::error)?.into(),
+        };
+        let begun = Clock::now();
+        answers(self.group.gather(save).timeout(LONG).await)?;
+        let blocked_seconds = Clock::now().since(begun).as_secs_f64();
+        let (first, steps) = (self.group.members()[0], self.steps);
+        self.saving = Some(tokio::spawn(async move {
+            let saved = first.ask(Settle).timeout(LONG).await;
+            let SavedBytes { bytes } = saved.map_err(Failure::error)??;
+            Ok(Report::Saved {
+                steps,
+                blocked_seconds,
+                seconds: Clock::now().since(begun).as_secs_f64(),
+                bytes,
+            })
+        }));
+        Ok(())
+    }
+
+    /// Waits for the checkpoint that is on its way.
+    async fn settle(&mut self) -> Result<(), Failure> {
+        let Some(saving) = self.saving.take() else {
+            return Ok(());
+        };
+        let report = saving.await.map_err(Failure::error)??;
+        if let Report::Saved { steps, .. } = report {
+            self.saved = Some(steps);
+            self.plane.commit(steps).await.map_err(Failure::error)?;
+        }
+        self.report(report);
+        Ok(())
+    }
+
+    /// Rates what nobody learns from.
+    async fn evaluate(&mut self) -> Result<(), Failure> {
+        let (Some(held_out), Some(plane)) = (&self.plan.held_out, self.held_out) else {
+            return Ok(());
+        };
+        let ends = self.steps == 0 || self.steps == self.plan.steps;
+        if !ends && !self.steps.is_multiple_of(held_out.every.max(1)) {
+            return Ok(());
+        }
+        let rate = Rate {
+            step: 0,
+            bucket: 0,
+            constructor: constructor(plane, 0)?,
+        };
+        let rated = self.group.members()[0].ask(rate).timeout(LONG).await;
+        let rated = rated.map_err(Failure::error)??;
+        let names = &held_out.data.sources;
+        let sources = rated.sources.iter().map(|(source, part)| {
+            let name = names[usize::from(*source)].name.clone();
+            (name, part.nats / part.predicted.max(1) as f64)
+        });
+        self.report(Report::Evaluated {
+            steps: self.steps,
+            loss: rated.loss,
+            sources: sources.collect(),
+        });
+        Ok(())
+    }
+
+    fn report(&self, report: Report) {
+        // A run goes on when nobody listens.
+        let _ = self.desk.reports.send(report);
+    }
+
+    async fn stop(self) {
+        if let Some(saving) = self.saving {
+            saving.abort();
+        }
+        if let Err(error) = self.group.stop().await {
+            tracing::debug!(%error, "ranks were gone already");
+        }
+    }
+}
+
+/// How long ranks may take for one thing. One that is lost is noticed at once.
+const LONG: Duration = Duration::from_secs(3600);
+
+fn tree(ranks: u32) -> Result<PlaceTree, Failure> {
+    PlaceTree::data(ranks).map_err(|error| Failure::error(error).fatal())
+}
+
+fn constructor(plane: &DataPlane, bucket: u32) -> Result<Ref<DataConstructor>, Failure> {
+    let found = plane.constructor_of(bucket);
+    found.ok_or_else(|| Failure::error(format!("nobody builds bucket {bucket}")).fatal())
+}
+
+/// The answers of all ranks.
+fn answers<T, E: Error>(asked: Result<Vec<Result<T, Failure>>, E>) -> Result<Vec<T>, Failure> {
+    asked
+        .map_err(|error| Failure::error(error.to_string()))?
+        .into_iter()
+        .collect()
+}
+
+/// The answer of all, which they agree on.
+fn agreed<T: PartialEq>(answers: Vec<T>) -> Result<T, Failure> {
+    let mut answers = answers.into_iter();
+    let first = answers.next();
+    let first = first.ok_or_else(|| Failure::error("there are no ranks"))?;
+    match answers.all(|other| other == first) {
+        true => Ok(first),
+        false => Err(Failure::error("ranks have loaded different checkpoints")),
+    }
+}
+
+fn report(step: u64, parts: &[Trained], seconds: f64, name: impl Fn(u16) -> String) -> StepReport {
+    let largest = |of: fn(&Trained) -> f64| parts.iter().map(of).fold(0.0, f64::max);
+    let compute_seconds = largest(|part| part.compute_seconds);
+    let mean = parts.iter().map(|part| part.compute_seconds).sum::<f64>() / parts.len() as f64;
+    let mut sources: BTreeMap<String, SourcePart> = BTreeMap::new();
+    for (source, part) in parts.iter().flat_map(|part| &part.sources) {
+        let sum = sources.entry(name(*source)).or_default();
+        sum.samples += part.samples;
+        sum.tokens += part.tokens;
+        sum.nats += part.nats;
+        sum.predicted += part.predicted;
+    }
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&part.digest);
+    }
+    StepReport {
+        step,
+        loss: parts[0].loss,
+        grad_norm: parts[0].grad_norm,
+        lr: parts[0].lr,
+        tokens: parts.iter().map(|part| part.tokens).sum(),
+        samples: sources.values().map(|part| part.samples).sum(),
+        flops: parts.iter().map(|part| part.flops).sum(),
+        seconds,
+        wait_seconds: largest(|part| part.wait_seconds),
+        compute_seconds,
+        imbalance: compute_seconds / mean.max(f64::MIN_POSITIVE),
+        sources,
+        digest: hasher.finalize().to_hex()[..16].to_owned(),
+    }
+}

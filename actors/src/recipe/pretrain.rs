@@ -1,0 +1,389 @@
+//! A pretraining run as a file.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use odeon::{Failure, Needs};
+use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
+use odeon_data::plan::{Budget, Mixture, PlaceTree, PlanSpec};
+use odeon_data::plane::{Constructors, DataPlan, Loaders, Processes};
+use odeon_data::source::{Part, SourceSpec};
+use odeon_gpu::Device;
+use serde::{Deserialize, Serialize};
+
+use super::{ModelSection, RunSection};
+use crate::engine::compute::{ModelSource, read_tokenizer};
+use crate::pretrain::{HeldOut, PretrainPlan};
+
+/// A pretraining run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PretrainRecipe {
+    /// Name, seed and place of the run.
+    pub run: RunSection,
+    /// The model: built from scratch, or loaded.
+    pub model: ModelSection,
+    /// What text becomes tokens by.
+    #[serde(default)]
+    pub tokenizer: TokenizerSection,
+    /// How long, and how weights move.
+    pub pretrain: PretrainSection,
+    /// Where samples come from.
+    #[serde(rename = "source")]
+    pub sources: Vec<SourceSpec>,
+    /// What steps are made of.
+    pub plan: PlanSpec,
+    /// Who reads and who builds.
+    #[serde(default)]
+    pub data: DataSection,
+    /// Who trains.
+    #[serde(default)]
+    pub processes: RanksSection,
+    /// How progress is measured.
+    #[serde(default)]
+    pub eval: HeldOutSection,
+}
+
+/// `[tokenizer]`
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokenizerSection {
+    /// A folder with `tokenizer.json`, or a GGUF file. Bytes without.
+    pub load: Option<PathBuf>,
+}
+
+/// `[pretrain]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PretrainSection {
+    /// Steps in all.
+    pub steps: u64,
+    /// Peak learning rate.
+    #[serde(default = "default_lr")]
+    pub lr: f32,
+    /// Steps of linear warm-up.
+    #[serde(default)]
+    pub warmup: u64,
+    /// The learning rate at the end of half a cosine, as a part of its peak; 1 keeps it.
+    #[serde(default = "default_floor")]
+    pub lr_floor: f32,
+    /// Decay of matrices.
+    #[serde(default = "default_decay")]
+    pub weight_decay: f32,
+    /// The largest norm of the gradient.
+    #[serde(default = "default_clip")]
+    pub clip: f32,
+    /// What moves the parameters.
+    #[serde(default)]
+    pub optimizer: Optimizer,
+    /// Steps between two checkpoints.
+    #[serde(default = "default_checkpoint_every")]
+    pub checkpoint_every: u64,
+    /// Checkpoints that are kept.
+    #[serde(default = "default_keep")]
+    pub keep: usize,
+}
+
+/// `[data]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataSection {
+    /// Loaders: sources go around.
+    pub loaders: u32,
+    /// Loaders that stand in for others.
+    pub shadows: u32,
+    /// Constructors; each serves an equal part of the ranks.
+    pub constructors: u32,
+    /// Megabytes of samples that each loader reads ahead.
+    pub loader_megabytes: u64,
+    /// Cells that each loader makes at a time.
+    pub threads: usize,
+    /// Steps that are built before they are wanted.
+    pub built_ahead: u64,
+    /// Steps that are planned before they are built.
+    pub planned_ahead: u64,
+    /// Milliseconds that a loader may take before its shadow is asked, too.
+    pub patience_ms: u64,
+    /// Where indices are kept, and what files unpack to.
+    pub cache: PathBuf,
+}
+
+impl Default for DataSection {
+    fn default() -> Self {
+        Self {
+            loaders: 1,
+            shadows: 0,
+            constructors: 1,
+            loader_megabytes: 64,
+            threads: 1,
+            built_ahead: 2,
+            planned_ahead: 4,
+            patience_ms: 200,
+            cache: PathBuf::from("models/cache"),
+        }
+    }
+}
+
+/// `[processes]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RanksSection {
+    /// Ranks that have batches of their own.
+    pub ranks: u32,
+    /// Compute threads of each.
+    pub threads: usize,
+}
+
+impl Default for RanksSection {
+    fn default() -> Self {
+        Self {
+            ranks: 1,
+            threads: 1,
+        }
+    }
+}
+
+/// `[eval]`
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HeldOutSection {
+    /// Steps between two times that held-out samples are rated; 0 rates none.
+    pub every: u64,
+    /// Tokens of them.
+    pub tokens: u64,
+    /// One of so many blocks of each source is held out.
+    pub one_of: u32,
+}
+
+const fn default_lr() -> f32 {
+    1e-3
+}
+
+const fn default_floor() -> f32 {
+    0.1
+}
+
+const fn default_decay() -> f32 {
+    0.1
+}
+
+const fn default_clip() -> f32 {
+    1.0
+}
+
+const fn default_checkpoint_every() -> u64 {
+    50
+}
+
+const fn default_keep() -> usize {
+    2
+}
+
+/// What a pretraining recipe asks for and cannot have: the table, the field, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) table: &'static str,
+    pub(super) field: &'static str,
+    pub(super) what: String,
+}
+
+impl PretrainRecipe {
+    /// The run's folder.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.run.out.join(&self.run.name)
+    }
+
+    /// Whether it can be run, as far as the file tells.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        let fault = |table, field, what: String| Err(Fault { table, field, what });
+        if let Err(error) = self.run.device.parse::<Device>() {
+            return fault("run", "device", error.to_string());
+        }
+        if self.sources.is_empty() {
+            return fault(
+                "source",
+                "",
+                "a run needs at least one [[source]]".to_owned(),
+            );
+        }
+        for source in &self.sources {
+            if let Err(what) = source.check() {
+                return fault("source", "", format!("source `{}`: {what}", source.name));
+            }
+            if source.context as usize > self.model.context {
+                let what = format!(
+                    "source `{}` has samples of up to {} tokens, and model.context is {}",
+                    source.name, source.context, self.model.context
+                );
+                return fault("source", "context", what);
+            }
+        }
+        if let Err(error) = self.plan.check() {
+            return fault("plan", "", error.to_string());
+        }
+        for (value, table, field) in [
+            (self.pretrain.steps, "pretrain", "steps"),
+            (
+                self.pretrain.checkpoint_every,
+                "pretrain",
+                "checkpoint_every",
+            ),
+            (self.processes.ranks.into(), "processes", "ranks"),
+            (self.data.loaders.into(), "data", "loaders"),
+            (self.data.constructors.into(), "data", "constructors"),
+        ] {
+            if value == 0 {
+                return fault(table, field, "at least 1 is needed".to_owned());
+            }
+        }
+        if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
+            let what = "held-out samples need eval.one_of of at least 2, and eval.tokens";
+            return fault("eval", "one_of", what.to_owned());
+        }
+        Ok(())
+    }
+
+    /// What text becomes tokens by.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
+        match (&self.tokenizer.load, &self.model.load) {
+            (Some(path), _) => read_tokenizer(path),
+            (None, Some(model)) => read_tokenizer(Path::new(model)),
+            (None, None) => Ok(Tokenizer::bytes()),
+        }
+    }
+
+    /// What the run is made from, with its checkpoints in `checkpoint`.
+    ///
+    /// # Errors
+    /// The tokenizer or the device cannot be had.
+    pub fn plan(&self, checkpoint: PathBuf) -> Result<PretrainPlan, Failure> {
+        let tokenizer = self.tokenizer()?;
+        let device = self.run.device.parse().map_err(Failure::error)?;
+        let model = &self.model;
+        let source = match &model.load {
+            Some(path) => ModelSource::Load(PathBuf::from(path)),
+            None => ModelSource::Fresh(ModelConfig {
+                vocab: tokenizer.vocabulary(),
+                dim: model.hidden,
+                layers: model.layers,
+                heads: model.heads,
+                kv_heads: model.kv_heads,
+                head_dim: model.hidden / model.heads,
+                ffn: model.ffn,
+                ..ModelConfig::default()
+            }),
+        };
+        let PretrainSection {
+            steps,
+            lr,
+            warmup,
+            lr_floor,
+            weight_decay,
+            clip,
+            optimizer,
+            checkpoint_every,
+            keep,
+        } = self.pretrain;
+        let train = TrainConfig {
+            lr,
+            warmup,
+            schedule: match lr_floor {
+                1.0 => Schedule::Constant,
+                floor => Schedule::Cosine { steps, floor },
+            },
+            weight_decay,
+            optimizer,
+            clip: Some(clip),
+            ..TrainConfig::default()
+        };
+        let part = |held_out| match self.eval.one_of {
+            0 => Part::All,
+            one_of if held_out => Part::HeldOut { one_of },
+            one_of => Part::AllBut { one_of },
+        };
+        let data = self.data_plan(&tokenizer, self.plan.clone(), part(false))?;
+        let mut held_out = None;
+        if self.eval.every > 0 {
+            let mut spec =
+                PlanSpec::mix(even(&self.plan.mixture), Budget::Tokens(self.eval.tokens));
+            spec.microbatch = self.plan.microbatch;
+            let mut data = self.data_plan(&tokenizer, spec, part(true))?;
+            data.constructors.count = 1;
+            data.constructors.ahead = 1;
+            data.planned_ahead = 1;
+            data.loaders.shadows = 0;
+            held_out = Some(HeldOut {
+                data,
+                every: self.eval.every,
+            });
+        }
+        Ok(PretrainPlan {
+            source,
+            seed: self.run.seed,
+            device,
+            threads: self.processes.threads,
+            context: model.context,
+            tokenizer,
+            train,
+            steps,
+            checkpoint_every,
+            checkpoint,
+            keep,
+            ranks: self.processes.ranks,
+            needs: Needs::new(),
+            data,
+            held_out,
+        })
+    }
+
+    fn data_plan(
+        &self,
+        tokenizer: &Tokenizer,
+        spec: PlanSpec,
+        part: Part,
+    ) -> Result<DataPlan, Failure> {
+        let ranks = PlaceTree::data(self.processes.ranks);
+        let tree = ranks.map_err(Failure::error)?;
+        let section = &self.data;
+        let sources = self.sources.iter().map(|source| SourceSpec {
+            part,
+            ..source.clone()
+        });
+        let own = (0..self.sources.len() as u32).map(|source| vec![source % section.loaders]);
+        Ok(DataPlan {
+            sources: sources.collect(),
+            tokenizer: tokenizer.clone(),
+            cache: section.cache.clone(),
+            spec,
+            // The run's own ranks take its place.
+            tree,
+            state: None,
+            loaders: Loaders {
+                sources: own.collect(),
+                shadows: section.shadows,
+                bytes_max: section.loader_megabytes << 20,
+                threads: section.threads,
+                needs: Needs::new(),
+            },
+            constructors: Constructors {
+                count: section.constructors,
+                ahead: section.built_ahead,
+                needs: Needs::new(),
+            },
+            planned_ahead: section.planned_ahead,
+            patience: Duration::from_millis(section.patience_ms),
+            processes: Processes::Own,
+        })
+    }
+}
+
+/// The same sources, each with as much of the whole.
+fn even(mixture: &Mixture) -> Mixture {
+    Mixture::even(mixture.sources.keys().cloned())
+}

@@ -1,0 +1,411 @@
+//! A pretraining run from its start, or from its checkpoint, to its end.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use odeon::{
+    Clock, Failure, Job, Supervision, System, Timestamp, WorkerCommand, WorkerMode, telemetry,
+};
+use odeon_actors::pretrain::report::{Report, StepReport};
+use odeon_actors::pretrain::{self, Desk, Member, PretrainPlan};
+use odeon_actors::recipe::{PretrainRecipe, Source};
+use odeon_otel::Settings;
+use tokio::sync::{mpsc, watch};
+
+use super::folder::{self, CHECKPOINT, RunFolder};
+use super::metrics::{Metrics, lines};
+use super::notes::Notes;
+use super::{Alone, LOOK, Note, Prints, Signals, line, pages, tell};
+use crate::args::RunArgs;
+use crate::inspect::PRINTS;
+use crate::print::{self, Unshown};
+
+pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode> {
+    let recipe = source.pretrain_recipe()?;
+    if args.cluster {
+        bail!(
+            "{}: a pretraining run is not submitted as a recipe yet: submit a program that runs it, \
+             or run it here",
+            args.recipe.display()
+        );
+    }
+    let path = recipe.folder();
+    let otlp = Settings::read(args.otlp.as_deref())?;
+    folder::check_writable(source, &path)?;
+    if args.fresh {
+        folder::check_run(&path)?;
+    } else {
+        check_same(source, &recipe)?;
+    }
+    let checkpoint = path.join(CHECKPOINT);
+    let plan = recipe
+        .plan(checkpoint)
+        .map_err(|failure| anyhow!("{failure}"))?;
+    if args.check {
+        print::line(format!(
+            "{}: {} steps from {} sources on {} ranks",
+            recipe.run.name,
+            plan.steps,
+            recipe.sources.len(),
+            plan.ranks
+        ))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let told: Vec<Report> = lines(&path);
+    if !args.fresh
+        && let Some(Report::Finished { steps }) = told.last()
+        && *steps >= plan.steps
+    {
+        print::say(format!(
+            "{} is done: {steps} of {} steps, in {}; raise pretrain.steps to go on, or begin anew \
+             with --fresh",
+            recipe.run.name,
+            plan.steps,
+            path.display()
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let folder = RunFolder::take(source, path, args.fresh)?;
+    let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
+    let prints = Prints::in_folder(&folder.path)
+        .map_err(|error| anyhow!("{} takes no {}: {error}", folder.path.display(), PRINTS[0]))?;
+    let taken = prints.clone();
+    let worker =
+        WorkerCommand::current_exe()?.output(move |process, output| taken.take(process, output));
+    let outcome = job.run_with(
+        |builder| {
+            let builder = builder.supervision(often);
+            builder.workers(WorkerMode::Processes(worker))
+        },
+        async |system| {
+            let (own, process) = (prints.clone(), system.process());
+            print::overhear(move |text| own.logged(process, text));
+            let pages = pages(
+                &system,
+                &recipe.run.name,
+                &args.pages,
+                otlp.as_ref(),
+                &prints,
+                &folder,
+            )
+            .await?;
+            let connection = pages.as_ref().and_then(Alone::connection);
+            let _note = Note::keep(&folder.path, connection)?;
+            telemetry::gauge("run.about", 1.0)
+                .with("recipe", args.recipe.display().to_string())
+                .with("folder", folder.path.display().to_string())
+                .record();
+            let outcome = follow(&system, &plan, folder, pages.as_ref()).await;
+            if let Some(pages) = pages {
+                pages.end().await;
+            }
+            outcome
+        },
+    );
+    prints.end();
+    outcome
+}
+
+/// A run that has a checkpoint goes on only with what that was made with.
+fn check_same(source: &Source, recipe: &PretrainRecipe) -> Result<()> {
+    let path = recipe.folder();
+    if lines::<Report>(&path)
+        .iter()
+        .all(|report| !matches!(report, Report::Saved { .. }))
+    {
+        return Ok(());
+    }
+    let before = Source::read(&path.join(folder::RECIPE))?.pretrain_recipe()?;
+    let (before, now) = (serde_json::to_value(before)?, serde_json::to_value(recipe)?);
+    for (table, fields) in [
+        ("run", &["seed"][..]),
+        ("model", &[]),
+        ("tokenizer", &[]),
+        ("pretrain", &["optimizer"]),
+        ("eval", &["one_of"]),
+    ] {
+        if let Some((field, before, now)) = folder::difference(&before[table], &now[table], fields)
+        {
+            let what = format!(
+                "{field} was {before} when the run in {} began and is {now} now, and its checkpoint \
+                 depends on it: set it back, choose another run.name, or begin anew with --fresh",
+                path.display()
+            );
+            return Err(source.error(table, &field, &what).into());
+        }
+    }
+    Ok(())
+}
+
+/// Runs it to its end, or until somebody asks it to stop.
+async fn follow(
+    system: &System,
+    plan: &PretrainPlan,
+    folder: RunFolder,
+    pages: Option<&Alone>,
+) -> Result<ExitCode> {
+    let mut signals = Signals::listen()?;
+    let (report, mut news) = mpsc::unbounded_channel();
+    let (members, mut member) = watch::channel(vec![]);
+    let (halt, halted) = watch::channel(false);
+    let (_ranks, ranks) = watch::channel(None);
+    let desk = Desk {
+        reports: report,
+        members,
+        halt: halted,
+        ranks,
+    };
+    let mut notes = Notes::new(&folder.path, false);
+    let mut book = Book {
+        metrics: Metrics::open(&folder.path)?,
+        display: Display::new(plan.steps),
+    };
+    tell(pages);
+    let mut run = std::pin::pin!(pretrain::run(system, plan, desk));
+    let mut failed = std::pin::pin!(system.failed());
+    let mut looking = tokio::time::interval(LOOK);
+    let mut asked = None;
+    let ended: Result<u64, Failure> = loop {
+        tokio::select! {
+            biased;
+            Ok(()) = member.changed() => {
+                let members: Vec<Member> = member.borrow_and_update().clone();
+                notes.write(system, members).await?;
+            }
+            Some(report) = news.recv() => book.hear(&report)?,
+            ended = &mut run => break ended,
+            failure = &mut failed => break Err(failure),
+            code = signals.asked() => {
+                if asked.is_some() {
+                    return Ok(stopped(code, &folder.path));
+                }
+                asked = Some(code);
+                halt.send_replace(true);
+                print::say(
+                    "stopping after the step under way, with a checkpoint; once more stops at once",
+                );
+            }
+            _ = looking.tick() => {
+                let members: Vec<Member> = member.borrow().clone();
+                notes.write(system, members).await?;
+            }
+        }
+    };
+    while let Ok(report) = news.try_recv() {
+        book.hear(&report)?;
+    }
+    match ended {
+        Err(failure) => Err(folder.failed(&anyhow!("{failure}"))),
+        Ok(steps) if steps < plan.steps => Ok(stopped(asked.unwrap_or_default(), &folder.path)),
+        Ok(_) => {
+            book.display.table()?;
+            print::say(format!(
+                "checkpoints, metrics and recipe: {}\ntry: odeon ckpt ls {0}/{CHECKPOINT}",
+                folder.path.display()
+            ));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Says where a run that was stopped goes on.
+fn stopped(code: u8, path: &Path) -> ExitCode {
+    let saved = lines::<Report>(path)
+        .into_iter()
+        .rev()
+        .find_map(|report| match report {
+            Report::Saved { steps, .. } => Some(steps),
+            _ => None,
+        });
+    match saved {
+        Some(steps) => print::say(format!(
+            "stopped, with a checkpoint of step {steps}; run it again to continue"
+        )),
+        None => print::say("stopped before its first checkpoint; running it again begins anew"),
+    }
+    print::hush();
+    ExitCode::from(code)
+}
+
+/// What is written down of a run, and shown.
+struct Book {
+    metrics: Metrics,
+    display: Display,
+}
+
+impl Book {
+    fn hear(&mut self, report: &Report) -> Result<()> {
+        self.metrics.write(report)?;
+        self.display.show(report);
+        if let Report::Step(step) = report {
+            record(step);
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of a step, for people who look on.
+fn record(step: &StepReport) {
+    let told = |name, value: f64, unit| {
+        let number = telemetry::gauge(name, value);
+        number.with("step", step.step).with("unit", unit).record();
+    };
+    told("train.loss", step.loss, "nats");
+    told("train.grad_norm", step.grad_norm, "");
+    told("train.lr", step.lr, "");
+    told(
+        "train.tokens_per_s",
+        step.tokens as f64 / step.seconds.max(1e-9),
+        "tokens/s",
+    );
+    told("data.wait_s", step.wait_seconds, "s");
+    told("data.imbalance", step.imbalance, "");
+    for (source, part) in &step.sources {
+        let share = part.tokens as f64 / step.tokens.max(1) as f64;
+        let number = telemetry::gauge("data.share", share).with("source", source.clone());
+        number.with("step", step.step).record();
+    }
+}
+
+/// Lines now and then, and a table at the end.
+struct Display {
+    steps: u64,
+    begun: Timestamp,
+    /// Where this process began.
+    from: Option<u64>,
+    tokens: u64,
+    seconds: f64,
+    waited: f64,
+    by_source: BTreeMap<String, (u64, u64)>,
+    rated: Vec<(u64, f64, BTreeMap<String, f64>)>,
+    last: Option<StepReport>,
+    shown: Timestamp,
+}
+
+/// Between two lines.
+const EVERY: Duration = Duration::from_secs(5);
+
+impl Display {
+    fn new(steps: u64) -> Self {
+        Self {
+            steps,
+            begun: Clock::now(),
+            from: None,
+            tokens: 0,
+            seconds: 0.0,
+            waited: 0.0,
+            by_source: BTreeMap::new(),
+            rated: vec![],
+            last: None,
+            shown: Clock::now(),
+        }
+    }
+
+    fn show(&mut self, report: &Report) {
+        match report {
+            Report::Resumed { life, steps, ranks } => {
+                self.from.get_or_insert(*steps);
+                let place = match steps {
+                    0 => "begin anew".to_owned(),
+                    steps => format!("go on from the checkpoint of step {steps}"),
+                };
+                let ranks = match ranks {
+                    1 => "1 rank".to_owned(),
+                    ranks => format!("{ranks} ranks"),
+                };
+                print::say(format!("{ranks} {place} (life {life})"));
+            }
+            Report::Step(step) => self.step(step),
+            Report::Evaluated {
+                steps,
+                loss,
+                sources,
+            } => {
+                self.rated.push((*steps, *loss, sources.clone()));
+                let parts: Vec<String> = sources
+                    .iter()
+                    .map(|(name, loss)| format!("{name} {loss:.3}"))
+                    .collect();
+                print::say(format!(
+                    "step {steps}: held out {loss:.3}  {}",
+                    parts.join("  ")
+                ));
+            }
+            Report::Saved {
+                steps,
+                blocked_seconds,
+                seconds,
+                bytes,
+            } => print::say(format!(
+                "step {steps}: saved {:.1} MB in {seconds:.2} s, of which ranks waited {:.0} ms",
+                *bytes as f64 / 1e6,
+                blocked_seconds * 1e3
+            )),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, step: &StepReport) {
+        self.tokens += step.tokens;
+        self.seconds += step.seconds;
+        self.waited += step.wait_seconds;
+        for (name, part) in &step.sources {
+            let sum = self.by_source.entry(name.clone()).or_default();
+            sum.0 += part.samples;
+            sum.1 += part.tokens;
+        }
+        self.last = Some(step.clone());
+        let now = Clock::now();
+        if now.since(self.shown) < EVERY && step.step < self.steps && self.tokens > step.tokens {
+            return;
+        }
+        self.shown = now;
+        let mut parts = vec![
+            format!("trained {}/{}", step.step, self.steps),
+            format!("loss {:.3}", step.loss),
+            format!("{:.0} tok/s", self.tokens as f64 / self.seconds.max(1e-9)),
+            format!(
+                "waited {:.1} %",
+                100.0 * self.waited / self.seconds.max(1e-9)
+            ),
+        ];
+        let done = step.step - self.from.unwrap_or(0);
+        parts.extend(line::left(
+            done,
+            self.steps - step.step,
+            now.since(self.begun),
+        ));
+        print::say(parts.join("  "));
+    }
+
+    fn table(&self) -> Result<(), Unshown> {
+        let Some(last) = &self.last else {
+            return Ok(());
+        };
+        print::line(format!("steps        {}", last.step))?;
+        print::line(format!(
+            "tokens       {} in {:.0} s",
+            self.tokens, self.seconds
+        ))?;
+        print::line(format!("loss         {:.3} at the last step", last.loss))?;
+        for (name, (samples, tokens)) in &self.by_source {
+            let share = 100.0 * *tokens as f64 / self.tokens.max(1) as f64;
+            print::line(format!(
+                "{name:<12} {share:.1} % of the tokens, {samples} samples"
+            ))?;
+        }
+        if let (Some((_, first, before)), Some((_, end, after))) =
+            (self.rated.first(), self.rated.last())
+        {
+            print::line(format!("held out     {first:.3} to {end:.3} nats a token"))?;
+            for (name, loss) in after {
+                let was = before.get(name).copied().unwrap_or(f64::NAN);
+                print::line(format!("  {name:<10} {was:.3} to {loss:.3}"))?;
+            }
+        }
+        Ok(())
+    }
+}
