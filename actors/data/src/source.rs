@@ -18,7 +18,7 @@ mod fault;
 mod format;
 mod index;
 pub(crate) mod order;
-mod pattern;
+pub(crate) mod pattern;
 mod spec;
 mod spool;
 mod storage;
@@ -427,12 +427,13 @@ impl Inner {
                     .ok_or_else(|| SourceError::Nothing { path: list.clone() })?;
                 let bytes = storage.read(&name, stamp, 0..stamp.size)?;
                 let skip = Pattern::new(path).root().len();
-                self.captions = pictures::Listing::read(&bytes, (image, caption), &pictures, skip)
-                    .map_err(|reason| SourceError::Damaged {
-                        file: storage.shown(&name),
-                        offset: 0,
-                        reason,
-                    })?;
+                self.captions =
+                    pictures::Listing::read(&bytes, (image, caption), &mut pictures, skip)
+                        .map_err(|reason| SourceError::Damaged {
+                            file: storage.shown(&name),
+                            offset: 0,
+                            reason,
+                        })?;
                 if !pictures.is_empty() {
                     pictures.push(Listed { name, stamp });
                 }

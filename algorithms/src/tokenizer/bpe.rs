@@ -1,5 +1,7 @@
 //! Byte-level byte-pair encoding.
 
+mod words;
+
 use std::{
     fmt::{self, Debug},
     path::Path,
@@ -9,6 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::words::Words;
 use super::{ChatTemplate, Message, TokenizerError, chat::Piece, read};
 use crate::weights::Gguf;
 
@@ -32,6 +35,7 @@ pub struct BpeSpec {
 pub(super) struct Bpe {
     spec: Arc<BpeSpec>,
     inner: Arc<tokenizers::Tokenizer>,
+    words: Option<Arc<Words>>,
 }
 
 impl BpeSpec {
@@ -155,6 +159,7 @@ impl Bpe {
             }
         }
         Ok(Self {
+            words: Words::of(&spec.json).map(Arc::new),
             spec: Arc::new(spec),
             inner: Arc::new(inner),
         })
@@ -169,6 +174,14 @@ impl Bpe {
     }
 
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        match &self.words {
+            Some(words) => words.encode(text, |word| self.encode_slowly(word)),
+            None => self.encode_slowly(text),
+        }
+    }
+
+    /// Encodes text of any kind.
+    fn encode_slowly(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let encoding = self
             .inner
             .encode_fast(text, false)
@@ -247,3 +260,165 @@ const GGUF_EOS: &str = "tokenizer.ggml.eos_token_id";
 /// GGUF's kinds of tokens that are never made by merges.
 const TYPE_CONTROL: i64 = 3;
 const TYPE_USER_DEFINED: i64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A tokenizer with most bytes, and merges of common pairs in an order that is not that of length.
+    fn bpe(digits: bool) -> Bpe {
+        let printable = |b: u32| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+        let mut spare = 0x100;
+        let mut tokens: Vec<String> = Vec::new();
+        for byte in 0..256 {
+            let code = if printable(byte) { byte } else { spare };
+            spare += u32::from(code == spare);
+            if byte != 4 {
+                tokens.push(char::from_u32(code).unwrap().into());
+            }
+        }
+        let merges = [
+            "b c",
+            "a b",
+            "ab c",
+            "a a",
+            "aa aa",
+            "\u{120} a",
+            "\u{120} \u{120}",
+            "1 2",
+            "bc bc",
+            "' s",
+            "\u{c3} \u{a4}",
+            "! !",
+            "\u{120}a b",
+            "aa a",
+            "\u{120}\u{120} \u{120}\u{120}",
+        ];
+        tokens.extend(merges.iter().map(|merge| merge.replace(' ', "")));
+        let vocabulary: serde_json::Map<String, Value> = tokens
+            .into_iter()
+            .zip(0..)
+            .map(|(token, id)| (token, id.into()))
+            .collect();
+        let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false,
+            "trim_offsets": true, "use_regex": true});
+        let pre_tokenizer = if digits {
+            json!({"type": "Sequence", "pretokenizers":
+                [{"type": "Digits", "individual_digits": true}, byte_level]})
+        } else {
+            byte_level
+        };
+        let json = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+            "added_tokens": [], "pre_tokenizer": pre_tokenizer, "post_processor": null,
+            "decoder": null, "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+        });
+        let spec = BpeSpec {
+            json: json.to_string(),
+            bos: None,
+            eos: 0,
+            pad: 0,
+            chat: None,
+        };
+        Bpe::new(spec).unwrap()
+    }
+
+    fn texts() -> impl Strategy<Value = String> {
+        let pieces = prop::sample::select(vec![
+            "a",
+            "b",
+            "c",
+            "aa",
+            "abc",
+            " ",
+            "  ",
+            "\n",
+            "\t",
+            "\u{a0}",
+            "\u{3000}",
+            "1",
+            "12",
+            "\u{b2}",
+            "\u{2167}",
+            "\u{661}",
+            "'",
+            "'s",
+            "'ll",
+            "'S",
+            "!",
+            "?!",
+            "\u{e4}",
+            "\u{308}",
+            "\u{4e2d}",
+            "\u{1f600}",
+            "\u{200d}",
+            "\u{345}",
+            "\u{24b6}",
+            "\u{85}",
+            "\u{1c}",
+            "\u{4}",
+        ]);
+        prop_oneof![
+            prop::collection::vec(pieces, 0..30).prop_map(|pieces| pieces.concat()),
+            any::<String>(),
+            "[ab]{50,90}",
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn looked_up_words_have_the_tokens_that_merging_finds(text in texts(), digits: bool) {
+            thread_local! {
+                static BOTH: [Bpe; 2] = [bpe(false), bpe(true)];
+            }
+            BOTH.with(|both| {
+                let bpe = &both[usize::from(digits)];
+                prop_assert!(bpe.words.is_some());
+                let slowly = bpe.encode_slowly(&text).unwrap();
+                prop_assert_eq!(&bpe.encode(&text).unwrap(), &slowly, "{:?}", text);
+                prop_assert_eq!(bpe.encode(&text).unwrap(), slowly);
+                Ok(())
+            })?;
+        }
+    }
+
+    #[test]
+    fn other_kinds_of_tokenizers_are_not_taken_for_this_one() {
+        let json: Value = serde_json::from_str(&bpe(true).spec.json).unwrap();
+        let taken = |change: &dyn Fn(&mut Value)| {
+            let mut json = json.clone();
+            change(&mut json);
+            Words::of(&json.to_string()).is_some()
+        };
+        assert!(taken(&|_| {}));
+        assert!(!taken(&|json| json["normalizer"] = json!({"type": "NFC"})));
+        assert!(!taken(&|json| json["model"]["ignore_merges"] = json!(true)));
+        assert!(!taken(&|json| json["model"]["dropout"] = json!(0.1)));
+        assert!(!taken(
+            &|json| json["pre_tokenizer"]["pretokenizers"][1]["use_regex"] = json!(false)
+        ));
+        assert!(!taken(
+            &|json| json["added_tokens"] = json!([{"content": "x", "special": false}])
+        ));
+        assert!(!taken(&|json| json["model"]["vocab"] = json!({"a": 0})));
+    }
+
+    /// With the tokenizer of a real model, on the text of this repository.
+    #[test]
+    fn a_real_vocabulary_gives_the_same_tokens_either_way() {
+        let Some(path) = std::env::var_os("ODEON_GGUF") else {
+            println!("skipped: ODEON_GGUF does not name a model file");
+            return;
+        };
+        let gguf = Gguf::open(Path::new(&path)).unwrap();
+        let bpe = Bpe::new(BpeSpec::from_gguf(&gguf).unwrap()).unwrap();
+        assert!(bpe.words.is_some());
+        for text in [include_str!("bpe.rs"), include_str!("../model/network.rs")] {
+            assert_eq!(bpe.encode(text).unwrap(), bpe.encode_slowly(text).unwrap());
+        }
+    }
+}

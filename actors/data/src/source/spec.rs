@@ -209,6 +209,7 @@ pub enum Captions {
     /// In a file beside each picture that has the picture's name but this ending. Its first line.
     Beside(String),
     /// In one file: an array of objects, a line of JSON each, or one object from name to caption.
+    /// Pictures that it does not name are left out.
     Listed {
         /// That file.
         path: String,

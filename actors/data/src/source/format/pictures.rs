@@ -24,22 +24,25 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Reads a list of captions for these pictures; `skip` bytes of their names are not in it.
+    /// Reads a list of captions, and leaves out the pictures that are not in it; `skip` bytes of their
+    /// names are not in it either.
     pub(crate) fn read(
         bytes: &[u8],
         (image, caption): (&str, &str),
-        pictures: &[Listed],
+        pictures: &mut Vec<Listed>,
         skip: usize,
     ) -> Result<Self, String> {
         let found = pairs(bytes, image, caption)?;
         let mut listing = Self::default();
-        for picture in pictures {
+        pictures.retain(|picture| {
             let name = picture.name.get(skip..).unwrap_or_default();
-            if let Some(caption) = found.get(name.trim_start_matches('/')) {
+            let caption = found.get(name.trim_start_matches('/'));
+            if let Some(caption) = caption {
                 listing.text.push_str(caption);
+                listing.ends.push(listing.text.len() as u32);
             }
-            listing.ends.push(listing.text.len() as u32);
-        }
+            caption.is_some()
+        });
         listing.text.shrink_to_fit();
         Ok(listing)
     }
@@ -165,15 +168,17 @@ mod tests {
             size: 0,
             version: 0,
         };
-        let pictures = ["/d/a.png", "/d/b/c.png", "/d/x.png"].map(|name| Listed {
+        let all = ["/d/a.png", "/d/b/c.png", "/d/x.png"].map(|name| Listed {
             name: name.into(),
             stamp,
         });
         let check = |list: &str| {
-            let listing =
-                Listing::read(list.as_bytes(), ("file", "said.en"), &pictures, "/d".len()).unwrap();
-            let captions: Vec<_> = (0..4).map(|picture| listing.caption(picture)).collect();
-            let expect = [Some("a hat"), Some("a dog"), None, None];
+            let mut pictures = all.to_vec();
+            let paths = ("file", "said.en");
+            let listing = Listing::read(list.as_bytes(), paths, &mut pictures, "/d".len()).unwrap();
+            assert_eq!(pictures, all[..2], "{list}");
+            let captions: Vec<_> = (0..3).map(|picture| listing.caption(picture)).collect();
+            let expect = [Some("a hat"), Some("a dog"), None];
             assert_eq!(
                 captions,
                 expect.map(|caption| caption.map(str::to_owned)),
@@ -190,7 +195,8 @@ mod tests {
         );
         check(r#"{"a.png": "a hat", "b/c.png": {"said": {"en": "a dog"}}}"#);
         let refused = |list: &str| {
-            Listing::read(list.as_bytes(), ("file", "said"), &pictures, 0).unwrap_err()
+            let paths = ("file", "said");
+            Listing::read(list.as_bytes(), paths, &mut all.to_vec(), 0).unwrap_err()
         };
         assert!(refused("[{}]").contains("no `file`"));
         assert!(refused("{\"a\": 1}").contains("no `said`"));
