@@ -1,0 +1,238 @@
+//! A pretraining run makes the same steps whoever is lost, and goes on with other ranks.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use odeon::{Clock, Limits, Supervision, System, WorkerCommand, WorkerMode};
+use odeon_actors::pretrain::report::{Report, StepReport};
+use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
+use odeon_actors::recipe::Source;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::{mpsc, watch};
+
+#[test]
+fn worker_entry() {
+    odeon_actors::job().serve_if_worker();
+}
+
+const STEPS: u64 = 9;
+
+fn plan(folder: &Path) -> PretrainPlan {
+    for (name, words) in [("short", 6), ("long", 60)] {
+        let mut text = String::new();
+        for record in 0..300 {
+            let line = format!("{name} {record} ").repeat(1 + record % words);
+            writeln!(text, "{line}").unwrap();
+        }
+        fs::write(folder.join(format!("{name}.txt")), text).unwrap();
+    }
+    let place = folder.display();
+    let recipe = format!(
+        r#"
+        [run]
+        name = "small"
+        seed = 3
+        out = "{place}"
+        [model]
+        hidden = 16
+        layers = 1
+        heads = 2
+        kv_heads = 1
+        ffn = 32
+        context = 128
+        [pretrain]
+        steps = {STEPS}
+        lr = 1e-2
+        checkpoint_every = 3
+        [processes]
+        ranks = 2
+        [data]
+        loaders = 2
+        shadows = 1
+        patience_ms = 50
+        cache = "{place}/cache"
+        [plan]
+        step = {{ tokens = 1024 }}
+        [plan.microbatch]
+        tokens = 256
+        [plan.mixture.sources.short]
+        weight = {{ constant = 1.0 }}
+        [plan.mixture.sources.long]
+        weight = {{ stages = [[0, 1.0], [5, 3.0]] }}
+        [eval]
+        every = 4
+        tokens = 512
+        one_of = 4
+        [[source]]
+        name = "short"
+        path = "{place}/short.txt"
+        format = {{ text = {{ document = "line" }} }}
+        context = 128
+        block_bytes = 512
+        [[source]]
+        name = "long"
+        path = "{place}/long.txt"
+        format = {{ text = {{ document = "line" }} }}
+        context = 128
+        block_bytes = 2048
+        "#
+    );
+    let source = Source::new(Path::new("test.toml"), &recipe);
+    assert!(source.pretrains());
+    let recipe = source.pretrain_recipe().unwrap();
+    recipe.plan(folder.join("checkpoint")).unwrap()
+}
+
+async fn node() -> System {
+    let worker = WorkerCommand::current_exe().unwrap();
+    let worker = worker.arg("worker_entry").arg("--exact");
+    let mut limits = Limits::default();
+    limits.stop_grace = Duration::from_millis(100);
+    System::builder()
+        .limits(limits)
+        .supervision(Supervision::one_for_one().budget(60, Duration::from_secs(60)))
+        .workers(WorkerMode::Processes(worker))
+        .start()
+        .await
+        .unwrap()
+}
+
+/// What a run told, and what it came to.
+struct Told {
+    reports: Vec<Report>,
+    steps: u64,
+}
+
+impl Told {
+    /// Each step as it was made last.
+    fn steps(&self) -> BTreeMap<u64, StepReport> {
+        let steps = self.reports.iter().filter_map(|report| match report {
+            Report::Step(step) => Some((step.step, step.clone())),
+            _ => None,
+        });
+        steps.collect()
+    }
+
+    /// What the steps trained on, and what they came to, to the bit.
+    fn made(&self) -> Vec<(u64, u64, u64, String)> {
+        let steps = self.steps().into_values();
+        steps.map(|it| (it.step, it.loss.to_bits(), it.grad_norm.to_bits(), it.digest)).collect()
+    }
+}
+
+/// Runs a plan, and does something whenever there is a report.
+async fn told(
+    plan: &PretrainPlan,
+    mut on: impl FnMut(&Report, &System, &[Member], &watch::Sender<Option<u32>>),
+) -> Told {
+    let system = node().await;
+    let (report, mut news) = mpsc::unbounded_channel();
+    let (members, member) = watch::channel(vec![]);
+    let (_halt, halted) = watch::channel(false);
+    let (ranks, wanted) = watch::channel(None);
+    let desk = Desk {
+        reports: report,
+        members,
+        halt: halted,
+        ranks: wanted,
+    };
+    let mut reports = vec![];
+    let steps = {
+        let mut running = std::pin::pin!(run(&system, plan, desk));
+        let ended = Clock::timeout(Duration::from_secs(120), async {
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(report) = news.recv() => {
+                        on(&report, &system, &member.borrow(), &ranks);
+                        reports.push(report);
+                    }
+                    ended = &mut running => break ended,
+                }
+            }
+        });
+        ended.await.expect("the run ends").unwrap()
+    };
+    while let Ok(report) = news.try_recv() {
+        reports.push(report);
+    }
+    system.shutdown().await;
+    Told { reports, steps }
+}
+
+fn kill(system: &System, members: &[Member], role: &str) {
+    let process = members.iter().find(|(name, ..)| name == role).unwrap().2;
+    if let Some((_, pid)) = system.workers().iter().find(|(id, _)| Some(*id) == process) {
+        let _ = kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::KILL);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let undisturbed = told(&plan(folder.path()), |_, _, _, _| {}).await;
+    assert_eq!(undisturbed.steps, STEPS);
+    assert_eq!(undisturbed.steps().len() as u64, STEPS);
+    let evaluated = |report: &&Report| matches!(report, Report::Evaluated { .. });
+    assert_eq!(undisturbed.reports.iter().filter(evaluated).count(), 4);
+    let losses: Vec<f64> = undisturbed.steps().values().map(|step| step.loss).collect();
+    assert!(losses.last().unwrap() < losses.first().unwrap(), "{losses:?}");
+
+    let other = tempfile::tempdir().unwrap();
+    let mut victims = vec![(7, "rank-1"), (5, "constructor-0"), (4, "rank-0"), (2, "loader-0")];
+    let disturbed = told(&plan(other.path()), |report, system, members, _| {
+        if let Report::Step(step) = report
+            && let Some((_, role)) = victims.pop_if(|(at, _)| step.step >= *at)
+        {
+            kill(system, members, role);
+        }
+    });
+    let disturbed = disturbed.await;
+    assert!(victims.is_empty());
+    let lives = |report: &&Report| matches!(report, Report::Resumed { .. });
+    assert!(disturbed.reports.iter().filter(lives).count() >= 3, "ranks were lost twice");
+    assert_eq!(disturbed.made(), undisturbed.made());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_goes_on_with_other_ranks_in_the_middle_and_when_it_is_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let undisturbed = told(&plan(folder.path()), |_, _, _, _| {}).await.steps();
+
+    let other = tempfile::tempdir().unwrap();
+    let mut begins = plan(other.path());
+    begins.steps = 6;
+    let first = told(&begins, |report, _, _, ranks| {
+        if matches!(report, Report::Step(step) if step.step == 2) {
+            ranks.send_replace(Some(3));
+        }
+    });
+    let first = first.await;
+    assert_eq!(first.steps, 6);
+    let mut goes_on = plan(other.path());
+    goes_on.ranks = 1;
+    let second = told(&goes_on, |_, _, _, _| {}).await;
+    let resumed = |report: &Report| match report {
+        Report::Resumed { ranks, steps, .. } => Some((*ranks, *steps)),
+        _ => None,
+    };
+    let lives: Vec<(u32, u64)> = first.reports.iter().chain(&second.reports).filter_map(resumed).collect();
+    assert_eq!(lives.first(), Some(&(2, 0)));
+    assert!(lives.iter().any(|(ranks, steps)| *ranks == 3 && (2..=4).contains(steps)), "{lives:?}");
+    assert_eq!(lives.last(), Some(&(1, 6)));
+
+    let mut steps = first.steps();
+    steps.extend(second.steps());
+    for (number, step) in &undisturbed {
+        let made = &steps[number];
+        assert_eq!((made.tokens, made.samples), (step.tokens, step.samples), "step {number}");
+        // The same sums in another order.
+        let apart = (made.loss - step.loss).abs() / step.loss;
+        assert!(apart < 1e-4, "step {number}: {} and {}", made.loss, step.loss);
+    }
+}
