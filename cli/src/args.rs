@@ -37,6 +37,9 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Make one model of several of one architecture: the weighted sum of their parameters
     Merge(MergeArgs),
+    /// List, show, check, cut anew and export checkpoints, in folders and on S3
+    #[command(subcommand)]
+    Ckpt(CkptCommand),
     /// Download a model or data set by name and check that it is the published one
     Fetch(FetchArgs),
     /// List what runs: the actors of a run or of the cluster, and what each is at
@@ -320,6 +323,85 @@ pub(crate) struct GenerateArgs {
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) sampler: SamplerArgs,
+}
+
+/// A checkpoint.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CkptArgs {
+    /// Where checkpoints lie: a folder, or s3://BUCKET/FOLDER with the usual AWS_... variables
+    pub(crate) place: String,
+    /// The last one of this step; the one that was completed last unless told otherwise
+    #[arg(long)]
+    pub(crate) step: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CkptCommand {
+    /// List the checkpoints of a place, the oldest first
+    Ls {
+        /// Where they lie: a folder, or s3://BUCKET/FOLDER with the usual AWS_... variables
+        place: String,
+        /// One JSON object for each
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a checkpoint holds, and how long its ranks took for what
+    Show {
+        #[command(flatten)]
+        of: CkptArgs,
+        /// Each tensor, too
+        #[arg(long)]
+        tensors: bool,
+        /// The manifest as JSON
+        #[arg(long, conflicts_with = "tensors")]
+        json: bool,
+    },
+    /// Read every byte of a checkpoint and compare it with its checksum; fails when one is another
+    Verify {
+        #[command(flatten)]
+        of: CkptArgs,
+        /// What was found, as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a checkpoint anew, with files as another layout would have written them; any layout loads
+    /// it as it is, too
+    Reshard {
+        #[command(flatten)]
+        of: CkptArgs,
+        /// Where the new one goes, as its newest; a folder that is not there is made
+        to: String,
+        /// Stages, tensor ranks of each, and replicas, such as 2-4-1
+        #[arg(long, value_name = "P-T-D", required_unless_present = "flat", conflicts_with = "flat", value_parser = layout)]
+        layout: Option<[usize; 3]>,
+        /// Equal ranges of all elements over so many ranks, as ZeRO has them; 1 for all in one
+        #[arg(long, value_name = "RANKS", value_parser = whole(65_536))]
+        flat: Option<usize>,
+    },
+    /// Write the model of a role as a folder that Hugging Face's libraries load
+    Export {
+        #[command(flatten)]
+        of: CkptArgs,
+        /// The folder to make; it must not be there yet
+        out: PathBuf,
+        /// Whose model
+        #[arg(long, default_value = "actor")]
+        role: String,
+        /// How parameters are stored; as they are unless told otherwise
+        #[arg(long, value_enum)]
+        dtype: Option<Stored>,
+        /// A model folder whose configuration and tokenizer go along, where the checkpoint has none
+        #[arg(long, value_name = "FOLDER")]
+        with: Option<PathBuf>,
+    },
+}
+
+/// Three sizes, such as 2-4-1.
+fn layout(text: &str) -> Result<[usize; 3], String> {
+    let sizes: Result<Vec<usize>, _> = text.split('-').map(str::parse).collect();
+    let sizes = sizes.ok().and_then(|sizes| sizes.try_into().ok());
+    sizes
+        .ok_or_else(|| "a layout is three numbers: stages, tensor ranks, replicas, as 2-4-1".into())
 }
 
 #[derive(Debug, clap::Args)]

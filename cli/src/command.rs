@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod ckpt;
 pub(crate) mod cluster;
 pub(crate) mod curves;
 pub(crate) mod daemon;

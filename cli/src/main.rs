@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Curves(args) => done(command::curves::run(&args)),
         Command::Simulate(args) => done(command::simulate::run(&args)),
         Command::Merge(args) => done(command::merge::run(&args)),
+        Command::Ckpt(command) => done(command::ckpt::run(&command)),
         Command::Fetch(args) => done(command::fetch::run(&args)),
         Command::Ps(args) => done(command::ps::run(&args)),
         Command::Top(args) => command::top::run(&args),

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use odeon_algorithms::parallel::{CutError, Layout, ModelSpec, Part, SpecError};
+use odeon_algorithms::parallel::{CutError, ModelSpec, Part, SpecError};
+
+pub use odeon_algorithms::parallel::{Layout, LayoutError};
 
 use crate::assemble::{AssembleError, Stored};
 use crate::checkpointer::Options;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::watch;
 
 use crate::checkpointer::{Cached, Checkpointer, Inner, Options, WholePlan, digest};
@@ -72,6 +73,8 @@ pub struct Saving {
     entry: Entry,
     blocked: Vec<StageTime>,
     result: watch::Receiver<Option<Result<Saved, SaveError>>>,
+    /// Whether what is no longer kept is gone, too.
+    over: watch::Receiver<bool>,
 }
 
 /// A checkpoint that is complete.
@@ -177,9 +180,7 @@ impl Checkpointer {
         let mut blocked = vec![];
 
         let waiting = Watch::begin(rank);
-        if let Some(previous) = self.previous.take()
-            && let Err(error) = previous.wait().await
-        {
+        if let Err(error) = self.settle().await {
             tracing::warn!("{error}");
         }
         blocked.push(inner.tell(step, waiting.end(Stage::Wait, 0)));
@@ -190,22 +191,21 @@ impl Checkpointer {
 
         let copying = Watch::begin(rank);
         let bytes = cached.files.iter().map(|file| file.data_bytes).sum();
-        let snapshot = inner.pool.take(bytes).and_then(|mut lease| {
-            fill(
-                lease.bytes_mut(),
-                &cached.files,
-                source,
-                inner.options.threads,
-            )?;
+        let snapshot = aside(|| {
+            let mut lease = inner.pool.take(bytes)?;
+            let threads = inner.options.threads;
+            fill(lease.bytes_mut(), &cached.files, source, threads)?;
             Ok(lease.freeze())
         });
         blocked.push(inner.tell(step, copying.end(Stage::Snapshot, bytes)));
 
         let (told, result) = watch::channel(None);
+        let (ended, over) = watch::channel(false);
         let saving = Saving {
             entry: entry.clone(),
             blocked: blocked.clone(),
             result,
+            over,
         };
         let work = Work {
             inner,
@@ -218,18 +218,32 @@ impl Checkpointer {
             stages: blocked,
         };
         // Who waits for it hears of a panic as of a rank that is lost.
-        tokio::spawn(async move { told.send(Some(Box::pin(work.finish()).await)) });
+        tokio::spawn(async move {
+            let (inner, entry, keep) = (work.inner.clone(), work.entry.clone(), work.keep);
+            let result = Box::pin(work.finish()).await;
+            let complete = result.is_ok();
+            told.send_replace(Some(result));
+            if complete && keep == Keep::Stored {
+                collect(&inner, &entry).await;
+            }
+            ended.send_replace(true);
+        });
         self.previous = Some(saving.clone());
         Ok(saving)
     }
 
-    /// Waits for the save that is under way, if there is one.
+    /// Waits for the save that is under way, if there is one, and for what it removes.
     ///
     /// # Errors
     /// [`SaveError`].
     pub async fn settle(&mut self) -> Result<(), SaveError> {
         match self.previous.take() {
-            Some(saving) => saving.wait().await.map(drop),
+            Some(mut saving) => {
+                let saved = saving.wait().await.map(drop);
+                // Where it is dropped there is nothing to wait for.
+                let _ = saving.over.wait_for(|over| *over).await;
+                saved
+            }
             None => Ok(()),
         }
     }
@@ -393,6 +407,19 @@ impl Saving {
     }
 }
 
+/// At rank 0: removes what is no longer kept.
+async fn collect(inner: &Inner, entry: &Entry) {
+    if inner.ranks.rank() != 0 {
+        return;
+    }
+    let collecting = Watch::begin(0);
+    let retention = inner.options.retention;
+    if let Err(error) = commit::collect(&inner.storage, &retention, entry.sequence).await {
+        tracing::warn!("what is no longer kept could not be removed: {error}");
+    }
+    inner.tell(entry.step, collecting.end(Stage::Collect, 0));
+}
+
 /// All that is left to do when the caller goes on.
 struct Work {
     inner: Arc<Inner>,
@@ -445,16 +472,6 @@ impl Work {
             peers.complete(&self.entry, manifest);
         }
 
-        let collecting = Watch::begin(rank);
-        if rank == 0 && self.keep == Keep::Stored {
-            let retention = inner.options.retention;
-            let collected = commit::collect(&inner.storage, &retention, self.entry.sequence).await;
-            if let Err(error) = collected {
-                tracing::warn!("what is no longer kept could not be removed: {error}");
-            }
-        }
-        self.stages
-            .push(inner.tell(step, collecting.end(Stage::Collect, 0)));
         Ok(Saved {
             entry: Entry {
                 complete: true,
@@ -754,6 +771,14 @@ fn fill(
         });
         others.fold(own, Result::and)
     })
+}
+
+/// Does what blocks this thread, and has others of the runtime take over what it has to do else.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    match tokio::runtime::Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 fn both(a: &[u8; 32], b: &[u8; 32]) -> [u8; 32] {

@@ -248,6 +248,7 @@ async fn a_save_waits_for_its_snapshot_alone_and_the_next_waits_for_it() {
     );
     assert_eq!(saving.wait().await.unwrap().entry.step, 1);
     second.wait().await.unwrap();
+    end.settle().await.unwrap();
     for (step, byte) in [(1, 0), (2, 1)] {
         let mut one = ends(&storage, 1, small());
         let loaded = load(&mut one, std::slice::from_ref(&local), Which::Step(step));

@@ -147,7 +147,9 @@ pub(crate) async fn save(
             local: local.clone(),
             ..Save::default()
         };
-        end.save(save, &source).await?.wait().await
+        let saved = end.save(save, &source).await?.wait().await;
+        let _ = end.settle().await;
+        saved
     });
     future::join_all(saves).await
 }
