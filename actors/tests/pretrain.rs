@@ -121,7 +121,16 @@ impl Told {
     /// What the steps trained on, and what they came to, to the bit.
     fn made(&self) -> Vec<(u64, u64, u64, String)> {
         let steps = self.steps().into_values();
-        steps.map(|it| (it.step, it.loss.to_bits(), it.grad_norm.to_bits(), it.digest)).collect()
+        steps
+            .map(|it| {
+                (
+                    it.step,
+                    it.loss.to_bits(),
+                    it.grad_norm.to_bits(),
+                    it.digest,
+                )
+            })
+            .collect()
     }
 }
 
@@ -181,10 +190,18 @@ async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
     let evaluated = |report: &&Report| matches!(report, Report::Evaluated { .. });
     assert_eq!(undisturbed.reports.iter().filter(evaluated).count(), 4);
     let losses: Vec<f64> = undisturbed.steps().values().map(|step| step.loss).collect();
-    assert!(losses.last().unwrap() < losses.first().unwrap(), "{losses:?}");
+    assert!(
+        losses.last().unwrap() < losses.first().unwrap(),
+        "{losses:?}"
+    );
 
     let other = tempfile::tempdir().unwrap();
-    let mut victims = vec![(7, "rank-1"), (5, "constructor-0"), (4, "rank-0"), (2, "loader-0")];
+    let mut victims = vec![
+        (7, "rank-1"),
+        (5, "constructor-0"),
+        (4, "rank-0"),
+        (2, "loader-0"),
+    ];
     let disturbed = told(&plan(other.path()), |report, system, members, _| {
         if let Report::Step(step) = report
             && let Some((_, role)) = victims.pop_if(|(at, _)| step.step >= *at)
@@ -195,7 +212,10 @@ async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
     let disturbed = disturbed.await;
     assert!(victims.is_empty());
     let lives = |report: &&Report| matches!(report, Report::Resumed { .. });
-    assert!(disturbed.reports.iter().filter(lives).count() >= 3, "ranks were lost twice");
+    assert!(
+        disturbed.reports.iter().filter(lives).count() >= 3,
+        "ranks were lost twice"
+    );
     assert_eq!(disturbed.made(), undisturbed.made());
 }
 
@@ -221,18 +241,37 @@ async fn a_run_goes_on_with_other_ranks_in_the_middle_and_when_it_is_started_aga
         Report::Resumed { ranks, steps, .. } => Some((*ranks, *steps)),
         _ => None,
     };
-    let lives: Vec<(u32, u64)> = first.reports.iter().chain(&second.reports).filter_map(resumed).collect();
+    let lives: Vec<(u32, u64)> = first
+        .reports
+        .iter()
+        .chain(&second.reports)
+        .filter_map(resumed)
+        .collect();
     assert_eq!(lives.first(), Some(&(2, 0)));
-    assert!(lives.iter().any(|(ranks, steps)| *ranks == 3 && (2..=4).contains(steps)), "{lives:?}");
+    assert!(
+        lives
+            .iter()
+            .any(|(ranks, steps)| *ranks == 3 && (2..=4).contains(steps)),
+        "{lives:?}"
+    );
     assert_eq!(lives.last(), Some(&(1, 6)));
 
     let mut steps = first.steps();
     steps.extend(second.steps());
     for (number, step) in &undisturbed {
         let made = &steps[number];
-        assert_eq!((made.tokens, made.samples), (step.tokens, step.samples), "step {number}");
+        assert_eq!(
+            (made.tokens, made.samples),
+            (step.tokens, step.samples),
+            "step {number}"
+        );
         // The same sums in another order.
         let apart = (made.loss - step.loss).abs() / step.loss;
-        assert!(apart < 1e-4, "step {number}: {} and {}", made.loss, step.loss);
+        assert!(
+            apart < 1e-4,
+            "step {number}: {} and {}",
+            made.loss,
+            step.loss
+        );
     }
 }

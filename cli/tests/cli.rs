@@ -1310,10 +1310,14 @@ fn save_checkpoints(place: &Path) {
     let saves = ranks.enumerate().map(|(rank, mut end)| {
         let mut local = Local::default();
         let shards = spec.flat(Part::new(rank, 2).unwrap());
-        local.add_shards("actor", MODEL, &spec, &shards, Dtype::F32).unwrap();
+        local
+            .add_shards("actor", MODEL, &spec, &shards, Dtype::F32)
+            .unwrap();
         let ones = |bytes: usize| 0.5_f32.to_le_bytes().repeat(bytes / 4);
-        let source: Vec<Vec<u8>> =
-            local.tensors().map(|(.., tensor)| ones(tensor.bytes())).collect();
+        let source: Vec<Vec<u8>> = local
+            .tensors()
+            .map(|(.., tensor)| ones(tensor.bytes()))
+            .collect();
         runtime.spawn(async move {
             for step in [10, 20] {
                 let config = (rank == 0).then(|| ("hf/config.json".to_owned(), config.into()));
@@ -1339,32 +1343,76 @@ fn checkpoints_are_listed_shown_checked_cut_anew_and_exported() {
     save_checkpoints(&folder);
 
     let listed = place.out(&["ckpt", "ls", "checkpoints"]);
-    assert!(listed.contains("00000001-step-10") && listed.contains("00000002-step-20"), "{listed}");
+    assert!(
+        listed.contains("00000001-step-10") && listed.contains("00000002-step-20"),
+        "{listed}"
+    );
     assert_eq!(listed.matches(" complete").count(), 2, "{listed}");
     let rows = place.out(&["ckpt", "ls", "checkpoints", "--json"]);
-    let rows: Vec<Value> = rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let rows: Vec<Value> = rows
+        .lines()
+        .map(|row| serde_json::from_str(row).unwrap())
+        .collect();
     assert_eq!(rows[1]["step"], 20);
 
     let shown = place.out(&["ckpt", "show", "checkpoints", "--tensors"]);
-    for part in ["00000002-step-20: step 20, saved by 2 ranks", "actor/model", "snapshot", "upload", "blob hf/config.json", "actor/model/model.norm.weight"] {
+    for part in [
+        "00000002-step-20: step 20, saved by 2 ranks",
+        "actor/model",
+        "snapshot",
+        "upload",
+        "blob hf/config.json",
+        "actor/model/model.norm.weight",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let manifest = place.out(&["ckpt", "show", "checkpoints", "--step", "10", "--json"]);
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
     assert_eq!(manifest["step"], 10);
-    assert!(place.out(&["ckpt", "verify", "checkpoints"]).contains("00000002-step-20 is sound"));
+    assert!(
+        place
+            .out(&["ckpt", "verify", "checkpoints"])
+            .contains("00000002-step-20 is sound")
+    );
 
-    let cut = place.out(&["ckpt", "reshard", "checkpoints", "other", "--layout", "2-2-1"]);
+    let cut = place.out(&[
+        "ckpt",
+        "reshard",
+        "checkpoints",
+        "other",
+        "--layout",
+        "2-2-1",
+    ]);
     assert_eq!(cut.trim(), "other/00000001-step-20");
     assert!(place.out(&["ckpt", "verify", "other"]).contains("is sound"));
-    let many = place.error(&["ckpt", "reshard", "checkpoints", "other", "--layout", "4-1-1"]);
-    assert!(many.contains("2 layers cannot be spread over 4 stages"), "{many}");
+    let many = place.error(&[
+        "ckpt",
+        "reshard",
+        "checkpoints",
+        "other",
+        "--layout",
+        "4-1-1",
+    ]);
+    assert!(
+        many.contains("2 layers cannot be spread over 4 stages"),
+        "{many}"
+    );
 
     for from in ["checkpoints", "other"] {
         let out = format!("model-of-{from}");
-        assert_eq!(place.out(&["ckpt", "export", from, &out, "--dtype", "bf16"]).trim(), out);
+        assert_eq!(
+            place
+                .out(&["ckpt", "export", from, &out, "--dtype", "bf16"])
+                .trim(),
+            out
+        );
         let model = odeon_algorithms::weights::load_directory(&place.path().join(out)).unwrap();
-        assert!(model.tensors.values().all(|tensor| tensor.values.iter().all(|value| *value == 0.5)));
+        assert!(
+            model
+                .tensors
+                .values()
+                .all(|tensor| tensor.values.iter().all(|value| *value == 0.5))
+        );
     }
 
     let file = folder.join("00000002-step-20/rank-00001-000.safetensors");
@@ -1375,17 +1423,40 @@ fn checkpoints_are_listed_shown_checked_cut_anew_and_exported() {
     let failed = place.odeon(&["ckpt", "verify", "checkpoints"]);
     assert_eq!(failed.status.code(), Some(1));
     let found = String::from_utf8(failed.stdout.clone()).unwrap();
-    assert!(found.contains("rank-00001-000.safetensors from byte") && found.contains("damaged"), "{found}");
+    assert!(
+        found.contains("rank-00001-000.safetensors from byte") && found.contains("damaged"),
+        "{found}"
+    );
     assert!(talk(&failed).contains("00000002-step-20 of checkpoints: 1 fault"));
     // The one before is whole.
-    assert!(place.out(&["ckpt", "verify", "checkpoints", "--step", "10"]).contains("is sound"));
+    assert!(
+        place
+            .out(&["ckpt", "verify", "checkpoints", "--step", "10"])
+            .contains("is sound")
+    );
 
     for (args, expected) in [
         (vec!["ckpt", "ls", "nowhere"], "nowhere is not there"),
         (vec!["ckpt", "ls", "models/.."], "holds no checkpoints"),
-        (vec!["ckpt", "show", "ftp://host/x"], "`ftp` is no kind of place"),
-        (vec!["ckpt", "show", "checkpoints", "--step", "7"], "no complete checkpoint of step 7; there are: 10, 20"),
-        (vec!["ckpt", "export", "checkpoints", "critic", "--role", "critic"], "no model of role `critic`"),
+        (
+            vec!["ckpt", "show", "ftp://host/x"],
+            "`ftp` is no kind of place",
+        ),
+        (
+            vec!["ckpt", "show", "checkpoints", "--step", "7"],
+            "no complete checkpoint of step 7; there are: 10, 20",
+        ),
+        (
+            vec![
+                "ckpt",
+                "export",
+                "checkpoints",
+                "critic",
+                "--role",
+                "critic",
+            ],
+            "no model of role `critic`",
+        ),
     ] {
         fs::create_dir_all(place.path().join("models")).unwrap();
         let said = place.error(&args);
