@@ -13,6 +13,7 @@ use odeon::{Blobs, Clock, Context, Failure, FailureKind, Later, Ref, Shape, acto
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{CrossEntropy, TrainConfig};
 use odeon_algorithms::weights::{ModelView, StoredType, texts};
+use odeon_checkpoint::export::FOLDER_BLOBS;
 use odeon_checkpoint::{Checkpointer, Load, Local, Options, Retention, Saving};
 use odeon_data::constructor::{DataConstructor, Delivery, Fetch};
 use odeon_data::pack::Packed;
@@ -62,7 +63,7 @@ impl RankArgs {
         let texts = texts(&fields, StoredType::F32, Some(&self.tokenizer));
         texts
             .into_iter()
-            .map(|(name, text)| (name, Bytes::from(text)))
+            .map(|(name, text)| (format!("{FOLDER_BLOBS}{name}"), Bytes::from(text)))
             .collect()
     }
 }
