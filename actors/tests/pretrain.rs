@@ -202,7 +202,8 @@ async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
         (4, "rank-0"),
         (2, "loader-0"),
     ];
-    let disturbed = told(&plan(other.path()), |report, system, members, _| {
+    let plan = plan(other.path());
+    let disturbed = told(&plan, |report, system, members, _| {
         if let Report::Step(step) = report
             && let Some((_, role)) = victims.pop_if(|(at, _)| step.step >= *at)
         {

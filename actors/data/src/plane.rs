@@ -31,6 +31,8 @@ use crate::source::SourceSpec;
 /// What a data plane is made from.
 #[derive(Clone, Debug)]
 pub struct DataPlan {
+    /// What the names of its actors begin with; nothing where a run has one plane.
+    pub prefix: String,
     /// The sources, by their numbers.
     pub sources: Vec<SourceSpec>,
     /// What text becomes tokens by.
@@ -84,6 +86,11 @@ impl DataPlan {
         }
     }
 
+    /// What an actor of this role is called.
+    fn named(&self, role: &str) -> String {
+        format!("{}{role}", self.prefix)
+    }
+
     /// A loader, or one that stands in for others.
     async fn spawn<A: Registered + Actor<Args = LoaderArgs>>(
         &self,
@@ -91,6 +98,7 @@ impl DataPlan {
         args: &LoaderArgs,
         name: String,
     ) -> Result<Ref<A>, SpawnError> {
+        let name = self.named(&name);
         let args = LoaderArgs {
             name: name.clone(),
             ..args.clone()
@@ -243,8 +251,8 @@ impl DataPlane {
             .spawn::<Planner>(planner_args)
             .restart(always)
             .await?;
-        called(system, "planner", planner).await;
-        called(system, "ledger", ledger).await;
+        called(system, &plan.named("planner"), planner).await;
+        called(system, &plan.named("ledger"), ledger).await;
         let mut plane = Self {
             system: system.clone(),
             loader_args: args,
@@ -427,7 +435,8 @@ impl DataPlane {
             let actor = actor.restart(Restart::Permanent);
             let actor = actor.needs(|_| self.plan.constructors.needs.clone());
             let actor = self.plan.processes.spawn(actor).await?;
-            called(&self.system, &format!("constructor-{nth}"), actor).await;
+            let name = self.plan.named(&format!("constructor-{nth}"));
+            called(&self.system, &name, actor).await;
             self.constructors.push(Seat {
                 actor,
                 first,

@@ -74,6 +74,7 @@ fn spec() -> PlanSpec {
 
 fn plan(folder: &Path, ranks: u32, processes: Processes) -> DataPlan {
     DataPlan {
+        prefix: String::new(),
         sources: sources(folder),
         tokenizer: Tokenizer::bytes(),
         cache: folder.join("cache"),

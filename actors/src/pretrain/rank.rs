@@ -387,7 +387,9 @@ impl PretrainRank {
         let begun = Clock::now();
         let own: u64 = batches.iter().map(Packed::predicted).sum();
         let mut predicted = [own];
-        if let Some(peers) = &mut self.peers {
+        // A rank that rates does so alone.
+        let mut peers = self.peers.as_mut().filter(|_| learning == Learning::Yes);
+        if let Some(peers) = &mut peers {
             peers.count(&mut predicted)?;
         }
         let mut done = Trained {
@@ -431,7 +433,7 @@ impl PretrainRank {
         drop(optimizer);
         done.compute_seconds = Clock::now().since(begun).as_secs_f64();
         let mut sum = [(nats / predicted[0].max(1) as f64) as f32];
-        if let Some(peers) = &mut self.peers {
+        if let Some(peers) = &mut peers {
             peers.sum(&mut sum)?;
         }
         done.loss = f64::from(sum[0]);

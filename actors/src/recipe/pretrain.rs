@@ -314,6 +314,7 @@ impl PretrainRecipe {
                 PlanSpec::mix(even(&self.plan.mixture), Budget::Tokens(self.eval.tokens));
             spec.microbatch = self.plan.microbatch;
             let mut data = self.data_plan(&tokenizer, spec, part(true))?;
+            data.prefix = "held-out-".to_owned();
             data.constructors.count = 1;
             data.constructors.ahead = 1;
             data.planned_ahead = 1;
@@ -357,6 +358,7 @@ impl PretrainRecipe {
         });
         let own = (0..self.sources.len() as u32).map(|source| vec![source % section.loaders]);
         Ok(DataPlan {
+            prefix: String::new(),
             sources: sources.collect(),
             tokenizer: tokenizer.clone(),
             cache: section.cache.clone(),
