@@ -152,7 +152,7 @@ async fn told(
     };
     let mut reports = vec![];
     let steps = {
-        let mut running = std::pin::pin!(run(&system, plan, desk));
+        let mut running = Box::pin(run(&system, plan, desk));
         let ended = Clock::timeout(Duration::from_secs(120), async {
             loop {
                 tokio::select! {

@@ -19,6 +19,7 @@ mod shelf;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Blob, BlobError, Blobs, Context, Failure, Later, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -287,7 +288,7 @@ fn taken(shelf: &mut Shelf, blobs: &Blobs, take: Take) -> Later<Result<Taken, Lo
         }
         let lengths: Vec<u32> = bytes.iter().map(|sample| sample.len() as u32).collect();
         let unkept = |error: BlobError| lacks(SourceNumber(0), format!("no memory: {error}"));
-        let total = bytes.iter().map(|sample| sample.len()).sum();
+        let total = bytes.iter().map(Bytes::len).sum();
         let mut writer = blobs.writer(total).map_err(unkept)?;
         let mut begin = 0;
         for sample in &bytes {

@@ -26,7 +26,7 @@ mod storage;
 use std::{
     borrow::Cow,
     ops::Range,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -595,7 +595,7 @@ impl Inner {
             });
         }
         match self.spool.find(&origin.shown, origin.stamp) {
-            Some(path) => self.spooled(origin, path),
+            Some(path) => self.spooled(origin, &path),
             None => self.fresh(file, &mut None),
         }
     }
@@ -609,7 +609,7 @@ impl Inner {
         let _one = self.spooling.lock().unwrap_or_else(PoisonError::into_inner);
         let spooled = self.spool.fill(&origin, compression)?;
         *cut = spooled.damage;
-        self.spooled(origin, spooled.path)
+        self.spooled(origin, &spooled.path)
     }
 
     fn origin(&self, file: u32) -> (Content, Compression) {
@@ -628,7 +628,7 @@ impl Inner {
         (content, compression)
     }
 
-    fn spooled(&self, origin: Content, path: PathBuf) -> Result<Content, SourceError> {
+    fn spooled(&self, origin: Content, path: &Path) -> Result<Content, SourceError> {
         let name = path.to_string_lossy().into_owned();
         let stamp = Storage::Disk.stat(&name)?;
         Ok(Content {

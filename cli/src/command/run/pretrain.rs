@@ -164,7 +164,7 @@ async fn follow(
         display: Display::new(plan.steps),
     };
     tell(pages);
-    let mut run = std::pin::pin!(pretrain::run(system, plan, desk));
+    let mut run = Box::pin(pretrain::run(system, plan, desk));
     let mut failed = std::pin::pin!(system.failed());
     let mut looking = tokio::time::interval(LOOK);
     let mut asked = None;

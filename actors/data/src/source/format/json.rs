@@ -40,7 +40,7 @@ pub(crate) fn strings<'a, const N: usize>(
     if let Some(absent) = found.iter().position(Option::is_none) {
         return Err(format!("it has no field `{}`", paths[absent]));
     }
-    Ok(found.map(|string| string.unwrap_or_default()))
+    Ok(found.map(Option::unwrap_or_default))
 }
 
 /// Fills the slots whose paths lead into this object.
