@@ -181,6 +181,7 @@ fn kill(system: &System, members: &[Member], role: &str) {
     }
 }
 
+/// SEMANTICS 106.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,6 +221,7 @@ async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
     assert_eq!(disturbed.made(), undisturbed.made());
 }
 
+/// SEMANTICS 106.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_with_other_ranks_in_the_middle_and_when_it_is_started_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -250,6 +250,7 @@ async fn undisturbed() -> Vec<Got> {
     all
 }
 
+/// SEMANTICS 104.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_sample_of_both_epochs_is_delivered_once_and_then_the_sources_have_ended() {
     let world = World::start(2, Processes::Shared, |_| {}).await;
@@ -281,6 +282,7 @@ async fn each_sample_of_both_epochs_is_delivered_once_and_then_the_sources_have_
     world.end().await;
 }
 
+/// SEMANTICS 103.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_are_the_same_to_the_bit_whoever_is_lost() {
     let expected = undisturbed().await;
@@ -309,6 +311,7 @@ async fn batches_are_the_same_to_the_bit_whoever_is_lost() {
     }
 }
 
+/// SEMANTICS 104.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ranks_go_on_with_the_same_samples() {
     let expected = undisturbed().await;
@@ -330,6 +333,7 @@ async fn other_ranks_go_on_with_the_same_samples() {
     world.end().await;
 }
 
+/// SEMANTICS 103.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plane_goes_on_from_what_was_saved_and_with_other_loaders() {
     let expected = undisturbed().await;
@@ -373,6 +377,7 @@ async fn a_plane_goes_on_from_what_was_saved_and_with_other_loaders() {
     world.end().await;
 }
 
+/// SEMANTICS 103.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plane_that_goes_back_delivers_the_same_and_not_behind_what_is_durable() {
     let world = World::start(2, Processes::Shared, |_| {}).await;
@@ -392,6 +397,7 @@ async fn a_plane_that_goes_back_delivers_the_same_and_not_behind_what_is_durable
     world.system.shutdown().await;
 }
 
+/// SEMANTICS 105.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_is_skipped_and_counted_or_ends_the_run_with_file_and_place() {
     for on_bad in [OnBad::Skip, OnBad::Fail] {
@@ -453,6 +459,7 @@ async fn what_cannot_be_read_is_skipped_and_counted_or_ends_the_run_with_file_an
     }
 }
 
+/// SEMANTICS 105.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_changes_under_its_reader_ends_the_run_and_is_named() {
     let world = World::start(2, Processes::Shared, |plan| {

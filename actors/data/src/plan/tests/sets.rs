@@ -22,6 +22,7 @@ fn sets(plans: &[StepPlan]) -> Vec<Vec<SampleId>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
+    /// SEMANTICS 104.
     #[test]
     fn sets_depend_on_no_tree_balance_cost_or_arrival(
         (world, spec) in world_and_spec(), trees in (trees(), trees()),
