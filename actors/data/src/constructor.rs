@@ -67,8 +67,6 @@ pub struct Delivery {
     pub step: u64,
     /// The bucket.
     pub bucket: u32,
-    /// Tokens that are predicted in the whole step: what its loss is divided by.
-    pub predicted: u64,
     /// Samples of the whole step.
     pub samples: u32,
     /// The samples of each micro-batch, in the order in which they are packed.
@@ -357,7 +355,6 @@ async fn try_build(
             step,
             bucket: delivery.bucket,
             buckets: part.buckets,
-            samples: delivery.microbatches.iter().map(|it| it.len() as u64).sum(),
             digest: delivery.digest,
         })
     });
@@ -463,7 +460,6 @@ fn assemble(
     Ok(Delivery {
         step: part.step,
         bucket: nth,
-        predicted: part.predicted,
         samples: part.samples,
         microbatches,
         lengths,

@@ -1,7 +1,7 @@
 //! The ledger: where plans were when, and what was built of them.
 //!
-//! It keeps what a planner knew before each step that is not durably done, so that the next life of
-//! the planner goes on as if it had never been away; and the digest of each bucket that was built,
+//! It keeps what a planner knew before each step that is not durably done, and for whom it plans, so
+//! that the next life of the planner goes on as if it had never been away; and the digest of each bucket that was built,
 //! so that one which is built again is known to be the same, and a fault is never trained on.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, actor, message};
 
-use crate::plan::PlanState;
+use crate::plan::{PlaceTree, PlanState};
+use crate::planner::Dealing;
 
 /// What a step begins with. Told before its plan is given to anybody.
 #[message(name = "data.Planned")]
@@ -21,7 +22,23 @@ pub struct Planned {
     pub step: u64,
 }
 
-/// What a planner knew before a step, or the first one that is kept behind it.
+/// For whom steps are planned from now on, and who reads: told when that is no more what the planner
+/// was made from.
+#[message(name = "data.Arranged")]
+#[derive(Clone, Debug)]
+pub struct Arranged {
+    /// Who gets what.
+    pub tree: PlaceTree,
+    /// Who reads what.
+    pub dealing: Dealing,
+}
+
+/// What was told of that last.
+#[message(reply = Option<(PlaceTree, Dealing)>, name = "data.Arrangement")]
+#[derive(Clone, Debug)]
+pub struct Arrangement;
+
+/// What a planner knew before a step, or before the last that is kept in front of it.
 #[message(reply = Option<PlanState>, name = "data.Recall")]
 #[derive(Clone, Debug)]
 pub struct Recall {
@@ -39,8 +56,6 @@ pub struct Built {
     pub bucket: u32,
     /// Of how many: with another number of buckets a step is dealt out anew.
     pub buckets: u32,
-    /// Samples in it.
-    pub samples: u64,
     /// A hash of its bytes.
     pub digest: [u8; 32],
 }
@@ -74,6 +89,7 @@ pub struct LedgerCounts {
 #[derive(Debug, Default)]
 pub struct Ledger {
     states: BTreeMap<u64, PlanState>,
+    arranged: Option<(PlaceTree, Dealing)>,
     digests: BTreeMap<(u64, u32, u32), [u8; 32]>,
     counts: LedgerCounts,
 }
@@ -92,10 +108,19 @@ impl Ledger {
         self.states.insert(planned.step, planned.state);
     }
 
+    #[handler(message = Arranged)]
+    fn arranged(&mut self, arranged: Arranged) {
+        self.arranged = Some((arranged.tree, arranged.dealing));
+    }
+
+    #[handler(message = Arrangement)]
+    fn arrangement(&mut self, _arrangement: Arrangement) -> Option<(PlaceTree, Dealing)> {
+        self.arranged.clone()
+    }
+
     #[handler(message = Recall)]
     fn recall(&mut self, recall: Recall) -> Option<PlanState> {
         let at = self.states.range(..=recall.step).next_back();
-        let at = at.or_else(|| self.states.first_key_value());
         at.map(|(_, state)| state.clone())
     }
 
@@ -106,7 +131,6 @@ impl Ledger {
             bucket,
             buckets,
             digest,
-            ..
         } = built;
         match self.digests.insert((step, buckets, bucket), digest) {
             None => self.counts.built += 1,

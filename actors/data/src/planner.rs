@@ -19,7 +19,7 @@ use odeon::{Clock, Context, Failure, Later, Recipient, Ref, Timestamp, actor, me
 use tokio::sync::oneshot;
 
 use crate::asking::Holder;
-use crate::ledger::{Ledger, Planned, Recall};
+use crate::ledger::{Arranged, Arrangement, Ledger, Planned, Recall};
 use crate::loader::{Describe, Hold, ShadowLoader, SourceLoader};
 use crate::plan::{
     Bucket, CellMeta, CellName, PlaceTree, PlanSpec, PlanState, Planning, SourceShape, StepPlan,
@@ -108,8 +108,6 @@ pub enum Dealt {
 pub struct Part {
     /// The step.
     pub step: u64,
-    /// Tokens that are predicted in the whole step, over all buckets: what its loss is divided by.
-    pub predicted: u64,
     /// Samples of the whole step.
     pub samples: u32,
     /// Buckets of the whole step.
@@ -241,17 +239,19 @@ pub struct Planner {
 #[actor(name = "data.Planner")]
 impl Planner {
     async fn start(args: PlannerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
-        let mut state = args.state.clone();
-        if cx.incarnation() > 1
-            && let Some(kept) = args
-                .ledger
-                .ask(Recall { step: u64::MAX })
-                .await
-                .map_err(Failure::error)?
-        {
-            state = kept;
+        let mut args = args;
+        if cx.incarnation() > 1 {
+            let ledger = args.ledger;
+            let arranged = ledger.ask(Arrangement).await.map_err(Failure::error)?;
+            if let Some((tree, dealing)) = arranged {
+                (args.tree, args.dealing) = (tree, dealing);
+            }
+            let kept = ledger.ask(Recall { step: u64::MAX }).await;
+            if let Some(state) = kept.map_err(Failure::error)? {
+                args.state = state;
+            }
         }
-        let planning = planning_at(&args, &args.tree, state)?;
+        let planning = planning_at(&args, &args.tree, args.state.clone())?;
         again_later(cx.me().narrow());
         let mut planner = Self {
             planning,
@@ -336,30 +336,32 @@ impl Planner {
     #[handler(message = Retree)]
     async fn retree(&mut self, retree: Retree) -> Result<(), Failure> {
         let Retree { tree, from } = retree;
-        let next = self.planning.step();
-        let state = match self.states.get(&from) {
-            Some(state) => state.clone(),
-            None if from == next => self.planning.state(),
-            None => self.recall(from).await?.ok_or_else(|| {
-                Failure::error(format!(
-                    "step {from} is not kept any more, so it cannot be planned anew"
-                ))
-            })?,
-        };
+        self.come_back_to(from).await?;
+        let state = self.state(from);
+        let state = state.ok_or_else(|| {
+            Failure::error(format!(
+                "step {from} is not planned yet: change ranks at the next one"
+            ))
+        })?;
         self.planning = planning_at(&self.args, &tree, state)?;
         self.args.tree = tree;
         self.plans.clear();
         self.states.clear();
         self.passed.clear();
         self.restart();
+        self.arranged().await?;
         self.go_on().await;
         Ok(())
     }
 
     #[handler(message = Redeal)]
-    async fn redeal(&mut self, redeal: Redeal) {
+    async fn redeal(&mut self, redeal: Redeal, cx: &mut Context<Self>) {
         self.args.dealing = redeal.dealing;
+        if let Err(failure) = self.arranged().await {
+            self.fail(failure);
+        }
         self.hold().await;
+        self.end_if_failed(cx);
     }
 
     #[handler(message = Again)]
@@ -436,7 +438,7 @@ impl Planner {
             return Ok(());
         }
         let kept = self.recall(step).await?;
-        let Some(state) = kept.filter(|state| state.step <= step) else {
+        let Some(state) = kept else {
             let lost = format!(
                 "step {step} was asked for, and is before what is durably done: go on from the newest \
                  checkpoint"
@@ -451,6 +453,16 @@ impl Planner {
             .values_mut()
             .for_each(|below| *below = (*below).min(step));
         Ok(())
+    }
+
+    /// Has the next life know for whom this one plans, and who reads.
+    async fn arranged(&self) -> Result<(), Failure> {
+        let arranged = Arranged {
+            tree: self.args.tree.clone(),
+            dealing: self.args.dealing.clone(),
+        };
+        let told = self.args.ledger.tell(arranged).await;
+        told.map_err(Failure::error)
     }
 
     /// What was heard is forgotten with the planning that heard it.
@@ -532,7 +544,6 @@ impl Planner {
             .map(|cell| (cell, self.args.dealing.holder(cell)));
         Some(Ok(Dealt::Part(Part {
             step: part.step,
-            predicted: plan.predicted,
             samples: plan.samples,
             buckets,
             own: own.to_vec(),

@@ -207,6 +207,15 @@ impl World {
         }
     }
 
+    async fn lose_planner(&self) {
+        let planner = self.plane.planner().id();
+        // One that is not back yet is lost all the same.
+        let failed = self
+            .system
+            .fail_actor(planner, Failure::error("lost"), PATIENCE);
+        let _ = failed.await;
+    }
+
     async fn counts(&self) -> PlaneCounts {
         self.plane.counts().await.unwrap()
     }
@@ -298,11 +307,7 @@ async fn batches_are_the_same_to_the_bit_whoever_is_lost() {
                 world.kill(victims.next().unwrap());
             }
             if at % 7 == 5 {
-                let planner = world.plane.planner().id();
-                let failed = world
-                    .system
-                    .fail_actor(planner, Failure::error("lost"), PATIENCE);
-                let _ = failed.await;
+                world.lose_planner().await;
             }
             got.push(Got::of(&world.step(at as u64).await.unwrap()));
         }
@@ -322,6 +327,8 @@ async fn other_ranks_go_on_with_the_same_samples() {
             let tree = PlaceTree::data(ranks).unwrap();
             world.plane.retree(tree, got.len() as u64).await.unwrap();
             world.ranks = ranks;
+            // The next life of the planner knows of it.
+            world.lose_planner().await;
         }
         while got.len() < until {
             let step = world.step(got.len() as u64).await.unwrap();
@@ -361,6 +368,7 @@ async fn a_plane_goes_on_from_what_was_saved_and_with_other_loaders() {
         .redeal(vec![vec![1, 2], vec![0, 1, 2], vec![2]])
         .await
         .unwrap();
+    world.lose_planner().await;
     for step in 8..expected.len() as u64 {
         assert_eq!(
             Got::of(&world.step(step).await.unwrap()),

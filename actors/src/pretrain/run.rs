@@ -140,8 +140,15 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             Ok(End::Done) => break Ok(steps),
             Ok(End::Resized(others)) => {
                 ranks = others;
-                let others = plane.retree(tree(others)?, steps).await;
-                others.map_err(Failure::error)?;
+                let others = async {
+                    plane
+                        .retree(tree(others)?, steps)
+                        .await
+                        .map_err(Failure::error)
+                };
+                if let Err(failure) = others.await {
+                    break Err(failure);
+                }
                 desk.ranks.borrow_and_update();
             }
             Err(failure) if tries.again(&failure, saved) => {

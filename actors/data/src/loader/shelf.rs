@@ -1,6 +1,6 @@
 //! The cells that a loader has, makes and is to make.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) struct Shelf {
     room: Arc<Semaphore>,
     sources: HashMap<SourceNumber, Opened>,
     /// In the order in which they are needed.
-    wanted: VecDeque<CellName>,
+    wanted: Vec<CellName>,
     cells: BTreeMap<CellName, Slot>,
     counts: LoaderCounts,
 }
@@ -65,7 +65,7 @@ impl Shelf {
             args: Arc::new(args),
             me,
             sources: HashMap::new(),
-            wanted: VecDeque::new(),
+            wanted: vec![],
             cells: BTreeMap::new(),
             counts: LoaderCounts::default(),
         }
@@ -73,9 +73,9 @@ impl Shelf {
 
     /// Has these cells and no others.
     pub(super) fn hold(&mut self, cells: Vec<CellName>) {
-        self.wanted = cells.into();
-        let wanted = &self.wanted;
+        let wanted: BTreeSet<CellName> = cells.iter().copied().collect();
         self.cells.retain(|name, _| wanted.contains(name));
+        self.wanted = cells;
         self.read_ahead();
     }
 
