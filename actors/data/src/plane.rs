@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use odeon::{
-    Actor, ActorId, AskError, Failure, Needs, ProcessId, Ref, Registered, Restart, Spawn,
-    SpawnError, System,
+    Actor, ActorId, AskError, Clock, Failure, FailureKind, Handler, Message, Needs, ProcessId, Ref,
+    Registered, Restart, Spawn, SpawnError, System,
 };
 use odeon_algorithms::tokenizer::Tokenizer;
 
@@ -195,6 +195,12 @@ struct Seat {
 /// Sources are listed, and their files read once, when a run is begun for the first time.
 const SURVEY: Duration = Duration::from_secs(1800);
 
+/// Before the planner is asked again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Times that it may be lost while it is asked one thing.
+const LOSSES_MAX: u32 = 20;
+
 impl DataPlane {
     /// Spawns the graph, which begins to read, plan and build at once.
     ///
@@ -303,7 +309,31 @@ impl DataPlane {
     /// # Errors
     /// The step is durably done, or the planner does not answer.
     pub async fn state_before(&self, step: u64) -> Result<PlanState, PlaneError> {
-        Ok(self.planner.ask(StateBefore { step }).await??)
+        self.planned(StateBefore { step }).await
+    }
+
+    /// Asks the planner, over its losses.
+    async fn planned<M, R>(&self, message: M) -> Result<R, PlaneError>
+    where
+        Planner: Handler<M>,
+        M: Message<Reply = Result<R, Failure>> + Clone,
+    {
+        let mut losses = 0;
+        loop {
+            let failure = match self.planner.ask(message.clone()).await {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(failure)) => failure,
+                Err(error @ (AskError::Died(_) | AskError::LinkLost { .. })) => {
+                    Failure::error(error)
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if failure.kind == FailureKind::Fatal || losses == LOSSES_MAX {
+                return Err(failure.into());
+            }
+            losses += 1;
+            Clock::sleep(PAUSE).await;
+        }
     }
 
     /// Steps before this one are durably done: a run goes back to it at most.
@@ -323,9 +353,9 @@ impl DataPlane {
     pub async fn retree(&mut self, tree: PlaceTree, from: u64) -> Result<(), PlaneError> {
         let retree = Retree {
             tree: tree.clone(),
-            from,
+            state: self.state_before(from).await?,
         };
-        self.planner.ask(retree).await??;
+        self.planned(retree).await?;
         self.plan.tree = tree;
         for seat in std::mem::take(&mut self.constructors) {
             // One that is gone has ended already.

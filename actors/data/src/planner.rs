@@ -136,15 +136,14 @@ pub struct StateBefore {
     pub step: u64,
 }
 
-/// Ranks are others from this step on. What was planned behind it is planned anew: with the same
-/// samples.
+/// Ranks are others from a step on. What was planned behind it is planned anew: with the same samples.
 #[message(reply = Result<(), Failure>, name = "data.Retree")]
 #[derive(Clone, Debug)]
 pub struct Retree {
     /// Who gets what.
     pub tree: PlaceTree,
-    /// The first step with it.
-    pub from: u64,
+    /// What is known before the first step with it.
+    pub state: PlanState,
 }
 
 /// Other loaders read from now on.
@@ -335,14 +334,7 @@ impl Planner {
 
     #[handler(message = Retree)]
     async fn retree(&mut self, retree: Retree) -> Result<(), Failure> {
-        let Retree { tree, from } = retree;
-        self.come_back_to(from).await?;
-        let state = self.state(from);
-        let state = state.ok_or_else(|| {
-            Failure::error(format!(
-                "step {from} is not planned yet: change ranks at the next one"
-            ))
-        })?;
+        let Retree { tree, state } = retree;
         self.planning = planning_at(&self.args, &tree, state)?;
         self.args.tree = tree;
         self.plans.clear();

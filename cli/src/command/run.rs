@@ -105,6 +105,29 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     }
     let folder = RunFolder::take(&source, recipe.folder(), args.fresh)?;
     plan.watch = watch(recipe.rl.steps_in_all(), &reports(&folder.path));
+    host(
+        job,
+        args,
+        &recipe.run.name,
+        otlp.as_ref(),
+        folder,
+        async |system, folder, pages| match model::placed(&recipe, &plan, mapping.as_ref()) {
+            Some(placed) => placed::follow(&system, &placed, &recipe, folder, pages).await,
+            None => follow(&system, plan, &recipe, folder, pages).await,
+        },
+    )
+}
+
+/// Runs `main` on a system whose processes are this program's, with its pages, prints and notes in the
+/// run's folder.
+fn host(
+    job: Job,
+    args: &RunArgs,
+    name: &str,
+    otlp: Option<&Settings>,
+    folder: RunFolder,
+    main: impl AsyncFnOnce(System, RunFolder, Option<&Alone>) -> Result<ExitCode>,
+) -> Result<ExitCode> {
     // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
     // window is long, since every try of such a fault takes its time.
     let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
@@ -121,27 +144,14 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         async |system| {
             let (own, process) = (prints.clone(), system.process());
             print::overhear(move |text| own.logged(process, text));
-            let pages = pages(
-                &system,
-                &recipe.run.name,
-                &args.pages,
-                otlp.as_ref(),
-                &prints,
-                &folder,
-            )
-            .await?;
+            let pages = pages(&system, name, &args.pages, otlp, &prints, &folder).await?;
             let connection = pages.as_ref().and_then(Alone::connection);
             let _note = Note::keep(&folder.path, connection)?;
             telemetry::gauge("run.about", 1.0)
                 .with("recipe", args.recipe.display().to_string())
                 .with("folder", folder.path.display().to_string())
                 .record();
-            let outcome = match model::placed(&recipe, &plan, mapping.as_ref()) {
-                Some(placed) => {
-                    placed::follow(&system, &placed, &recipe, folder, pages.as_ref()).await
-                }
-                None => follow(&system, plan, &recipe, folder, pages.as_ref()).await,
-            };
+            let outcome = main(system, folder, pages.as_ref()).await;
             if let Some(pages) = pages {
                 pages.end().await;
             }

@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use odeon::{
-    Clock, Failure, Job, Supervision, System, Timestamp, WorkerCommand, WorkerMode, telemetry,
-};
+use odeon::{Clock, Failure, Job, System, Timestamp, telemetry};
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{self, Desk, Member, PretrainPlan};
 use odeon_actors::recipe::{PretrainRecipe, Source};
@@ -18,9 +16,8 @@ use tokio::sync::{mpsc, watch};
 use super::folder::{self, CHECKPOINT, RunFolder};
 use super::metrics::{Metrics, lines};
 use super::notes::Notes;
-use super::{Alone, LOOK, Note, Prints, Signals, line, pages, tell};
+use super::{Alone, LOOK, Signals, host, line, tell};
 use crate::args::RunArgs;
-use crate::inspect::PRINTS;
 use crate::print::{self, Unshown};
 
 pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode> {
@@ -69,44 +66,15 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
         return Ok(ExitCode::SUCCESS);
     }
     let folder = RunFolder::take(source, path, args.fresh)?;
-    let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
-    let prints = Prints::in_folder(&folder.path)
-        .map_err(|error| anyhow!("{} takes no {}: {error}", folder.path.display(), PRINTS[0]))?;
-    let taken = prints.clone();
-    let worker =
-        WorkerCommand::current_exe()?.output(move |process, output| taken.take(process, output));
-    let outcome = job.run_with(
-        |builder| {
-            let builder = builder.supervision(often);
-            builder.workers(WorkerMode::Processes(worker))
-        },
-        async |system| {
-            let (own, process) = (prints.clone(), system.process());
-            print::overhear(move |text| own.logged(process, text));
-            let pages = pages(
-                &system,
-                &recipe.run.name,
-                &args.pages,
-                otlp.as_ref(),
-                &prints,
-                &folder,
-            )
-            .await?;
-            let connection = pages.as_ref().and_then(Alone::connection);
-            let _note = Note::keep(&folder.path, connection)?;
-            telemetry::gauge("run.about", 1.0)
-                .with("recipe", args.recipe.display().to_string())
-                .with("folder", folder.path.display().to_string())
-                .record();
-            let outcome = follow(&system, &plan, folder, pages.as_ref()).await;
-            if let Some(pages) = pages {
-                pages.end().await;
-            }
-            outcome
-        },
-    );
-    prints.end();
-    outcome
+    let name = &recipe.run.name;
+    host(
+        job,
+        args,
+        name,
+        otlp.as_ref(),
+        folder,
+        async |system, folder, pages| follow(&system, &plan, folder, pages).await,
+    )
 }
 
 /// A run that has a checkpoint goes on only with what that was made with.
