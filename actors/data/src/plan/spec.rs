@@ -449,7 +449,10 @@ pub enum PlanError {
         name: String,
     },
     /// A source without cells, or more sources than can be numbered.
-    #[error("plan: `{name}` has no cells, or comes after 65,536 others")]
+    #[error(
+        "plan: `{name}` has no cells: it is empty, or has too few blocks to hold one out (make its \
+         `block_bytes` smaller); or it comes after 65,536 others"
+    )]
     Shape {
         /// The source.
         name: String,
