@@ -34,8 +34,8 @@ pub fn job() -> odeon::Job {
     use hybrid::resharding::ReshardWorker;
     use hybrid::workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
     use odeon_data::{
-        constructor::DataConstructor, ledger::Ledger, loader::ShadowLoader, loader::SourceLoader,
-        planner::Planner,
+        client::DataClient, constructor::DataConstructor, ledger::Ledger, loader::ShadowLoader,
+        loader::SourceLoader, planner::Planner,
     };
     use pretrain::{courier::Courier, rank::PretrainRank};
     use rl::{
@@ -48,6 +48,7 @@ pub fn job() -> odeon::Job {
         Courier,
         Critic,
         CriticWorker,
+        DataClient,
         DataConstructor,
         Estimator,
         Exec,

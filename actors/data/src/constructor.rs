@@ -1,9 +1,9 @@
 //! Data constructors: make batches of what loaders have, near those who train on them.
 //!
 //! A constructor serves the buckets of some ranks. It asks for the plans of the next steps before
-//! anybody wants them, takes the samples from their loaders, packs each micro-batch, and keeps the
-//! result as a blob that ranks map. It is the one connection of its ranks to all loaders, and of all
-//! loaders to its ranks.
+//! anybody wants them, takes the samples from their loaders, packs each micro-batch, cuts it where
+//! ranks share sequences, and keeps the result as a blob that ranks map. It is the one connection of
+//! its ranks to all loaders, and of all loaders to its ranks.
 //!
 //! What it has is made from plans and sources alone, so a constructor that is lost is made again and
 //! makes the same.
@@ -23,10 +23,10 @@ use tokio::sync::oneshot;
 use crate::asking::Holder;
 use crate::ledger::{Built, Ledger};
 use crate::loader::Take;
-use crate::pack::Packed;
-use crate::plan::{Bucket, CellName};
+use crate::pack::{Packed, PackedSlice};
+use crate::plan::{self, Bucket, CellName, Feed, FetchPlan, Slice};
 use crate::planner::{Dealt, Part, PartOf, Passed, Planner};
-use crate::sample::{Sample, SampleId};
+use crate::sample::{Sample, SampleError, SampleId};
 
 /// What a constructor is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub struct ConstructorArgs {
     pub planner: Ref<Planner>,
     /// Who knows what was built.
     pub ledger: Ref<Ledger>,
+    /// Which ranks fetch what.
+    pub fetch: FetchPlan,
     /// The first bucket that it builds.
     pub first: u32,
     /// How many.
@@ -48,15 +50,15 @@ pub struct ConstructorArgs {
     pub patience: Duration,
 }
 
-/// The batch of a bucket in a step. Answered when it is built. Whoever fetches it has no more use for
-/// the steps before.
+/// What a rank works on in a step. Answered when it is built. A rank that fetches it has no more use
+/// for the steps before.
 #[message(reply = Result<Delivery, Failure>, name = "data.Fetch")]
 #[derive(Clone, Debug)]
 pub struct Fetch {
     /// The step.
     pub step: u64,
-    /// The bucket.
-    pub bucket: u32,
+    /// The rank: bucket and slice follow from the mesh.
+    pub rank: u32,
 }
 
 /// See [`Fetch`].
@@ -67,6 +69,8 @@ pub struct Delivery {
     pub step: u64,
     /// The bucket.
     pub bucket: u32,
+    /// Which part of each sequence.
+    pub slice: Slice,
     /// Samples of the whole step.
     pub samples: u32,
     /// The samples of each micro-batch, in the order in which they are packed.
@@ -80,11 +84,26 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The packed micro-batches.
+    /// The packed micro-batches of a delivery that is not cut.
     ///
     /// # Errors
-    /// The bytes are gone with who made them, or are none of a micro-batch.
+    /// The bytes are gone with who made them, or are none of whole micro-batches.
     pub async fn open(&self) -> Result<Vec<Packed>, Failure> {
+        self.opened(Packed::decode).await
+    }
+
+    /// The slices of the micro-batches of a delivery that is cut.
+    ///
+    /// # Errors
+    /// The bytes are gone with who made them, or are none of slices.
+    pub async fn open_slices(&self) -> Result<Vec<PackedSlice>, Failure> {
+        self.opened(PackedSlice::decode).await
+    }
+
+    async fn opened<T>(
+        &self,
+        decode: fn(&Bytes) -> Result<T, SampleError>,
+    ) -> Result<Vec<T>, Failure> {
         let mut rest = whole(&self.bytes).await?;
         let mut opened = vec![];
         for length in &self.lengths {
@@ -93,7 +112,7 @@ impl Delivery {
                 return Err(Failure::error("a delivery is cut off"));
             }
             let own = rest.split_to(length);
-            opened.push(Packed::decode(&own).map_err(Failure::error)?);
+            opened.push(decode(&own).map_err(Failure::error)?);
         }
         Ok(opened)
     }
@@ -130,13 +149,15 @@ struct StepBuilt {
     built: Result<Vec<Delivery>, Failure>,
 }
 
-/// A step: its batches, or why there are none and never will be.
+/// A step: its batches, bucket by bucket and slice by slice, or why there are none and never will be.
 type Step = Result<Vec<Delivery>, Failure>;
 
 /// Somebody waits for a batch.
 #[derive(Debug)]
 struct Waiter {
-    fetch: Fetch,
+    step: u64,
+    /// Which of the step's batches.
+    nth: usize,
     since: Timestamp,
     answer: oneshot::Sender<Result<Delivery, Failure>>,
 }
@@ -147,14 +168,14 @@ pub struct DataConstructor {
     args: ConstructorArgs,
     blobs: Blobs,
     me: Recipient<StepBuilt>,
-    /// Steps that are built, with the batch of each bucket.
+    /// Steps that are built.
     built: BTreeMap<u64, Step>,
     /// The step that is ordered next.
     next: u64,
     /// Raised when it goes back: what was ordered before counts no more.
     round: u64,
-    /// Below which step each bucket is passed.
-    passed: Vec<u64>,
+    /// Below which step each rank that fetches has passed.
+    passed: BTreeMap<u32, u64>,
     waiting: Vec<Waiter>,
     counts: ConstructorCounts,
 }
@@ -162,13 +183,15 @@ pub struct DataConstructor {
 #[actor(name = "data.DataConstructor")]
 impl DataConstructor {
     async fn start(args: ConstructorArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let own = args.first..args.first + args.count;
+        let ranks = args.fetch.fetches().filter(|it| own.contains(&it.bucket));
         let mut constructor = Self {
+            passed: ranks.map(|it| (it.rank, args.step)).collect(),
             blobs: cx.blobs(),
             me: cx.me().narrow(),
             built: BTreeMap::new(),
             next: args.step,
             round: 0,
-            passed: vec![args.step; args.count as usize],
             waiting: vec![],
             counts: ConstructorCounts::default(),
             args,
@@ -183,20 +206,15 @@ impl DataConstructor {
     #[handler(message = Fetch)]
     async fn fetch(&mut self, fetch: Fetch) -> Later<Result<Delivery, Failure>> {
         let (answer, receiver) = oneshot::channel();
-        let Fetch { step, bucket } = fetch;
-        let own = bucket.checked_sub(self.args.first);
-        let Some(own) = own.filter(|own| *own < self.args.count) else {
-            let ConstructorArgs { first, count, .. } = self.args;
-            return Later::new(async move {
-                Err(Failure::error(format!(
-                    "bucket {bucket} was asked for; this constructor has {count} from {first} on"
-                ))
-                .fatal())
-            });
+        let Fetch { step, rank } = fetch;
+        let nth = match self.place_of(rank) {
+            Ok(nth) => nth,
+            Err(failure) => return Later::new(async move { Err(failure) }),
         };
-        self.turn_to(step, own as usize).await;
+        self.turn_to(step, rank).await;
         self.waiting.push(Waiter {
-            fetch,
+            step,
+            nth,
             since: Clock::now(),
             answer,
         });
@@ -248,19 +266,48 @@ impl DataConstructor {
 }
 
 impl DataConstructor {
-    /// A bucket is wanted of a step, and of none before it.
-    async fn turn_to(&mut self, step: u64, own: usize) {
-        let low = self.passed.iter().copied().min().unwrap_or(step);
-        self.passed[own] = step;
+    /// Which of the batches of a step a rank fetches.
+    fn place_of(&self, rank: u32) -> Result<usize, Failure> {
+        let ConstructorArgs {
+            fetch,
+            first,
+            count,
+            ..
+        } = &self.args;
+        let refused = |why: String| Err(Failure::error(why).fatal());
+        if rank >= fetch.tree.ranks() {
+            let ranks = fetch.tree.ranks();
+            return refused(format!("rank {rank} fetches, and there are {ranks} ranks"));
+        }
+        let plan::Fetch { bucket, slice, .. } = match fetch.of(rank) {
+            Feed::Fetches(fetch) => fetch,
+            Feed::From(other) => {
+                return refused(format!(
+                    "rank {rank} is fed by rank {other} and does not fetch"
+                ));
+            }
+        };
+        match bucket.checked_sub(*first).filter(|own| own < count) {
+            Some(own) => Ok((own * fetch.slices() + slice.part) as usize),
+            None => refused(format!(
+                "rank {rank} works on bucket {bucket}; this constructor has {count} from {first} on"
+            )),
+        }
+    }
+
+    /// A rank wants a step, and none before it.
+    async fn turn_to(&mut self, step: u64, rank: u32) {
+        let low = self.passed.values().copied().min().unwrap_or(step);
+        self.passed.insert(rank, step);
         let known = self.built.contains_key(&step) || (low..self.next).contains(&step);
         if !known {
             // Whoever trains has gone back, or a new life was asked for the first time.
             self.round += 1;
             self.built.clear();
-            self.passed.fill(step);
+            self.passed.values_mut().for_each(|below| *below = step);
             self.next = step;
         }
-        let below = self.passed.iter().copied().min().unwrap_or(step);
+        let below = self.passed.values().copied().min().unwrap_or(step);
         if below != low || !known {
             self.built = self.built.split_off(&below);
             let passed = Passed {
@@ -275,7 +322,7 @@ impl DataConstructor {
 
     /// Orders the steps that are to be built ahead.
     fn order(&mut self) {
-        let below = self.passed.iter().copied().min().unwrap_or(self.next);
+        let below = self.passed.values().copied().min().unwrap_or(self.next);
         while self.next < below + self.args.ahead.max(1) {
             let (step, round, me) = (self.next, self.round, self.me);
             let build = build(self.args.clone(), self.blobs.clone(), step);
@@ -290,8 +337,7 @@ impl DataConstructor {
 
     fn answer(&mut self) {
         for waiter in std::mem::take(&mut self.waiting) {
-            let Fetch { step, bucket } = waiter.fetch;
-            let Some(built) = self.built.get(&step) else {
+            let Some(built) = self.built.get(&waiter.step) else {
                 self.waiting.push(waiter);
                 continue;
             };
@@ -299,7 +345,7 @@ impl DataConstructor {
             self.counts.waited_seconds += waited;
             self.counts.waited_max_seconds = self.counts.waited_max_seconds.max(waited);
             let built = built.as_ref().map_err(Clone::clone);
-            let delivery = built.map(|all| all[(bucket - self.args.first) as usize].clone());
+            let delivery = built.map(|all| all[waiter.nth].clone());
             // Who does not wait any more has asked again, or is gone.
             let _ = waiter.answer.send(delivery);
         }
@@ -348,13 +394,27 @@ async fn try_build(
     let samples = fetch_samples(&part, args.patience).await?;
     let mut deliveries = vec![];
     for (bucket, nth) in part.own.iter().zip(args.first..) {
-        deliveries.push(assemble(&part, bucket, nth, &samples, blobs)?);
+        let packed = pack(bucket, &samples)?;
+        for part_of in 0..args.fetch.slices() {
+            let slice = Slice {
+                part: part_of,
+                of: args.fetch.slices(),
+            };
+            let batch = Batch {
+                bucket,
+                nth,
+                slice,
+                packed: &packed,
+            };
+            deliveries.push(batch.delivered(&part, &args.fetch, blobs)?);
+        }
     }
     let told = deliveries.iter().map(|delivery| {
         args.ledger.ask(Built {
             step,
             bucket: delivery.bucket,
             buckets: part.buckets,
+            slice: delivery.slice,
             digest: delivery.digest,
         })
     });
@@ -426,44 +486,63 @@ async fn whole(blob: &Blob) -> Result<Bytes, Failure> {
     Ok(Bytes::from_owner(view))
 }
 
-/// Packs the micro-batches of a bucket.
-fn assemble(
-    part: &Part,
-    bucket: &Bucket,
-    nth: u32,
-    samples: &Fetched,
-    blobs: &Blobs,
-) -> Result<Delivery, Failure> {
+/// The micro-batches of a bucket, packed.
+fn pack(bucket: &Bucket, samples: &Fetched) -> Result<Vec<Packed>, Failure> {
     let mut packed = vec![];
-    let mut lengths = vec![];
-    let mut microbatches = vec![];
     for microbatch in &bucket.microbatches {
-        let ids = microbatch.samples.clone();
-        let own: Vec<Sample> = ids
-            .iter()
-            .map(|id| samples.sample(*id))
-            .collect::<Result<_, _>>()?;
-        let begin = packed.len();
-        Packed::pack(&own)
-            .map_err(Failure::error)?
-            .encode_into(&mut packed);
-        lengths.push((packed.len() - begin) as u64);
-        microbatches.push(ids);
+        let own = microbatch.samples.iter().map(|id| samples.sample(*id));
+        let own: Vec<Sample> = own.collect::<Result<_, _>>()?;
+        packed.push(Packed::pack(&own).map_err(Failure::error)?);
     }
-    let mut hasher = blake3::Hasher::new();
-    for id in microbatches.iter().flatten() {
-        for number in [u32::from(id.source.0), id.epoch, id.cell, id.nth] {
-            hasher.update(&number.to_le_bytes());
+    Ok(packed)
+}
+
+/// A part of each sequence of a bucket.
+struct Batch<'a> {
+    bucket: &'a Bucket,
+    /// Its number.
+    nth: u32,
+    slice: Slice,
+    packed: &'a [Packed],
+}
+
+impl Batch<'_> {
+    fn delivered(
+        &self,
+        part: &Part,
+        fetch: &FetchPlan,
+        blobs: &Blobs,
+    ) -> Result<Delivery, Failure> {
+        let mut bytes = vec![];
+        let mut lengths = vec![];
+        for packed in self.packed {
+            let begin = bytes.len();
+            if self.slice == Slice::WHOLE {
+                packed.encode_into(&mut bytes);
+            } else {
+                let slice = packed.slice(fetch.slicing, self.slice);
+                slice.encode_into(&mut bytes);
+            }
+            lengths.push((bytes.len() - begin) as u64);
         }
+        let microbatches = self.bucket.microbatches.iter();
+        let microbatches: Vec<Vec<SampleId>> = microbatches.map(|it| it.samples.clone()).collect();
+        let mut hasher = blake3::Hasher::new();
+        for id in microbatches.iter().flatten() {
+            for number in [u32::from(id.source.0), id.epoch, id.cell, id.nth] {
+                hasher.update(&number.to_le_bytes());
+            }
+        }
+        hasher.update(&bytes);
+        Ok(Delivery {
+            step: part.step,
+            bucket: self.nth,
+            slice: self.slice,
+            samples: part.samples,
+            microbatches,
+            lengths,
+            bytes: blobs.copy_in(&bytes).map_err(Failure::error)?,
+            digest: *hasher.finalize().as_bytes(),
+        })
     }
-    hasher.update(&packed);
-    Ok(Delivery {
-        step: part.step,
-        bucket: nth,
-        samples: part.samples,
-        microbatches,
-        lengths,
-        bytes: blobs.copy_in(&packed).map_err(Failure::error)?,
-        digest: *hasher.finalize().as_bytes(),
-    })
 }

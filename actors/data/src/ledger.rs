@@ -1,16 +1,17 @@
 //! The ledger: where plans were when, and what was built of them.
 //!
 //! It keeps what a planner knew before each step that is not durably done, and for whom it plans, so
-//! that the next life of the planner goes on as if it had never been away; and the digest of each bucket that was built,
-//! so that one which is built again is known to be the same, and a fault is never trained on.
+//! that the next life of the planner goes on as if it had never been away; and the digest of each batch
+//! that was built, so that one which is built again is known to be the same, and a fault is never
+//! trained on.
 
 use std::collections::BTreeMap;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, actor, message};
 
-use crate::plan::{PlaceTree, PlanState};
-use crate::planner::Dealing;
+use crate::plan::{PlaceTree, PlanState, Slice};
+use crate::planner::Readers;
 
 /// What a step begins with. Told before its plan is given to anybody.
 #[message(name = "data.Planned")]
@@ -30,11 +31,11 @@ pub struct Arranged {
     /// Who gets what.
     pub tree: PlaceTree,
     /// Who reads what.
-    pub dealing: Dealing,
+    pub readers: Readers,
 }
 
 /// What was told of that last.
-#[message(reply = Option<(PlaceTree, Dealing)>, name = "data.Arrangement")]
+#[message(reply = Option<(PlaceTree, Readers)>, name = "data.Arrangement")]
 #[derive(Clone, Debug)]
 pub struct Arrangement;
 
@@ -46,7 +47,7 @@ pub struct Recall {
     pub step: u64,
 }
 
-/// A bucket of a step was built.
+/// The batch of a bucket, or a slice of it, was built.
 #[message(reply = Result<(), Failure>, name = "data.Built")]
 #[derive(Clone, Debug)]
 pub struct Built {
@@ -56,6 +57,8 @@ pub struct Built {
     pub bucket: u32,
     /// Of how many: with another number of buckets a step is dealt out anew.
     pub buckets: u32,
+    /// Which part of each sequence.
+    pub slice: Slice,
     /// A hash of its bytes.
     pub digest: [u8; 32],
 }
@@ -77,20 +80,23 @@ pub struct CountLedger;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct LedgerCounts {
-    /// Buckets that were built for the first time.
+    /// Batches that were built for the first time.
     pub built: u64,
-    /// Buckets that were built again, each to the bit as before.
+    /// Batches that were built again, each to the bit as before.
     pub again: u64,
     /// Steps that are kept.
     pub kept: u64,
 }
 
+/// A step, how many buckets it has, which of them, in how many slices, which of them.
+type BatchName = (u64, u32, u32, u32, u32);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Ledger {
     states: BTreeMap<u64, PlanState>,
-    arranged: Option<(PlaceTree, Dealing)>,
-    digests: BTreeMap<(u64, u32, u32), [u8; 32]>,
+    arranged: Option<(PlaceTree, Readers)>,
+    digests: BTreeMap<BatchName, [u8; 32]>,
     counts: LedgerCounts,
 }
 
@@ -110,11 +116,11 @@ impl Ledger {
 
     #[handler(message = Arranged)]
     fn arranged(&mut self, arranged: Arranged) {
-        self.arranged = Some((arranged.tree, arranged.dealing));
+        self.arranged = Some((arranged.tree, arranged.readers));
     }
 
     #[handler(message = Arrangement)]
-    fn arrangement(&mut self, _arrangement: Arrangement) -> Option<(PlaceTree, Dealing)> {
+    fn arrangement(&mut self, _arrangement: Arrangement) -> Option<(PlaceTree, Readers)> {
         self.arranged.clone()
     }
 
@@ -130,13 +136,15 @@ impl Ledger {
             step,
             bucket,
             buckets,
+            slice,
             digest,
         } = built;
-        match self.digests.insert((step, buckets, bucket), digest) {
+        let name = (step, buckets, bucket, slice.of, slice.part);
+        match self.digests.insert(name, digest) {
             None => self.counts.built += 1,
             Some(before) if before == digest => self.counts.again += 1,
             Some(before) => {
-                self.digests.insert((step, buckets, bucket), before);
+                self.digests.insert(name, before);
                 return Err(Failure::error(format!(
                     "bucket {bucket} of step {step} was built again and is not what it was: a \
                      source gives other bytes than before; begin from the last checkpoint with \
@@ -151,7 +159,7 @@ impl Ledger {
     #[handler(message = Committed)]
     fn committed(&mut self, committed: Committed) {
         let next = committed.next;
-        self.digests = self.digests.split_off(&(next, 0, 0));
+        self.digests = self.digests.split_off(&(next, 0, 0, 0, 0));
         if let Some((&from, _)) = self.states.range(..=next).next_back() {
             self.states = self.states.split_off(&from);
         }

@@ -4,7 +4,7 @@
 //!  files, buckets                                     metadata alone
 //!     │                                 ┌───────────────> Planner ──┐ plan of step k
 //!     v            cells                │ what a cell has           v
-//!  source ──> SourceLoader, ShadowLoader ── samples ──> DataConstructor ── batches ──> ranks
+//!  source ──> SourceLoader, ShadowLoader ── samples ──> DataConstructor ── batches ──> DataClient, rank
 //! ```
 //!
 //! A [`source`] is files whose records come in an order that follows from a seed, cell by cell; what
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod asking;
+pub mod client;
 pub mod constructor;
 pub mod corpus;
 pub mod ledger;
@@ -33,9 +34,17 @@ pub mod transform;
 /// can host.
 #[must_use]
 pub fn job() -> odeon::Job {
+    use client::DataClient;
     use constructor::DataConstructor;
     use ledger::Ledger;
     use loader::{ShadowLoader, SourceLoader};
     use planner::Planner;
-    odeon::job![DataConstructor, Ledger, Planner, ShadowLoader, SourceLoader]
+    odeon::job![
+        DataClient,
+        DataConstructor,
+        Ledger,
+        Planner,
+        ShadowLoader,
+        SourceLoader
+    ]
 }

@@ -16,12 +16,13 @@
 
 mod shelf;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blob, BlobError, Blobs, Context, Failure, Later, actor, message};
+use odeon::{Blob, BlobError, Blobs, Clock, Context, Failure, Later, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
 
 use self::shelf::{Ended, Shelf};
@@ -88,6 +89,28 @@ pub struct Surveyed {
     pub identity: [u8; 32],
 }
 
+/// What a source takes, by its first cell.
+#[message(reply = Result<Measured, LoadFault>, name = "data.Measure")]
+#[derive(Clone, Debug)]
+pub struct Measure {
+    /// Which source.
+    pub source: SourceNumber,
+}
+
+/// See [`Measure`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Measured {
+    /// What is in the cell.
+    pub cell: CellMeta,
+    /// Seconds of a thread that making it took.
+    pub busy_seconds: f64,
+    /// Bytes that whoever has the source open holds.
+    pub memory_fixed: u64,
+    /// Bytes that it holds for a cell under way: its blocks and its samples.
+    pub memory_per_thread: u64,
+}
+
 /// What is in a cell. Answered when the cell is read.
 #[message(reply = Result<CellMeta, LoadFault>, name = "data.Describe")]
 #[derive(Clone, Debug)]
@@ -139,6 +162,18 @@ pub struct LoaderCounts {
     pub busy_seconds: f64,
     /// Sources that it has open.
     pub open: u64,
+    /// What making cells of each source took, by its number.
+    pub sources: BTreeMap<u16, SourceWork>,
+}
+
+/// What making cells of a source took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct SourceWork {
+    /// Samples in these cells.
+    pub samples: u64,
+    /// Seconds of a thread.
+    pub busy_seconds: f64,
 }
 
 /// See the module.
@@ -165,6 +200,11 @@ impl SourceLoader {
     #[handler(message = Survey)]
     fn survey(&mut self, survey: Survey) -> Later<Result<Surveyed, LoadFault>> {
         survey_of(&mut self.shelf, &survey)
+    }
+
+    #[handler(message = Measure)]
+    fn measure(&mut self, measure: Measure) -> Later<Result<Measured, LoadFault>> {
+        measured(&mut self.shelf, &measure)
     }
 
     #[handler(message = Describe)]
@@ -241,16 +281,51 @@ fn survey_of(shelf: &mut Shelf, survey: &Survey) -> Later<Result<Surveyed, LoadF
     })
 }
 
+/// The first time is of opening files and finding out how large things are; the second is measured.
+fn measured(shelf: &mut Shelf, measure: &Measure) -> Later<Result<Measured, LoadFault>> {
+    let name = CellName {
+        source: measure.source,
+        epoch: 0,
+        cell: 0,
+    };
+    let (open, fault) = (shelf.open(name.source), shelf.fault_of());
+    Later::new(async move {
+        let source = open.await?;
+        let make = async || {
+            let cell = source.cell(name.epoch, name.cell).await;
+            cell.map_err(|error| fault(name.source, error.to_string()))
+        };
+        make().await?;
+        let begun = Clock::now();
+        let cell = make().await?;
+        let busy_seconds = Clock::now().since(begun).as_secs_f64();
+        let bytes: u64 = cell.samples.iter().map(|(_, it)| it.len() as u64).sum();
+        let spec = source.spec();
+        let blocks = u64::from(spec.cell_blocks) * u64::from(spec.block_bytes);
+        Ok(Measured {
+            cell: described(name, &cell),
+            busy_seconds,
+            memory_fixed: source.memory() as u64,
+            memory_per_thread: bytes + blocks,
+        })
+    })
+}
+
+/// What a planner sees of a cell.
+fn described(name: CellName, cell: &Cell) -> CellMeta {
+    let samples = cell.samples.iter().map(|(meta, _)| meta.clone());
+    CellMeta {
+        skipped: cell.skipped.len() as u32,
+        ..CellMeta::of(name, samples.collect())
+    }
+}
+
 fn description(shelf: &mut Shelf, describe: &Describe) -> Later<Result<CellMeta, LoadFault>> {
     let name = describe.cell;
     let made = shelf.cell(name);
     Later::new(async move {
         let cell = made.await?;
-        let samples = cell.samples.iter().map(|(meta, _)| meta.clone());
-        Ok(CellMeta {
-            skipped: cell.skipped.len() as u32,
-            ..CellMeta::of(name, samples.collect())
-        })
+        Ok(described(name, &cell))
     })
 }
 

@@ -1,9 +1,12 @@
 //! The samples of a micro-batch as one batch without padding.
 
+mod slice;
+
 use bytes::Bytes;
 use odeon_algorithms::model::{Batch, BatchError, Sequence};
 use thiserror::Error;
 
+pub use self::slice::PackedSlice;
 use crate::sample::{
     Image, Reader, Sample, SampleError, check_places, token_width, write_images, write_tokens,
 };
@@ -225,7 +228,7 @@ const TOO_MANY: SampleError =
     SampleError::Inconsistent("sequences have more tokens than there are");
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -242,7 +245,7 @@ mod tests {
     }
 
     prop_compose! {
-        fn samples()(
+        pub(crate) fn samples()(
             side in prop::option::of(1_u16..4),
             mut tokens in prop::collection::vec(prop_oneof![0_u32..300, any::<u32>()], 1..20),
             share in 0.0..1.0_f64,

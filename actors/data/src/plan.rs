@@ -72,7 +72,7 @@ pub use cost::{CostSpec, Quadratic};
 pub use graph::{Edge, Graph, Lineage, Node, Primitive};
 pub use partition::{LoaderCaps, LoaderPreset, Part, PartitionError, Profile, partition};
 pub use planning::{Heard, Passed, Planning, Waiting};
-pub use scaling::{Dealing, Reshard, Scaling, ScalingSpec};
+pub use scaling::{Dealing, Look, Reshard, Roster, Scaler, Scaling, ScalingSpec};
 pub use schedule::Schedule;
 pub use spec::{
     Ahead, AtEnd, Budget, ContextSpec, Curriculum, Distribute, EncoderSpec, Method, MicrobatchSpec,

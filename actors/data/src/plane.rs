@@ -5,8 +5,10 @@
 //!  SourceLoader ..         a process each, on processors that accelerators leave idle
 //!  ShadowLoader ..         a process each
 //!  DataConstructor ..      a process each, on the node of the ranks that it serves
+//!  DataClient ..           with their ranks, which spawn them
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,14 +18,20 @@ use odeon::{
 };
 use odeon_algorithms::tokenizer::Tokenizer;
 
+use crate::client::Supply;
 use crate::constructor::{ConstructorArgs, ConstructorCounts, CountBuilt, DataConstructor};
 use crate::ledger::{Committed, CountLedger, Ledger, LedgerCounts};
 use crate::loader::{
-    CountLoaded, LoadFault, LoaderArgs, LoaderCounts, ShadowLoader, SourceLoader, Survey,
+    CountLoaded, LoadFault, LoaderArgs, LoaderCounts, Measure, Measured, ShadowLoader,
+    SourceLoader, SourceWork, Survey,
 };
-use crate::plan::{PlaceTree, PlanError, PlanSpec, PlanState, Planning, SourceShape};
+use crate::plan::{
+    Dealing, FetchPlan, LoaderCaps, Look, PartitionError, PlaceTree, PlanError, PlanSpec,
+    PlanState, Planning, Profile, Roster, Scaler, ScalingSpec, SourceShape, partition,
+};
 use crate::planner::{
-    CountPlanned, Dealing, Planner, PlannerArgs, PlannerCounts, Redeal, Retree, StateBefore,
+    CountPlanned, LookAhead, Planner, PlannerArgs, PlannerCounts, Readers, Redeal, Retree,
+    StateBefore,
 };
 use crate::sample::SourceNumber;
 use crate::source::SourceSpec;
@@ -60,17 +68,32 @@ pub struct DataPlan {
 /// The loaders of a data plane.
 #[derive(Clone, Debug)]
 pub struct Loaders {
-    /// The loaders of each source, by their numbers; the cells of a source go around. See
-    /// [`partition`](crate::plan::partition).
-    pub sources: Vec<Vec<u32>>,
+    /// The loaders of each source at first, by their numbers; the cells of a source go around.
+    /// Without, sources are measured, and loaders follow from that: see [`partition`].
+    pub sources: Option<Vec<Vec<u32>>>,
+    /// When they become more or fewer.
+    pub scaling: Option<ScalingSpec>,
+    /// Seconds that a step is expected to take, until that is known: what loaders must give follows
+    /// from it.
+    pub step_seconds: f64,
     /// Loaders that stand in for others.
     pub shadows: u32,
     /// Bytes of samples that each reads ahead.
     pub bytes_max: u64,
     /// Cells that each makes at a time.
     pub threads: usize,
-    /// What each reserves on its node.
+    /// What each reserves on its node. It stays as it is when sources come and go.
     pub needs: Needs,
+}
+
+impl Loaders {
+    /// What one loader may take.
+    fn caps(&self) -> LoaderCaps {
+        LoaderCaps {
+            threads: self.threads.max(1) as u32,
+            ..LoaderCaps::default()
+        }
+    }
 }
 
 impl DataPlan {
@@ -83,6 +106,16 @@ impl DataPlan {
             cache: self.cache.clone(),
             bytes_max: self.loaders.bytes_max,
             threads: self.loaders.threads,
+        }
+    }
+
+    /// Which ranks fetch what.
+    fn fetch(&self) -> FetchPlan {
+        FetchPlan {
+            tree: self.tree.clone(),
+            axis: self.spec.distribute.axis,
+            broadcast_at: self.spec.broadcast_at.clone(),
+            slicing: self.spec.slicing,
         }
     }
 
@@ -108,15 +141,6 @@ impl DataPlan {
         let loader = self.processes.spawn(loader).await?;
         called(system, &name, loader).await;
         Ok(loader)
-    }
-}
-
-impl Loaders {
-    /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> u32 {
-        let last = self.sources.iter().flatten().max();
-        last.map_or(0, |last| last + 1)
     }
 }
 
@@ -163,6 +187,9 @@ pub enum PlaneError {
     /// The plan cannot be carried out with these sources and ranks.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// No loader can read a source.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
     /// An actor gave no answer.
     #[error("the data plane does not answer: {0}")]
     Ask(#[from] AskError),
@@ -179,17 +206,31 @@ pub struct DataPlane {
     plan: DataPlan,
     ledger: Ref<Ledger>,
     planner: Ref<Planner>,
-    loaders: Vec<Ref<SourceLoader>>,
+    /// By their numbers.
+    loaders: BTreeMap<u32, Ref<SourceLoader>>,
     shadows: Vec<Ref<ShadowLoader>>,
     constructors: Vec<Seat>,
+    roster: Roster,
+    scaler: Option<Scaler>,
+    /// The first step that the scaler has not seen.
+    seen: u64,
+}
+
+/// A source whose loaders have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rescaled {
+    /// The source.
+    pub source: String,
+    /// Its loaders from now on, by their numbers.
+    pub loaders: Vec<u32>,
 }
 
 /// A constructor and its buckets.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     actor: Ref<DataConstructor>,
-    first: u32,
-    count: u32,
+    /// The first bucket behind its own.
+    end: u32,
 }
 
 /// Sources are listed, and their files read once, when a run is begun for the first time.
@@ -208,17 +249,24 @@ impl DataPlane {
     /// [`PlaneError`]; what was spawned is stopped.
     pub async fn start(system: &System, plan: DataPlan) -> Result<Self, PlaneError> {
         let always = Restart::Permanent;
-        let shapes = survey(system, &plan).await?;
-        let identities = shapes.iter().map(|(_, identity)| *identity).collect();
-        let shapes: Vec<SourceShape> = shapes.into_iter().map(|(shape, _)| shape).collect();
+        let surveyed = survey(system, &plan).await?;
+        let identities = surveyed.iter().map(|it| it.identity).collect();
+        let shapes: Vec<SourceShape> = surveyed.iter().map(|it| it.shape.clone()).collect();
         let args = plan.loader_args(identities);
-        let count = plan.loaders.count();
-        let mut loaders = vec![];
-        for nth in 0..count {
-            loaders.push(
-                plan.spawn::<SourceLoader>(system, &args, format!("loader-{nth}"))
-                    .await?,
-            );
+        // What cannot be planned is said before anything waits for it.
+        let mut planning = match plan.state.clone() {
+            None => Planning::new(plan.spec.clone(), &shapes, plan.tree.clone())?,
+            Some(state) => Planning::at(plan.spec.clone(), &shapes, plan.tree.clone(), state)?,
+        };
+        let (state, step) = (planning.state(), planning.step());
+        let roster = match &plan.loaders.sources {
+            Some(sources) => Roster::new(sources.clone()),
+            None => measured(&plan.loaders, &surveyed, &mut planning)?,
+        };
+        let mut loaders = BTreeMap::new();
+        for nth in roster.loaders() {
+            let name = format!("loader-{nth}");
+            loaders.insert(nth, plan.spawn::<SourceLoader>(system, &args, name).await?);
         }
         let mut shadows = vec![];
         for nth in 0..plan.loaders.shadows {
@@ -227,21 +275,15 @@ impl DataPlane {
                     .await?,
             );
         }
-        // What cannot be planned is said before anything waits for it.
-        let planning = match plan.state.clone() {
-            None => Planning::new(plan.spec.clone(), &shapes, plan.tree.clone())?,
-            Some(state) => Planning::at(plan.spec.clone(), &shapes, plan.tree.clone(), state)?,
-        };
-        let state = planning.state();
-        let step = planning.step();
         let ledger = system
             .spawn::<Ledger>(state.clone())
             .restart(always)
             .await?;
-        let dealing = Dealing {
+        let dealt = roster.sources().iter().cloned();
+        let readers = Readers {
             loaders: loaders.clone(),
             shadows: shadows.clone(),
-            sources: plan.loaders.sources.clone(),
+            sources: dealt.map(Dealing::around).collect(),
         };
         let planner_args = PlannerArgs {
             spec: plan.spec.clone(),
@@ -249,7 +291,7 @@ impl DataPlane {
             tree: plan.tree.clone(),
             state,
             ledger,
-            dealing,
+            readers,
             ahead: plan.planned_ahead,
             patience: plan.patience,
         };
@@ -259,9 +301,16 @@ impl DataPlane {
             .await?;
         called(system, &plan.named("planner"), planner).await;
         called(system, &plan.named("ledger"), ledger).await;
+        let scaler = plan.loaders.scaling.map(|spec| {
+            let Loaders { step_seconds, .. } = plan.loaders;
+            Scaler::new(spec, plan.loaders.caps(), roster.clone(), step_seconds)
+        });
         let mut plane = Self {
             system: system.clone(),
             loader_args: args,
+            roster,
+            scaler,
+            seen: step,
             plan,
             ledger,
             planner,
@@ -273,12 +322,14 @@ impl DataPlane {
         Ok(plane)
     }
 
-    /// The constructor that has a bucket.
+    /// From where each rank has its batches.
     #[must_use]
-    pub fn constructor_of(&self, bucket: u32) -> Option<Ref<DataConstructor>> {
-        let mut seats = self.constructors.iter();
-        let seat = seats.find(|seat| (seat.first..seat.first + seat.count).contains(&bucket));
-        seat.map(|seat| seat.actor)
+    pub fn supply(&self) -> Supply {
+        let seats = self.constructors.iter();
+        Supply {
+            fetch: self.plan.fetch(),
+            constructors: seats.map(|seat| (seat.actor, seat.end)).collect(),
+        }
     }
 
     /// The planner.
@@ -287,9 +338,9 @@ impl DataPlane {
         self.planner
     }
 
-    /// The loaders.
+    /// The loaders, by their numbers.
     #[must_use]
-    pub fn loaders(&self) -> &[Ref<SourceLoader>] {
+    pub fn loaders(&self) -> &BTreeMap<u32, Ref<SourceLoader>> {
         &self.loaders
     }
 
@@ -364,29 +415,115 @@ impl DataPlane {
         self.seat(from).await
     }
 
-    /// Reads each source with these loaders from now on: those that are missing are spawned, and the
-    /// others go on with what they have. The order of the samples stays what it is.
+    /// Reads what of each source nobody was asked for yet with these loaders: those that are missing
+    /// are spawned. Those that have no source any more stay until what they have is passed. The order
+    /// of the samples stays what it is.
     ///
     /// # Errors
     /// A loader did not start.
     pub async fn redeal(&mut self, sources: Vec<Vec<u32>>) -> Result<(), PlaneError> {
-        self.plan.loaders.sources = sources.clone();
-        let count = self.plan.loaders.count();
-        for nth in self.loaders.len() as u32..count {
+        self.roster = Roster::new(sources.clone());
+        for nth in self.roster.loaders() {
+            if self.loaders.contains_key(&nth) {
+                continue;
+            }
             let (system, name) = (&self.system, format!("loader-{nth}"));
             let loader = self
                 .plan
                 .spawn::<SourceLoader>(system, &self.loader_args, name)
                 .await?;
-            self.loaders.push(loader);
+            self.loaders.insert(nth, loader);
         }
-        let dealing = Dealing {
+        self.dealt().await
+    }
+
+    async fn dealt(&self) -> Result<(), PlaneError> {
+        let redeal = Redeal {
             loaders: self.loaders.clone(),
-            shadows: self.shadows.clone(),
-            sources,
+            sources: self.roster.sources().to_vec(),
         };
-        let told = self.planner.tell(Redeal { dealing }).await;
-        told.map_err(|error| Failure::error(error).into())
+        self.planned(redeal).await
+    }
+
+    /// Has loaders become more or fewer, as the mixture and what sources take ask for. To be called
+    /// now and then, once in some steps. Nothing of the order of samples depends on it.
+    ///
+    /// # Errors
+    /// A loader did not start, or the planner does not answer.
+    pub async fn tend(&mut self) -> Result<Vec<Rescaled>, PlaneError> {
+        let Some(scaler) = &self.scaler else {
+            return Ok(vec![]);
+        };
+        let look = LookAhead {
+            since: self.seen,
+            lead: scaler.lead_steps(),
+        };
+        // One that is being made again is looked at next time.
+        let Ok(outlook) = self.planner.ask(look).await else {
+            return Ok(vec![]);
+        };
+        let work_seconds = self.work_seconds().await;
+        let look = Look {
+            drawn: outlook.drawn,
+            coming: outlook.coming,
+            work_seconds,
+            step_seconds: outlook.step_seconds,
+        };
+        self.seen = outlook.next;
+        let Some(scaler) = &mut self.scaler else {
+            return Ok(vec![]);
+        };
+        let changed = scaler.look(&look);
+        if !changed.is_empty() {
+            let sources = scaler.roster().sources().to_vec();
+            self.redeal(sources).await?;
+        }
+        self.retire(&outlook.used).await?;
+        let rescaled = changed.into_iter().map(|source| Rescaled {
+            source: self.plan.sources[usize::from(source.0)].name.clone(),
+            loaders: self.roster.sources()[usize::from(source.0)].clone(),
+        });
+        Ok(rescaled.collect())
+    }
+
+    /// Ends loaders that have no source, and no cell that may still be needed.
+    async fn retire(&mut self, used: &[u32]) -> Result<(), PlaneError> {
+        let has = self.roster.loaders();
+        let idle = self.loaders.keys().copied();
+        let idle: Vec<u32> = idle
+            .filter(|nth| !has.contains(nth) && !used.contains(nth))
+            .collect();
+        if idle.is_empty() {
+            return Ok(());
+        }
+        let retired: Vec<_> = idle
+            .iter()
+            .filter_map(|it| self.loaders.remove(it))
+            .collect();
+        self.dealt().await?;
+        for loader in retired {
+            // One that is gone has ended already.
+            let _ = loader.stop().await;
+        }
+        Ok(())
+    }
+
+    /// Seconds of a thread that a sample of each source takes, where any loader knows.
+    async fn work_seconds(&self) -> Vec<Option<f64>> {
+        let mut sums = vec![SourceWork::default(); self.plan.sources.len()];
+        for loader in self.loaders.values() {
+            let Ok(counts) = loader.ask(CountLoaded).await else {
+                continue;
+            };
+            for (source, work) in counts.sources {
+                let sum = &mut sums[usize::from(source)];
+                sum.samples += work.samples;
+                sum.busy_seconds += work.busy_seconds;
+            }
+        }
+        let each =
+            |sum: SourceWork| (sum.samples > 0).then(|| sum.busy_seconds / sum.samples as f64);
+        sums.into_iter().map(each).collect()
     }
 
     /// What all of its actors have done.
@@ -399,7 +536,7 @@ impl DataPlane {
             ledger: self.ledger.ask(CountLedger).await?,
             ..PlaneCounts::default()
         };
-        for loader in &self.loaders {
+        for loader in self.loaders.values() {
             counts.loaders.push(loader.ask(CountLoaded).await?);
         }
         for shadow in &self.shadows {
@@ -414,7 +551,7 @@ impl DataPlane {
     /// The actors by what people call them, with their processes where these are others.
     pub fn roles(&self) -> impl Iterator<Item = (String, ActorId, Option<ProcessId>)> {
         let system = &self.system;
-        let loaders = self.loaders.iter().enumerate().map(|(nth, actor)| {
+        let loaders = self.loaders.iter().map(|(nth, actor)| {
             let process = system.process_of(*actor);
             (format!("loader-{nth}"), actor.id(), process)
         });
@@ -437,7 +574,7 @@ impl DataPlane {
         }
         let _ = self.planner.stop().await;
         let _ = self.ledger.stop().await;
-        for loader in &self.loaders {
+        for loader in self.loaders.values() {
             let _ = loader.stop().await;
         }
         for shadow in &self.shadows {
@@ -455,6 +592,7 @@ impl DataPlane {
             let args = ConstructorArgs {
                 planner: self.planner,
                 ledger: self.ledger,
+                fetch: self.plan.fetch(),
                 first,
                 count: end - first,
                 step,
@@ -467,11 +605,7 @@ impl DataPlane {
             let actor = self.plan.processes.spawn(actor).await?;
             let name = self.plan.named(&format!("constructor-{nth}"));
             called(&self.system, &name, actor).await;
-            self.constructors.push(Seat {
-                actor,
-                first,
-                count: end - first,
-            });
+            self.constructors.push(Seat { actor, end });
         }
         Ok(())
     }
@@ -492,35 +626,88 @@ pub struct PlaneCounts {
     pub constructors: Vec<ConstructorCounts>,
 }
 
-/// Has loaders open the sources, each the same as later, and ends them: what they have found is kept
-/// on disk, and those that follow are told what the sources are.
-async fn survey(
-    system: &System,
-    plan: &DataPlan,
-) -> Result<Vec<(SourceShape, [u8; 32])>, PlaneError> {
+/// What was found out of a source.
+struct Surveyed {
+    shape: SourceShape,
+    identity: [u8; 32],
+    /// Where loaders follow from it.
+    measured: Option<Measured>,
+}
+
+/// The most actors that look at sources before there are loaders.
+const SURVEYORS_MAX: usize = 4;
+
+/// Has loaders open the sources, and ends them: what they have found is kept on disk, and those that
+/// follow are told what the sources are.
+async fn survey(system: &System, plan: &DataPlan) -> Result<Vec<Surveyed>, PlaneError> {
     let args = plan.loader_args(vec![]);
     let mut surveyors = vec![];
-    for nth in 0..plan.loaders.count() {
+    for nth in 0..plan.sources.len().min(SURVEYORS_MAX) {
         let name = format!("surveyor-{nth}");
         surveyors.push(plan.spawn::<SourceLoader>(system, &args, name).await?);
     }
-    let asked = plan.sources.iter().zip(&plan.loaders.sources).enumerate();
-    let asked = asked.map(async |(nth, (spec, own))| {
-        let source = SourceNumber(nth as u16);
-        let surveyor = surveyors[own.first().copied().unwrap_or(0) as usize];
+    let asked = plan.sources.iter().zip(0..).map(async |(spec, nth)| {
+        let source = SourceNumber(nth);
+        let surveyor = surveyors[usize::from(nth) % surveyors.len()];
         let surveyed = surveyor.ask(Survey { source }).timeout(SURVEY).await??;
-        let shape = SourceShape {
-            name: spec.name.clone(),
-            cells: surveyed.cells,
+        let measured = match plan.loaders.sources {
+            None if surveyed.cells > 0 => {
+                let measure = surveyor.ask(Measure { source }).timeout(SURVEY);
+                Some(measure.await??)
+            }
+            _ => None,
         };
-        Ok::<_, PlaneError>((shape, surveyed.identity))
+        Ok::<_, PlaneError>(Surveyed {
+            shape: SourceShape {
+                name: spec.name.clone(),
+                cells: surveyed.cells,
+            },
+            identity: surveyed.identity,
+            measured,
+        })
     });
-    let shapes = futures::future::try_join_all(asked).await;
+    let surveyed = futures::future::try_join_all(asked).await;
     for surveyor in surveyors {
         // One that is gone has ended already.
         let _ = surveyor.stop().await;
     }
-    shapes
+    surveyed
+}
+
+/// The loaders that sources need, by what was measured of them and what the mixture will want.
+fn measured(
+    loaders: &Loaders,
+    surveyed: &[Surveyed],
+    planning: &mut Planning,
+) -> Result<Roster, PlaneError> {
+    for cell in surveyed.iter().filter_map(|it| it.measured.as_ref()) {
+        // Where the plan goes on further behind, it says how long samples are all the same.
+        planning.hear(cell.cell.clone()).map_err(Failure::error)?;
+    }
+    let lead = loaders.scaling.unwrap_or_default().lead_steps;
+    let coming = planning.coming(lead);
+    let profile = |(nth, (surveyed, coming)): (usize, (&Surveyed, f64))| {
+        let measured = surveyed.measured.as_ref()?;
+        let samples = measured.cell.samples.len().max(1) as f64;
+        Some(Profile {
+            source: SourceNumber(nth as u16),
+            work_seconds: measured.busy_seconds / samples,
+            // Samples are handed out as they are, in one piece for each step.
+            transfer_seconds: 0.0,
+            memory_fixed: measured.memory_fixed,
+            memory_per_thread: measured.memory_per_thread,
+            samples_per_second: coming / loaders.step_seconds.max(1e-9),
+        })
+    };
+    let profiles = surveyed.iter().zip(coming).enumerate().filter_map(profile);
+    let presets = partition(&profiles.collect::<Vec<_>>(), &loaders.caps())?;
+    let mut sources = vec![vec![]; surveyed.len()];
+    for (preset, nth) in presets.iter().zip(0..) {
+        for part in &preset.parts {
+            sources[usize::from(part.source.0)].push(nth);
+        }
+    }
+    Ok(Roster::new(sources))
 }
 
 /// Gives an actor its role for a name, for people who look on. Nobody needs it to be found.

@@ -11,7 +11,7 @@
 //! anybody hears of a plan, the [`Ledger`] has what the planner knew before it; so a planner that is
 //! lost makes the same plans again, and nobody notices but by the time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
@@ -22,8 +22,8 @@ use crate::asking::Holder;
 use crate::ledger::{Arranged, Arrangement, Ledger, Planned, Recall};
 use crate::loader::{Describe, Hold, ShadowLoader, SourceLoader};
 use crate::plan::{
-    Bucket, CellMeta, CellName, PlaceTree, PlanSpec, PlanState, Planning, SourceShape, StepPlan,
-    Waiting,
+    Bucket, CellMeta, CellName, Dealing, PlaceTree, PlanSpec, PlanState, Planning, SourceShape,
+    StepPlan, Waiting,
 };
 
 /// What a planner is made from.
@@ -41,7 +41,7 @@ pub struct PlannerArgs {
     /// Who remembers what the next life has to know.
     pub ledger: Ref<Ledger>,
     /// Who reads.
-    pub dealing: Dealing,
+    pub readers: Readers,
     /// Steps whose plans are ready before somebody asks.
     pub ahead: u64,
     /// How long a loader may take before its shadow is asked, too.
@@ -49,32 +49,34 @@ pub struct PlannerArgs {
 }
 
 /// Who reads the cells of each source, and who stands in for whom.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, odeon::Shape)]
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
-pub struct Dealing {
-    /// All loaders.
-    pub loaders: Vec<Ref<SourceLoader>>,
+pub struct Readers {
+    /// All loaders, by their numbers.
+    pub loaders: BTreeMap<u32, Ref<SourceLoader>>,
     /// Those who stand in: the n-th for each loader whose number is n modulo their count.
     pub shadows: Vec<Ref<ShadowLoader>>,
-    /// The loaders of each source, by their numbers: the cells of a source go around.
-    pub sources: Vec<Vec<u32>>,
+    /// How the cells of each source are dealt out.
+    pub sources: Vec<Dealing>,
 }
 
-impl Dealing {
-    /// The number of the loader that reads a cell.
-    fn loader_of(&self, cell: CellName) -> usize {
-        let around = &self.sources[usize::from(cell.source.0)];
-        around[cell.cell as usize % around.len()] as usize
+impl Readers {
+    /// The number of the loader that reads a cell. Any can read any, should that one be gone.
+    fn loader_of(&self, cell: CellName) -> u32 {
+        let dealt = self.sources[usize::from(cell.source.0)].loader(cell);
+        let found = self.loaders.range(dealt..).next();
+        let found = found.or_else(|| self.loaders.first_key_value());
+        found.map_or(dealt, |(number, _)| *number)
     }
 
-    fn shadow_of(&self, loader: usize) -> Option<usize> {
-        (!self.shadows.is_empty()).then(|| loader % self.shadows.len())
+    fn shadow_of(&self, loader: u32) -> Option<usize> {
+        (!self.shadows.is_empty()).then(|| loader as usize % self.shadows.len())
     }
 
     fn holder(&self, cell: CellName) -> Holder {
         let loader = self.loader_of(cell);
         Holder {
-            loader: self.loaders[loader],
+            loader: self.loaders[&loader],
             shadow: self.shadow_of(loader).map(|nth| self.shadows[nth]),
         }
     }
@@ -146,12 +148,40 @@ pub struct Retree {
     pub state: PlanState,
 }
 
-/// Other loaders read from now on.
-#[message(name = "data.Redeal")]
+/// Other loaders read what nobody was asked for yet.
+#[message(reply = Result<(), Failure>, name = "data.Redeal")]
 #[derive(Clone, Debug)]
 pub struct Redeal {
-    /// Who reads what.
-    pub dealing: Dealing,
+    /// All loaders, by their numbers.
+    pub loaders: BTreeMap<u32, Ref<SourceLoader>>,
+    /// The loaders of each source.
+    pub sources: Vec<Vec<u32>>,
+}
+
+/// What the planner knows of what was and of what is coming.
+#[message(reply = Outlook, name = "data.LookAhead")]
+#[derive(Clone, Debug)]
+pub struct LookAhead {
+    /// What was drawn in steps from this one on.
+    pub since: u64,
+    /// What is coming in so many steps.
+    pub lead: u32,
+}
+
+/// See [`LookAhead`].
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Outlook {
+    /// The next step that is planned.
+    pub next: u64,
+    /// Samples of each source in each step since, the last thousand at most.
+    pub drawn: Vec<Vec<u32>>,
+    /// The most samples of each source that any step will want.
+    pub coming: Vec<f64>,
+    /// Seconds that steps have taken lately.
+    pub step_seconds: Option<f64>,
+    /// Loaders with cells that may still be needed.
+    pub used: Vec<u32>,
 }
 
 /// Why a step has no part: the sources have ended.
@@ -228,6 +258,10 @@ pub struct Planner {
     known: BTreeSet<CellName>,
     /// How many steps there are, once the sources have ended.
     ended: Option<u64>,
+    /// Samples of each source in steps that were planned.
+    drawn: BTreeMap<u64, Vec<u32>>,
+    /// When steps were passed, of late.
+    pace: VecDeque<(Timestamp, u64)>,
     starved: Option<Timestamp>,
     counts: PlannerCounts,
     /// Why no more is planned.
@@ -242,8 +276,8 @@ impl Planner {
         if cx.incarnation() > 1 {
             let ledger = args.ledger;
             let arranged = ledger.ask(Arrangement).await.map_err(Failure::error)?;
-            if let Some((tree, dealing)) = arranged {
-                (args.tree, args.dealing) = (tree, dealing);
+            if let Some((tree, readers)) = arranged {
+                (args.tree, args.readers) = (tree, readers);
             }
             let kept = ledger.ask(Recall { step: u64::MAX }).await;
             if let Some(state) = kept.map_err(Failure::error)? {
@@ -261,6 +295,8 @@ impl Planner {
             asked: BTreeSet::new(),
             known: BTreeSet::new(),
             ended: None,
+            drawn: BTreeMap::new(),
+            pace: VecDeque::new(),
             starved: None,
             counts: PlannerCounts::default(),
             failed: None,
@@ -326,6 +362,7 @@ impl Planner {
         let below = self.passed.values().copied().min().unwrap_or(0);
         self.plans = self.plans.split_off(&below);
         self.states = self.states.split_off(&below);
+        self.pass_time(below);
         self.forget(below);
         self.go_on().await;
         self.hold().await;
@@ -347,13 +384,33 @@ impl Planner {
     }
 
     #[handler(message = Redeal)]
-    async fn redeal(&mut self, redeal: Redeal, cx: &mut Context<Self>) {
-        self.args.dealing = redeal.dealing;
-        if let Err(failure) = self.arranged().await {
-            self.fail(failure);
+    async fn redeal(&mut self, redeal: Redeal) -> Result<(), Failure> {
+        self.args.readers.loaders = redeal.loaders;
+        let ends: Vec<CellName> = self.sources().map(|(_, end)| end).collect();
+        let sources = self.args.readers.sources.iter_mut();
+        for ((own, from), loaders) in sources.zip(ends).zip(redeal.sources) {
+            own.redeal(from, loaders);
         }
+        self.arranged().await?;
         self.hold().await;
-        self.end_if_failed(cx);
+        Ok(())
+    }
+
+    #[handler(message = LookAhead)]
+    fn look_ahead(&mut self, look: LookAhead) -> Outlook {
+        let used: BTreeSet<u32> = self
+            .sources()
+            .zip(&self.args.readers.sources)
+            .flat_map(|((first, _), dealing)| dealing.loaders_from(first))
+            .collect();
+        let drawn = self.drawn.range(look.since..);
+        Outlook {
+            next: self.planning.step(),
+            drawn: drawn.map(|(_, drawn)| drawn.clone()).collect(),
+            coming: self.planning.coming(look.lead),
+            step_seconds: self.step_seconds(),
+            used: used.into_iter().collect(),
+        }
     }
 
     #[handler(message = Again)]
@@ -401,6 +458,11 @@ impl Planner {
                 break;
             }
             self.counts.planned += 1;
+            self.drawn
+                .insert(step, drawn(&plan, self.args.sources.len()));
+            if self.drawn.len() > DRAWN_MAX {
+                self.drawn.pop_first();
+            }
             self.plans.insert(step, plan);
             self.states.insert(step, state);
         }
@@ -451,7 +513,7 @@ impl Planner {
     async fn arranged(&self) -> Result<(), Failure> {
         let arranged = Arranged {
             tree: self.args.tree.clone(),
-            dealing: self.args.dealing.clone(),
+            readers: self.args.readers.clone(),
         };
         let told = self.args.ledger.tell(arranged).await;
         told.map_err(Failure::error)
@@ -533,7 +595,7 @@ impl Planner {
         let cells: BTreeSet<CellName> = samples.map(CellName::of).collect();
         let holders = cells
             .into_iter()
-            .map(|cell| (cell, self.args.dealing.holder(cell)));
+            .map(|cell| (cell, self.args.readers.holder(cell)));
         Some(Ok(Dealt::Part(Part {
             step: part.step,
             samples: plan.samples,
@@ -543,11 +605,53 @@ impl Planner {
         })))
     }
 
+    /// Marks the time at which a step is passed.
+    fn pass_time(&mut self, below: u64) {
+        let last = self.pace.back().map(|(_, step)| *step);
+        if last.is_some_and(|last| below < last) {
+            self.pace.clear();
+        }
+        if last != Some(below) {
+            self.pace.push_back((Clock::now(), below));
+        }
+        if self.pace.len() > PACE_STEPS {
+            self.pace.pop_front();
+        }
+    }
+
+    fn step_seconds(&self) -> Option<f64> {
+        let (first, last) = (self.pace.front()?, self.pace.back()?);
+        let steps = last.1 - first.1;
+        (steps > 0).then(|| last.0.since(first.0).as_secs_f64() / steps as f64)
+    }
+
+    /// For each source the first cell that was asked for and may still be needed, and the first behind
+    /// all that were asked for.
+    fn sources(&self) -> impl Iterator<Item = (CellName, CellName)> + '_ {
+        self.planning.cursors().map(|cursor| {
+            let source = cursor.source;
+            let own = |cells: &BTreeSet<CellName>| {
+                let mut own = cells.iter().filter(|cell| cell.source == source);
+                let first = own.next().copied();
+                (first, own.next_back().copied().or(first))
+            };
+            let (known, asked) = (own(&self.known), own(&self.asked));
+            let first = [known.0, asked.0].into_iter().flatten().min();
+            let last = known.1.max(asked.1);
+            let end = last.map_or(cursor, |last| CellName {
+                cell: last.cell + 1,
+                ..last
+            });
+            (first.unwrap_or(end), end)
+        })
+    }
+
     /// Cells of which no step from this one on needs anything.
     fn forget(&mut self, below: u64) {
         for passed in self.planning.passed(below) {
             let kept: BTreeSet<CellName> = passed.kept.iter().map(|id| CellName::of(*id)).collect();
             let source = passed.below.source;
+            self.args.readers.sources[usize::from(source.0)].forget(passed.below);
             self.known.retain(|cell| {
                 cell.source != source || *cell >= passed.below || kept.contains(cell)
             });
@@ -560,7 +664,7 @@ impl Planner {
             if !self.asked.insert(name) {
                 continue;
             }
-            let (holder, patience) = (self.args.dealing.holder(name), self.args.patience);
+            let (holder, patience) = (self.args.readers.holder(name), self.args.patience);
             let me = self.me;
             tokio::spawn(async move {
                 let meta = holder.ask(Describe { cell: name }, patience).await;
@@ -573,9 +677,9 @@ impl Planner {
     /// Tells all loaders which cells they should have: what plans need that are not passed, then what
     /// will be planned next.
     async fn hold(&self) {
-        let dealing = &self.args.dealing;
-        let mut loaders: Vec<Vec<CellName>> = vec![vec![]; dealing.loaders.len()];
-        let mut shadows: Vec<Vec<CellName>> = vec![vec![]; dealing.shadows.len()];
+        let readers = &self.args.readers;
+        let mut loaders: BTreeMap<u32, Vec<CellName>> = BTreeMap::new();
+        let mut shadows: Vec<Vec<CellName>> = vec![vec![]; readers.shadows.len()];
         let samples = self
             .plans
             .values()
@@ -586,17 +690,18 @@ impl Planner {
         after.sort_by_key(|name| (name.epoch, name.cell, name.source));
         let wanted = self.planning.wants();
         for name in planned.iter().copied().chain(after).chain(wanted) {
-            let loader = dealing.loader_of(name);
-            loaders[loader].push(name);
-            if let Some(shadow) = dealing.shadow_of(loader) {
+            let loader = readers.loader_of(name);
+            loaders.entry(loader).or_default().push(name);
+            if let Some(shadow) = readers.shadow_of(loader) {
                 shadows[shadow].push(name);
             }
         }
         // One that is gone is told again.
-        for (loader, cells) in dealing.loaders.iter().zip(loaders) {
+        for (number, loader) in &readers.loaders {
+            let cells = loaders.remove(number).unwrap_or_default();
             let _ = loader.tell(Hold { cells }).now();
         }
-        for (shadow, cells) in dealing.shadows.iter().zip(shadows) {
+        for (shadow, cells) in readers.shadows.iter().zip(shadows) {
             let _ = shadow.tell(Hold { cells }).now();
         }
     }
@@ -610,6 +715,21 @@ impl Waiter {
         }
     }
 }
+
+/// Samples of each source in a step.
+fn drawn(plan: &StepPlan, sources: usize) -> Vec<u32> {
+    let mut drawn = vec![0; sources];
+    for id in plan.buckets.iter().flat_map(Bucket::samples) {
+        drawn[usize::from(id.source.0)] += 1;
+    }
+    drawn
+}
+
+/// Steps of which is remembered what was drawn.
+const DRAWN_MAX: usize = 1024;
+
+/// Steps over which their time is averaged.
+const PACE_STEPS: usize = 17;
 
 fn planning_at(
     args: &PlannerArgs,

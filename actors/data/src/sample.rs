@@ -314,18 +314,23 @@ impl<'a> Reader<'a> {
             .collect())
     }
 
-    /// Tokens of a width, which is the least that they fit in.
-    pub(crate) fn tokens(&mut self, count: u32, width: u8) -> Result<Vec<u32>, SampleError> {
-        let tokens = match width {
+    /// Tokens of a width.
+    pub(crate) fn wide_tokens(&mut self, count: u32, width: u8) -> Result<Vec<u32>, SampleError> {
+        match width {
             2 => {
                 let range = self.take(u64::from(count) * 2)?;
                 let (numbers, _) = self.bytes[range].as_chunks();
                 let token = |&two| u32::from(u16::from_le_bytes(two));
-                numbers.iter().map(token).collect()
+                Ok(numbers.iter().map(token).collect())
             }
-            4 => self.u32s(count)?,
-            _ => return Err(SampleError::Inconsistent("tokens have 2 or 4 bytes")),
-        };
+            4 => self.u32s(count),
+            _ => Err(SampleError::Inconsistent("tokens have 2 or 4 bytes")),
+        }
+    }
+
+    /// Tokens of a width, which is the least that they fit in.
+    pub(crate) fn tokens(&mut self, count: u32, width: u8) -> Result<Vec<u32>, SampleError> {
+        let tokens = self.wide_tokens(count, width)?;
         if usize::from(width) != token_width(&tokens) {
             return Err(SampleError::Inconsistent("tokens are wider than need be"));
         }

@@ -10,12 +10,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{
-    Clock, Failure, FailureKind, Limits, Needs, Supervision, System, WorkerCommand, WorkerMode,
+    Clock, Failure, FailureKind, Limits, Needs, Ref, Supervision, System, WorkerCommand, WorkerMode,
 };
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_data::client::{CountBrought, DataClient, Next, Serve};
 use odeon_data::constructor::{Delivery, Fetch};
+use odeon_data::pack::{Packed, PackedSlice};
 use odeon_data::plan::{
-    AtEnd, Budget, MicrobatchSpec, MixedSource, Mixture, PlaceTree, PlanSpec, Schedule,
+    Ahead, AtEnd, Budget, Dimension, MicrobatchSpec, MixedSource, Mixture, PlaceTree, PlanSpec,
+    ScalingSpec, Schedule, Slice,
 };
 use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, PlaneCounts, Processes};
 use odeon_data::sample::SampleId;
@@ -65,6 +68,8 @@ fn spec() -> PlanSpec {
         mixture.sources.insert(name.to_owned(), source);
     }
     let mut spec = PlanSpec::mix(mixture, Budget::Tokens(8192));
+    // So that there is something that nobody was asked for.
+    spec.ahead = Ahead { steps: 1, cells: 2 };
     spec.microbatch = MicrobatchSpec {
         tokens: 2048,
         ..MicrobatchSpec::default()
@@ -82,7 +87,9 @@ fn plan(folder: &Path, ranks: u32, processes: Processes) -> DataPlan {
         tree: PlaceTree::data(ranks).unwrap(),
         state: None,
         loaders: Loaders {
-            sources: vec![vec![0], vec![0, 1], vec![1]],
+            sources: Some(vec![vec![0], vec![0, 1], vec![1]]),
+            scaling: None,
+            step_seconds: 1.0,
             shadows: 0,
             bytes_max: 1 << 20,
             threads: 1,
@@ -154,12 +161,12 @@ impl World {
         Ok(got)
     }
 
-    async fn fetch(&self, step: u64, bucket: u32) -> Result<Delivery, Failure> {
+    async fn fetch(&self, step: u64, rank: u32) -> Result<Delivery, Failure> {
         let begun = Clock::now();
         loop {
-            let constructor = self.plane.constructor_of(bucket).unwrap();
+            let constructor = self.plane.supply().constructor_of(rank).unwrap();
             let asked = constructor
-                .ask(Fetch { step, bucket })
+                .ask(Fetch { step, rank })
                 .timeout(PATIENCE)
                 .await;
             match asked.map_err(Failure::error).and_then(|got| got) {
@@ -316,6 +323,158 @@ async fn batches_are_the_same_to_the_bit_whoever_is_lost() {
     }
 }
 
+/// Ranks of a mesh, each with its client in a process of its own.
+struct Mesh {
+    clients: Vec<Ref<DataClient>>,
+}
+
+impl Mesh {
+    async fn start(world: &World) -> Self {
+        let supply = world.plane.supply();
+        let mut clients = vec![];
+        for _ in 0..supply.fetch.tree.ranks() {
+            let client = world.system.spawn::<DataClient>(()).isolated();
+            clients.push(client.await.unwrap());
+        }
+        for (rank, client) in (0..).zip(&clients) {
+            let serve = Serve {
+                rank,
+                supply: supply.clone(),
+                clients: clients.clone(),
+            };
+            client.ask(serve).await.unwrap().unwrap();
+        }
+        Self { clients }
+    }
+
+    async fn next(&self, step: u64, rank: u32) -> Delivery {
+        let mut again = false;
+        loop {
+            let next = Next { step, rank, again };
+            let delivery = self.clients[rank as usize].ask(next).timeout(PATIENCE);
+            let delivery = delivery.await.unwrap().unwrap();
+            match delivery.bytes.open().await {
+                Ok(_) => return delivery,
+                Err(_) => again = true,
+            }
+        }
+    }
+}
+
+/// Sequences by what a model reads and predicts of them: of each bucket and micro-batch, by sequence
+/// and position.
+type Read = BTreeMap<(u32, usize, usize, u32), (u32, Option<u32>)>;
+
+fn read_whole(bucket: u32, batches: &[Packed], read: &mut Read) {
+    for (nth, packed) in batches.iter().enumerate() {
+        for (sequence, it) in packed.sequences().enumerate() {
+            for at in 0..(it.tokens.len() - 1).max(1) {
+                let label = it.tokens.get(at + 1).filter(|_| at + 1 >= it.prompt);
+                let place = (bucket, nth, sequence, at as u32);
+                assert_eq!(read.insert(place, (it.tokens[at], label.copied())), None);
+            }
+        }
+    }
+}
+
+fn read_slices(bucket: u32, batches: &[PackedSlice], read: &mut Read) {
+    for (nth, slice) in batches.iter().enumerate() {
+        let (positions, mask, bounds) = (slice.positions(), slice.mask(), slice.bounds());
+        for (sequence, ends) in bounds.windows(2).enumerate() {
+            for at in ends[0] as usize..ends[1] as usize {
+                let label = mask[at].then_some(slice.labels[at]);
+                let place = (bucket, nth, sequence, positions[at]);
+                assert_eq!(read.insert(place, (slice.tokens[at], label)), None);
+            }
+        }
+    }
+}
+
+/// SEMANTICS 107.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_of_a_mesh_have_their_slices_and_the_first_along_a_dimension_fetch_for_the_others() {
+    let plain = World::start(2, Processes::Shared, |_| {}).await;
+    let mut expected = vec![];
+    while let Ok(deliveries) = plain.step(expected.len() as u64).await {
+        let mut read = Read::new();
+        for delivery in &deliveries {
+            read_whole(delivery.bucket, &delivery.open().await.unwrap(), &mut read);
+        }
+        expected.push(read);
+    }
+    plain.end().await;
+    let dimensions = [
+        (Dimension::Pipeline, 2),
+        (Dimension::Data, 2),
+        (Dimension::Context, 2),
+        (Dimension::Tensor, 2),
+    ];
+    let tree = PlaceTree::new(&dimensions).unwrap();
+    let world = World::start(2, Processes::Own, |plan| {
+        plan.tree = tree.clone();
+        plan.spec.broadcast_at = vec![Dimension::Tensor, Dimension::Pipeline];
+    })
+    .await;
+    let mesh = Mesh::start(&world).await;
+    let ranks = tree.ranks();
+    for (step, expected) in expected.iter().enumerate() {
+        if step % 4 == 2 {
+            world.kill(["constructor-0", "constructor-1", "loader-0"][step / 4 % 3]);
+        }
+        let asked = (0..ranks).map(|rank| mesh.next(step as u64, rank));
+        let deliveries = futures::future::join_all(asked).await;
+        let mut read = Read::new();
+        for (rank, delivery) in (0..).zip(&deliveries) {
+            let place = |dimension| tree.place(rank, dimension);
+            assert_eq!(delivery.bucket, place(Dimension::Data));
+            let slice = Slice {
+                part: place(Dimension::Context),
+                of: 2,
+            };
+            assert_eq!(delivery.slice, slice);
+            let first = tree.at(rank, Dimension::Tensor, 0);
+            let first = tree.at(first, Dimension::Pipeline, 0);
+            assert_eq!(delivery.digest, deliveries[first as usize].digest);
+            if rank == first {
+                let slices = delivery.open_slices().await.unwrap();
+                read_slices(delivery.bucket, &slices, &mut read);
+            }
+        }
+        assert_eq!(&read, expected, "step {step}");
+    }
+    let steps = expected.len() as u64;
+    for (rank, client) in (0..).zip(&mesh.clients) {
+        let counts = client.ask(CountBrought).await.unwrap();
+        let is_first = [Dimension::Tensor, Dimension::Pipeline]
+            .iter()
+            .all(|dimension| tree.place(rank, *dimension) == 0);
+        // What was gone with a constructor is brought again.
+        match is_first {
+            true => assert!(counts.fetched >= steps && counts.fed == 0, "{counts:?}"),
+            false => assert!(counts.fed >= steps && counts.fetched == 0, "{counts:?}"),
+        }
+    }
+    // Whom nobody feeds is told.
+    let next = Next {
+        step: 0,
+        rank: 5,
+        again: false,
+    };
+    let refused = mesh.clients[0].ask(next).await.unwrap().unwrap_err();
+    assert!(
+        refused.to_string().contains("does not feed it"),
+        "{refused}"
+    );
+    let fetch = Fetch { step: 0, rank: 1 };
+    let constructor = world.plane.supply().constructor_of(0).unwrap();
+    let refused = constructor.ask(fetch).await.unwrap().unwrap_err();
+    assert!(
+        refused.to_string().contains("is fed by rank 0"),
+        "{refused}"
+    );
+    world.end().await;
+}
+
 /// SEMANTICS 104.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ranks_go_on_with_the_same_samples() {
@@ -353,7 +512,7 @@ async fn a_plane_goes_on_from_what_was_saved_and_with_other_loaders() {
     world.end().await;
     let mut world = World::start(2, Processes::Shared, |plan| {
         plan.state = Some(serde_json::from_slice(&bytes).unwrap());
-        plan.loaders.sources = vec![vec![0], vec![0], vec![0]];
+        plan.loaders.sources = Some(vec![vec![0], vec![0], vec![0]]);
     })
     .await;
     for step in 5..8 {
@@ -382,6 +541,74 @@ async fn a_plane_goes_on_from_what_was_saved_and_with_other_loaders() {
         "{:?}",
         counts.loaders
     );
+    world.end().await;
+}
+
+/// What is measured decides how many loaders there are; here any demand is more than enough for more,
+/// or less than enough for as many.
+fn scaling(up: bool) -> ScalingSpec {
+    let at = if up { 1e-9 } else { 1e9 };
+    ScalingSpec {
+        window_steps: 1,
+        up_above: at,
+        up_windows: 1,
+        down_below: at,
+        down_windows: 1,
+        aim: at,
+        shards_max: 3,
+        ..ScalingSpec::default()
+    }
+}
+
+/// SEMANTICS 108.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loaders_come_and_go_while_batches_stay_what_they_are() {
+    let expected = undisturbed().await;
+    // Measured, since nothing else is said.
+    let mut world = World::start(2, Processes::Own, |plan| {
+        plan.loaders.sources = None;
+        plan.loaders.scaling = Some(scaling(true));
+    })
+    .await;
+    assert_eq!(world.plane.loaders().len(), 1, "three light sources");
+    let (mut got, mut rescaled) = (vec![], vec![]);
+    while got.len() < expected.len() {
+        let at = got.len();
+        got.push(Got::of(&world.step(at as u64).await.unwrap()));
+        rescaled.extend(world.plane.tend().await.unwrap());
+        match at % 5 {
+            2 => world.lose_planner().await,
+            3 => world.kill(["loader-0", "loader-1", "loader-2"][at / 5 % 3]),
+            _ => {}
+        }
+    }
+    assert_eq!(got, expected);
+    let all: BTreeSet<&str> = rescaled.iter().map(|it| it.source.as_str()).collect();
+    assert_eq!(all, BTreeSet::from(["long", "middle", "short"]));
+    assert!(
+        rescaled.iter().all(|it| it.loaders.len() == 3),
+        "{rescaled:?}"
+    );
+    assert_eq!(world.plane.loaders().len(), 3);
+    world.end().await;
+
+    let mut world = World::start(2, Processes::Own, |plan| {
+        plan.loaders.sources = Some(vec![vec![0, 1, 2]; 3]);
+        // Time enough for all in one.
+        plan.loaders.threads = 64;
+        plan.loaders.scaling = Some(scaling(false));
+    })
+    .await;
+    let mut got = vec![];
+    while got.len() < expected.len() {
+        got.push(Got::of(&world.step(got.len() as u64).await.unwrap()));
+        world.plane.tend().await.unwrap();
+    }
+    assert_eq!(got, expected);
+    // Each source has one, and those that have nothing any more have ended.
+    let left = world.plane.loaders().len();
+    assert!(left < 3, "{left}");
+    assert_eq!(world.counts().await.loaders.len(), left);
     world.end().await;
 }
 

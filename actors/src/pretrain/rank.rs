@@ -9,13 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blobs, Clock, Context, Failure, FailureKind, Later, Ref, Shape, actor, message};
+use odeon::{Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{CrossEntropy, TrainConfig};
 use odeon_algorithms::weights::{ModelView, StoredType, texts};
 use odeon_checkpoint::export::FOLDER_BLOBS;
 use odeon_checkpoint::{Checkpointer, Load, Local, Options, Retention, Saving};
-use odeon_data::constructor::{DataConstructor, Delivery, Fetch};
+use odeon_data::client::{self, DataClient, Next, Serve, Supply};
+use odeon_data::constructor::{DataConstructor, Delivery};
 use odeon_data::pack::Packed;
 use odeon_gpu::Device;
 use tokio::task::JoinHandle;
@@ -77,20 +78,33 @@ fn checkpointed(step: u64, local: Local, blobs: Vec<(String, Bytes)>) -> odeon_c
     }
 }
 
-/// Take your seat: from now on the ranks train together. Answers where others leave letters.
-#[message(reply = Result<Ref<Courier>, Failure>, name = "pretrain.Join")]
+/// Take your seat: from now on the ranks train together.
+#[message(reply = Result<Joined, Failure>, name = "pretrain.Join")]
 #[derive(Clone, Debug)]
 pub struct Join {
     /// The seat of the rank that is asked.
     pub seat: Seat,
 }
 
-/// Load the newest checkpoint, if there is one. Answers the steps that are done.
+/// Who stands beside a rank.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Joined {
+    /// Where others leave letters.
+    pub courier: Ref<Courier>,
+    /// Who brings it its batches.
+    pub client: Ref<DataClient>,
+}
+
+/// Have batches from here, and load the newest checkpoint, if there is one. Answers the steps that
+/// are done.
 #[message(reply = Result<u64, Failure>, name = "pretrain.Restore")]
 #[derive(Clone, Debug)]
 pub struct Restore {
     /// Of all ranks, in their order.
-    pub couriers: Vec<Ref<Courier>>,
+    pub joined: Vec<Joined>,
+    /// From where they have their batches.
+    pub supply: Supply,
 }
 
 /// Take a snapshot, which becomes a checkpoint while the ranks go on.
@@ -104,16 +118,18 @@ pub struct Save {
 }
 
 /// Wait for the checkpoint that is under way.
-#[message(reply = Result<SavedBytes, Failure>, name = "pretrain.Settle")]
+#[message(reply = Result<Settled, Failure>, name = "pretrain.Settle")]
 #[derive(Clone, Debug)]
 pub struct Settle;
 
 /// See [`Settle`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
-pub struct SavedBytes {
+pub struct Settled {
     /// Bytes that this rank wrote.
     pub bytes: u64,
+    /// Seconds that it spent in each stage.
+    pub stages: Vec<(String, f64)>,
 }
 
 /// Train on a step.
@@ -122,10 +138,6 @@ pub struct SavedBytes {
 pub struct Train {
     /// Which, from 0.
     pub step: u64,
-    /// The bucket of the rank that is asked.
-    pub bucket: u32,
-    /// Who has it.
-    pub constructor: Ref<DataConstructor>,
 }
 
 /// What a rank did in a step.
@@ -174,9 +186,7 @@ pub struct SourcePart {
 pub struct Rate {
     /// Which, from 0.
     pub step: u64,
-    /// The bucket of the rank that is asked.
-    pub bucket: u32,
-    /// Who has it.
+    /// Who has it, for a single rank.
     pub constructor: Ref<DataConstructor>,
 }
 
@@ -191,9 +201,10 @@ pub struct PretrainRank {
     checkpoints: Option<Checkpointer>,
     saving: Option<Saving>,
     courier: Ref<Courier>,
+    client: Ref<DataClient>,
     blobs: Blobs,
     /// The batch of the next step, which comes while this one is computed.
-    coming: Option<(Ref<DataConstructor>, u64, Coming)>,
+    coming: Option<(u64, Coming)>,
 }
 
 impl std::fmt::Debug for PretrainRank {
@@ -222,25 +233,36 @@ impl PretrainRank {
             checkpoints: None,
             saving: None,
             courier: cx.spawn::<Courier>(()).await.map_err(Failure::error)?,
+            client: cx.spawn::<DataClient>(()).await.map_err(Failure::error)?,
             blobs: cx.blobs(),
             coming: None,
         })
     }
 
     #[handler(message = Join)]
-    fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<Ref<Courier>, Failure> {
+    fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<Joined, Failure> {
         let seat = join.seat.take(cx).map_err(Failure::error)?;
         self.peers = Some(Box::new(Gang::new(seat)));
-        Ok(self.courier)
+        Ok(Joined {
+            courier: self.courier,
+            client: self.client,
+        })
     }
 
     #[handler(message = Restore)]
     async fn restore(&mut self, restore: Restore) -> Result<u64, Failure> {
         let storage = checkpoint::storage(&self.args.checkpoint)?;
         let there = checkpoint::newest(&storage).await?.is_some();
+        let Restore { joined, supply } = restore;
+        let serve = Serve {
+            rank: self.args.rank,
+            supply,
+            clients: joined.iter().map(|it| it.client).collect(),
+        };
+        self.client.ask(serve).await.map_err(Failure::error)??;
         let mail = Mail {
             rank: self.args.rank,
-            couriers: restore.couriers,
+            couriers: joined.iter().map(|it| it.courier).collect(),
             blobs: self.blobs.clone(),
         };
         let options = Options {
@@ -286,29 +308,30 @@ impl PretrainRank {
     }
 
     #[handler(message = Settle)]
-    fn settle(&mut self, _settle: Settle) -> Later<Result<SavedBytes, Failure>> {
+    fn settle(&mut self, _settle: Settle) -> Later<Result<Settled, Failure>> {
         let saving = self.saving.clone();
         Later::new(async move {
             let Some(saving) = saving else {
-                return Ok(SavedBytes::default());
+                return Ok(Settled::default());
             };
             let saved = saving.wait().await.map_err(Failure::error)?;
-            Ok(SavedBytes { bytes: saved.bytes })
+            let stages = saved.stages.iter();
+            let stages = stages.map(|time| (time.stage.to_string(), time.seconds));
+            Ok(Settled {
+                bytes: saved.bytes,
+                stages: stages.collect(),
+            })
         })
     }
 
     #[handler(message = Train)]
     async fn train(&mut self, train: Train) -> Result<Trained, Failure> {
         let begun = Clock::now();
-        let Train {
-            step,
-            bucket,
-            constructor,
-        } = train;
-        let (delivery, batches) = self.batches(constructor, step, bucket).await?;
+        let Train { step } = train;
+        let (delivery, batches) = self.batches(step).await?;
         let wait_seconds = Clock::now().since(begun).as_secs_f64();
         // It comes while this one is computed.
-        self.order(constructor, step + 1, bucket);
+        self.order(step + 1);
         let done = in_place(|| self.step(&delivery, &batches))?;
         Ok(Trained {
             wait_seconds,
@@ -318,12 +341,8 @@ impl PretrainRank {
 
     #[handler(message = Rate)]
     async fn rate(&mut self, rate: Rate) -> Result<Trained, Failure> {
-        let Rate {
-            step,
-            bucket,
-            constructor,
-        } = rate;
-        let (delivery, batches) = fetch(constructor, step, bucket).await?;
+        let Rate { step, constructor } = rate;
+        let (delivery, batches) = client::fetch(constructor, step, 0).await?;
         in_place(|| self.pass(&delivery, &batches, Learning::No))
     }
 }
@@ -336,26 +355,19 @@ enum Learning {
 }
 
 impl PretrainRank {
-    fn order(&mut self, constructor: Ref<DataConstructor>, step: u64, bucket: u32) {
-        let coming = tokio::spawn(fetch(constructor, step, bucket));
-        self.coming = Some((constructor, step, coming));
+    fn order(&mut self, step: u64) {
+        let coming = tokio::spawn(next(self.client, self.args.rank, step));
+        self.coming = Some((step, coming));
     }
 
-    async fn batches(
-        &mut self,
-        constructor: Ref<DataConstructor>,
-        step: u64,
-        bucket: u32,
-    ) -> Result<(Delivery, Vec<Packed>), Failure> {
+    async fn batches(&mut self, step: u64) -> Result<(Delivery, Vec<Packed>), Failure> {
         match self.coming.take() {
-            Some((from, of, coming)) if of == step && from == constructor => {
-                match coming.await.map_err(Failure::error)? {
-                    Ok(batches) => Ok(batches),
-                    // Its constructor may have been lost meanwhile.
-                    Err(_) => fetch(constructor, step, bucket).await,
-                }
-            }
-            _ => fetch(constructor, step, bucket).await,
+            Some((of, coming)) if of == step => match coming.await.map_err(Failure::error)? {
+                Ok(batches) => Ok(batches),
+                // There was none yet, or no more.
+                Err(_) => next(self.client, self.args.rank, step).await,
+            },
+            _ => next(self.client, self.args.rank, step).await,
         }
     }
 
@@ -445,35 +457,22 @@ impl PretrainRank {
 /// noticed at once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Before a constructor is asked again.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Times that a constructor may be lost while it is asked one thing.
-const LOSSES_MAX: u32 = 20;
-
-async fn fetch(
-    constructor: Ref<DataConstructor>,
+/// What a rank works on in a step.
+async fn next(
+    client: Ref<DataClient>,
+    rank: u32,
     step: u64,
-    bucket: u32,
 ) -> Result<(Delivery, Vec<Packed>), Failure> {
-    let mut losses = 0;
+    let mut again = false;
     loop {
-        let asked = async {
-            let delivery = constructor
-                .ask(Fetch { step, bucket })
-                .timeout(PATIENCE)
-                .await;
-            let delivery = delivery.map_err(Failure::error)??;
-            let batches = delivery.open().await?;
-            Ok::<_, Failure>((delivery, batches))
-        };
-        match asked.await {
-            Err(failure) if losses < LOSSES_MAX && failure.kind != FailureKind::Fatal => {
-                losses += 1;
-                tracing::debug!(step, %failure, "fetching it again");
-                Clock::sleep(PAUSE).await;
-            }
-            ended => return ended,
+        let next = Next { step, rank, again };
+        let delivery = client.ask(next).timeout(PATIENCE).await;
+        let delivery = delivery.map_err(Failure::error)??;
+        match delivery.open().await {
+            Ok(batches) => return Ok((delivery, batches)),
+            // It may be gone with its constructor.
+            Err(_) if !again => again = true,
+            Err(failure) => return Err(failure),
         }
     }
 }

@@ -40,6 +40,17 @@ pub enum Report {
         seconds: f64,
         /// Its bytes.
         bytes: u64,
+        /// Seconds that the first rank spent in each stage, from the first to the last.
+        stages: Vec<(String, f64)>,
+    },
+    /// A source has other loaders.
+    Rescaled {
+        /// Steps that were done then.
+        steps: u64,
+        /// The source.
+        source: String,
+        /// How many loaders it has from now on.
+        loaders: u32,
     },
     /// All steps are done.
     Finished {

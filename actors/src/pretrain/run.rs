@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use odeon::group::Formation;
-use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, mesh};
+use odeon::{Clock, Failure, FailureKind, Group, Needs, Restart, System, mesh};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
-use odeon_data::constructor::DataConstructor;
 use odeon_data::plan::PlaceTree;
 use odeon_data::plane::{DataPlan, DataPlane};
 use odeon_gpu::Device;
@@ -19,8 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::checkpoint::{newest, storage};
 use super::rank::{
-    Join, PretrainRank, RankArgs, Rate, Restore, Save, SavedBytes, Settle, SourcePart, Train,
-    Trained,
+    Join, PretrainRank, RankArgs, Rate, Restore, Save, Settle, Settled, SourcePart, Train, Trained,
 };
 use super::report::{Report, StepReport};
 use crate::engine::compute::ModelSource;
@@ -85,6 +83,9 @@ pub struct Desk {
 /// An actor of a run: its name, itself and its process, where that is another.
 pub use crate::hybrid::Member;
 
+/// Steps between two looks at what loaders give.
+const TEND_EVERY: u64 = 5;
+
 /// Losses of a rank between two checkpoints, after which a run ends.
 const LOSSES_MAX: u32 = 3;
 
@@ -121,7 +122,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             system,
             plan,
             &desk,
-            &plane,
+            &mut plane,
             held_out.as_ref(),
             ranks,
             tries.life,
@@ -198,7 +199,7 @@ impl Tries {
 struct Life<'a> {
     plan: &'a PretrainPlan,
     desk: &'a Desk,
-    plane: &'a DataPlane,
+    plane: &'a mut DataPlane,
     held_out: Option<&'a DataPlane>,
     system: &'a System,
     ranks: u32,
@@ -218,7 +219,7 @@ impl<'a> Life<'a> {
         system: &'a System,
         plan: &'a PretrainPlan,
         desk: &'a Desk,
-        plane: &'a DataPlane,
+        plane: &'a mut DataPlane,
         held_out: Option<&'a DataPlane>,
         ranks: u32,
         life: u32,
@@ -279,18 +280,13 @@ impl<'a> Life<'a> {
 
     /// Seats the ranks and has them load the newest checkpoint.
     async fn begin(&mut self, life: u32) -> Result<(), Failure> {
-        let members = self.group.members().iter().enumerate();
-        let mut all: Vec<Member> = members
-            .map(|(rank, member)| {
-                let process = self.system.process_of(*member);
-                (format!("rank-{rank}"), member.id(), process)
-            })
-            .collect();
-        all.extend(self.plane.roles());
-        self.desk.members.send_replace(all);
+        self.tell_members();
         let joins = self._formation.seats().map(|seat| Join { seat }).collect();
-        let couriers = answers(self.group.scatter::<Join>(joins).timeout(LONG).await)?;
-        let restore = Restore { couriers };
+        let joined = answers(self.group.scatter::<Join>(joins).timeout(LONG).await)?;
+        let restore = Restore {
+            joined,
+            supply: self.plane.supply(),
+        };
         let restored = answers(self.group.gather(restore).timeout(LONG).await)?;
         self.steps = agreed(restored)?;
         self.saved = (self.steps > 0).then_some(self.steps);
@@ -302,12 +298,45 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
+    /// Says who takes part.
+    fn tell_members(&self) {
+        let members = self.group.members().iter().enumerate();
+        let mut all: Vec<Member> = members
+            .map(|(rank, member)| {
+                let process = self.system.process_of(*member);
+                (format!("rank-{rank}"), member.id(), process)
+            })
+            .collect();
+        all.extend(self.plane.roles());
+        self.desk.members.send_replace(all);
+    }
+
+    /// Has loaders follow what the mixture asks for.
+    async fn tend(&mut self) -> Result<(), Failure> {
+        let rescaled = self.plane.tend().await.map_err(Failure::error)?;
+        if rescaled.is_empty() {
+            return Ok(());
+        }
+        self.tell_members();
+        for source in rescaled {
+            self.report(Report::Rescaled {
+                steps: self.steps,
+                source: source.source,
+                loaders: source.loaders.len() as u32,
+            });
+        }
+        Ok(())
+    }
+
     /// All steps that are left.
     async fn drive(&mut self, ranks: &mut watch::Receiver<Option<u32>>) -> Result<End, Failure> {
         let plan = self.plan;
         self.evaluate().await?;
         while self.steps < plan.steps {
             self.step().await?;
+            if self.steps.is_multiple_of(TEND_EVERY) {
+                self.tend().await?;
+            }
             let due = self.steps.is_multiple_of(plan.checkpoint_every);
             if due || self.steps == plan.steps {
                 self.save().await?;
@@ -334,17 +363,7 @@ impl<'a> Life<'a> {
     async fn step(&mut self) -> Result<(), Failure> {
         let begun = Clock::now();
         let step = self.steps;
-        let constructors = (0..self.ranks).map(|bucket| constructor(self.plane, bucket));
-        let constructors: Vec<_> = constructors.collect::<Result<_, _>>()?;
-        let trains = constructors
-            .into_iter()
-            .zip(0..)
-            .map(|(constructor, bucket)| Train {
-                step,
-                bucket,
-                constructor,
-            });
-        let parts = answers(self.group.scatter(trains.collect()).timeout(LONG).await)?;
+        let parts = answers(self.group.gather(Train { step }).timeout(LONG).await)?;
         self.steps += 1;
         let seconds = Clock::now().since(begun).as_secs_f64();
         let names = &self.plan.data.sources;
@@ -375,12 +394,13 @@ impl<'a> Life<'a> {
         let (first, steps) = (self.group.members()[0], self.steps);
         self.saving = Some(tokio::spawn(async move {
             let saved = first.ask(Settle).timeout(LONG).await;
-            let SavedBytes { bytes } = saved.map_err(Failure::error)??;
+            let Settled { bytes, stages } = saved.map_err(Failure::error)??;
             Ok(Report::Saved {
                 steps,
                 blocked_seconds,
                 seconds: Clock::now().since(begun).as_secs_f64(),
                 bytes,
+                stages,
             })
         }));
         Ok(())
@@ -411,8 +431,7 @@ impl<'a> Life<'a> {
         }
         let rate = Rate {
             step: 0,
-            bucket: 0,
-            constructor: constructor(plane, 0)?,
+            constructor: plane.supply().constructor_of(0)?,
         };
         let rated = self.group.members()[0].ask(rate).timeout(LONG).await;
         let rated = rated.map_err(Failure::error)??;
@@ -449,11 +468,6 @@ const LONG: Duration = Duration::from_secs(3600);
 
 fn tree(ranks: u32) -> Result<PlaceTree, Failure> {
     PlaceTree::data(ranks).map_err(|error| Failure::error(error).fatal())
-}
-
-fn constructor(plane: &DataPlane, bucket: u32) -> Result<Ref<DataConstructor>, Failure> {
-    let found = plane.constructor_of(bucket);
-    found.ok_or_else(|| Failure::error(format!("nobody builds bucket {bucket}")).fatal())
 }
 
 /// The answers of all ranks.

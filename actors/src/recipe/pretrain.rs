@@ -7,7 +7,7 @@ use odeon::{Failure, Needs};
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
-use odeon_data::plan::{Budget, Mixture, PlaceTree, PlanSpec};
+use odeon_data::plan::{Budget, Mixture, PlaceTree, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
 use odeon_gpu::Device;
@@ -90,8 +90,13 @@ pub struct PretrainSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataSection {
-    /// Loaders: sources go around.
-    pub loaders: u32,
+    /// Loaders at first: sources go around. Without, 1, and with `scaling` as many as what sources
+    /// were measured to take asks for.
+    pub loaders: Option<u32>,
+    /// When sources get more loaders or fewer while the run goes on.
+    pub scaling: Option<ScalingSpec>,
+    /// Seconds that a step is expected to take, until that is measured.
+    pub step_seconds: f64,
     /// Loaders that stand in for others.
     pub shadows: u32,
     /// Constructors; each serves an equal part of the ranks.
@@ -113,7 +118,9 @@ pub struct DataSection {
 impl Default for DataSection {
     fn default() -> Self {
         Self {
-            loaders: 1,
+            loaders: None,
+            scaling: None,
+            step_seconds: 1.0,
             shadows: 0,
             constructors: 1,
             loader_megabytes: 64,
@@ -232,7 +239,7 @@ impl PretrainRecipe {
                 "checkpoint_every",
             ),
             (self.processes.ranks.into(), "processes", "ranks"),
-            (self.data.loaders.into(), "data", "loaders"),
+            (self.data.loaders.unwrap_or(1).into(), "data", "loaders"),
             (self.data.constructors.into(), "data", "constructors"),
         ] {
             if value == 0 {
@@ -319,6 +326,9 @@ impl PretrainRecipe {
             data.constructors.ahead = 1;
             data.planned_ahead = 1;
             data.loaders.shadows = 0;
+            data.loaders.scaling = None;
+            // What is rated is few: one reads it.
+            data.loaders.sources = Some(vec![vec![0]; self.sources.len()]);
             held_out = Some(HeldOut {
                 data,
                 every: self.eval.every,
@@ -356,7 +366,11 @@ impl PretrainRecipe {
             part,
             ..source.clone()
         });
-        let own = (0..self.sources.len() as u32).map(|source| vec![source % section.loaders]);
+        let loaders = section.loaders.or(section.scaling.is_none().then_some(1));
+        let around = |loaders: u32| {
+            let sources = 0..self.sources.len() as u32;
+            sources.map(|source| vec![source % loaders]).collect()
+        };
         Ok(DataPlan {
             prefix: String::new(),
             sources: sources.collect(),
@@ -367,7 +381,9 @@ impl PretrainRecipe {
             tree,
             state: None,
             loaders: Loaders {
-                sources: own.collect(),
+                sources: loaders.map(around),
+                scaling: section.scaling,
+                step_seconds: section.step_seconds,
                 shadows: section.shadows,
                 bytes_max: section.loader_megabytes << 20,
                 threads: section.threads,

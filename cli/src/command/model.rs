@@ -374,6 +374,14 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
     }
     let path = Path::new(name);
     let checkpoint = path.join(CHECKPOINT);
+    if Source::read(&path.join(RECIPE)).is_ok_and(|source| source.pretrains()) {
+        bail!(
+            "{0} is a pretraining run, whose checkpoints are of any layout: `odeon ckpt export {1} FOLDER \
+             --role actor` makes a model folder of one",
+            path.display(),
+            checkpoint.display()
+        );
+    }
     if checkpoint.exists() {
         let latest = latest_model(&checkpoint).map_err(|failure| anyhow!("{failure}"))?;
         return latest.with_context(|| format!("{} has no checkpoint yet", path.display()));

@@ -127,6 +127,9 @@ impl Shelf {
     pub(super) fn ended(&mut self, ended: Ended) {
         self.counts.busy_seconds += ended.busy_seconds;
         if let Some(made) = ended.made {
+            let source = self.counts.sources.entry(ended.name.source.0).or_default();
+            source.samples += made.samples;
+            source.busy_seconds += ended.busy_seconds;
             self.counts.cells += 1;
             self.counts.samples += made.samples;
             self.counts.skipped += made.skipped.len() as u64;

@@ -184,17 +184,6 @@ impl Reader {
         self.heard.insert((cell.epoch, cell.cell), cell.samples);
     }
 
-    /// The cell that is so many ahead of the cursor, whether there is one or not.
-    pub(super) fn beyond(&self, ahead: u64) -> CellName {
-        let cells = u64::from(self.cells);
-        let cell = u64::from(self.cell) + ahead;
-        CellName {
-            source: self.number,
-            epoch: self.epoch + (cell / cells) as u32,
-            cell: (cell % cells) as u32,
-        }
-    }
-
     /// The cells from the cursor on, whether heard or not.
     pub(super) fn upcoming(&self) -> impl Iterator<Item = CellName> + '_ {
         let mut next = (!self.is_read()).then(|| self.cursor());

@@ -332,15 +332,9 @@ impl Planning {
         most
     }
 
-    /// For each source the first cell that nobody was asked for: from there on cells may be dealt
-    /// to other loaders.
-    #[must_use]
-    pub fn frontier(&self) -> Vec<CellName> {
-        let ahead = u64::from(self.spec.ahead.cells);
-        self.readers
-            .iter()
-            .map(|reader| reader.beyond(ahead))
-            .collect()
+    /// For each source the cell that is drawn from next.
+    pub fn cursors(&self) -> impl Iterator<Item = CellName> + '_ {
+        self.readers.iter().map(Reader::cursor)
     }
 
     fn remember(&mut self) {

@@ -292,6 +292,17 @@ impl FetchPlan {
         })
     }
 
+    /// How many slices of each bucket are fetched.
+    #[must_use]
+    pub fn slices(&self) -> u32 {
+        let whole = self.broadcast_at.contains(&Dimension::Context);
+        if whole {
+            1
+        } else {
+            self.tree.slice(self.axis, 0).of
+        }
+    }
+
     /// A dimension along which nothing can be broadcast, since its places have buckets of their
     /// own.
     pub(super) fn fault(&self) -> Option<Dimension> {

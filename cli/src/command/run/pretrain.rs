@@ -208,8 +208,34 @@ impl Book {
     fn hear(&mut self, report: &Report) -> Result<()> {
         self.metrics.write(report)?;
         self.display.show(report);
-        if let Report::Step(step) = report {
-            record(step);
+        match report {
+            Report::Step(step) => record(step),
+            Report::Saved {
+                steps,
+                blocked_seconds,
+                stages,
+                ..
+            } => {
+                let told = |name, seconds: f64| {
+                    let number = telemetry::gauge(name, seconds).with("step", *steps);
+                    number.with("unit", "s")
+                };
+                told("checkpoint.blocked_s", *blocked_seconds).record();
+                for (stage, seconds) in stages {
+                    let number = told("checkpoint.stage_s", *seconds);
+                    number.with("stage", stage.clone()).record();
+                }
+            }
+            Report::Rescaled {
+                steps,
+                source,
+                loaders,
+            } => {
+                let number = telemetry::gauge("data.loaders", f64::from(*loaders));
+                let number = number.with("source", source.clone());
+                number.with("step", *steps).record();
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -307,11 +333,23 @@ impl Display {
                 blocked_seconds,
                 seconds,
                 bytes,
+                stages: _,
             } => print::say(format!(
                 "step {steps}: saved {:.1} MB in {seconds:.2} s, of which ranks waited {:.0} ms",
                 *bytes as f64 / 1e6,
                 blocked_seconds * 1e3
             )),
+            Report::Rescaled {
+                steps,
+                source,
+                loaders,
+            } => {
+                let loaders = match loaders {
+                    1 => "1 loader".to_owned(),
+                    loaders => format!("{loaders} loaders"),
+                };
+                print::say(format!("step {steps}: {source} has {loaders} from now on"));
+            }
             _ => {}
         }
     }

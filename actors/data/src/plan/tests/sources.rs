@@ -50,14 +50,13 @@ proptest! {
 
     #[test]
     fn a_steady_demand_settles(demand in 0.0f64..50.0, shards in 1u32..64, noise in 0.0f64..0.3) {
-        let mut scaling = Scaling::new(ScalingSpec::default(), &[(shards, 10.0)]);
-        let from = [CellName { source: SourceNumber(0), epoch: 0, cell: 9 }];
+        let mut scaling = Scaling::new(ScalingSpec::default(), &[(shards, Some(10.0))]);
         let mut changes = vec![];
         for step in 0..1500u32 {
             // Swings about the demand, each hundred steps to the other side.
             let swing = if step / 100 % 2 == 0 { 1.0 + noise } else { 1.0 - noise };
             let drawn = (demand * 10.0 * swing).round() as u32;
-            for change in scaling.step(&[drawn], &[demand * 10.0], &from) {
+            for change in scaling.step(&[drawn], &[demand * 10.0]) {
                 changes.push((step, change.shards));
             }
         }
@@ -69,22 +68,56 @@ proptest! {
     }
 
     #[test]
-    fn dealing_keeps_what_was_dealt(changes in prop::collection::vec((1u32..40, 1u32..9), 0..6), cells in 1u32..12) {
+    fn dealing_keeps_what_was_dealt(
+        changes in prop::collection::vec((1u32..40, prop::collection::vec(0u32..9, 1..9)), 0..6),
+        cells in 1u32..12,
+    ) {
         let name = |at: u32| CellName { source: SourceNumber(0), epoch: at / cells, cell: at % cells };
-        let mut dealing = Dealing::over(3);
+        let mut dealing = Dealing::around(vec![0, 1, 2]);
         let mut at = 0;
-        for (more, shards) in changes {
-            let before: Vec<u32> = (0..at + more).map(|cell| dealing.shard(name(cell))).collect();
+        for (more, loaders) in changes {
+            let before: Vec<u32> = (0..at + more).map(|cell| dealing.loader(name(cell))).collect();
             at += more;
-            dealing.reshard(name(at), shards);
-            let after: Vec<u32> = (0..at).map(|cell| dealing.shard(name(cell))).collect();
+            dealing.redeal(name(at), loaders.clone());
+            let after: Vec<u32> = (0..at).map(|cell| dealing.loader(name(cell))).collect();
             prop_assert_eq!(before, after);
-            prop_assert!((at..at + 50).all(|cell| dealing.shard(name(cell)) == name(cell).cell % shards));
-            prop_assert_eq!(dealing.shards_from(name(at)), shards);
+            let around = |cell: u32| loaders[name(cell).cell as usize % loaders.len()];
+            prop_assert!((at..at + 50).all(|cell| dealing.loader(name(cell)) == around(cell)));
+            prop_assert_eq!(dealing.loaders_from(name(at)), loaders.into_iter().collect());
         }
         let mut short = dealing.clone();
         short.forget(name(at));
-        prop_assert!((at..at + 99).all(|cell| dealing.shard(name(cell)) == short.shard(name(cell))));
+        prop_assert!((at..at + 99).all(|cell| dealing.loader(name(cell)) == short.loader(name(cell))));
+    }
+
+    #[test]
+    fn no_loader_is_busier_than_it_may_be_where_that_can_be_helped(
+        busy in prop::collection::vec(0.0f64..6.0, 1..30), threads in 1u32..4, loaders in 1u32..5,
+    ) {
+        let caps = LoaderCaps { threads, ..LoaderCaps::default() };
+        let around = (0..busy.len() as u32).map(|source| vec![source % loaders]);
+        let mut roster = Roster::new(around.collect());
+        for (source, busy_of) in busy.iter().enumerate() {
+            let shards = (busy_of / (f64::from(threads) * caps.fill)).ceil() as u32;
+            roster.reshard(source, shards, &busy, &caps);
+            prop_assert_eq!(roster.sources()[source].len() as u32, shards.max(1));
+        }
+        roster.relieve(&busy, &caps);
+        for loader in roster.loaders() {
+            prop_assert!(roster.load(loader, &busy) <= f64::from(threads) + 1e-9);
+        }
+        for (at, own) in roster.sources().iter().enumerate() {
+            let mut once = own.clone();
+            once.sort_unstable();
+            once.dedup();
+            prop_assert_eq!(once.len(), own.len(), "source {} twice with a loader", at);
+        }
+        // And back: each source keeps one of those that it had.
+        let before = roster.clone();
+        for source in 0..busy.len() {
+            roster.reshard(source, 1, &busy, &caps);
+            prop_assert!(before.sources()[source].contains(&roster.sources()[source][0]));
+        }
     }
 }
 
@@ -127,7 +160,7 @@ fn loaders_come_before_the_mixture_turns_and_go_after() {
     let spec = PlanSpec::mix(mixture, Budget::Samples(100));
     let mut planning = world.planning(&spec, &PlaceTree::data(2).unwrap());
     // A loader gives 20 samples in the time of a step.
-    let mut scaling = Scaling::new(ScalingSpec::default(), &[(8, 20.0), (1, 20.0)]);
+    let mut scaling = Scaling::new(ScalingSpec::default(), &[(8, Some(20.0)), (1, Some(20.0))]);
     let mut told = vec![];
     for step in 0..600 {
         let plan = &world.plans(&mut planning, 1, step)[0];
@@ -136,15 +169,7 @@ fn loaders_come_before_the_mixture_turns_and_go_after() {
             drawn[usize::from(id.source.0)] += 1;
         }
         let coming = planning.coming(50);
-        let frontier = planning.frontier();
-        for change in scaling.step(&drawn, &coming, &frontier) {
-            // Cells that were asked for stay where they are.
-            assert!(
-                planning
-                    .wants()
-                    .iter()
-                    .all(|cell| cell.source != change.source || *cell < change.from)
-            );
+        for change in scaling.step(&drawn, &coming) {
             told.push((step, change.source.0, change.shards));
         }
     }
@@ -152,4 +177,42 @@ fn loaders_come_before_the_mixture_turns_and_go_after() {
         panic!("{told:?}");
     };
     assert!((245..=300).contains(&up) && down > 350, "{told:?}");
+}
+
+#[test]
+fn loaders_follow_what_is_measured_and_what_is_coming() {
+    let caps = LoaderCaps {
+        threads: 1,
+        ..LoaderCaps::default()
+    };
+    let roster = Roster::new(vec![vec![0], vec![0], vec![0]]);
+    let mut scaler = Scaler::new(ScalingSpec::default(), caps, roster, 1.0);
+    let mut look = Look {
+        drawn: vec![vec![10, 10, 10]; 10],
+        coming: vec![10.0, 10.0, 10.0],
+        work_seconds: vec![None; 3],
+        step_seconds: None,
+    };
+    // Nothing is known, and nothing changes.
+    for _ in 0..20 {
+        assert_eq!(scaler.look(&look), []);
+    }
+    // All three together are more than a thread has time for; no single one is.
+    look.work_seconds = vec![Some(0.05), Some(0.04), Some(0.03)];
+    assert_eq!(scaler.look(&look), [SourceNumber(2)]);
+    assert_eq!(scaler.roster().sources(), [vec![0], vec![0], vec![1]]);
+    assert_eq!(scaler.look(&look), []);
+    // The mixture will want much of the second.
+    look.coming[1] = 60.0;
+    assert!(scaler.look(&look).contains(&SourceNumber(1)));
+    let sources = scaler.roster().sources();
+    assert_eq!(sources[1].len(), 4, "{sources:?}");
+    // Steps take ten times as long, so one is enough for each, in time.
+    look.step_seconds = Some(10.0);
+    look.coming[1] = 10.0;
+    for _ in 0..20 {
+        scaler.look(&look);
+    }
+    let sources = scaler.roster().sources();
+    assert!(sources.iter().all(|it| it.len() == 1), "{sources:?}");
 }
