@@ -8,10 +8,16 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use odeon::{Clock, Limits, Supervision, System, WorkerCommand, WorkerMode};
+use odeon::{
+    ActorId, Clock, ClusterIdentity, FakeDevices, Limits, Needs, ProcessId, Supervision, System,
+    SystemBuilder, WorkerCommand, WorkerMode,
+};
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
+use odeon_data::client;
+use odeon_data::plane::DataPlane;
+use odeon_gpu::fake::{Fake, Model, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{mpsc, watch};
 
@@ -88,7 +94,7 @@ fn plan(folder: &Path) -> PretrainPlan {
     recipe.plan(folder.join("checkpoint")).unwrap()
 }
 
-async fn node() -> System {
+fn node() -> SystemBuilder {
     let worker = WorkerCommand::current_exe().unwrap();
     let worker = worker.arg("worker_entry").arg("--exact");
     let mut limits = Limits::default();
@@ -97,9 +103,6 @@ async fn node() -> System {
         .limits(limits)
         .supervision(Supervision::one_for_one().budget(60, Duration::from_secs(60)))
         .workers(WorkerMode::Processes(worker))
-        .start()
-        .await
-        .unwrap()
 }
 
 /// What a run told, and what it came to.
@@ -139,7 +142,7 @@ async fn told(
     plan: &PretrainPlan,
     mut on: impl FnMut(&Report, &System, &[Member], &watch::Sender<Option<u32>>),
 ) -> Told {
-    let system = node().await;
+    let system = node().start().await.unwrap();
     let (report, mut news) = mpsc::unbounded_channel();
     let (members, member) = watch::channel(vec![]);
     let (_halt, halted) = watch::channel(false);
@@ -277,4 +280,48 @@ async fn a_run_goes_on_with_other_ranks_in_the_middle_and_when_it_is_started_aga
             step.loss
         );
     }
+}
+
+/// SEMANTICS 108.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loaders_are_on_nodes_with_devices_as_long_as_there_is_room_and_elsewhere_then() {
+    let cluster = ClusterIdentity::generate().unwrap();
+    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let start = async |name: &str, devices| {
+        let node = node().job(odeon_actors::job());
+        let node = node.resource("reader", 2.0).unwrap();
+        let node = match devices {
+            Some(devices) => node.devices(devices),
+            None => node,
+        };
+        let identity = cluster.issue(name).unwrap();
+        let node = node.listen("127.0.0.1:0".parse().unwrap(), identity);
+        node.start().await.unwrap()
+    };
+    let accelerated = FakeDevices::new(&fake, "node0").unwrap();
+    let (system, other) = (start("a", None).await, start("b", Some(accelerated)).await);
+    system.join(other.address().unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(folder.path()).data;
+    plan.loaders.sources = Some(vec![vec![0, 1], vec![1, 2]]);
+    plan.loaders.shadows = 0;
+    plan.loaders.needs = Needs::new().resource("reader", 1.0).prefer_accelerated(1);
+    let plane = DataPlane::start(&system, plan).await.unwrap();
+    let on = |node: &System| {
+        let workers = node.workers();
+        let here = |role: &(String, ActorId, Option<ProcessId>)| {
+            role.0.starts_with("loader") && workers.iter().any(|(id, _)| Some(*id) == role.2)
+        };
+        plane.roles().filter(here).count()
+    };
+    assert_eq!((on(&other), on(&system)), (2, 1));
+    for step in 0..3 {
+        for rank in 0..2 {
+            let constructor = plane.supply().constructor_of(rank).unwrap();
+            client::fetch(constructor, step, rank).await.unwrap();
+        }
+    }
+    plane.stop().await;
+    system.shutdown().await;
+    other.shutdown().await;
 }

@@ -92,6 +92,8 @@ pub enum Affinity {
     NotNode(String),
     /// A node whose label has this value.
     Label(String, String),
+    /// A node that has devices, of whatever kind.
+    Accelerated,
     /// In the same group of this level as a lease of this holder; with [`Level::Node`], on the same
     /// node.
     Near(String, Level),
@@ -442,6 +444,7 @@ impl fmt::Display for Affinity {
             Self::NotNode(node) => write!(f, "not on {node}"),
             Self::Label(key, value) => write!(f, "{key}={value}"),
             Self::Near(holder, level) => write!(f, "in a {level} with {holder}"),
+            Self::Accelerated => f.write_str("on a node with devices"),
             Self::Apart(holder, level) => write!(f, "in a {level} without {holder}"),
         }
     }

@@ -100,6 +100,8 @@ pub enum Reason {
     },
     /// This node was to be avoided.
     Avoided,
+    /// It has no devices, and one that has some was required.
+    NotAccelerated,
     /// A holder that must be in the same group of a level is not.
     NotNear {
         /// That holder.
@@ -338,7 +340,7 @@ impl Reason {
             Self::TooSmall { .. } | Self::TooFewDevices { .. } => 5,
             Self::OtherDevices { .. } => 6,
             Self::NotUp(_) => 7,
-            Self::Label { .. } | Self::Avoided => 8,
+            Self::Label { .. } | Self::Avoided | Self::NotAccelerated => 8,
             Self::NotTheNode { .. } => 9,
         }
     }
@@ -362,6 +364,7 @@ impl fmt::Display for Reason {
                 found: None,
             } => write!(f, "lacks {key}={wanted}"),
             Self::Avoided => f.write_str("is to be avoided"),
+            Self::NotAccelerated => f.write_str("has no devices"),
             Self::NotNear {
                 holder,
                 level: Level::Node,

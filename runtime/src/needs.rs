@@ -217,6 +217,13 @@ impl Needs {
         self
     }
 
+    /// On a node that has devices, where there is a choice: on processors that those who compute on
+    /// these leave idle. Without it, whoever needs no device leaves such nodes to others.
+    pub fn prefer_accelerated(mut self, weight: u32) -> Self {
+        self.demand = self.demand.prefer(Affinity::Accelerated, weight);
+        self
+    }
+
     /// Not on this node.
     pub fn not_on_node(mut self, node: impl Into<String>) -> Self {
         self.demand = self.demand.require(Affinity::NotNode(node.into()));

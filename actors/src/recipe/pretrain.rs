@@ -105,6 +105,8 @@ pub struct DataSection {
     pub loader_megabytes: u64,
     /// Cells that each loader makes at a time.
     pub threads: usize,
+    /// Processors that each loader and constructor reserves, on nodes with devices first.
+    pub cpus: f64,
     /// Steps that are built before they are wanted.
     pub built_ahead: u64,
     /// Steps that are planned before they are built.
@@ -125,6 +127,7 @@ impl Default for DataSection {
             constructors: 1,
             loader_megabytes: 64,
             threads: 1,
+            cpus: 0.0,
             built_ahead: 2,
             planned_ahead: 4,
             patience_ms: 200,
@@ -371,6 +374,10 @@ impl PretrainRecipe {
             let sources = 0..self.sources.len() as u32;
             sources.map(|source| vec![source % loaders]).collect()
         };
+        let needs = || match section.cpus {
+            0.0 => Needs::new(),
+            cpus => Needs::new().cpus(cpus).prefer_accelerated(1),
+        };
         Ok(DataPlan {
             prefix: String::new(),
             sources: sources.collect(),
@@ -387,12 +394,12 @@ impl PretrainRecipe {
                 shadows: section.shadows,
                 bytes_max: section.loader_megabytes << 20,
                 threads: section.threads,
-                needs: Needs::new(),
+                needs: needs(),
             },
             constructors: Constructors {
                 count: section.constructors,
                 ahead: section.built_ahead,
-                needs: Needs::new(),
+                needs: needs(),
             },
             planned_ahead: section.planned_ahead,
             patience: Duration::from_millis(section.patience_ms),

@@ -75,6 +75,7 @@ impl<'a> Test<'a> {
                     found: node.labels.get(key).cloned(),
                 })
             }
+            Affinity::Accelerated if node.devices.is_empty() => Err(Reason::NotAccelerated),
             Affinity::Near(holder, level) => {
                 let mask = self.inside(view, at, *level);
                 let near = mask.ok_or_else(|| Reason::NotNear {

@@ -337,6 +337,21 @@ fn demands_without_devices_leave_device_nodes_alone() {
     check(&view, &light.gang(5), "a=1 z=4");
 }
 
+/// SEMANTICS 108.
+#[test]
+fn those_that_wish_to_be_beside_devices_are_as_long_as_there_is_room() {
+    let view = View::new([
+        Node::new("a", cores(4)).gpus(8, "H200", GIB),
+        Node::new("z", cores(4)),
+    ]);
+    let beside = demand(cores(1)).prefer(Affinity::Accelerated, 1);
+    check(&view, &beside, "a=1");
+    check(&view, &beside.gang(6), "a=4 z=2");
+    let only = demand(cores(1)).require(Affinity::Accelerated).gang(5);
+    let refusal = solve(&view, &[only]).unwrap_err().to_string();
+    assert!(refusal.contains("has no devices"), "{refusal}");
+}
+
 #[test]
 fn affinity_is_a_requirement() {
     let mut view = View::new([

@@ -116,11 +116,12 @@ fn any_ask() -> impl Strategy<Value = DeviceAsk> {
 }
 
 fn any_demand() -> impl Strategy<Value = Demand> {
-    let affinity = (0..4u8, any_level(7), 0..5u8).prop_map(|(n, level, kind)| match kind {
+    let affinity = (0..4u8, any_level(7), 0..6u8).prop_map(|(n, level, kind)| match kind {
         0 => Affinity::Node(format!("n{n}")),
         1 => Affinity::NotNode(format!("n{n}")),
         2 => Affinity::Label("zone".into(), (n % 2).to_string()),
         3 => Affinity::Near(format!("h{}", n % 3), level),
+        4 => Affinity::Accelerated,
         _ => Affinity::Apart(format!("h{}", n % 3), level),
     });
     let arrange = prop_oneof![
@@ -248,6 +249,7 @@ fn suits(view: &View, demand: &Demand, place: &At) -> bool {
         Affinity::Node(name) => node.name == *name,
         Affinity::NotNode(name) => node.name != *name,
         Affinity::Label(key, value) => node.labels.get(key) == Some(value),
+        Affinity::Accelerated => !node.devices.is_empty(),
         Affinity::Near(holder, level) => near(holder, *level).0,
         Affinity::Apart(holder, level) => !near(holder, *level).1,
     });
