@@ -111,7 +111,7 @@ type Arrival = Result<(Delivery, BlobView), Failure>;
 #[derive(Debug)]
 enum Batch {
     Coming,
-    There(Arrival),
+    There(Box<Arrival>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -186,7 +186,7 @@ impl DataClient {
             }
             // One that all have passed meanwhile is in nobody's way.
             if let Some(batch) = self.batches.get_mut(&step) {
-                *batch = Batch::There(arrival);
+                *batch = Batch::There(Box::new(arrival));
             }
         }
         self.answer();
@@ -237,7 +237,10 @@ impl DataClient {
             match self.batches.get(&step) {
                 // Who does not wait any more has asked again, or is gone.
                 Some(Batch::There(batch)) => {
-                    let batch = batch.as_ref().map(|(delivery, _)| delivery.clone());
+                    let batch = batch
+                        .as_ref()
+                        .as_ref()
+                        .map(|(delivery, _)| delivery.clone());
                     drop(answer.send(batch.map_err(Clone::clone)));
                 }
                 Some(Batch::Coming) => self.waiting.push((step, answer)),

@@ -301,7 +301,7 @@ fn measured(shelf: &mut Shelf, measure: &Measure) -> Later<Result<Measured, Load
         let busy_seconds = Clock::now().since(begun).as_secs_f64();
         let bytes: u64 = cell.samples.iter().map(|(_, it)| it.len() as u64).sum();
         let spec = source.spec();
-        let blocks = u64::from(spec.cell_blocks) * u64::from(spec.block_bytes);
+        let blocks = u64::from(spec.cell_blocks) * spec.block_bytes;
         Ok(Measured {
             cell: described(name, &cell),
             busy_seconds,

@@ -369,7 +369,9 @@ impl PretrainRecipe {
             part,
             ..source.clone()
         });
-        let loaders = section.loaders.or(section.scaling.is_none().then_some(1));
+        let loaders = section
+            .loaders
+            .or_else(|| section.scaling.is_none().then_some(1));
         let around = |loaders: u32| {
             let sources = 0..self.sources.len() as u32;
             sources.map(|source| vec![source % loaders]).collect()
