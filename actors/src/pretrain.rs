@@ -13,6 +13,7 @@
 
 mod checkpoint;
 pub mod courier;
+mod pictures;
 pub mod rank;
 pub mod report;
 mod run;

@@ -94,6 +94,107 @@ fn plan(folder: &Path) -> PretrainPlan {
     recipe.plan(folder.join("checkpoint")).unwrap()
 }
 
+/// Pictures of 16 by 16 pixels, each of which has one bright corner that its caption names, and text.
+/// Nothing but the picture says which corner.
+fn seeing(folder: &Path, ranks: u32, encoder: &str) -> PretrainPlan {
+    let mut text = String::new();
+    for record in 0..300 {
+        let line = format!("text {record} ").repeat(1 + record % 20);
+        writeln!(text, "{line}").unwrap();
+    }
+    fs::write(folder.join("text.txt"), text).unwrap();
+    let count = 512_u32;
+    let numbers = |numbers: &[u32]| -> Vec<u8> {
+        numbers
+            .iter()
+            .flat_map(|number| number.to_be_bytes())
+            .collect()
+    };
+    let mut pictures = numbers(&[0x0803, count, 16, 16]);
+    let mut classes = numbers(&[0x0801, count]);
+    for nth in 0..count {
+        let corner = nth * 7 / 3 % 4;
+        let (row, column) = (corner / 2, corner % 2);
+        for pixel in 0..256 {
+            let here = pixel / 16 / 8 == row && pixel % 16 / 8 == column;
+            pictures.push(if here {
+                255 - (nth % 50) as u8
+            } else {
+                (nth % 60) as u8
+            });
+        }
+        classes.push(corner as u8);
+    }
+    fs::write(folder.join("pictures.idx"), pictures).unwrap();
+    fs::write(folder.join("classes.idx"), classes).unwrap();
+    let place = folder.display();
+    let recipe = format!(
+        r#"
+        [run]
+        name = "seeing"
+        seed = 5
+        out = "{place}"
+        [model]
+        hidden = 32
+        layers = 1
+        heads = 2
+        kv_heads = 1
+        ffn = 64
+        context = 128
+        [vision]
+        patch = 4
+        hidden = 16
+        layers = 1
+        heads = 2
+        ffn = 32
+        [pretrain]
+        steps = 120
+        lr = 1e-2
+        lr_floor = 1.0
+        weight_decay = 0.0
+        checkpoint_every = 10
+        [processes]
+        ranks = {ranks}
+        [data]
+        cache = "{place}/cache"
+        [plan]
+        step = {{ tokens = 512 }}
+        {encoder}
+        [plan.microbatch]
+        tokens = 128
+        [plan.cost.picture]
+        linear = 100.0
+        square = 1.0
+        [plan.mixture.sources.pictures]
+        weight = {{ constant = 3.0 }}
+        [plan.mixture.sources.text]
+        weight = {{ constant = 1.0 }}
+        [eval]
+        every = 20
+        tokens = 1024
+        one_of = 4
+        [[source]]
+        name = "pictures"
+        path = "{place}/pictures.idx"
+        format = {{ idx = {{ labels = "{place}/classes.idx", names = ["a", "b", "c", "d"] }} }}
+        context = 32
+        block_bytes = 4096
+        pictures = {{ patch = 4 }}
+        [[source]]
+        name = "text"
+        path = "{place}/text.txt"
+        format = {{ text = {{ document = "line" }} }}
+        context = 128
+        block_bytes = 512
+        "#
+    );
+    let recipe = Source::new(Path::new("test.toml"), &recipe);
+    let recipe = recipe.pretrain_recipe().unwrap();
+    recipe.plan(folder.join("checkpoint")).unwrap()
+}
+
+const SHARED: &str = r#"encoder = { method = "greedy" }"#;
+
 fn node() -> SystemBuilder {
     let worker = WorkerCommand::current_exe().unwrap();
     let worker = worker.arg("worker_entry").arg("--exact");
@@ -281,6 +382,71 @@ async fn a_run_goes_on_with_other_ranks_in_the_middle_and_when_it_is_started_aga
         );
     }
 }
+
+/// The held-out loss of what pictures are called, at the end.
+fn called(told: &Told) -> f64 {
+    let mut rated = told.reports.iter().filter_map(|report| match report {
+        Report::Evaluated { sources, .. } => Some(sources["pictures"]),
+        _ => None,
+    });
+    rated.next_back().unwrap()
+}
+
+/// SEMANTICS 109.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pictures_are_learnt_from_the_same_wherever_they_are_encoded() {
+    let folders: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
+    let alone = told(&seeing(folders[0].path(), 1, ""), |_, _, _, _| {}).await;
+    // A caption is a letter of four and the end. Who is blind pays ln 4 / 2 = 0.69 a token for it.
+    assert!(called(&alone) < 0.2, "{}", called(&alone));
+
+    let two = async |folder: &Path, encoder| {
+        let mut plan = seeing(folder, 2, encoder);
+        plan.steps = SAME;
+        told(&plan, |_, _, _, _| {}).await.steps()
+    };
+    let own = two(folders[1].path(), "").await;
+    let shared = two(folders[2].path(), SHARED).await;
+    // In the middle other ranks, then the loss of one.
+    let mut begins = seeing(folders[3].path(), 2, SHARED);
+    begins.steps = 23;
+    let begun = told(&begins, |report, _, _, ranks| {
+        if matches!(report, Report::Step(step) if step.step == 3) {
+            ranks.send_replace(Some(3));
+        }
+    });
+    let begun = begun.await;
+    let mut is_lost = false;
+    let mut goes_on = seeing(folders[3].path(), 3, SHARED);
+    goes_on.steps = SAME;
+    let ended = told(&goes_on, |report, system, members, _| {
+        if !is_lost && matches!(report, Report::Step(step) if step.step == 30) {
+            kill(system, members, "rank-2");
+            is_lost = true;
+        }
+    });
+    let ended = ended.await;
+    assert!(is_lost);
+    let mut moved = begun.steps();
+    moved.extend(ended.steps());
+
+    for (number, step) in alone.steps().range(..=SAME) {
+        for other in [&own[number], &shared[number], &moved[number]] {
+            assert_eq!((other.tokens, other.samples), (step.tokens, step.samples));
+            // The same sums in another order.
+            let apart = (other.loss - step.loss).abs() / step.loss;
+            let (other, step) = (other.loss, step.loss);
+            assert!(apart < 1e-4, "step {number}: {other} and {step}");
+        }
+        assert_ne!(
+            own[number].digest, shared[number].digest,
+            "pixels are elsewhere"
+        );
+    }
+}
+
+/// Steps in which rounding has not yet grown to more than rounding.
+const SAME: u64 = 40;
 
 /// SEMANTICS 108.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,7 @@ mod config;
 mod lora;
 mod network;
 mod scorer;
+mod vision;
 
 use std::borrow::Cow;
 
@@ -23,6 +24,7 @@ pub use batch::{Batch, BatchError, Sequence};
 pub use config::{ConfigError, ModelConfig, Rope};
 pub use lora::LoraConfig;
 pub use scorer::{Scorer, TokenScores};
+pub use vision::{Pictures, VisionConfig};
 
 pub(crate) use lora::Adapters;
 pub(crate) use network::{LayerPlaces, Places, Wanted};

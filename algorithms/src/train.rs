@@ -45,7 +45,7 @@ mod state;
 use odeon_gpu::{AdamW, Arena, Backend, Cpu, Layout, Matrix, Muon, MuonScratch, Segment, Tape};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Batch, Model, Scorer, TokenScores, Wanted};
+use crate::model::{Batch, Model, Pictures, Scorer, TokenScores, Wanted};
 
 pub use schedule::Schedule;
 pub use state::{StateError, StatePart};
@@ -292,7 +292,7 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub fn activation_bytes(&self, batch: &Batch) -> usize {
         let mut tape = Tape::new();
-        let outputs = self.model().record(&mut tape, batch, self.wanted());
+        let outputs = self.model().record(&mut tape, batch, None, self.wanted());
         tape.plan_training(&self.model().trainable_sets(), &outputs.vars())
             .bytes()
     }
@@ -309,6 +309,53 @@ impl<B: Backend> Trainer<B> {
         self.scorer.values(batch)
     }
 
+    /// See [`Scorer::logprobs_seeing`].
+    #[must_use]
+    pub fn logprobs_seeing(&mut self, batch: &Batch, features: &[f32]) -> TokenScores {
+        self.scorer.logprobs_seeing(batch, features)
+    }
+
+    /// The features of pictures: see [`Scorer::encode`].
+    ///
+    /// # Panics
+    /// If the model has no vision encoder, or patches are of another size.
+    #[must_use]
+    pub fn encode(&mut self, pictures: &Pictures) -> Vec<f32> {
+        self.scorer.encode(pictures)
+    }
+
+    /// Adds the gradient of the encoder to what is accumulated, from that of the features which it
+    /// made. Its activations are computed again, so that nothing of them is kept meanwhile.
+    ///
+    /// # Panics
+    /// If the model has no vision encoder, or there is not one row a visual token.
+    pub fn accumulate_encoder(&mut self, pictures: &Pictures, gradient: &[f32]) {
+        if pictures.patches() == 0 {
+            return;
+        }
+        let Self {
+            scorer,
+            arena,
+            grads,
+            ..
+        } = self;
+        let model = scorer.model();
+        let backend = model.backend();
+        let mut tape = Tape::new();
+        let encoded = model.record_encoder(&mut tape, pictures);
+        let (rows, cols) = tape.shape(encoded.features);
+        assert_eq!(gradient.len(), rows * cols, "one row a visual token");
+        let plan = tape.plan_training(&model.trainable_sets(), &[encoded.features]);
+        arena.prepare(backend, &plan);
+        let params = model.param_sets();
+        backend.scope(|| {
+            encoded.write(backend, &tape, arena, &plan, pictures);
+            tape.forward(backend, arena, &plan, &params);
+            tape.seed(backend, arena, &plan, encoded.features, gradient);
+            tape.backward(backend, arena, &plan, &params, grads);
+        });
+    }
+
     /// Adds the gradient of an objective over a micro-batch to what is accumulated.
     ///
     /// # Panics
@@ -318,6 +365,21 @@ impl<B: Backend> Trainer<B> {
         batch: &Batch,
         objective: &mut (impl Objective + ?Sized),
     ) -> Evaluation {
+        self.accumulate_seeing(batch, &[], objective).0
+    }
+
+    /// The same over a batch that sees pictures ([`Batch::seeing`]), by their features. Answers the
+    /// gradient with respect to these, too, for [`accumulate_encoder`](Self::accumulate_encoder)
+    /// wherever they were made.
+    ///
+    /// # Panics
+    /// If the objective changes the number of gradients.
+    pub fn accumulate_seeing(
+        &mut self,
+        batch: &Batch,
+        features: &[f32],
+        objective: &mut (impl Objective + ?Sized),
+    ) -> (Evaluation, Vec<f32>) {
         let wanted = self.wanted();
         let Self {
             scorer,
@@ -335,16 +397,22 @@ impl<B: Backend> Trainer<B> {
         };
         if count == 0 {
             let scores = TokenScores::default();
-            return Evaluation {
-                loss: objective.evaluate(&scores, &mut gradients),
-                scores,
-            };
+            let loss = objective.evaluate(&scores, &mut gradients);
+            return (Evaluation { loss, scores }, vec![0.0; features.len()]);
         }
         let mut tape = Tape::new();
-        let outputs = model.record(&mut tape, batch, wanted);
-        let plan = tape.plan_training(&model.trainable_sets(), &outputs.vars());
+        let table = model.feature_table(features);
+        let mut params = model.param_sets();
+        let mut trainable = model.trainable_sets();
+        let seen = table.as_ref().map(|_| model.seen(features));
+        if let Some(table) = &table {
+            params.push(table);
+            trainable.push(true);
+            grads.push(Some(backend.buffer(&vec![0.0; B::len(table)])));
+        }
+        let outputs = model.record(&mut tape, batch, seen, wanted);
+        let plan = tape.plan_training(&trainable, &outputs.vars());
         arena.prepare(backend, &plan);
-        let params = model.param_sets();
         let scores = backend.scope(|| {
             tape.forward(backend, arena, &plan, &params);
             outputs.read(backend, &tape, arena, &plan)
@@ -366,7 +434,12 @@ impl<B: Backend> Trainer<B> {
             }
             tape.backward(backend, arena, &plan, &params, grads);
         });
-        Evaluation { loss, scores }
+        let of_features = table.and_then(|_| grads.pop().flatten());
+        let of_features = of_features.map_or_else(Vec::new, |all| {
+            let all = backend.to_vec(&all);
+            all[all.len() - features.len()..].to_vec()
+        });
+        (Evaluation { loss, scores }, of_features)
     }
 
     /// One optimiser step with the accumulated gradient times `grad_scale`, which is 1 for
@@ -532,3 +605,5 @@ impl<B: Backend> Moved<B> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vision_tests;

@@ -21,9 +21,10 @@ use odeon::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::constructor::{DataConstructor, Delivery, Fetch};
+use crate::constructor::{DataConstructor, Delivery, Fetch, FetchPictures};
 use crate::pack::Packed;
 use crate::plan::{Feed, FetchPlan};
+use crate::sample::Image;
 
 /// From where the ranks of a mesh have their batches.
 #[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
@@ -310,6 +311,28 @@ pub async fn fetch(
             let (delivery, _view) = try_bring(serving, step, false).await?;
             let packed = delivery.open().await?;
             Ok((delivery, packed))
+        };
+        match fetched.await {
+            Err(failure) => losses.count(step, failure).await?,
+            there => return there,
+        }
+    }
+}
+
+/// The pictures that a rank encodes in a step, over the losses of the constructor.
+///
+/// # Errors
+/// They cannot be had, or the constructor is lost again and again.
+pub async fn fetch_pictures(
+    from: Ref<DataConstructor>,
+    step: u64,
+    rank: u32,
+) -> Result<Vec<Image>, Failure> {
+    let mut losses = Losses(0);
+    loop {
+        let fetched = async {
+            let share = from.ask(FetchPictures { step, rank }).timeout(PATIENCE);
+            share.await.map_err(Failure::error)??.open().await
         };
         match fetched.await {
             Err(failure) => losses.count(step, failure).await?,

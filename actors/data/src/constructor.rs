@@ -8,7 +8,7 @@
 //! What it has is made from plans and sources alone, so a constructor that is lost is made again and
 //! makes the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,12 +21,12 @@ use odeon::{
 use tokio::sync::oneshot;
 
 use crate::asking::Holder;
-use crate::ledger::{Built, Ledger};
+use crate::ledger::{Built, Ledger, Product};
 use crate::loader::Take;
 use crate::pack::{Packed, PackedSlice};
-use crate::plan::{self, Bucket, CellName, Feed, FetchPlan, Slice};
+use crate::plan::{self, Bucket, CellName, EncoderShare, Feed, FetchPlan, Slice};
 use crate::planner::{Dealt, Part, PartOf, Passed, Planner};
-use crate::sample::{Sample, SampleError, SampleId};
+use crate::sample::{Image, Reader, Sample, SampleError, SampleId, write_images};
 
 /// What a constructor is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +38,8 @@ pub struct ConstructorArgs {
     pub ledger: Ref<Ledger>,
     /// Which ranks fetch what.
     pub fetch: FetchPlan,
+    /// Whether pictures are shared among all ranks, apart from their samples.
+    pub encodes: bool,
     /// The first bucket that it builds.
     pub first: u32,
     /// How many.
@@ -81,6 +83,46 @@ pub struct Delivery {
     pub bytes: Blob,
     /// A hash of the bytes, and of what is in them.
     pub digest: [u8; 32],
+    /// For each rank the pictures of the step that it encodes ([`FetchPictures`]), and then the
+    /// pictures here have no pixels; empty where they have.
+    pub encoder: Vec<EncoderShare>,
+}
+
+/// The pictures of a step that a rank encodes, where the plan shares them among all. Answered when
+/// they are there.
+#[message(reply = Result<Share, Failure>, name = "data.FetchPictures")]
+#[derive(Clone, Debug)]
+pub struct FetchPictures {
+    /// The step.
+    pub step: u64,
+    /// The rank.
+    pub rank: u32,
+}
+
+/// See [`FetchPictures`].
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Share {
+    /// The pictures, in the order of the plan.
+    pub bytes: Blob,
+    /// How many.
+    pub count: u32,
+    /// A hash of the bytes.
+    pub digest: [u8; 32],
+}
+
+impl Share {
+    /// The pictures, with their pixels.
+    ///
+    /// # Errors
+    /// The bytes are gone with who made them, or are none of pictures.
+    pub async fn open(&self) -> Result<Vec<Image>, Failure> {
+        let bytes = whole(&self.bytes).await?;
+        let mut reader = Reader::new(&bytes);
+        let images = reader.images(self.count);
+        let images = images.and_then(|headers| reader.pixels(headers));
+        images.map_err(Failure::error)
+    }
 }
 
 impl Delivery {
@@ -146,20 +188,35 @@ struct StepBuilt {
     step: u64,
     /// Which order to build it was.
     round: u64,
-    built: Result<Vec<Delivery>, Failure>,
+    built: Step,
 }
 
-/// A step: its batches, bucket by bucket and slice by slice, or why there are none and never will be.
-type Step = Result<Vec<Delivery>, Failure>;
+/// A step, or why there is none and never will be.
+type Step = Result<BuiltStep, Failure>;
+
+#[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
+#[serde(crate = "odeon::serde")]
+struct BuiltStep {
+    /// Bucket by bucket and slice by slice.
+    batches: Vec<Delivery>,
+    /// By rank.
+    shares: BTreeMap<u32, Share>,
+}
 
 /// Somebody waits for a batch.
 #[derive(Debug)]
 struct Waiter {
     step: u64,
-    /// Which of the step's batches.
-    nth: usize,
     since: Timestamp,
-    answer: oneshot::Sender<Result<Delivery, Failure>>,
+    wanted: Wanted,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    /// This of the step's batches.
+    Batch(usize, oneshot::Sender<Result<Delivery, Failure>>),
+    /// What this rank encodes.
+    Share(u32, oneshot::Sender<Result<Share, Failure>>),
 }
 
 /// See the module.
@@ -174,7 +231,7 @@ pub struct DataConstructor {
     next: u64,
     /// Raised when it goes back: what was ordered before counts no more.
     round: u64,
-    /// Below which step each rank that fetches has passed.
+    /// Below which step each rank that fetches, or encodes, has passed.
     passed: BTreeMap<u32, u64>,
     waiting: Vec<Waiter>,
     counts: ConstructorCounts,
@@ -184,9 +241,13 @@ pub struct DataConstructor {
 impl DataConstructor {
     async fn start(args: ConstructorArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         let own = args.first..args.first + args.count;
-        let ranks = args.fetch.fetches().filter(|it| own.contains(&it.bucket));
+        let fetch = &args.fetch;
+        let ranks = (0..fetch.tree.ranks()).filter(|rank| {
+            let comes = args.encodes || matches!(fetch.of(*rank), Feed::Fetches(_));
+            comes && own.contains(&fetch.tree.bucket(fetch.axis, *rank))
+        });
         let mut constructor = Self {
-            passed: ranks.map(|it| (it.rank, args.step)).collect(),
+            passed: ranks.map(|rank| (rank, args.step)).collect(),
             blobs: cx.blobs(),
             me: cx.me().narrow(),
             built: BTreeMap::new(),
@@ -214,9 +275,29 @@ impl DataConstructor {
         self.turn_to(step, rank).await;
         self.waiting.push(Waiter {
             step,
-            nth,
             since: Clock::now(),
-            answer,
+            wanted: Wanted::Batch(nth, answer),
+        });
+        self.answer();
+        Later::new(async move {
+            let answer = receiver.await;
+            answer.unwrap_or_else(|_| Err(Failure::error("the constructor has ended")))
+        })
+    }
+
+    #[handler(message = FetchPictures)]
+    async fn fetch_pictures(&mut self, fetch: FetchPictures) -> Later<Result<Share, Failure>> {
+        let (answer, receiver) = oneshot::channel();
+        let FetchPictures { step, rank } = fetch;
+        if !self.passed.contains_key(&rank) || !self.args.encodes {
+            let why = format!("rank {rank} has no pictures to encode here");
+            return Later::new(async move { Err(Failure::error(why).fatal()) });
+        }
+        self.turn_to(step, rank).await;
+        self.waiting.push(Waiter {
+            step,
+            since: Clock::now(),
+            wanted: Wanted::Share(rank, answer),
         });
         self.answer();
         Later::new(async move {
@@ -231,9 +312,10 @@ impl DataConstructor {
             return;
         }
         match &done.built {
-            Ok(deliveries) => {
+            Ok(built) => {
                 self.counts.steps += 1;
-                let samples = deliveries
+                let samples = built
+                    .batches
                     .iter()
                     .flat_map(|it| &it.microbatches)
                     .map(Vec::len);
@@ -252,12 +334,11 @@ impl DataConstructor {
 
     #[handler(message = CountBuilt)]
     fn count(&mut self, _count: CountBuilt) -> ConstructorCounts {
-        let held = self
-            .built
-            .values()
-            .flatten()
-            .flatten()
-            .map(|it| it.bytes.len());
+        let held = self.built.values().flatten().map(|step| {
+            let batches = step.batches.iter().map(|it| it.bytes.len());
+            let shares = step.shares.values().map(|it| it.bytes.len());
+            batches.chain(shares).sum::<u64>()
+        });
         ConstructorCounts {
             held_bytes: held.sum(),
             ..self.counts
@@ -345,9 +426,20 @@ impl DataConstructor {
             self.counts.waited_seconds += waited;
             self.counts.waited_max_seconds = self.counts.waited_max_seconds.max(waited);
             let built = built.as_ref().map_err(Clone::clone);
-            let delivery = built.map(|all| all[waiter.nth].clone());
             // Who does not wait any more has asked again, or is gone.
-            let _ = waiter.answer.send(delivery);
+            match waiter.wanted {
+                Wanted::Batch(nth, answer) => {
+                    drop(answer.send(built.map(|step| step.batches[nth].clone())));
+                }
+                Wanted::Share(rank, answer) => {
+                    let lacks = || Failure::error("the plan shares no pictures").fatal();
+                    let share = built.and_then(|step| {
+                        let share = step.shares.get(&rank).cloned();
+                        share.ok_or_else(lacks)
+                    });
+                    drop(answer.send(share));
+                }
+            }
         }
     }
 }
@@ -362,7 +454,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const LOSSES_MAX: u32 = 50;
 
 /// Builds a step, over the losses of those who help.
-async fn build(args: ConstructorArgs, blobs: Blobs, step: u64) -> Result<Vec<Delivery>, Failure> {
+async fn build(args: ConstructorArgs, blobs: Blobs, step: u64) -> Step {
     let mut losses = 0;
     loop {
         match try_build(&args, &blobs, step).await {
@@ -376,11 +468,7 @@ async fn build(args: ConstructorArgs, blobs: Blobs, step: u64) -> Result<Vec<Del
     }
 }
 
-async fn try_build(
-    args: &ConstructorArgs,
-    blobs: &Blobs,
-    step: u64,
-) -> Result<Vec<Delivery>, Failure> {
+async fn try_build(args: &ConstructorArgs, blobs: &Blobs, step: u64) -> Step {
     let wanted = PartOf {
         step,
         first: args.first,
@@ -391,10 +479,21 @@ async fn try_build(
         Dealt::Part(part) => part,
         Dealt::Ended(ended) => return Err(Failure::error(ended).fatal()),
     };
-    let samples = fetch_samples(&part, args.patience).await?;
+    let shares = shares(args, &part);
+    let pictures = shares.iter().flat_map(|(_, share)| &share.pictures);
+    let wanted: BTreeSet<SampleId> = part
+        .own
+        .iter()
+        .flat_map(Bucket::samples)
+        .chain(pictures.map(|it| it.sample))
+        .collect();
+    let samples = fetch_samples(wanted, &part.holders, args.patience).await?;
     let mut deliveries = vec![];
     for (bucket, nth) in part.own.iter().zip(args.first..) {
-        let packed = pack(bucket, &samples)?;
+        let mut packed = pack(bucket, &samples)?;
+        if !part.encoder.is_empty() {
+            packed = packed.into_iter().map(Packed::without_pixels).collect();
+        }
         for part_of in 0..args.fetch.slices() {
             let slice = Slice {
                 part: part_of,
@@ -409,19 +508,74 @@ async fn try_build(
             deliveries.push(batch.delivered(&part, &args.fetch, blobs)?);
         }
     }
-    let told = deliveries.iter().map(|delivery| {
-        args.ledger.ask(Built {
-            step,
+    let mut encoded = BTreeMap::new();
+    for (rank, share) in shares {
+        encoded.insert(rank, share_of(share, &samples, blobs)?);
+    }
+    let batches = deliveries.iter().map(|delivery| {
+        let product = Product::Batch {
             bucket: delivery.bucket,
             buckets: part.buckets,
             slice: delivery.slice,
-            digest: delivery.digest,
+        };
+        (product, delivery.digest)
+    });
+    let pictures = encoded.iter().map(|(rank, share)| {
+        let product = Product::Pictures {
+            rank: *rank,
+            ranks: part.encoder.len() as u32,
+        };
+        (product, share.digest)
+    });
+    let told = batches.chain(pictures).map(|(product, digest)| {
+        args.ledger.ask(Built {
+            step,
+            product,
+            digest,
         })
     });
     for told in join_all(told).await {
         told.map_err(Failure::error)??;
     }
-    Ok(deliveries)
+    Ok(BuiltStep {
+        batches: deliveries,
+        shares: encoded,
+    })
+}
+
+/// What the ranks encode that work on the buckets of a constructor.
+fn shares<'a>(args: &ConstructorArgs, part: &'a Part) -> Vec<(u32, &'a EncoderShare)> {
+    let own = args.first..args.first + args.count;
+    let (tree, axis) = (&args.fetch.tree, args.fetch.axis);
+    let shares = (0..).zip(&part.encoder);
+    shares
+        .filter(|(rank, _)| own.contains(&tree.bucket(axis, *rank)))
+        .collect()
+}
+
+/// The pictures of a share.
+fn share_of(share: &EncoderShare, samples: &Fetched, blobs: &Blobs) -> Result<Share, Failure> {
+    let mut images = vec![];
+    for picture in &share.pictures {
+        let id = picture.sample;
+        let image = samples
+            .sample(id)?
+            .images
+            .get(picture.nth as usize)
+            .cloned();
+        let lacks = || Failure::error(format!("{id:?} has no picture {}", picture.nth));
+        images.push(image.ok_or_else(lacks)?);
+    }
+    let mut bytes = vec![];
+    write_images(&images, &mut bytes);
+    for image in &images {
+        bytes.extend_from_slice(&image.pixels);
+    }
+    Ok(Share {
+        count: images.len() as u32,
+        digest: *blake3::hash(&bytes).as_bytes(),
+        bytes: blobs.copy_in(&bytes).map_err(Failure::error)?,
+    })
 }
 
 /// Where the bytes of each sample are.
@@ -433,11 +587,15 @@ struct Fetched {
     at: Samples,
 }
 
-/// Takes the samples of a part from those who have them, from each in one go.
-async fn fetch_samples(part: &Part, patience: Duration) -> Result<Fetched, Failure> {
-    let holders: BTreeMap<CellName, Holder> = part.holders.iter().copied().collect();
+/// Takes samples from those who have them, from each in one go.
+async fn fetch_samples(
+    samples: BTreeSet<SampleId>,
+    holders: &[(CellName, Holder)],
+    patience: Duration,
+) -> Result<Fetched, Failure> {
+    let holders: BTreeMap<CellName, Holder> = holders.iter().copied().collect();
     let mut wanted: BTreeMap<ActorId, (Holder, Vec<SampleId>)> = BTreeMap::new();
-    for id in part.own.iter().flat_map(Bucket::samples) {
+    for id in samples {
         let holder = holders.get(&CellName::of(id));
         let holder = *holder.ok_or_else(|| Failure::error(format!("nobody has {id:?}")))?;
         let (_, ids) = wanted
@@ -445,8 +603,7 @@ async fn fetch_samples(part: &Part, patience: Duration) -> Result<Fetched, Failu
             .or_insert_with(|| (holder, vec![]));
         ids.push(id);
     }
-    let taken = wanted.into_values().map(async |(holder, mut ids)| {
-        ids.sort_unstable();
+    let taken = wanted.into_values().map(async |(holder, ids)| {
         let take = Take {
             samples: ids.clone(),
         };
@@ -543,6 +700,7 @@ impl Batch<'_> {
             lengths,
             bytes: blobs.copy_in(&bytes).map_err(Failure::error)?,
             digest: *hasher.finalize().as_bytes(),
+            encoder: part.encoder.clone(),
         })
     }
 }

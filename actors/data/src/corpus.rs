@@ -171,7 +171,7 @@ pub enum CorpusError {
     /// The client ended without the package: there is no network, or the registry does not have that
     /// version any more. Put the package into the directory by other means.
     #[error(
-        "`{command}` did not get {archive}: {reason}; try again with network, or put it into {} by \
+        "`{command}` did not get {archive}: {reason}; try again with network (for apt, after `apt-get update`), or put it into {} by \
          other means", directory.display()
     )]
     Download {

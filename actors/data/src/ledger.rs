@@ -6,6 +6,7 @@
 //! trained on.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, actor, message};
@@ -47,20 +48,49 @@ pub struct Recall {
     pub step: u64,
 }
 
-/// The batch of a bucket, or a slice of it, was built.
+/// Something of a step was built.
 #[message(reply = Result<(), Failure>, name = "data.Built")]
 #[derive(Clone, Debug)]
 pub struct Built {
     /// The step.
     pub step: u64,
-    /// The bucket.
-    pub bucket: u32,
-    /// Of how many: with another number of buckets a step is dealt out anew.
-    pub buckets: u32,
-    /// Which part of each sequence.
-    pub slice: Slice,
+    /// What.
+    pub product: Product,
     /// A hash of its bytes.
     pub digest: [u8; 32],
+}
+
+/// What ranks are given of a step. With others a step is dealt out anew.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, odeon::Shape,
+)]
+#[serde(crate = "odeon::serde")]
+pub enum Product {
+    /// The batch of a bucket, or a slice of it.
+    Batch {
+        /// The bucket.
+        bucket: u32,
+        /// Of how many.
+        buckets: u32,
+        /// Which part of each sequence.
+        slice: Slice,
+    },
+    /// The pictures that a rank encodes.
+    Pictures {
+        /// The rank.
+        rank: u32,
+        /// Of how many.
+        ranks: u32,
+    },
+}
+
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch { bucket, .. } => write!(f, "bucket {bucket}"),
+            Self::Pictures { rank, .. } => write!(f, "what rank {rank} encodes"),
+        }
+    }
 }
 
 /// Steps before this one are durably done: a run goes back to it at most.
@@ -88,15 +118,12 @@ pub struct LedgerCounts {
     pub kept: u64,
 }
 
-/// A step, how many buckets it has, which of them, in how many slices, which of them.
-type BatchName = (u64, u32, u32, u32, u32);
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Ledger {
     states: BTreeMap<u64, PlanState>,
     arranged: Option<(PlaceTree, Readers)>,
-    digests: BTreeMap<BatchName, [u8; 32]>,
+    digests: BTreeMap<(u64, Product), [u8; 32]>,
     counts: LedgerCounts,
 }
 
@@ -134,19 +161,17 @@ impl Ledger {
     fn built(&mut self, built: Built) -> Result<(), Failure> {
         let Built {
             step,
-            bucket,
-            buckets,
-            slice,
+            product,
             digest,
         } = built;
-        let name = (step, buckets, bucket, slice.of, slice.part);
+        let name = (step, product);
         match self.digests.insert(name, digest) {
             None => self.counts.built += 1,
             Some(before) if before == digest => self.counts.again += 1,
             Some(before) => {
                 self.digests.insert(name, before);
                 return Err(Failure::error(format!(
-                    "bucket {bucket} of step {step} was built again and is not what it was: a \
+                    "{product} of step {step} was built again and is not what it was: a \
                      source gives other bytes than before; begin from the last checkpoint with \
                      sources that do not change"
                 ))
@@ -159,7 +184,7 @@ impl Ledger {
     #[handler(message = Committed)]
     fn committed(&mut self, committed: Committed) {
         let next = committed.next;
-        self.digests = self.digests.split_off(&(next, 0, 0, 0, 0));
+        self.digests.retain(|(step, _), _| *step >= next);
         if let Some((&from, _)) = self.states.range(..=next).next_back() {
             self.states = self.states.split_off(&from);
         }

@@ -77,6 +77,48 @@ impl Packed {
         Ok(packed)
     }
 
+    /// The same without pixels, for whoever reads what others encode.
+    #[must_use]
+    pub fn without_pixels(mut self) -> Self {
+        for image in &mut self.images {
+            *image = image.without_pixels();
+        }
+        self
+    }
+
+    /// The pictures, each with the number of its sequence and its number there.
+    pub fn pictures(&self) -> impl Iterator<Item = (usize, u32, &Image)> {
+        let mut last = (usize::MAX, 0);
+        self.images.iter().map(move |image| {
+            let sequence = self.bounds.partition_point(|end| *end <= image.at) - 1;
+            last = match last {
+                (before, nth) if before == sequence => (sequence, nth + 1),
+                _ => (sequence, 0),
+            };
+            (sequence, last.1, image)
+        })
+    }
+
+    /// For each token that a model reads 0, or 1 and the row of its feature, where `rows` says the
+    /// first row of each picture. It is what [`Batch::seeing`] takes.
+    #[must_use]
+    pub fn visual(&self, rows: &[u32]) -> Vec<u32> {
+        let mut all = vec![0; self.tokens.len()];
+        for (image, first) in self.images.iter().zip(rows) {
+            let begin = image.at as usize;
+            let own = all[begin..].iter_mut().take(image.tokens() as usize);
+            for (place, row) in own.zip(first + 1..) {
+                *place = row;
+            }
+        }
+        let sequences = self.bounds.windows(2);
+        let read = sequences.flat_map(|ends| {
+            let (start, end) = (ends[0] as usize, ends[1] as usize);
+            start..(end - 1).max(start + 1)
+        });
+        read.map(|at| all[at]).collect()
+    }
+
     /// The samples again.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
@@ -279,6 +321,37 @@ pub(crate) mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_batch_without_pixels_comes_back_and_knows_its_pictures(
+            samples in prop::collection::vec(samples(), 1..6), first in 0_u32..100,
+        ) {
+            let packed = Packed::pack(&samples).unwrap();
+            let bare = packed.clone().without_pixels();
+            prop_assert_eq!(&Packed::decode(&bare.encode()).unwrap(), &bare);
+            let known: Vec<(usize, u32)> = packed.pictures().map(|(at, nth, _)| (at, nth)).collect();
+            let of = |(at, sample): (usize, &Sample)| {
+                (0..sample.images.len() as u32).map(move |nth| (at, nth)).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(known, samples.iter().enumerate().flat_map(of).collect::<Vec<_>>());
+            // A row for each visual token, in order.
+            let mut next = first;
+            let mut rows = vec![];
+            for image in &packed.images {
+                rows.push(next);
+                next += image.tokens();
+            }
+            let visual = packed.visual(&rows);
+            prop_assert_eq!(visual.len(), packed.batch().unwrap().processed());
+            let seen: Vec<u32> = visual.into_iter().filter(|row| *row > 0).collect();
+            // All in order, but for the last token of a sequence, which no model reads.
+            let ends = |at: u32| packed.bounds.contains(&(at + 1)) && !packed.bounds.contains(&at);
+            let places = packed.images.iter().zip(&rows).flat_map(|(image, row)| {
+                (0..image.tokens()).map(move |nth| (image.at + nth, row + 1 + nth))
+            });
+            let expected = places.filter(|(at, _)| !ends(*at)).map(|(_, row)| row);
+            prop_assert_eq!(seen, expected.collect::<Vec<_>>());
+        }
+
         #[test]
         fn nothing_is_lost_in_a_batch(samples in prop::collection::vec(samples(), 0..5)) {
             let packed = Packed::pack(&samples).unwrap();

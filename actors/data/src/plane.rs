@@ -593,6 +593,7 @@ impl DataPlane {
                 planner: self.planner,
                 ledger: self.ledger,
                 fetch: self.plan.fetch(),
+                encodes: self.plan.spec.encoder.is_some(),
                 first,
                 count: end - first,
                 step,

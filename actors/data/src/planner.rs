@@ -22,8 +22,8 @@ use crate::asking::Holder;
 use crate::ledger::{Arranged, Arrangement, Ledger, Planned, Recall};
 use crate::loader::{Describe, Hold, ShadowLoader, SourceLoader};
 use crate::plan::{
-    Bucket, CellMeta, CellName, Dealing, PlaceTree, PlanSpec, PlanState, Planning, SourceShape,
-    StepPlan, Waiting,
+    Bucket, CellMeta, CellName, Dealing, EncoderShare, PlaceTree, PlanSpec, PlanState, Planning,
+    SourceShape, StepPlan, Waiting,
 };
 
 /// What a planner is made from.
@@ -116,7 +116,10 @@ pub struct Part {
     pub buckets: u32,
     /// The buckets that were asked for.
     pub own: Vec<Bucket>,
-    /// Who has the cells that their samples are of.
+    /// For each rank of the mesh the pictures that it encodes; empty where pictures are encoded with
+    /// their samples.
+    pub encoder: Vec<EncoderShare>,
+    /// Who has the cells that their samples, and the pictures of their ranks, are of.
     pub holders: Vec<(CellName, Holder)>,
 }
 
@@ -592,7 +595,13 @@ impl Planner {
             ))));
         };
         let samples = own.iter().flat_map(Bucket::samples);
-        let cells: BTreeSet<CellName> = samples.map(CellName::of).collect();
+        let buckets_of = part.first..part.first + part.count;
+        let fetch = &plan.fetch;
+        let encoded = (0..).zip(&plan.encoder);
+        let encoded = encoded
+            .filter(|(rank, _)| buckets_of.contains(&fetch.tree.bucket(fetch.axis, *rank)))
+            .flat_map(|(_, share)| share.pictures.iter().map(|picture| picture.sample));
+        let cells: BTreeSet<CellName> = samples.chain(encoded).map(CellName::of).collect();
         let holders = cells
             .into_iter()
             .map(|cell| (cell, self.args.readers.holder(cell)));
@@ -601,6 +610,7 @@ impl Planner {
             samples: plan.samples,
             buckets,
             own: own.to_vec(),
+            encoder: plan.encoder.clone(),
             holders: holders.collect(),
         })))
     }

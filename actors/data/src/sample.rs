@@ -64,8 +64,9 @@ pub struct Image {
     pub width_patches: u16,
     /// Pixels along the side of a patch.
     pub patch: u16,
-    /// Red, green and blue of each pixel. The four patches of a visual token follow each other (as
-    /// two rows of two), tokens go by rows, and so do the pixels inside a patch.
+    /// Red, green and blue of each pixel; nothing where somebody else encodes it. The four patches of
+    /// a visual token follow each other (as two rows of two), tokens go by rows, and so do the pixels
+    /// inside a patch.
     pub pixels: Bytes,
 }
 
@@ -113,6 +114,20 @@ impl Image {
         )
     }
 
+    /// Where each of its patches is, in the order in which they are kept.
+    pub fn places(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        (0..self.patches()).map(|patch| self.place(patch))
+    }
+
+    /// The same, for somebody who does not encode it.
+    #[must_use]
+    pub fn without_pixels(&self) -> Self {
+        Self {
+            pixels: Bytes::new(),
+            ..self.clone()
+        }
+    }
+
     fn bytes(&self) -> u64 {
         u64::from(self.patches()) * u64::from(self.patch) * u64::from(self.patch) * 3
     }
@@ -136,8 +151,8 @@ impl Sample {
     /// Appends the sample as bytes.
     ///
     /// A header of 16 bytes (`OS`, the form's number, the bytes of a token, then the numbers of tokens,
-    /// prompt tokens and pictures), 12 bytes a picture (place, rows, columns, patch, nothing), the
-    /// tokens, the pixels. All numbers are little-endian. Tokens take two bytes each where all fit.
+    /// prompt tokens and pictures), 12 bytes a picture (place, rows, columns, patch, whether its pixels
+    /// are elsewhere), the tokens, the pixels. All numbers are little-endian. Tokens take two bytes each where all fit.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let width = token_width(&self.tokens);
         out.reserve(self.encoded_len(width));
@@ -206,6 +221,9 @@ impl Sample {
                 "its prompt is empty or longer than itself",
             ));
         }
+        if self.images.iter().any(|image| image.pixels.is_empty()) {
+            return Err(SampleError::Inconsistent("a picture has no pixels"));
+        }
         check_places(&self.images, self.tokens.len())
     }
 
@@ -220,7 +238,8 @@ pub(crate) fn check_places(images: &[Image], tokens: usize) -> Result<(), Sample
     let mut free = 0;
     for image in images {
         image.check()?;
-        if image.pixels.len() as u64 != image.bytes() {
+        let whole = image.pixels.len() as u64 == image.bytes();
+        if !(whole || image.pixels.is_empty()) {
             return Err(SampleError::Inconsistent("a picture is not of its size"));
         }
         if u64::from(image.at) < free {
@@ -255,8 +274,14 @@ pub(crate) fn write_tokens(tokens: &[u32], width: usize, out: &mut Vec<u8>) {
 pub(crate) fn write_images(images: &[Image], out: &mut Vec<u8>) {
     for image in images {
         out.extend(image.at.to_le_bytes());
-        for side in [image.height_patches, image.width_patches, image.patch, 0] {
-            out.extend(side.to_le_bytes());
+        let absent = u16::from(image.pixels.is_empty());
+        for number in [
+            image.height_patches,
+            image.width_patches,
+            image.patch,
+            absent,
+        ] {
+            out.extend(number.to_le_bytes());
         }
     }
 }
@@ -337,14 +362,14 @@ impl<'a> Reader<'a> {
         Ok(tokens)
     }
 
-    /// The headers of pictures, their pixels still missing.
-    pub(crate) fn images(&mut self, count: u32) -> Result<Vec<Image>, SampleError> {
+    /// The headers of pictures, their pixels still missing, and whether they follow.
+    pub(crate) fn images(&mut self, count: u32) -> Result<Vec<(Image, bool)>, SampleError> {
         let all = self.take(u64::from(count) * IMAGE_HEADER as u64)?;
         self.at = all.start;
         let image = |_| {
             let at = self.u32()?;
             let (height_patches, width_patches) = (self.u16()?, self.u16()?);
-            let (patch, nothing) = (self.u16()?, self.u16()?);
+            let (patch, absent) = (self.u16()?, self.u16()?);
             let image = Image {
                 at,
                 height_patches,
@@ -352,17 +377,20 @@ impl<'a> Reader<'a> {
                 patch,
                 pixels: Bytes::new(),
             };
-            if nothing != 0 {
-                return Err(SampleError::Inconsistent("there is something in nothing"));
+            if absent > 1 {
+                return Err(SampleError::Inconsistent("pixels are there or not"));
             }
             image.check()?;
-            Ok(image)
+            Ok((image, absent == 0))
         };
         (0..count).map(image).collect()
     }
 
-    pub(crate) fn pixels(&mut self, images: Vec<Image>) -> Result<Vec<Image>, SampleError> {
-        let filled = |image: Image| {
+    pub(crate) fn pixels(&mut self, images: Vec<(Image, bool)>) -> Result<Vec<Image>, SampleError> {
+        let filled = |(image, follow): (Image, bool)| {
+            if !follow {
+                return Ok(image);
+            }
             let range = self.take(image.bytes())?;
             Ok(Image {
                 pixels: self.bytes.slice(range),

@@ -4,12 +4,12 @@
 //! each has a courier beside it in its process, where others leave letters and from which it collects
 //! them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blob, Blobs, Failure, Later, Ref, Shape, actor, message};
+use odeon::{Blob, Blobs, Context, Down, Failure, Later, Ref, Shape, actor, message};
 use odeon_checkpoint::{Ranks, RanksError};
 use tokio::sync::oneshot;
 
@@ -23,6 +23,14 @@ pub enum Letter {
     Long(Blob),
 }
 
+/// These are the couriers of all ranks, in their order: when one is gone, nobody waits for its letters.
+#[message(name = "pretrain.Meet")]
+#[derive(Clone, Debug)]
+pub struct Meet {
+    /// All of them.
+    pub couriers: Vec<Ref<Courier>>,
+}
+
 /// Leave this for the rank of this courier. Told: letters of a rank come in order.
 #[message(name = "pretrain.Post")]
 #[derive(Clone, Debug)]
@@ -33,7 +41,7 @@ pub struct Post {
     pub letter: Letter,
 }
 
-/// The next letter of a rank. Answered when it is there.
+/// The next letter of a rank. Answered when it is there, or when the rank is gone and has left none.
 #[message(reply = Result<Letter, Failure>, name = "pretrain.Collect")]
 #[derive(Clone, Debug)]
 pub struct Collect {
@@ -46,12 +54,31 @@ pub struct Collect {
 pub struct Courier {
     letters: HashMap<u32, VecDeque<Letter>>,
     waiting: HashMap<u32, VecDeque<oneshot::Sender<Letter>>>,
+    couriers: Vec<Ref<Self>>,
+    gone: HashSet<u32>,
 }
 
 #[actor(name = "pretrain.Courier")]
 impl Courier {
     fn start(_: ()) -> Self {
         Self::default()
+    }
+
+    #[handler(message = Meet)]
+    fn meet(&mut self, meet: Meet, cx: &mut Context<Self>) {
+        for courier in &meet.couriers {
+            cx.watch(*courier);
+        }
+        self.couriers = meet.couriers;
+    }
+
+    #[handler(message = Down)]
+    fn down(&mut self, down: Down) {
+        let ranks = (0..).zip(&self.couriers);
+        for (rank, _) in ranks.filter(|(_, courier)| courier.id() == down.id) {
+            self.gone.insert(rank);
+            self.waiting.remove(&rank);
+        }
     }
 
     #[handler(message = Post)]
@@ -73,6 +100,7 @@ impl Courier {
         let Collect { from } = collect;
         match self.letters.entry(from).or_default().pop_front() {
             Some(letter) => drop(sender.send(letter)),
+            None if self.gone.contains(&from) => drop(sender),
             None => self.waiting.entry(from).or_default().push_back(sender),
         }
         Later::new(async move {

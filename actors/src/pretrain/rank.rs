@@ -10,6 +10,7 @@ use bytes::Bytes;
 use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
+use odeon_algorithms::model::Pictures;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{CrossEntropy, TrainConfig};
 use odeon_algorithms::weights::{ModelView, StoredType, texts};
@@ -18,11 +19,13 @@ use odeon_checkpoint::{Checkpointer, Load, Local, Options, Retention, Saving};
 use odeon_data::client::{self, DataClient, Next, Serve, Supply};
 use odeon_data::constructor::{DataConstructor, Delivery};
 use odeon_data::pack::Packed;
+use odeon_data::sample::Image;
 use odeon_gpu::Device;
 use tokio::task::JoinHandle;
 
 use super::checkpoint::{self, Trainee};
-use super::courier::{Courier, Mail};
+use super::courier::{Courier, Mail, Meet};
+use super::pictures::{Features, passes};
 use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
 use crate::engine::{Peers, in_place};
 use crate::hybrid::peers::Gang;
@@ -190,7 +193,16 @@ pub struct Rate {
     pub constructor: Ref<DataConstructor>,
 }
 
-type Coming = JoinHandle<Result<(Delivery, Vec<Packed>), Failure>>;
+/// What a rank works on in a step.
+#[derive(Debug)]
+struct Work {
+    delivery: Delivery,
+    batches: Vec<Packed>,
+    /// The pictures that it encodes, where these are shared among all ranks.
+    pictures: Vec<Image>,
+}
+
+type Coming = JoinHandle<Result<Work, Failure>>;
 
 /// See the module.
 pub struct PretrainRank {
@@ -202,6 +214,8 @@ pub struct PretrainRank {
     saving: Option<Saving>,
     courier: Ref<Courier>,
     client: Ref<DataClient>,
+    /// Who has what it encodes; there when it has restored.
+    pictures_from: Option<Ref<DataConstructor>>,
     blobs: Blobs,
     /// The batch of the next step, which comes while this one is computed.
     coming: Option<(u64, Coming)>,
@@ -234,6 +248,7 @@ impl PretrainRank {
             saving: None,
             courier: cx.spawn::<Courier>(()).await.map_err(Failure::error)?,
             client: cx.spawn::<DataClient>(()).await.map_err(Failure::error)?,
+            pictures_from: None,
             blobs: cx.blobs(),
             coming: None,
         })
@@ -254,15 +269,23 @@ impl PretrainRank {
         let storage = checkpoint::storage(&self.args.checkpoint)?;
         let there = checkpoint::newest(&storage).await?.is_some();
         let Restore { joined, supply } = restore;
+        let fetch = &supply.fetch;
+        let bucket = fetch.tree.bucket(fetch.axis, self.args.rank);
+        self.pictures_from = Some(supply.constructor_of(bucket)?);
         let serve = Serve {
             rank: self.args.rank,
             supply,
             clients: joined.iter().map(|it| it.client).collect(),
         };
         self.client.ask(serve).await.map_err(Failure::error)??;
+        let couriers: Vec<_> = joined.iter().map(|it| it.courier).collect();
+        let meet = Meet {
+            couriers: couriers.clone(),
+        };
+        self.courier.ask(meet).await.map_err(Failure::error)?;
         let mail = Mail {
             rank: self.args.rank,
-            couriers: joined.iter().map(|it| it.courier).collect(),
+            couriers,
             blobs: self.blobs.clone(),
         };
         let options = Options {
@@ -328,11 +351,11 @@ impl PretrainRank {
     async fn train(&mut self, train: Train) -> Result<Trained, Failure> {
         let begun = Clock::now();
         let Train { step } = train;
-        let (delivery, batches) = self.batches(step).await?;
+        let work = self.work(step).await?;
         let wait_seconds = Clock::now().since(begun).as_secs_f64();
         // It comes while this one is computed.
         self.order(step + 1);
-        let done = in_place(|| self.step(&delivery, &batches))?;
+        let done = in_place(|| self.step(&work))?;
         Ok(Trained {
             wait_seconds,
             ..done
@@ -343,7 +366,12 @@ impl PretrainRank {
     async fn rate(&mut self, rate: Rate) -> Result<Trained, Failure> {
         let Rate { step, constructor } = rate;
         let (delivery, batches) = client::fetch(constructor, step, 0).await?;
-        in_place(|| self.pass(&delivery, &batches, Learning::No))
+        let work = Work {
+            delivery,
+            batches,
+            pictures: vec![],
+        };
+        in_place(|| self.pass(&work, Learning::No))
     }
 }
 
@@ -356,24 +384,44 @@ enum Learning {
 
 impl PretrainRank {
     fn order(&mut self, step: u64) {
-        let coming = tokio::spawn(next(self.client, self.args.rank, step));
+        let coming = tokio::spawn(self.next(step));
         self.coming = Some((step, coming));
     }
 
-    async fn batches(&mut self, step: u64) -> Result<(Delivery, Vec<Packed>), Failure> {
+    async fn work(&mut self, step: u64) -> Result<Work, Failure> {
         match self.coming.take() {
             Some((of, coming)) if of == step => match coming.await.map_err(Failure::error)? {
-                Ok(batches) => Ok(batches),
+                Ok(work) => Ok(work),
                 // There was none yet, or no more.
-                Err(_) => next(self.client, self.args.rank, step).await,
+                Err(_) => self.next(step).await,
             },
-            _ => next(self.client, self.args.rank, step).await,
+            _ => self.next(step).await,
+        }
+    }
+
+    /// What it works on in a step.
+    fn next(&self, step: u64) -> impl Future<Output = Result<Work, Failure>> + Send + use<> {
+        let (client, rank) = (self.client, self.args.rank);
+        let pictures_from = self.pictures_from;
+        async move {
+            let (delivery, batches) = next(client, rank, step).await?;
+            let pictures = match pictures_from {
+                Some(from) if !delivery.encoder.is_empty() => {
+                    client::fetch_pictures(from, step, rank).await?
+                }
+                _ => vec![],
+            };
+            Ok(Work {
+                delivery,
+                batches,
+                pictures,
+            })
         }
     }
 
     /// One update of the weights.
-    fn step(&mut self, delivery: &Delivery, batches: &[Packed]) -> Result<Trained, Failure> {
-        let mut done = self.pass(delivery, batches, Learning::Yes)?;
+    fn step(&mut self, work: &Work) -> Result<Trained, Failure> {
+        let mut done = self.pass(work, Learning::Yes)?;
         let begun = Clock::now();
         let mut optimizer = self.optimizer.lock();
         if let Some(peers) = &mut self.peers {
@@ -390,17 +438,15 @@ impl PretrainRank {
     }
 
     /// Forward, and where it learns backward, over all micro-batches. The loss is that of all ranks.
-    fn pass(
-        &mut self,
-        delivery: &Delivery,
-        batches: &[Packed],
-        learning: Learning,
-    ) -> Result<Trained, Failure> {
+    fn pass(&mut self, work: &Work, learning: Learning) -> Result<Trained, Failure> {
         let begun = Clock::now();
+        let Work {
+            delivery, batches, ..
+        } = work;
         let own: u64 = batches.iter().map(Packed::predicted).sum();
         let mut predicted = [own];
         // A rank that rates does so alone.
-        let mut peers = self.peers.as_mut().filter(|_| learning == Learning::Yes);
+        let mut peers: Others<'_> = self.peers.as_mut().filter(|_| learning == Learning::Yes);
         if let Some(peers) = &mut peers {
             peers.count(&mut predicted)?;
         }
@@ -410,20 +456,31 @@ impl PretrainRank {
         };
         let mut nats = 0.0;
         let mut optimizer = self.optimizer.lock();
+        let mut seen = Seen::of(work, self.args.rank, &mut optimizer, &mut peers)?;
         for (packed, ids) in batches.iter().zip(&delivery.microbatches) {
             if ids.is_empty() {
                 continue;
             }
             let batch = packed.batch().map_err(Failure::error)?;
+            let batch = match &seen {
+                Some(seen) => batch.seeing(packed.visual(&seen.table.rows_of(packed, ids)?)),
+                None => batch,
+            };
+            let features = seen.as_ref().map_or(&[][..], |seen| &seen.features);
             let scores = match learning {
                 Learning::Yes => {
                     let mut mean = CrossEntropy::mean_over(predicted[0] as usize);
                     done.flops += optimizer.model().training_flops(&batch);
-                    optimizer.accumulate(&batch, &mut mean).scores
+                    let (evaluation, gradient) =
+                        optimizer.accumulate_seeing(&batch, features, &mut mean);
+                    if let Some(seen) = &mut seen {
+                        seen.add(&gradient);
+                    }
+                    evaluation.scores
                 }
                 Learning::No => {
                     done.flops += optimizer.model().forward_flops(&batch);
-                    optimizer.logprobs(&batch)
+                    optimizer.logprobs_seeing(&batch, features)
                 }
             };
             for ((id, response), sequence) in
@@ -442,6 +499,10 @@ impl PretrainRank {
                 nats += own;
             }
         }
+        if let Some(seen) = &mut seen {
+            let learns = learning == Learning::Yes;
+            done.flops += seen.finish(learns, &mut optimizer, &mut peers)?;
+        }
         drop(optimizer);
         done.compute_seconds = Clock::now().since(begun).as_secs_f64();
         let mut sum = [(nats / predicted[0].max(1) as f64) as f32];
@@ -450,6 +511,111 @@ impl PretrainRank {
         }
         done.loss = f64::from(sum[0]);
         Ok(done)
+    }
+}
+
+/// What a rank sees of the pictures of a step.
+struct Seen {
+    table: Features,
+    /// What this rank encodes, in passes.
+    passes: Vec<Pictures>,
+    features: Vec<f32>,
+    gradient: Vec<f32>,
+    /// Numbers of a feature.
+    dim: usize,
+    /// Whether others see what is encoded here.
+    is_shared: bool,
+}
+
+type Others<'a> = Option<&'a mut Box<dyn Peers>>;
+
+impl Seen {
+    /// Encodes this rank's part, and has that of the others; nothing where no picture is.
+    fn of(
+        work: &Work,
+        rank: u32,
+        optimizer: &mut Optimizer,
+        peers: &mut Others<'_>,
+    ) -> Result<Option<Self>, Failure> {
+        let vision = optimizer.model().config().vision.clone();
+        let is_shared = !work.delivery.encoder.is_empty();
+        let has_pictures = work.batches.iter().any(|packed| !packed.images.is_empty());
+        let Some(vision) = vision else {
+            if has_pictures {
+                let blind = "a batch has pictures, and the model reads none: give it [vision]";
+                return Err(Failure::error(blind).fatal());
+            }
+            return Ok(None);
+        };
+        let (table, passes) = if is_shared {
+            let table = Features::shared(&work.delivery.encoder, rank);
+            (table, passes(&work.pictures, vision.patch)?)
+        } else {
+            let table = Features::own(&work.batches, &work.delivery.microbatches);
+            let own: Vec<Image> = work
+                .batches
+                .iter()
+                .flat_map(|it| it.images.clone())
+                .collect();
+            (table, passes(&own, vision.patch)?)
+        };
+        if table.rows == 0 {
+            return Ok(None);
+        }
+        let dim = vision.dim;
+        let mut features = vec![0.0; table.rows as usize * dim];
+        let mut at = table.own.start as usize * dim;
+        for pass in &passes {
+            let own = optimizer.encode(pass);
+            features[at..at + own.len()].copy_from_slice(&own);
+            at += own.len();
+        }
+        if let Some(peers) = peers.as_mut().filter(|_| is_shared) {
+            peers.sum(&mut features)?;
+        }
+        Ok(Some(Self {
+            gradient: vec![0.0; features.len()],
+            table,
+            passes,
+            features,
+            dim,
+            is_shared,
+        }))
+    }
+
+    fn add(&mut self, gradient: &[f32]) {
+        for (sum, own) in self.gradient.iter_mut().zip(gradient) {
+            *sum += own;
+        }
+    }
+
+    /// Takes the gradient back to who has encoded, and through the encoder. Answers the operations.
+    fn finish(
+        &mut self,
+        learns: bool,
+        optimizer: &mut Optimizer,
+        peers: &mut Others<'_>,
+    ) -> Result<f64, Failure> {
+        let vision = optimizer.model().config().vision.clone();
+        let forward = |pass: &Pictures| {
+            let flops = vision.as_ref().map(|it| it.forward_flops(pass.sizes()));
+            flops.unwrap_or_default()
+        };
+        let forward: f64 = self.passes.iter().map(forward).sum();
+        if !learns {
+            return Ok(forward);
+        }
+        if let Some(peers) = peers.as_mut().filter(|_| self.is_shared) {
+            peers.sum(&mut self.gradient)?;
+        }
+        let mut at = self.table.own.start as usize * self.dim;
+        for pass in &self.passes {
+            let len = pass.tokens() * self.dim;
+            optimizer.accumulate_encoder(pass, &self.gradient[at..at + len]);
+            at += len;
+        }
+        // Forward, forward again, and backward, which is twice as much.
+        Ok(4.0 * forward)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odeon::{Failure, Needs};
-use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::model::{ModelConfig, VisionConfig};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
 use odeon_data::plan::{Budget, Mixture, PlaceTree, PlanSpec, ScalingSpec};
@@ -25,6 +25,8 @@ pub struct PretrainRecipe {
     pub run: RunSection,
     /// The model: built from scratch, or loaded.
     pub model: ModelSection,
+    /// What reads pictures, in a model that is built from scratch.
+    pub vision: Option<VisionSection>,
     /// What text becomes tokens by.
     #[serde(default)]
     pub tokenizer: TokenizerSection,
@@ -44,6 +46,46 @@ pub struct PretrainRecipe {
     /// How progress is measured.
     #[serde(default)]
     pub eval: HeldOutSection,
+}
+
+/// `[vision]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VisionSection {
+    /// Pixels along a patch.
+    pub patch: usize,
+    /// Width of the encoder.
+    pub hidden: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Heads; must divide `hidden` into multiples of four.
+    pub heads: usize,
+    /// Inner width of the feed-forward part.
+    pub ffn: usize,
+}
+
+impl Default for VisionSection {
+    fn default() -> Self {
+        Self {
+            patch: 14,
+            hidden: 64,
+            layers: 2,
+            heads: 4,
+            ffn: 172,
+        }
+    }
+}
+
+impl VisionSection {
+    const fn config(&self) -> VisionConfig {
+        VisionConfig {
+            patch: self.patch,
+            dim: self.hidden,
+            layers: self.layers,
+            heads: self.heads,
+            ffn: self.ffn,
+        }
+    }
 }
 
 /// `[tokenizer]`
@@ -234,6 +276,7 @@ impl PretrainRecipe {
         if let Err(error) = self.plan.check() {
             return fault("plan", "", error.to_string());
         }
+        self.check_vision()?;
         for (value, table, field) in [
             (self.pretrain.steps, "pretrain", "steps"),
             (
@@ -254,6 +297,47 @@ impl PretrainRecipe {
             return fault("eval", "one_of", what.to_owned());
         }
         Ok(())
+    }
+
+    /// Whether pictures find who reads them. What a loaded model reads is known when it is loaded.
+    fn check_vision(&self) -> Result<(), Fault> {
+        let fault = |table, field, what: String| Err(Fault { table, field, what });
+        let Some(vision) = &self.vision else {
+            let sees = self.sources.iter().find(|source| source.has_pictures());
+            return match sees.filter(|_| self.model.load.is_none()) {
+                None => Ok(()),
+                Some(source) => fault(
+                    "source",
+                    "format",
+                    format!(
+                        "source `{}` has pictures, and the model reads none: it needs [vision]",
+                        source.name
+                    ),
+                ),
+            };
+        };
+        if self.model.load.is_some() {
+            let what = "a model that is loaded brings its own encoder, or none";
+            return fault("vision", "", what.to_owned());
+        }
+        if let Err(error) = vision.config().check() {
+            return fault("vision", "", error.to_string());
+        }
+        let other = |source: &&SourceSpec| {
+            source.has_pictures() && source.pictures.patch as usize != vision.patch
+        };
+        match self.sources.iter().find(other) {
+            None => Ok(()),
+            Some(source) => fault(
+                "vision",
+                "patch",
+                format!(
+                    "patches of {} pixels, and source `{}` has those of {}: let pictures.patch be \
+                     the same",
+                    vision.patch, source.name, source.pictures.patch
+                ),
+            ),
+        }
     }
 
     /// What text becomes tokens by.
@@ -279,13 +363,15 @@ impl PretrainRecipe {
         let source = match &model.load {
             Some(path) => ModelSource::Load(PathBuf::from(path)),
             None => ModelSource::Fresh(ModelConfig {
-                vocab: tokenizer.vocabulary(),
+                // One more stands for what pictures become.
+                vocab: tokenizer.vocabulary() + usize::from(self.vision.is_some()),
                 dim: model.hidden,
                 layers: model.layers,
                 heads: model.heads,
                 kv_heads: model.kv_heads,
                 head_dim: model.hidden / model.heads,
                 ffn: model.ffn,
+                vision: self.vision.as_ref().map(VisionSection::config),
                 ..ModelConfig::default()
             }),
         };

@@ -25,6 +25,7 @@ pub struct Batch {
     labels: Arc<[u32]>,
     responses: Vec<Range<usize>>,
     temperature: f32,
+    visual: Arc<[u32]>,
 }
 
 /// Why sequences cannot be packed.
@@ -85,6 +86,7 @@ impl Batch {
             labels: labels.into(),
             responses,
             temperature: 1.0,
+            visual: Arc::default(),
         })
     }
 
@@ -118,6 +120,20 @@ impl Batch {
     pub fn with_temperature(self, temperature: f32) -> Self {
         Self {
             temperature,
+            ..self
+        }
+    }
+
+    /// The same batch with pictures: for each token that passes through the network 0, or 1 and the
+    /// number of the feature that is added to it, among those that the pass is given.
+    ///
+    /// # Panics
+    /// If there is not one number a token.
+    #[must_use]
+    pub fn seeing(self, visual: Vec<u32>) -> Self {
+        assert_eq!(visual.len(), self.processed(), "one number a token");
+        Self {
+            visual: visual.into(),
             ..self
         }
     }
@@ -165,6 +181,11 @@ impl Batch {
         self.bounds
             .array_windows()
             .map(|[from, to]| (to - from) as usize)
+    }
+
+    /// Which feature each token sees; nothing where the batch has no pictures.
+    pub(crate) fn visual(&self) -> &Arc<[u32]> {
+        &self.visual
     }
 
     pub(crate) fn bounds(&self) -> &Arc<[u32]> {

@@ -5,6 +5,8 @@ use thiserror::Error;
 
 use odeon_gpu::{AttentionShape, RopeShape, RopeStyle};
 
+use super::vision::VisionConfig;
+
 /// Architecture of a decoder-only transformer: RMSNorm, rotary positions, grouped-query attention,
 /// SwiGLU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +38,8 @@ pub struct ModelConfig {
     pub qkv_bias: bool,
     /// Whether there is a value head beside the output head (critics).
     pub value_head: bool,
+    /// What reads pictures, where the model does.
+    pub vision: Option<VisionConfig>,
 }
 
 /// Pairing of the rotary embedding, as files name it.
@@ -66,6 +70,7 @@ impl Default for ModelConfig {
             tied_head: true,
             qkv_bias: false,
             value_head: false,
+            vision: None,
         }
     }
 }
@@ -84,6 +89,14 @@ pub enum ConfigError {
         heads: usize,
         /// Key and value heads.
         kv_heads: usize,
+    },
+    /// The heads of a vision encoder cannot be cut out of its width in pairs of pairs.
+    #[error("model: vision.dim {dim} is no multiple of 4 times vision.heads {heads}")]
+    VisionHeads {
+        /// Its width.
+        dim: usize,
+        /// Its heads.
+        heads: usize,
     },
     /// Rotary embedding turns pairs.
     #[error("model: head_dim {0} is odd")]
@@ -117,7 +130,7 @@ impl ModelConfig {
         if !self.head_dim.is_multiple_of(2) {
             return Err(ConfigError::OddHead(self.head_dim));
         }
-        Ok(())
+        self.vision.as_ref().map_or(Ok(()), VisionConfig::check)
     }
 
     pub(crate) fn attention(&self) -> AttentionShape {

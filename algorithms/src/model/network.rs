@@ -8,6 +8,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use odeon_gpu::{Backend, Layout, LinearExtras, Param, Tape, Var, VocabVars};
 
 use super::lora::Adapters;
+use super::vision::{self, VisionPlaces};
 use super::{Batch, ModelConfig};
 
 /// Ranges of the flat buffer, neighbours fused where one product serves several tensors.
@@ -20,6 +21,7 @@ pub(crate) struct Places {
     pub(crate) head: Range<usize>,
     /// Weight and bias.
     pub(crate) value: Option<(Range<usize>, Range<usize>)>,
+    pub(crate) vision: Option<VisionPlaces>,
 }
 
 /// Ranges of one block.
@@ -88,6 +90,8 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             layout.push("value_head.bias", &[1]),
         )
     });
+    let vision = config.vision.as_ref();
+    let vision = vision.map(|vision| vision::layout(vision, dim, &mut layout));
     (
         layout,
         Places {
@@ -96,6 +100,7 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             norm,
             head,
             value,
+            vision,
         },
     )
 }
@@ -167,6 +172,15 @@ pub(crate) const BASE: usize = 0;
 /// The parameter set of the adapters.
 pub(crate) const ADAPTERS: usize = 1;
 
+/// Features of pictures as one more parameter set: a row of zeros, then a row each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// The number of the set.
+    pub(crate) set: usize,
+    /// Rows, that of zeros among them.
+    pub(crate) rows: usize,
+}
+
 /// Records the forward pass over a packed batch.
 pub(super) fn record<B: Backend>(
     tape: &mut Tape<B>,
@@ -174,6 +188,7 @@ pub(super) fn record<B: Backend>(
     places: &Places,
     adapters: Option<&Adapters<B>>,
     batch: &Batch,
+    seen: Option<Seen>,
     wanted: Wanted,
 ) -> Outputs {
     let base = |range: &Range<usize>| Param::new(BASE, range.clone());
@@ -187,6 +202,15 @@ pub(super) fn record<B: Backend>(
         }
     };
     let mut x = tape.embed(base(&places.embed), dim, batch.tokens().clone());
+    if let (Some(vision), Some(own), Some(seen)) = (&config.vision, &places.vision, seen) {
+        let table = Param::new(seen.set, 0..seen.rows * vision.dim);
+        let features = tape.embed(table, vision.dim, batch.visual().clone());
+        let extras = LinearExtras {
+            residual: Some(x),
+            ..Default::default()
+        };
+        x = tape.linear_with(features, base(&own.out), dim, extras);
+    }
     for (i, layer) in places.layers.iter().enumerate() {
         let h = tape.rms_norm(x, base(&layer.attention_norm), config.norm_eps);
         let extras = LinearExtras {

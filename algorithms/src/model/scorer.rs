@@ -3,7 +3,8 @@
 use odeon_gpu::{Arena, Backend, Cpu, Plan, Tape};
 
 use super::lora::Adapters;
-use super::network::{self, Outputs, Wanted};
+use super::network::{self, Outputs, Seen, Wanted};
+use super::vision::{self, Encoded, Pictures};
 use super::{Batch, Model};
 
 /// What a model says of each response token of a batch.
@@ -73,39 +74,66 @@ impl<B: Backend> Scorer<B> {
     /// Log-probabilities and entropies of the response tokens.
     #[must_use]
     pub fn logprobs(&mut self, batch: &Batch) -> TokenScores {
-        self.score(
-            batch,
-            Wanted {
-                logprobs: true,
-                values: false,
-            },
-        )
+        self.logprobs_seeing(batch, &[])
+    }
+
+    /// The same of a batch that sees pictures ([`Batch::seeing`]), by their features from
+    /// [`encode`](Self::encode).
+    #[must_use]
+    pub fn logprobs_seeing(&mut self, batch: &Batch, features: &[f32]) -> TokenScores {
+        let wanted = Wanted {
+            logprobs: true,
+            values: false,
+        };
+        self.score(batch, features, wanted)
+    }
+
+    /// The features of pictures, one row a visual token.
+    ///
+    /// # Panics
+    /// If the model has no vision encoder, or patches are of another size.
+    #[must_use]
+    pub fn encode(&mut self, pictures: &Pictures) -> Vec<f32> {
+        if pictures.patches() == 0 {
+            return vec![];
+        }
+        let (model, arena) = (&self.model, &mut self.arena);
+        let mut tape = Tape::new();
+        let encoded = model.record_encoder(&mut tape, pictures);
+        let plan = tape.plan_inference(&[encoded.features]);
+        arena.prepare(&model.backend, &plan);
+        model.backend.scope(|| {
+            encoded.write(&model.backend, &tape, arena, &plan, pictures);
+            tape.forward(&model.backend, arena, &plan, &model.param_sets());
+            tape.read(&model.backend, arena, &plan, encoded.features)
+        })
     }
 
     /// Values of the states before the response tokens; empty if the model has no value head.
     #[must_use]
     pub fn values(&mut self, batch: &Batch) -> Vec<f32> {
-        self.score(
-            batch,
-            Wanted {
-                logprobs: false,
-                values: true,
-            },
-        )
-        .values
+        let wanted = Wanted {
+            logprobs: false,
+            values: true,
+        };
+        self.score(batch, &[], wanted).values
     }
 
-    fn score(&mut self, batch: &Batch, wanted: Wanted) -> TokenScores {
+    fn score(&mut self, batch: &Batch, features: &[f32], wanted: Wanted) -> TokenScores {
         if batch.predicted() == 0 {
             return TokenScores::default();
         }
         let (model, arena) = (&self.model, &mut self.arena);
         let mut tape = Tape::new();
-        let outputs = model.record(&mut tape, batch, wanted);
+        let table = model.feature_table(features);
+        let mut params = model.param_sets();
+        params.extend(&table);
+        let seen = table.as_ref().map(|_| model.seen(features));
+        let outputs = model.record(&mut tape, batch, seen, wanted);
         let plan = tape.plan_inference(&outputs.vars());
         arena.prepare(&model.backend, &plan);
         model.backend.scope(|| {
-            tape.forward(&model.backend, arena, &plan, &model.param_sets());
+            tape.forward(&model.backend, arena, &plan, &params);
             outputs.read(&model.backend, &tape, arena, &plan)
         })
     }
@@ -134,9 +162,44 @@ impl Outputs {
 }
 
 impl<B: Backend> Model<B> {
-    pub(crate) fn record(&self, tape: &mut Tape<B>, batch: &Batch, wanted: Wanted) -> Outputs {
-        let adapters = self.adapters.as_ref();
-        network::record(tape, &self.config, &self.places, adapters, batch, wanted)
+    pub(crate) fn record(
+        &self,
+        tape: &mut Tape<B>,
+        batch: &Batch,
+        seen: Option<Seen>,
+        wanted: Wanted,
+    ) -> Outputs {
+        let (config, places, adapters) = (&self.config, &self.places, self.adapters.as_ref());
+        network::record(tape, config, places, adapters, batch, seen, wanted)
+    }
+
+    /// # Panics
+    /// If the model has no vision encoder, or patches are of another size.
+    pub(crate) fn record_encoder(&self, tape: &mut Tape<B>, pictures: &Pictures) -> Encoded {
+        let vision = self.config.vision.as_ref().zip(self.places.vision.as_ref());
+        let (config, places) = vision.expect("a model that reads pictures");
+        vision::record(tape, config, places, self.config.norm_eps, pictures)
+    }
+
+    /// A row of zeros, then the features, where there are any.
+    pub(crate) fn feature_table(&self, features: &[f32]) -> Option<B::Buffer> {
+        let vision = self
+            .config
+            .vision
+            .as_ref()
+            .filter(|_| !features.is_empty())?;
+        let mut table = vec![0.0; vision.dim];
+        table.extend_from_slice(features);
+        Some(self.backend.buffer(&table))
+    }
+
+    /// The set of such a table, which follows the model's own.
+    pub(crate) fn seen(&self, features: &[f32]) -> Seen {
+        let dim = self.config.vision.as_ref().map_or(1, |vision| vision.dim);
+        Seen {
+            set: self.param_sets().len(),
+            rows: features.len() / dim + 1,
+        }
     }
 
     /// The parameter sets a recording reads.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::model::VisionConfig;
+
 /// A family of decoder-only models: they differ in which projections have a bias or a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,6 +48,9 @@ pub struct ModelFields {
     /// Whether there is a value head beside the output projection, as critics have: the tensors
     /// `value_head.weight` and `value_head.bias`, which other libraries ignore.
     pub value_head: bool,
+    /// What reads pictures, where the model does: `vision_config`.
+    #[serde(default)]
+    pub vision: Option<VisionConfig>,
 }
 
 impl ModelFields {
@@ -92,6 +97,9 @@ impl ModelFields {
         if self.value_head {
             shapes.push(("value_head.weight".into(), vec![1, hidden]));
             shapes.push(("value_head.bias".into(), vec![1]));
+        }
+        if let Some(vision) = &self.vision {
+            shapes.extend(vision.tensor_shapes(hidden));
         }
         shapes
     }
@@ -160,6 +168,13 @@ impl ModelFields {
                 .unwrap_or(1e-6),
             tied: flag("tie_word_embeddings"),
             value_head: flag("value_head"),
+            vision: match config.get("vision_config").filter(|it| !it.is_null()) {
+                Some(vision) => Some(
+                    serde_json::from_value(vision.clone())
+                        .map_err(|error| format!("`vision_config`: {error}"))?,
+                ),
+                None => None,
+            },
         }
         .consistent()
     }
@@ -171,7 +186,7 @@ impl ModelFields {
             Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
             Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         };
-        json!({
+        let mut config = json!({
             "architectures": [class],
             "model_type": model_type,
             "vocab_size": self.vocabulary,
@@ -191,7 +206,11 @@ impl ModelFields {
             "tie_word_embeddings": self.tied,
             "value_head": self.value_head,
             "torch_dtype": stored_type,
-        })
+        });
+        if let Some(vision) = &self.vision {
+            config["vision_config"] = json!(vision);
+        }
+        config
     }
 
     /// Checks what later arithmetic relies on.

@@ -95,6 +95,7 @@ fn fields(gguf: &Gguf) -> Result<ModelFields, String> {
             .float("llama.attention.layer_norm_rms_epsilon")
             .unwrap_or(1e-5),
         value_head: false,
+        vision: None,
         tied: !gguf.tensors().contains_key("output.weight"),
     }
     .consistent()

@@ -45,6 +45,7 @@ impl ModelFields {
             tied_head: self.tied,
             qkv_bias,
             value_head: self.value_head,
+            vision: self.vision.clone(),
         })
     }
 }
@@ -191,6 +192,7 @@ impl<'a> ModelView<'a> {
             norm_epsilon: config.norm_eps.into(),
             tied: config.tied_head,
             value_head: config.value_head,
+            vision: config.vision.clone(),
         };
         let view = |entry: &'a Entry| TensorView {
             shape: &entry.shape,

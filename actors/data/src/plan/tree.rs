@@ -163,7 +163,9 @@ pub enum TreeError {
 }
 
 /// A part of each sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, odeon::Shape)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, odeon::Shape,
+)]
 pub struct Slice {
     /// Which part, from 0.
     pub part: u32,

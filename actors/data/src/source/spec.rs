@@ -395,6 +395,17 @@ impl SourceSpec {
             Format::Webdataset(_) | Format::Images(_) | Format::Idx(_) => Ok(()),
         }
     }
+
+    /// Whether its samples have pictures.
+    #[must_use]
+    pub fn has_pictures(&self) -> bool {
+        match &self.format {
+            Format::Jsonl(_) | Format::Text(_) => false,
+            Format::Parquet(fields) => fields.image.is_some(),
+            Format::Webdataset(tar) => !tar.image.is_empty(),
+            Format::Images(_) | Format::Idx(_) => true,
+        }
+    }
 }
 
 impl Fields {

@@ -62,6 +62,7 @@ fn tensors_are_those_of_model_files() {
                 norm_epsilon: 1e-5,
                 tied,
                 value_head,
+                vision: None,
             };
             let spec = model.spec().unwrap();
             let tensors = spec.tensors().iter();
