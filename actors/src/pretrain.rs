@@ -6,9 +6,10 @@
 //!       └─────────── Planner ───────────┘                             └── checkpoints
 //! ```
 //!
-//! A [`run`] is a program over the ranks, step by step. Ranks live and die together: when one is lost,
-//! all are made again and go on from the last checkpoint, on the same samples, since a checkpoint
-//! has what the planner knew. The data plane is no part of that: whoever of it is lost is made again
+//! A [`run`] is a program over the ranks, step by step. When one is lost, it is made again, and all
+//! go on from the last checkpoint, on the same samples, since a checkpoint has what the planner knew.
+//! Ranks keep checkpoints in memory, too, each its own part and its neighbour's, so those that are left
+//! need no storage, unless neighbours were lost at once. The data plane is no part of that: whoever of it is lost is made again
 //! by itself, and ranks notice nothing but the time.
 
 mod checkpoint;

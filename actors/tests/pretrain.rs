@@ -12,6 +12,7 @@ use odeon::{
     ActorId, Clock, ClusterIdentity, FakeDevices, Limits, Needs, ProcessId, Supervision, System,
     SystemBuilder, WorkerCommand, WorkerMode,
 };
+use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
@@ -322,6 +323,56 @@ async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
         disturbed.reports.iter().filter(lives).count() >= 3,
         "ranks were lost twice"
     );
+    assert_eq!(disturbed.made(), undisturbed.made());
+}
+
+/// SEMANTICS 106.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_that_are_left_go_on_from_memory_and_when_neighbours_are_lost_from_the_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let three = |folder: &Path, memory_every| {
+        let mut plan = plan(folder);
+        plan.ranks = 3;
+        plan.steps = 16;
+        plan.checkpoint_every = 8;
+        plan.memory_every = memory_every;
+        plan
+    };
+    let undisturbed = told(&three(folder.path(), 0), |_, _, _, _| {}).await;
+
+    let other = tempfile::tempdir().unwrap();
+    let mut victims = vec![
+        (13, vec!["rank-0", "rank-1"]),
+        (10, vec!["rank-0"]),
+        (6, vec!["rank-2"]),
+        (5, vec!["rank-1"]),
+    ];
+    let plan = three(other.path(), 1);
+    let disturbed = told(&plan, |report, system, members, _| {
+        if let Report::Step(step) = report
+            && let Some((_, roles)) = victims.pop_if(|(at, _)| step.step >= *at)
+        {
+            roles.iter().for_each(|role| kill(system, members, role));
+        }
+    });
+    let disturbed = disturbed.await;
+    let lives: Vec<(Origin, u64)> = disturbed
+        .reports
+        .iter()
+        .filter_map(|report| match report {
+            Report::Resumed { from, steps, .. } => Some((*from, *steps)),
+            _ => None,
+        })
+        .collect();
+    let origins: Vec<Origin> = lives.iter().map(|(from, _)| *from).collect();
+    let (memory, storage) = (Origin::Memory, Origin::Storage);
+    assert_eq!(origins, [Origin::Start, memory, memory, memory, storage]);
+    // Not further back than the step before: the one that was under way when it was lost.
+    assert!(
+        lives[1].1 >= 3 && lives[2].1 >= 4 && lives[3].1 >= 8,
+        "{lives:?}"
+    );
+    assert_eq!(lives[4].1, 8);
     assert_eq!(disturbed.made(), undisturbed.made());
 }
 

@@ -23,10 +23,13 @@ pub enum Letter {
     Long(Blob),
 }
 
-/// These are the couriers of all ranks, in their order: when one is gone, nobody waits for its letters.
+/// A life of the ranks begins. These are the couriers of all, in their order: when one is gone, nobody
+/// waits for its letters. Those of lives before are thrown away.
 #[message(name = "pretrain.Meet")]
 #[derive(Clone, Debug)]
 pub struct Meet {
+    /// Which life.
+    pub life: u32,
     /// All of them.
     pub couriers: Vec<Ref<Courier>>,
 }
@@ -35,16 +38,21 @@ pub struct Meet {
 #[message(name = "pretrain.Post")]
 #[derive(Clone, Debug)]
 pub struct Post {
+    /// In which life.
+    pub life: u32,
     /// Who says it.
     pub from: u32,
     /// What.
     pub letter: Letter,
 }
 
-/// The next letter of a rank. Answered when it is there, or when the rank is gone and has left none.
+/// The next letter of a rank. Answered when it is there, or when the rank is gone and has left none, or
+/// the life is over.
 #[message(reply = Result<Letter, Failure>, name = "pretrain.Collect")]
 #[derive(Clone, Debug)]
 pub struct Collect {
+    /// In which life.
+    pub life: u32,
     /// Who said it.
     pub from: u32,
 }
@@ -52,7 +60,9 @@ pub struct Collect {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Courier {
-    letters: HashMap<u32, VecDeque<Letter>>,
+    life: u32,
+    /// By life and rank: others may have begun the next life already.
+    letters: HashMap<(u32, u32), VecDeque<Letter>>,
     waiting: HashMap<u32, VecDeque<oneshot::Sender<Letter>>>,
     couriers: Vec<Ref<Self>>,
     gone: HashSet<u32>,
@@ -66,10 +76,15 @@ impl Courier {
 
     #[handler(message = Meet)]
     fn meet(&mut self, meet: Meet, cx: &mut Context<Self>) {
-        for courier in &meet.couriers {
+        let Meet { life, couriers } = meet;
+        for courier in couriers.iter().filter(|it| !self.couriers.contains(it)) {
             cx.watch(*courier);
         }
-        self.couriers = meet.couriers;
+        self.couriers = couriers;
+        self.life = life;
+        self.letters.retain(|(of, _), _| *of >= life);
+        self.waiting.clear();
+        self.gone.clear();
     }
 
     #[handler(message = Down)]
@@ -83,23 +98,34 @@ impl Courier {
 
     #[handler(message = Post)]
     fn post(&mut self, post: Post) {
-        let mut letter = post.letter;
-        while let Some(next) = self.waiting.entry(post.from).or_default().pop_front() {
+        let Post {
+            life,
+            from,
+            mut letter,
+        } = post;
+        if life < self.life {
+            return;
+        }
+        let waiting = self.waiting.entry(from).or_default();
+        while let Some(next) = waiting.pop_front_if(|_| life == self.life) {
             match next.send(letter) {
                 Ok(()) => return,
                 // Who does not wait any more.
                 Err(back) => letter = back,
             }
         }
-        self.letters.entry(post.from).or_default().push_back(letter);
+        let letters = self.letters.entry((life, from)).or_default();
+        letters.push_back(letter);
     }
 
     #[handler(message = Collect)]
     fn collect(&mut self, collect: Collect) -> Later<Result<Letter, Failure>> {
         let (sender, receiver) = oneshot::channel();
-        let Collect { from } = collect;
-        match self.letters.entry(from).or_default().pop_front() {
+        let Collect { life, from } = collect;
+        let mut letters = self.letters.get_mut(&(life, from));
+        match letters.as_mut().and_then(|letters| letters.pop_front()) {
             Some(letter) => drop(sender.send(letter)),
+            None if life != self.life => drop(sender),
             None if self.gone.contains(&from) => drop(sender),
             None => self.waiting.entry(from).or_default().push_back(sender),
         }
@@ -114,6 +140,8 @@ impl Courier {
 #[derive(Clone, Debug)]
 pub(super) struct Mail {
     pub(super) rank: u32,
+    /// Which life of the ranks this is.
+    pub(super) life: u32,
     /// Of all ranks, in their order.
     pub(super) couriers: Vec<Ref<Courier>>,
     pub(super) blobs: Blobs,
@@ -144,6 +172,7 @@ impl Ranks for Mail {
                 Letter::Long(self.blobs.copy_in(&bytes).map_err(unkept)?)
             };
             let post = Post {
+                life: self.life,
                 from: self.rank,
                 letter,
             };
@@ -154,7 +183,10 @@ impl Ranks for Mail {
 
     fn receive(&self, from: usize) -> BoxFuture<'_, Result<Bytes, RanksError>> {
         async move {
-            let collect = Collect { from: from as u32 };
+            let collect = Collect {
+                life: self.life,
+                from: from as u32,
+            };
             let own = self.couriers[self.rank as usize];
             let lost = || RanksError::Lost { rank: from };
             let letter = own.ask(collect).timeout(super::rank::PATIENCE).await;

@@ -15,7 +15,9 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{CrossEntropy, TrainConfig};
 use odeon_algorithms::weights::{ModelView, StoredType, texts};
 use odeon_checkpoint::export::FOLDER_BLOBS;
-use odeon_checkpoint::{Checkpointer, Load, Local, Options, Retention, Saving};
+use odeon_checkpoint::{
+    Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,
+};
 use odeon_data::client::{self, DataClient, Next, Serve, Supply};
 use odeon_data::constructor::{DataConstructor, Delivery};
 use odeon_data::pack::Packed;
@@ -72,9 +74,15 @@ impl RankArgs {
     }
 }
 
-fn checkpointed(step: u64, local: Local, blobs: Vec<(String, Bytes)>) -> odeon_checkpoint::Save {
+fn checkpointed(
+    step: u64,
+    keep: Keep,
+    local: Local,
+    blobs: Vec<(String, Bytes)>,
+) -> odeon_checkpoint::Save {
     odeon_checkpoint::Save {
         step,
+        keep,
         local,
         blobs,
         ..odeon_checkpoint::Save::default()
@@ -99,16 +107,45 @@ pub struct Joined {
     pub client: Ref<DataClient>,
 }
 
-/// Have batches from here, and load the newest checkpoint, if there is one. Answers the steps that
-/// are done.
-#[message(reply = Result<u64, Failure>, name = "pretrain.Restore")]
+/// Have batches from here, and load the newest checkpoint: out of the memory of ranks, or else out of
+/// the storage. Where there is none the ranks are as they were at first.
+#[message(reply = Result<Restored, Failure>, name = "pretrain.Restore")]
 #[derive(Clone, Debug)]
 pub struct Restore {
+    /// Which life of the ranks begins.
+    pub life: u32,
     /// Of all ranks, in their order.
     pub joined: Vec<Joined>,
     /// From where they have their batches.
     pub supply: Supply,
 }
+
+/// See [`Restore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Restored {
+    /// Steps that are done.
+    pub steps: u64,
+    /// Where they were kept.
+    pub from: Origin,
+}
+
+/// Where ranks go on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde", rename_all = "snake_case")]
+pub enum Origin {
+    /// There was nothing yet.
+    Start,
+    /// The memory of ranks that are left.
+    Memory,
+    /// The storage.
+    Storage,
+}
+
+/// Are you there? Answered when what the rank does is over.
+#[message(name = "pretrain.Present")]
+#[derive(Clone, Debug)]
+pub struct Present;
 
 /// Take a snapshot, which becomes a checkpoint while the ranks go on.
 #[message(reply = Result<(), Failure>, name = "pretrain.Save")]
@@ -118,6 +155,8 @@ pub struct Save {
     pub steps: u64,
     /// What the planner knows before the next step, as JSON.
     pub data: Bytes,
+    /// Whether it goes to the storage, and not to the memory of ranks alone.
+    pub durable: bool,
 }
 
 /// Wait for the checkpoint that is under way.
@@ -207,11 +246,14 @@ type Coming = JoinHandle<Result<Work, Failure>>;
 /// See the module.
 pub struct PretrainRank {
     args: RankArgs,
+    place: ComputePlace,
     optimizer: Arc<Trainee>,
     peers: Option<Box<dyn Peers>>,
     /// There when the ranks know each other.
     checkpoints: Option<Checkpointer>,
     saving: Option<Saving>,
+    /// What it keeps of checkpoints for itself and for its neighbour, over lives of the ranks.
+    copies: Arc<Copies>,
     courier: Ref<Courier>,
     client: Ref<DataClient>,
     /// Who has what it encodes; there when it has restored.
@@ -237,11 +279,11 @@ impl PretrainRank {
             threads: args.threads,
             share: share_of(&format!("rank-{}", args.rank), cx.devices()),
         };
-        let model = in_place(|| place.model(&args.source, args.seed, false));
-        let model = model.map_err(Failure::fatal)?;
-        let optimizer = Optimizer::new(model, args.train.clone());
+        let optimizer = in_place(|| first(&args, &place))?;
         Ok(Self {
             optimizer: Arc::new(Trainee(Mutex::new(optimizer))),
+            place,
+            copies: Copies::new(1),
             args,
             peers: None,
             checkpoints: None,
@@ -265,10 +307,14 @@ impl PretrainRank {
     }
 
     #[handler(message = Restore)]
-    async fn restore(&mut self, restore: Restore) -> Result<u64, Failure> {
+    async fn restore(&mut self, restore: Restore) -> Result<Restored, Failure> {
         let storage = checkpoint::storage(&self.args.checkpoint)?;
-        let there = checkpoint::newest(&storage).await?.is_some();
-        let Restore { joined, supply } = restore;
+        let is_stored = checkpoint::newest(&storage).await?.is_some();
+        let Restore {
+            life,
+            joined,
+            supply,
+        } = restore;
         let fetch = &supply.fetch;
         let bucket = fetch.tree.bucket(fetch.axis, self.args.rank);
         self.pictures_from = Some(supply.constructor_of(bucket)?);
@@ -280,11 +326,19 @@ impl PretrainRank {
         self.client.ask(serve).await.map_err(Failure::error)??;
         let couriers: Vec<_> = joined.iter().map(|it| it.courier).collect();
         let meet = Meet {
+            life,
             couriers: couriers.clone(),
         };
         self.courier.ask(meet).await.map_err(Failure::error)?;
+        // One of a life before ends now, well or not: its letters are thrown away.
+        if let Some(saving) = self.saving.take()
+            && let Err(error) = saving.wait().await
+        {
+            tracing::debug!(%error, "a checkpoint was not finished");
+        }
         let mail = Mail {
             rank: self.args.rank,
+            life,
             couriers,
             blobs: self.blobs.clone(),
         };
@@ -295,19 +349,20 @@ impl PretrainRank {
             },
             ..Options::default()
         };
-        let mut checkpoints = Checkpointer::new(storage, Arc::new(mail), options);
-        let mut steps = 0;
-        if there {
-            let load = Load {
-                local: checkpoint::local(&self.optimizer.lock())?,
-                ..Load::default()
-            };
-            let loaded = checkpoints.load(load, &self.optimizer).await;
-            steps = loaded.map_err(Failure::error)?.entry.step;
-            self.optimizer.lock().resume_at(steps);
-        }
+        let checkpoints = Checkpointer::new(storage, Arc::new(mail), options);
+        let mut checkpoints = checkpoints.with_peers(Arc::clone(&self.copies));
+        let restored = self.load(life, &mut checkpoints, is_stored).await?;
         self.checkpoints = Some(checkpoints);
-        Ok(steps)
+        Ok(restored)
+    }
+
+    #[handler(message = Present)]
+    fn present(&mut self, _present: Present) {
+        // Nothing of the life that is over is waited for any more.
+        self.peers = None;
+        if let Some((_, coming)) = self.coming.take() {
+            coming.abort();
+        }
     }
 
     #[handler(message = Save)]
@@ -324,7 +379,11 @@ impl PretrainRank {
             }
             checkpoint::local(&optimizer)?
         };
-        let save = checkpointed(save.steps, local, blobs);
+        let keep = match save.durable {
+            true => Keep::Stored,
+            false => Keep::InMemory,
+        };
+        let save = checkpointed(save.steps, keep, local, blobs);
         let saving = checkpoints.save(save, &*self.optimizer).await;
         self.saving = Some(saving.map_err(Failure::error)?);
         Ok(())
@@ -382,7 +441,50 @@ enum Learning {
     No,
 }
 
+/// The optimiser as it is at first.
+fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
+    let model = place.model(&args.source, args.seed, false);
+    let model = model.map_err(Failure::fatal)?;
+    Ok(Optimizer::new(model, args.train.clone()))
+}
+
 impl PretrainRank {
+    /// Loads what there is, as all others do.
+    async fn load(
+        &self,
+        life: u32,
+        checkpoints: &mut Checkpointer,
+        is_stored: bool,
+    ) -> Result<Restored, Failure> {
+        let local = {
+            let mut optimizer = self.optimizer.lock();
+            // What a step that was not finished has left goes.
+            let config = optimizer.config().clone();
+            optimizer.restart(config);
+            checkpoint::local(&optimizer)?
+        };
+        let load = || Load {
+            local: local.clone(),
+            ..Load::default()
+        };
+        let stepped = |loaded: Result<Loaded, LoadError>| loaded.map(|loaded| loaded.entry.step);
+        let (steps, from) = match stepped(checkpoints.recover(load(), &self.optimizer).await) {
+            Ok(steps) => (steps, Origin::Memory),
+            Err(error) if is_stored => {
+                tracing::debug!(%error, "no checkpoint in memory");
+                let stored = stepped(checkpoints.load(load(), &self.optimizer).await);
+                (stored.map_err(Failure::error)?, Origin::Storage)
+            }
+            Err(_) => (0, Origin::Start),
+        };
+        if from != Origin::Start {
+            self.optimizer.lock().resume_at(steps);
+        } else if life > 1 {
+            *self.optimizer.lock() = in_place(|| first(&self.args, &self.place))?;
+        }
+        Ok(Restored { steps, from })
+    }
+
     fn order(&mut self, step: u64) {
         let coming = tokio::spawn(self.next(step));
         self.coming = Some((step, coming));

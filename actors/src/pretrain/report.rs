@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::rank::SourcePart;
+use super::rank::{Origin, SourcePart};
 
 /// What happens in a run, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,10 @@ pub enum Report {
         steps: u64,
         /// How many ranks there are.
         ranks: u32,
+        /// Where they were kept.
+        from: Origin,
+        /// Seconds since the life before was over, where one was lost.
+        seconds: Option<f64>,
     },
     /// A step is done.
     Step(StepReport),
@@ -42,6 +46,13 @@ pub enum Report {
         bytes: u64,
         /// Seconds that the first rank spent in each stage, from the first to the last.
         stages: Vec<(String, f64)>,
+    },
+    /// Ranks keep a checkpoint in their memory.
+    Copied {
+        /// Steps that are in it.
+        steps: u64,
+        /// Seconds for which the ranks stood still.
+        blocked_seconds: f64,
     },
     /// A source has other loaders.
     Rescaled {

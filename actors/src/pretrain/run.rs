@@ -5,8 +5,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures::future::join_all;
 use odeon::group::Formation;
-use odeon::{Clock, Failure, FailureKind, Group, Needs, Restart, System, mesh};
+use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Timestamp, mesh};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
 use odeon_data::plan::PlaceTree;
@@ -18,7 +19,8 @@ use tokio::task::JoinHandle;
 
 use super::checkpoint::{newest, storage};
 use super::rank::{
-    Join, PretrainRank, RankArgs, Rate, Restore, Save, Settle, Settled, SourcePart, Train, Trained,
+    Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle, Settled,
+    SourcePart, Train, Trained,
 };
 use super::report::{Report, StepReport};
 use crate::engine::compute::ModelSource;
@@ -44,6 +46,9 @@ pub struct PretrainPlan {
     pub steps: u64,
     /// Steps between two checkpoints.
     pub checkpoint_every: u64,
+    /// Steps between two that ranks keep in memory, each what it has and what its neighbour has;
+    /// 0 keeps no others than those of the storage.
+    pub memory_every: u64,
     /// Where they are.
     pub checkpoint: PathBuf,
     /// How many of them are kept.
@@ -116,6 +121,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
         None => None,
     };
     let mut tries = Tries::default();
+    let mut before = Before::default();
     let ended = loop {
         tries.life += 1;
         let life = Life::start(
@@ -125,7 +131,10 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             &mut plane,
             held_out.as_ref(),
             ranks,
-            tries.life,
+            Before {
+                lives: tries.life - 1,
+                ..std::mem::take(&mut before)
+            },
         );
         let mut life = match life.await {
             Ok(life) => life,
@@ -136,10 +145,13 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
         };
         let ended = life.drive(&mut desk.ranks.clone()).await;
         let (steps, saved) = (life.steps, life.saved);
-        life.stop().await;
         match ended {
-            Ok(End::Done) => break Ok(steps),
+            Ok(End::Done) => {
+                life.stop().await;
+                break Ok(steps);
+            }
             Ok(End::Resized(others)) => {
+                life.stop().await;
                 ranks = others;
                 let others = async {
                     plane
@@ -153,9 +165,13 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
                 desk.ranks.borrow_and_update();
             }
             Err(failure) if tries.again(&failure, saved) => {
-                tracing::warn!(%failure, "all ranks begin again, from the checkpoint");
+                tracing::warn!(%failure, "all ranks go back, to the checkpoint");
+                before = life.lost().await;
             }
-            Err(failure) => break Err(failure),
+            Err(failure) => {
+                life.stop().await;
+                break Err(failure);
+            }
         }
     };
     plane.stop().await;
@@ -163,6 +179,19 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
         held_out.stop().await;
     }
     ended
+}
+
+/// What there was before a life of the ranks.
+#[derive(Default)]
+struct Before {
+    /// How many lives.
+    lives: u32,
+    /// Those of the last that are still there.
+    members: BTreeMap<usize, Ref<PretrainRank>>,
+    /// Steps of the last checkpoint that is durable.
+    saved: Option<u64>,
+    /// When it was over.
+    since: Option<Timestamp>,
 }
 
 /// How a life of the ranks ended well.
@@ -222,7 +251,7 @@ impl<'a> Life<'a> {
         plane: &'a mut DataPlane,
         held_out: Option<&'a DataPlane>,
         ranks: u32,
-        life: u32,
+        before: Before,
     ) -> Result<Self, Failure> {
         let args = RankArgs {
             rank: 0,
@@ -237,18 +266,43 @@ impl<'a> Life<'a> {
             checkpoint: plan.checkpoint.clone(),
             keep: plan.keep,
         };
-        let group = system.spawn_group::<PretrainRank>(mesh! { dp: ranks as usize }, |rank| {
-            let rank = rank.index() as u32;
-            RankArgs {
-                rank,
-                ..args.clone()
-            }
-        });
+        let of = |rank: usize| RankArgs {
+            rank: rank as u32,
+            ..args.clone()
+        };
+        let shape = mesh! { dp: ranks as usize };
         // One that came back by itself would be asked as if it had the others' weights.
-        let group = group.restart(Restart::Temporary).isolated();
-        let group = group.needs(|_| plan.needs.clone()).await;
-        let group = group.map_err(Failure::error)?;
-        for (rank, member) in group.members().iter().enumerate() {
+        let group = if before.members.is_empty() {
+            let group = system.spawn_group::<PretrainRank>(shape, |rank| of(rank.index()));
+            let group = group.restart(Restart::Temporary).isolated();
+            let group = group.needs(|_| plan.needs.clone()).await;
+            group.map_err(Failure::error)?
+        } else {
+            let seats = (0..ranks as usize).map(async |rank| match before.members.get(&rank) {
+                Some(member) => Ok(*member),
+                None => {
+                    let member = system.spawn::<PretrainRank>(of(rank));
+                    let member = member.restart(Restart::Temporary).isolated();
+                    let member = member.needs(|_| plan.needs.clone()).await;
+                    member.map_err(Failure::error)
+                }
+            });
+            let members = join_all(seats).await;
+            let there = members.iter().flatten().copied();
+            let group = Group::new(
+                mesh! { dp: members.iter().flatten().count() },
+                there.collect::<Vec<_>>(),
+            );
+            let group = group.map_err(Failure::error)?;
+            if let Some(failure) = members.into_iter().find_map(Result::err) {
+                stop(&group).await;
+                return Err(failure);
+            }
+            group
+        };
+        let new = |rank: &usize| !before.members.contains_key(rank);
+        let named = group.members().iter().enumerate();
+        for (rank, member) in named.filter(|(rank, _)| new(rank)) {
             let name = format!("rank-{rank}");
             // For people who look on. Nobody needs it to be found.
             if let Err(error) = system.register(&name, *member).await {
@@ -266,10 +320,10 @@ impl<'a> Life<'a> {
             group,
             _formation: formation,
             steps: 0,
-            saved: None,
+            saved: before.saved,
             saving: None,
         };
-        match begun.begin(life).await {
+        match begun.begin(before.lives + 1, before.since).await {
             Ok(()) => Ok(begun),
             Err(failure) => {
                 begun.stop().await;
@@ -279,21 +333,33 @@ impl<'a> Life<'a> {
     }
 
     /// Seats the ranks and has them load the newest checkpoint.
-    async fn begin(&mut self, life: u32) -> Result<(), Failure> {
+    async fn begin(&mut self, life: u32, since: Option<Timestamp>) -> Result<(), Failure> {
         self.tell_members();
         let joins = self._formation.seats().map(|seat| Join { seat }).collect();
         let joined = answers(self.group.scatter::<Join>(joins).timeout(LONG).await)?;
         let restore = Restore {
+            life,
             joined,
             supply: self.plane.supply(),
         };
         let restored = answers(self.group.gather(restore).timeout(LONG).await)?;
-        self.steps = agreed(restored)?;
-        self.saved = (self.steps > 0).then_some(self.steps);
+        let Restored { steps, from } = agreed(restored)?;
+        self.steps = steps;
+        match from {
+            Origin::Start => {}
+            Origin::Storage => self.saved = Some(steps),
+            // Of what was lost there is one copy left: another may be lost when there are two.
+            Origin::Memory => {
+                self.snapshot(false).await?;
+                answers(self.group.gather(Settle).timeout(LONG).await)?;
+            }
+        }
         self.report(Report::Resumed {
             life,
-            steps: self.steps,
+            steps,
             ranks: self.ranks,
+            from,
+            seconds: since.map(|since| Clock::now().since(since).as_secs_f64()),
         });
         Ok(())
     }
@@ -340,6 +406,8 @@ impl<'a> Life<'a> {
             let due = self.steps.is_multiple_of(plan.checkpoint_every);
             if due || self.steps == plan.steps {
                 self.save().await?;
+            } else if plan.memory_every > 0 && self.steps.is_multiple_of(plan.memory_every) {
+                self.copy().await?;
             }
             self.evaluate().await?;
             if *self.desk.halt.borrow() && self.steps < plan.steps {
@@ -382,15 +450,7 @@ impl<'a> Life<'a> {
             return Ok(());
         }
         self.settle().await?;
-        let state = self.plane.state_before(self.steps).await;
-        let state = state.map_err(Failure::error)?;
-        let save = Save {
-            steps: self.steps,
-            data: serde_json::to_vec(&state).map_err(Failure::error)?.into(),
-        };
-        let begun = Clock::now();
-        answers(self.group.gather(save).timeout(LONG).await)?;
-        let blocked_seconds = Clock::now().since(begun).as_secs_f64();
+        let blocked_seconds = self.snapshot(true).await?;
         let (first, steps) = (self.group.members()[0], self.steps);
         self.saving = Some(tokio::spawn(async move {
             let saved = first.ask(Settle).timeout(LONG).await;
@@ -405,6 +465,31 @@ impl<'a> Life<'a> {
             })
         }));
         Ok(())
+    }
+
+    /// Has ranks keep a checkpoint in their memory.
+    async fn copy(&mut self) -> Result<(), Failure> {
+        self.settle().await?;
+        let blocked_seconds = self.snapshot(false).await?;
+        self.report(Report::Copied {
+            steps: self.steps,
+            blocked_seconds,
+        });
+        Ok(())
+    }
+
+    /// Answers for how many seconds the ranks stood still.
+    async fn snapshot(&mut self, durable: bool) -> Result<f64, Failure> {
+        let state = self.plane.state_before(self.steps).await;
+        let state = state.map_err(Failure::error)?;
+        let save = Save {
+            steps: self.steps,
+            data: serde_json::to_vec(&state).map_err(Failure::error)?.into(),
+            durable,
+        };
+        let begun = Clock::now();
+        answers(self.group.gather(save).timeout(LONG).await)?;
+        Ok(Clock::now().since(begun).as_secs_f64())
     }
 
     /// Waits for the checkpoint that is on its way.
@@ -454,13 +539,43 @@ impl<'a> Life<'a> {
         let _ = self.desk.reports.send(report);
     }
 
+    /// Ends the life, and looks who is left.
+    async fn lost(self) -> Before {
+        let since = Some(Clock::now());
+        if let Some(saving) = self.saving {
+            saving.abort();
+        }
+        let members = self.group.members().iter().enumerate();
+        let asked = members.map(async |(rank, member)| {
+            let present = member.ask(Present).timeout(PRESENT).await;
+            if present.is_err() {
+                // One that is there and hears nothing is as good as lost.
+                let _ = member.stop().await;
+            }
+            present.is_ok().then_some((rank, *member))
+        });
+        Before {
+            lives: 0,
+            members: join_all(asked).await.into_iter().flatten().collect(),
+            saved: self.saved,
+            since,
+        }
+    }
+
     async fn stop(self) {
         if let Some(saving) = self.saving {
             saving.abort();
         }
-        if let Err(error) = self.group.stop().await {
-            tracing::debug!(%error, "ranks were gone already");
-        }
+        stop(&self.group).await;
+    }
+}
+
+/// How long a rank may take to say that it is there: what it does when another is lost ends soon.
+const PRESENT: Duration = Duration::from_secs(30);
+
+async fn stop(group: &Group<PretrainRank>) {
+    if let Err(error) = group.stop().await {
+        tracing::debug!(%error, "ranks were gone already");
     }
 }
 

@@ -123,6 +123,10 @@ pub struct PretrainSection {
     /// Steps between two checkpoints.
     #[serde(default = "default_checkpoint_every")]
     pub checkpoint_every: u64,
+    /// Steps between two checkpoints in the memory of ranks, from which they go on when one is lost; 0
+    /// keeps none but those that go to the storage, too.
+    #[serde(default)]
+    pub memory_every: u64,
     /// Checkpoints that are kept.
     #[serde(default = "default_keep")]
     pub keep: usize,
@@ -384,6 +388,7 @@ impl PretrainRecipe {
             clip,
             optimizer,
             checkpoint_every,
+            memory_every,
             keep,
         } = self.pretrain;
         let train = TrainConfig {
@@ -433,6 +438,7 @@ impl PretrainRecipe {
             train,
             steps,
             checkpoint_every,
+            memory_every,
             checkpoint,
             keep,
             ranks: self.processes.ranks,

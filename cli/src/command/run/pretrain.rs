@@ -1,12 +1,14 @@
 //! A pretraining run from its start, or from its checkpoint, to its end.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use odeon::{Clock, Failure, Job, System, Timestamp, telemetry};
+use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{self, Desk, Member, PretrainPlan};
 use odeon_actors::recipe::{PretrainRecipe, Source};
@@ -300,12 +302,22 @@ impl Display {
 
     fn show(&mut self, report: &Report) {
         match report {
-            Report::Resumed { life, steps, ranks } => {
+            Report::Resumed {
+                life,
+                steps,
+                ranks,
+                from,
+                seconds,
+            } => {
                 self.from.get_or_insert(*steps);
-                let place = match steps {
-                    0 => "begin anew".to_owned(),
-                    steps => format!("go on from the checkpoint of step {steps}"),
+                let mut place = match from {
+                    Origin::Start => "begin anew".to_owned(),
+                    Origin::Memory => format!("go on from step {steps}, which they had in memory"),
+                    Origin::Storage => format!("go on from the checkpoint of step {steps}"),
                 };
+                if let Some(seconds) = seconds {
+                    let _ = write!(place, ", {seconds:.2} s after a loss");
+                }
                 let ranks = match ranks {
                     1 => "1 rank".to_owned(),
                     ranks => format!("{ranks} ranks"),
