@@ -1,0 +1,669 @@
+//! How quickly samples come, beside PyTorch's DataLoader and Hugging Face datasets; what memory a data
+//! plane takes, beside a loader of each rank; how long ranks wait when a loader is killed.
+//!
+//! `cargo bench -p odeon-data --bench loading -- [samples] [memory] [losses] [--rounds N]
+//! [--documents N] [--pictures N] [--clients N] [--clients-run N] [--block-kib N]`
+//!
+//! All read the same files with two workers, and take turns; a number is the median over the rounds,
+//! from the first batch that comes to the last of an epoch. `ODEON_PYTHON` names the Python that has
+//! torch, datasets, tokenizers and pillow.
+
+#![allow(clippy::print_stdout, reason = "a benchmark prints its numbers")]
+#![allow(clippy::unwrap_used, reason = "a benchmark that fails has no numbers")]
+#![allow(clippy::disallowed_methods, reason = "it measures time as it is")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use image::{ImageBuffer, Rgb, codecs::jpeg::JpegEncoder};
+use odeon::{Needs, Supervision, System, WorkerCommand, WorkerMode};
+use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::workload::normal_quantile;
+use odeon_data::client;
+use odeon_data::plan::{
+    Ahead, Budget, MicrobatchSpec, MixedSource, Mixture, PlaceTree, PlanSpec, Schedule,
+};
+use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, Processes};
+use odeon_data::sample::SourceNumber;
+use odeon_data::source::{
+    Captions, Cell, Fields, Format, Images, Longer, Opening, Pictures, Source, SourceSpec,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::process::{Pid, Signal, kill_process};
+
+fn main() {
+    odeon_data::job().serve_if_worker();
+    let args: Vec<String> = std::env::args().collect();
+    let number = |flag: &str, default: usize| {
+        let at = args.iter().position(|arg| arg == flag);
+        let value = at.and_then(|at| args.get(at + 1)?.parse().ok());
+        value.unwrap_or(default)
+    };
+    let has = |word: &str| args.iter().any(|arg| arg == word);
+    let all = !["samples", "memory", "losses"].iter().any(|word| has(word));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let runtime = runtime.unwrap();
+    if let Some(at) = args.iter().position(|arg| arg == "--as-rank") {
+        return runtime.block_on(as_rank(
+            Path::new(&args[at + 1]),
+            number("--block-kib", 128),
+        ));
+    }
+    if all || has("samples") {
+        runtime.block_on(samples(&Sizes {
+            rounds: number("--rounds", 3).max(1),
+            documents: number("--documents", 60_000),
+            pictures: number("--pictures", 2_000),
+        }));
+    }
+    if all || has("memory") {
+        let clients = number("--clients", 64);
+        let run = number("--clients-run", clients).min(clients);
+        runtime.block_on(memory(clients, run, number("--block-kib", 128)));
+    }
+    if all || has("losses") {
+        runtime.block_on(losses(number("--documents", 60_000)));
+    }
+}
+
+struct Sizes {
+    rounds: usize,
+    documents: usize,
+    pictures: usize,
+}
+
+async fn node() -> System {
+    let worker = WorkerCommand::current_exe().unwrap();
+    // Killed on purpose, and often.
+    let often = Supervision::one_for_one().budget(1000, Duration::from_secs(60));
+    let system = System::builder().supervision(often);
+    let system = system.workers(WorkerMode::Processes(worker));
+    system.start().await.unwrap()
+}
+
+const CONTEXT: u32 = 1024;
+/// Tokens of a step.
+const STEP: u64 = 16_384;
+
+/// What is read: the same for all.
+struct Workload {
+    name: &'static str,
+    source: SourceSpec,
+    tokenizer: Tokenizer,
+    samples: usize,
+    /// Samples of a batch, in the mean of a step.
+    batch: usize,
+}
+
+/// Words of a language that is none.
+fn words(random: &mut ChaCha8Rng) -> Vec<String> {
+    let syllables = [
+        "ka", "lo", "mi", "ren", "tus", "ve", "shi", "or", "and", "pel", "u", "ing",
+    ];
+    let word = |_| {
+        let count = random.random_range(1..5);
+        let one = |_| syllables[random.random_range(0..syllables.len())];
+        (0..count).map(one).collect()
+    };
+    (0..3000).map(word).collect()
+}
+
+/// Documents as lines of JSON in four files, log-normal in their length.
+fn documents(folder: &Path, count: usize) -> u64 {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let words = words(&mut random);
+    fs::create_dir_all(folder).unwrap();
+    let mut bytes = 0;
+    for part in 0..4 {
+        let mut file = String::new();
+        for _ in 0..count / 4 {
+            let spread = normal_quantile(random.random_range(1e-9..1.0 - 1e-9));
+            let length = (400.0 * spread.exp()).clamp(20.0, 20_000.0) as usize;
+            let mut text = String::new();
+            while text.len() < length {
+                // Some words are more frequent than others.
+                let at = random.random_range(0.0..1.0_f64).powi(3) * words.len() as f64;
+                let _ = write!(text, "{} ", words[at as usize]);
+            }
+            bytes += text.trim().len().min(CONTEXT as usize - 2) as u64 + 2;
+            let _ = writeln!(file, "{{\"text\": \"{}\"}}", text.trim());
+        }
+        fs::write(folder.join(format!("part-{part}.jsonl")), file).unwrap();
+    }
+    bytes
+}
+
+/// Photographs of nothing, as JPEG, each with a caption beside it.
+fn pictures(folder: &Path, count: usize) {
+    let mut random = ChaCha8Rng::seed_from_u64(2);
+    let words = words(&mut random);
+    fs::create_dir_all(folder).unwrap();
+    for nth in 0..count {
+        let (width, height) = (random.random_range(200..640), random.random_range(200..480));
+        let waves: Vec<[f32; 4]> = (0..6)
+            .map(|_| std::array::from_fn(|_| random.random_range(0.005..0.12)))
+            .collect();
+        let picture = ImageBuffer::from_fn(width, height, |x, y| {
+            let mut colour = |at: usize| {
+                let sum: f32 = waves
+                    .iter()
+                    .skip(at)
+                    .take(3)
+                    .map(|[a, b, c, d]| {
+                        (x as f32 * a + y as f32 * b).sin() * (c * 900.0 + d * y as f32)
+                    })
+                    .sum();
+                (128.0 + sum + random.random_range(-6.0..6.0)).clamp(0.0, 255.0) as u8
+            };
+            Rgb([colour(0), colour(1), colour(2)])
+        });
+        let mut bytes = vec![];
+        JpegEncoder::new_with_quality(&mut bytes, 85)
+            .encode_image(&picture)
+            .unwrap();
+        fs::write(folder.join(format!("{nth:05}.jpg")), bytes).unwrap();
+        let caption: Vec<&str> = (0..8)
+            .map(|_| &*words[random.random_range(0..words.len())])
+            .collect();
+        fs::write(folder.join(format!("{nth:05}.txt")), caption.join(" ")).unwrap();
+    }
+}
+
+fn source(name: &str, path: &Path, format: Format) -> SourceSpec {
+    SourceSpec {
+        context: CONTEXT,
+        longer: Longer::Truncate,
+        ..SourceSpec::new(name, path.to_str().unwrap(), format)
+    }
+}
+
+fn plan(
+    sources: Vec<SourceSpec>,
+    tokenizer: Tokenizer,
+    cache: PathBuf,
+    loaders: Loaders,
+) -> DataPlan {
+    let mut mixture = Mixture::even(sources.iter().map(|source| source.name.clone()));
+    for source in &sources {
+        let weight = Schedule::Constant(1.0);
+        let once = MixedSource {
+            weight,
+            epochs: Some(1),
+        };
+        mixture.sources.insert(source.name.clone(), once);
+    }
+    let mut spec = PlanSpec::mix(mixture, Budget::Tokens(STEP));
+    spec.microbatch = MicrobatchSpec {
+        tokens: STEP as u32,
+        ..MicrobatchSpec::default()
+    };
+    DataPlan {
+        prefix: String::new(),
+        sources,
+        tokenizer,
+        cache,
+        spec,
+        tree: PlaceTree::data(1).unwrap(),
+        state: None,
+        loaders,
+        constructors: Constructors {
+            count: 1,
+            ahead: 2,
+            needs: Needs::new(),
+        },
+        planned_ahead: 4,
+        patience: Duration::from_millis(200),
+        processes: Processes::Own,
+    }
+}
+
+fn loaders(sources: Vec<Vec<u32>>, shadows: u32, bytes_max: u64) -> Loaders {
+    Loaders {
+        sources: Some(sources),
+        scaling: None,
+        step_seconds: 1.0,
+        shadows,
+        bytes_max,
+        threads: 1,
+        needs: Needs::new(),
+    }
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+async fn samples(sizes: &Sizes) {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, seen) = (folder.path().join("text"), folder.path().join("pictures"));
+    let bytes = documents(&text, sizes.documents);
+    pictures(&seen, sizes.pictures);
+    let python = std::env::var("ODEON_PYTHON").unwrap_or_else(|_| "python3".into());
+    let mut peers = Peers::new(&python, folder.path());
+    let lines = source("text", &text, Format::Jsonl(Fields::text("text")));
+    let mut workloads = vec![Workload {
+        name: "text, a token a byte",
+        source: lines.clone(),
+        tokenizer: Tokenizer::bytes(),
+        samples: sizes.documents / 4 * 4,
+        batch: (STEP as usize * sizes.documents).div_ceil(bytes as usize),
+    }];
+    if let Some(trained) = peers.tokenizer(&text) {
+        workloads.push(Workload {
+            name: "text, BPE of 8,192 tokens",
+            source: lines,
+            tokenizer: Tokenizer::from_directory(&trained).unwrap(),
+            samples: sizes.documents / 4 * 4,
+            batch: workloads[0].batch * 3,
+        });
+    }
+    let images = Images {
+        captions: Captions::Beside("txt".into()),
+    };
+    let mut shown = source("pictures", &seen, Format::Images(images));
+    shown.pictures = Pictures {
+        tokens: 64,
+        ..Pictures::default()
+    };
+    workloads.push(Workload {
+        name: "pictures with captions",
+        source: shown,
+        tokenizer: Tokenizer::bytes(),
+        samples: sizes.pictures,
+        batch: 128,
+    });
+    println!(
+        "| what is read | samples/s | DataLoader | datasets, streamed | datasets, mapped | ahead of the best by |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for workload in &workloads {
+        let mut seen: [Vec<f64>; 4] = Default::default();
+        for round in 0..sizes.rounds {
+            seen[0].push(own(workload, &folder.path().join(format!("cache-{round}"))).await);
+            for (at, by) in ["torch", "streamed", "mapped"].into_iter().enumerate() {
+                seen[at + 1].extend(peers.run(by, workload));
+            }
+        }
+        let rates = seen.map(|seen| (!seen.is_empty()).then(|| median(seen)));
+        let best = rates[1..].iter().flatten().copied().fold(0.0, f64::max);
+        let rate = |rate: &Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.0}"));
+        let all: Vec<String> = rates.iter().map(rate).collect();
+        let ahead = rates[0]
+            .filter(|_| best > 0.0)
+            .map_or_else(|| "-".into(), |own| format!("{:.1}", own / best));
+        println!("| {} | {} | {ahead} |", workload.name, all.join(" | "));
+    }
+}
+
+/// Samples a second of an epoch through a plane of two loaders.
+async fn own(workload: &Workload, cache: &Path) -> f64 {
+    let system = node().await;
+    let cache = cache.join(workload.name.replace(' ', "-"));
+    let tokenizer = workload.tokenizer.clone();
+    let plan = plan(
+        vec![workload.source.clone()],
+        tokenizer,
+        cache,
+        loaders(vec![vec![0, 1]], 0, 64 << 20),
+    );
+    let plane = DataPlane::start(&system, plan).await.unwrap();
+    let from = plane.supply().constructor_of(0).unwrap();
+    let (mut begun, mut count, mut first) = (None, 0, 0);
+    for step in 0.. {
+        // Behind the last step is none.
+        let Ok((_, batches)) = client::fetch(from, step, 0).await else {
+            break;
+        };
+        count += batches
+            .iter()
+            .map(|batch| batch.sequences().count())
+            .sum::<usize>();
+        if begun.is_none() {
+            (begun, first) = (Some(Instant::now()), count);
+        }
+    }
+    let seconds = begun.unwrap().elapsed().as_secs_f64();
+    plane.stop().await;
+    system.shutdown().await;
+    assert_eq!(count, workload.samples, "each sample comes once");
+    (count - first) as f64 / seconds
+}
+
+/// Python programs that read the same.
+struct Peers {
+    python: String,
+    script: PathBuf,
+    folder: PathBuf,
+    is_there: bool,
+}
+
+impl Peers {
+    fn new(python: &str, folder: &Path) -> Self {
+        let imports = "import torch, datasets, tokenizers, PIL";
+        let there = Command::new(python)
+            .args(["-c", imports])
+            .stderr(Stdio::null())
+            .status();
+        let is_there = there.is_ok_and(|status| status.success());
+        if !is_there {
+            println!(
+                "skipped: {python} has not all of torch, datasets, tokenizers and pillow, so there is nothing to compare with (ODEON_PYTHON)"
+            );
+        }
+        Self {
+            python: python.to_owned(),
+            script: Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/loading_peer.py"),
+            folder: folder.to_owned(),
+            is_there,
+        }
+    }
+
+    fn call(&self, args: &[&str]) -> Option<String> {
+        if !self.is_there {
+            return None;
+        }
+        let run = Command::new(&self.python)
+            .arg(&self.script)
+            .args(args)
+            .env("HF_HOME", self.folder.join("hf"))
+            .env("TOKENIZERS_PARALLELISM", "false")
+            .stderr(Stdio::inherit())
+            .output();
+        let run = run.unwrap();
+        assert!(run.status.success(), "loading_peer.py {args:?} failed");
+        Some(String::from_utf8(run.stdout).unwrap())
+    }
+
+    /// A folder with `tokenizer.json`, trained on these documents.
+    fn tokenizer(&mut self, text: &Path) -> Option<PathBuf> {
+        let folder = self.folder.join("tokenizer");
+        self.call(&["train", text.to_str().unwrap(), folder.to_str().unwrap()])?;
+        Some(folder)
+    }
+
+    /// Samples a second.
+    fn run(&mut self, by: &str, workload: &Workload) -> Option<f64> {
+        let trained = self.folder.join("tokenizer");
+        let tokenizer = match workload.name.contains("BPE") {
+            true => trained.to_str().unwrap(),
+            false => "-",
+        };
+        let batch = workload.batch.to_string();
+        let told = self.call(&[by, &workload.source.path, tokenizer, &batch])?;
+        let numbers: Vec<f64> = told
+            .split_whitespace()
+            .map(|it| it.parse().unwrap())
+            .collect();
+        assert_eq!(numbers[0] as usize, workload.samples, "{by} reads all");
+        Some(numbers[1])
+    }
+}
+
+/// Sources of the memory measurement, and how much of each there is.
+const SOURCES: usize = 306;
+const SOURCE_BYTES: usize = 1 << 20;
+
+fn many(folder: &Path, block_kib: usize) -> Vec<SourceSpec> {
+    let one = |nth: usize| {
+        let path = folder.join(format!("source-{nth:03}.jsonl"));
+        if !path.exists() {
+            let mut text = String::new();
+            for line in 0.. {
+                if text.len() >= SOURCE_BYTES {
+                    break;
+                }
+                let words = format!("source {nth} line {line} ").repeat(1 + (line * 7 + nth) % 40);
+                let _ = writeln!(text, "{{\"text\": \"{words}\"}}");
+            }
+            fs::write(&path, text).unwrap();
+        }
+        SourceSpec {
+            block_bytes: (block_kib << 10) as u64,
+            cell_blocks: 1,
+            ..source(
+                &format!("source-{nth:03}"),
+                &path,
+                Format::Jsonl(Fields::text("text")),
+            )
+        }
+    };
+    (0..SOURCES).map(one).collect()
+}
+
+/// Bytes of memory of a process: what is shared counts in parts.
+fn proportional(pid: u32) -> f64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = rollup.lines().find(|line| line.starts_with("Pss:"));
+    let kib: f64 = line
+        .and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
+        .unwrap_or(0.0);
+    kib * 1024.0
+}
+
+/// A rank with a loader of its own: all sources open, and of each one cell, the next, in memory. Says
+/// by how much it grew for that.
+async fn as_rank(folder: &Path, block_kib: usize) {
+    let before = proportional(std::process::id());
+    let opening = Opening::new(Tokenizer::bytes(), folder.join("cache"));
+    let mut held: Vec<(Source, Cell)> = vec![];
+    for (nth, spec) in (0..).zip(many(folder, block_kib)) {
+        let source = Source::open(SourceNumber(nth), &spec, &opening)
+            .await
+            .unwrap();
+        let cell = source.cell(0, 0).await.unwrap();
+        held.push((source, cell));
+    }
+    println!("{}", proportional(std::process::id()) - before);
+    // Until all are measured.
+    let _ = std::io::stdin().lines().next();
+    drop(held);
+}
+
+async fn memory(clients: usize, run: usize, block_kib: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = many(folder.path(), block_kib);
+    let own = plane_memory(folder.path(), sources, clients).await;
+    let mut ranks = vec![];
+    for _ in 0..run {
+        let rank = Command::new(std::env::current_exe().unwrap())
+            .arg("--as-rank")
+            .arg(folder.path())
+            .args(["--block-kib", &block_kib.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut rank = rank.unwrap();
+        let mut line = String::new();
+        BufReader::new(rank.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        ranks.push((rank, line.trim().parse::<f64>().unwrap()));
+    }
+    let grown: f64 = ranks.iter().map(|(_, bytes)| bytes).sum();
+    for (mut rank, _) in ranks {
+        drop(rank.stdin.take());
+        rank.wait().unwrap();
+    }
+    let each = grown / run as f64;
+    let all = each * clients as f64;
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    println!(
+        "{SOURCES} sources, {clients} clients, blocks of {block_kib} KiB, {run} of the ranks' own loaders run"
+    );
+    println!("| | MiB |\n| --- | --- |");
+    println!(
+        "| a loader of a rank, without its process | {:.1} |",
+        mib(each)
+    );
+    println!("| all of them | {:.0} |", mib(all));
+    for (role, bytes) in &own {
+        println!("| {role} | {:.1} |", mib(*bytes));
+    }
+    let whole: f64 = own.iter().map(|(_, bytes)| bytes).sum();
+    println!("| all of the plane | {:.0} |", mib(whole));
+    println!("| times less | {:.1} |", all / whole);
+}
+
+/// What a plane takes that feeds so many clients, its processes as a whole.
+async fn plane_memory(
+    folder: &Path,
+    sources: Vec<SourceSpec>,
+    clients: usize,
+) -> Vec<(String, f64)> {
+    let system = node().await;
+    let around = (0..SOURCES as u32).map(|source| vec![source % 8]).collect();
+    let mut plan = plan(
+        sources,
+        Tokenizer::bytes(),
+        folder.join("cache"),
+        loaders(around, 0, 64 << 20),
+    );
+    plan.tree = PlaceTree::data(clients as u32).unwrap();
+    plan.spec.step = Budget::Tokens(4096 * clients as u64);
+    plan.spec.ahead = Ahead { steps: 1, cells: 4 };
+    plan.constructors.count = 4;
+    let plane = DataPlane::start(&system, plan).await.unwrap();
+    let mut most: Vec<(String, f64)> = vec![];
+    for step in 0..12 {
+        let mut held = vec![];
+        for rank in 0..clients as u32 {
+            let from = plane.supply().constructor_of(rank).unwrap();
+            held.push(client::fetch(from, step, rank).await.unwrap());
+        }
+        let workers = system.workers();
+        let mut now = vec![(
+            "program: planner, ledger, batches that ranks hold".to_owned(),
+            proportional(std::process::id()),
+        )];
+        for kind in ["loader", "constructor"] {
+            let of = plane.roles().filter(|(name, ..)| name.starts_with(kind));
+            let pids: Vec<u32> = of
+                .filter_map(|(.., process)| workers.iter().find(|(id, _)| Some(*id) == process))
+                .map(|(_, pid)| *pid)
+                .collect();
+            let bytes = pids.iter().map(|pid| proportional(*pid)).sum();
+            now.push((format!("{} {kind}s", pids.len()), bytes));
+        }
+        let sum = |all: &[(String, f64)]| all.iter().map(|(_, bytes)| bytes).sum::<f64>();
+        if sum(&now) > sum(&most) {
+            most = now;
+        }
+    }
+    plane.stop().await;
+    system.shutdown().await;
+    most
+}
+
+/// What ranks wait when loaders are killed, with others that stand in for them and without: now and
+/// then, and so often that their supervisor makes them wait before they begin again.
+async fn losses(count: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    documents(&folder.path().join("text"), count);
+    println!(
+        "| a step takes | shadows | kills | wait of a step, median, ms | after a kill, median, ms | after a kill, most, ms |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for (busy, shadows, kills) in [
+        (0, 0, 0),
+        (0, 0, 5),
+        (0, 1, 5),
+        (10, 0, 5),
+        (10, 1, 5),
+        (10, 0, 30),
+        (10, 1, 30),
+    ] {
+        let waits = waits(folder.path(), shadows, busy, kills).await;
+        let most = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
+        let after = match kills {
+            0 => (
+                "-".to_owned(),
+                format!("{:.1} without a kill", most(&waits.all)),
+            ),
+            _ => (
+                format!("{:.1}", median(waits.worst.clone())),
+                format!("{:.1}", most(&waits.worst)),
+            ),
+        };
+        println!(
+            "| {busy} ms | {shadows} | {} | {:.2} | {} | {} |",
+            waits.worst.len(),
+            median(waits.all),
+            after.0,
+            after.1,
+        );
+    }
+}
+
+struct Waits {
+    /// Of each step, in ms.
+    all: Vec<f64>,
+    /// The longest after each kill.
+    worst: Vec<f64>,
+}
+
+/// Steps between two kills.
+const BETWEEN: u64 = 40;
+
+async fn waits(folder: &Path, shadows: u32, busy: u64, kills: usize) -> Waits {
+    let system = node().await;
+    let lines = source(
+        "text",
+        &folder.join("text"),
+        Format::Jsonl(Fields::text("text")),
+    );
+    let mut plan = plan(
+        vec![lines],
+        Tokenizer::bytes(),
+        folder.join("cache"),
+        loaders(vec![vec![0, 1]], shadows, 64 << 20),
+    );
+    // The blocks of recipes/pretrain-mix.toml, so that a loader has many.
+    plan.sources[0].block_bytes = 64 << 10;
+    let plane = DataPlane::start(&system, plan).await.unwrap();
+    let from = plane.supply().constructor_of(0).unwrap();
+    let mut waits = Waits {
+        all: vec![],
+        worst: vec![],
+    };
+    for step in 0..(kills.max(5) as u64 + 2) * BETWEEN {
+        let begun = Instant::now();
+        if let Err(failure) = client::fetch(from, step, 0).await {
+            assert!(
+                failure.to_string().contains("the sources ended"),
+                "{failure}"
+            );
+            break;
+        }
+        let waited = begun.elapsed().as_secs_f64() * 1e3;
+        // The first waits for all to begin.
+        if step >= BETWEEN {
+            waits.all.push(waited);
+            if let Some(worst) = waits.worst.last_mut() {
+                *worst = waited.max(*worst);
+            }
+        }
+        let due = step >= BETWEEN && step % BETWEEN == 0;
+        if due && waits.worst.len() < kills {
+            let role = format!("loader-{}", step / BETWEEN % 2);
+            let process = plane.roles().find(|(name, ..)| *name == role).unwrap().2;
+            let workers = system.workers();
+            if let Some((_, pid)) = workers.iter().find(|(id, _)| Some(*id) == process) {
+                kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::KILL).unwrap();
+                waits.worst.push(0.0);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(busy)).await;
+    }
+    plane.stop().await;
+    system.shutdown().await;
+    waits
+}
