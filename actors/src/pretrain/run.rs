@@ -451,10 +451,12 @@ impl<'a> Life<'a> {
         }
         self.settle().await?;
         let blocked_seconds = self.snapshot(true).await?;
-        let (first, steps) = (self.group.members()[0], self.steps);
+        let (group, steps) = (self.group.clone(), self.steps);
         self.saving = Some(tokio::spawn(async move {
-            let saved = first.ask(Settle).timeout(LONG).await;
-            let Settled { bytes, stages } = saved.map_err(Failure::error)??;
+            let saved = answers(group.gather(Settle).timeout(LONG).await)?;
+            let bytes = saved.iter().map(|part| part.bytes).sum();
+            let first = saved.into_iter().next();
+            let Settled { stages, .. } = first.unwrap_or_default();
             Ok(Report::Saved {
                 steps,
                 blocked_seconds,
