@@ -9,8 +9,8 @@
 //! A [`run`] is a program over the ranks, step by step. When one is lost, it is made again, and all
 //! go on from the last checkpoint, on the same samples, since a checkpoint has what the planner knew.
 //! Ranks keep checkpoints in memory, too, each its own part and its neighbour's, so those that are left
-//! need no storage, unless neighbours were lost at once. The data plane is no part of that: whoever of it is lost is made again
-//! by itself, and ranks notice nothing but the time.
+//! need no storage, unless neighbours were lost at once. The data plane is no part of that: whoever of
+//! it is lost is made again by itself, and ranks notice nothing but the time.
 
 mod checkpoint;
 pub mod courier;

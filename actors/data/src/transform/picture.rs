@@ -143,7 +143,7 @@ fn opaque(picture: DynamicImage) -> RgbImage {
     out
 }
 
-/// Bilinearly, over all pixels that become one; in whole numbers, so the same on all processors.
+/// Bilinearly, over all pixels that become one, in whole numbers.
 fn resized(picture: &RgbImage, width: u32, height: u32) -> Result<RgbImage, PictureError> {
     let undecodable = |error: &dyn std::error::Error| PictureError::Undecodable(error.to_string());
     let (from_width, from_height) = picture.dimensions();
