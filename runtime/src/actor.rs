@@ -14,9 +14,10 @@ use crate::engine::Engine;
 use crate::error::NameError;
 use crate::failure::{Down, Failure, Reason};
 use crate::hardware::GrantedDevice;
-use crate::id::{Incarnation, Ref};
+use crate::id::{ActorId, Incarnation, Ref};
 use crate::needs::Needs;
 use crate::registry::Registered;
+use crate::request::Recipient;
 use crate::shape::Shape;
 use crate::spawn::Spawn;
 use crate::supervise::Supervision;
@@ -114,6 +115,23 @@ impl<A> fmt::Debug for Context<A> {
     }
 }
 
+impl<A> Context<A> {
+    pub(crate) fn new(cell: &Arc<Cell>) -> Self {
+        Self {
+            incarnation: cell.incarnation(),
+            cell: Arc::clone(cell),
+            end: None,
+            _actor: std::marker::PhantomData,
+        }
+    }
+
+    /// What follows is this life.
+    pub(crate) fn begin(&mut self, incarnation: Incarnation) {
+        self.incarnation = incarnation;
+        self.end = None;
+    }
+}
+
 impl<A: Actor> Context<A> {
     /// A reference to this actor.
     #[must_use]
@@ -154,12 +172,7 @@ impl<A: Actor> Context<A> {
     where
         A: Handler<Down>,
     {
-        let me = self.me();
-        let down = Arc::clone(self.engine()).watch(target.id);
-        self.engine().spawn_task(async move {
-            // A watcher that is gone needs no notice.
-            let _ = me.tell(down.await).await;
-        });
+        tell_end(self.engine(), target.id, self.me().narrow());
     }
 
     /// Gives this actor a name in its job.
@@ -200,4 +213,13 @@ impl<A: Actor> Context<A> {
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.cell.engine
     }
+}
+
+/// Tells a watcher the end of an actor's present life.
+fn tell_end(engine: &Arc<Engine>, target: ActorId, watcher: Recipient<Down>) {
+    let down = engine.watch(target);
+    engine.spawn_task(async move {
+        // A watcher that is gone needs no notice.
+        let _ = watcher.tell(down.await).await;
+    });
 }

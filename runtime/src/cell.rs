@@ -1,7 +1,7 @@
 //! The cell of an actor: the part of it that others reach while it runs, sleeps or waits for its
 //! supervisor. One per hosted actor, the same over all its lives in one process.
 
-use std::any::Any;
+use std::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +12,10 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Clock;
 use crate::engine::Engine;
+use crate::envelope::Mail;
 use crate::failure::Reason;
 use crate::hardware::GrantedDevice;
-use crate::host::{Lodger, Watchdog};
+use crate::host::{Lodger, Mailbox, Watchdog};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::inspect::stats::{Running, Stats};
 use crate::registry::{ActorType, Method};
@@ -84,14 +85,8 @@ pub(crate) struct Cell {
     owed: Mutex<HashMap<ProcessId, u32>>,
     /// Whether there are any, so that asks can look without the lock.
     owes: AtomicBool,
-    /// The typed sending end, set once by the host.
-    mailbox: std::sync::OnceLock<Box<dyn AnyMailbox>>,
-}
-
-/// The sending end of a mailbox, whatever its actor's type is.
-pub(crate) trait AnyMailbox: Any + Send + Sync {
-    /// Wakes an idle actor, so that it looks for orders.
-    fn ring(&self);
+    /// Set once by the host.
+    mailbox: std::sync::OnceLock<Mailbox>,
 }
 
 /// Room in a mailbox: a counter, and a queue of those who wait while it is full.
@@ -202,16 +197,24 @@ impl Cell {
         })
     }
 
-    pub(crate) fn set_mailbox(&self, mailbox: Box<dyn AnyMailbox>) {
+    pub(crate) fn set_mailbox(&self, mailbox: Mailbox) {
         assert!(
             self.mailbox.set(mailbox).is_ok(),
             "a cell gets its mailbox once"
         );
     }
 
-    pub(crate) fn mailbox<T: Any>(&self) -> Option<&T> {
-        let mailbox: &dyn Any = &**self.mailbox.get()?;
-        mailbox.downcast_ref()
+    /// Puts a message into the mailbox, or gives it back when the actor is over.
+    pub(crate) fn push(&self, mail: Box<dyn Mail>) -> Result<(), Box<dyn Mail>> {
+        match self.mailbox.get() {
+            Some(mailbox) => mailbox.push(mail),
+            None => Err(mail),
+        }
+    }
+
+    /// True when its actor is of this type.
+    pub(crate) fn hosts(&self, actor: TypeId) -> bool {
+        self.actor.type_id == actor
     }
 
     /// Which of its type's methods this is; their number for a message that is none of them, since it

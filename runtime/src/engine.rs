@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dashmap::DashMap;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -256,14 +257,22 @@ impl Engine {
     }
 
     pub(crate) fn spawn_task(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(Box::pin(future));
+    }
+
+    /// Boxed, so that all tasks are one kind to tokio, whose part of them is compiled once.
+    fn spawn_boxed(&self, future: BoxFuture<'static, ()>) {
         // Tasks end with their links, actors or the engine; nobody needs to join them.
         drop(self.runtime.spawn(future));
     }
 
     /// Polls once, and leaves the rest to a task that [`Engine::close`] waits for.
     pub(crate) fn begin_task(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.begin_boxed(Box::pin(future));
+    }
+
+    fn begin_boxed(&self, mut future: BoxFuture<'static, ()>) {
         let _runtime = self.enter();
-        let mut future = Box::pin(future);
         if future.as_mut().now_or_never().is_none() {
             self.answering.send_modify(|tasks| *tasks += 1);
             let answering = self.answering.clone();

@@ -1,8 +1,8 @@
 //! Runs an actor in this process.
 //!
-//! [`Life`] is the state machine of one actor: it makes the state from the arguments, runs
-//! handlers, catches panics, obeys its supervisor, and reports how each life ended. It does not
-//! know what drives it; [`kameo_host`] puts it behind a kameo mailbox, and [`actix_host`] behind
+//! [`ActorLoop`] is the state machine of one actor: it makes the state from the arguments, runs
+//! handlers, catches panics, obeys its supervisor, and reports how each life ended. It knows neither
+//! the actor's type, which [`Typed`] does, nor what drives it; [`kameo_host`] puts it behind a kameo mailbox, and [`actix_host`] behind
 //! the mailbox of an actix arbiter's thread. The mailbox outlives a restart, so mail is kept.
 
 mod actix_host;
@@ -16,30 +16,31 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use actix::dev::channel::AddressSender;
 use futures::FutureExt;
+use futures::future::BoxFuture;
+use kameo::actor::ActorRef;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use crate::actor::{Actor, Context, Handler, Message};
-use crate::answer::{Answer, Later};
-use crate::cell::{AnyMailbox, Cell, Control, Phase, Sender};
+use crate::actor::{Actor, Context};
+use crate::cell::{Cell, Control, Phase};
 use crate::clock::{Clock, Timestamp};
 use crate::current::{Current, Entered};
 use crate::engine::Engine;
+use crate::envelope::Mail;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
 use crate::hardware::GrantedDevice;
 use crate::id::{ActorId, Incarnation};
 use crate::inspect::stats::Running;
-use crate::pending::Slot;
-use crate::registry::Registered;
-use crate::remote::Back;
+use crate::registry::{ActorType, Registered};
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
-use crate::wire::Orphans;
+use crate::wire::{HostOrder, Orphans};
 
-pub(crate) use actix_host::{ActixMailbox, arbiter};
-pub(crate) use kameo_host::KameoMailbox;
+pub(crate) use actix_host::{ActixHost, arbiter};
+pub(crate) use kameo_host::{Handed, KameoHost};
 pub(crate) use watchdog::Watchdog;
 
 /// What drives an actor in its process. Its messages, failures and restarts are the same on each.
@@ -55,147 +56,34 @@ pub enum Host {
     Actix,
 }
 
-/// A message in a mailbox. Dropping one unhandled answers its caller, so nothing is lost in
-/// silence.
-pub(crate) struct Envelope<M: Message> {
-    pub(crate) message: Option<M>,
-    pub(crate) reply: ReplyTo<M::Reply>,
-    pub(crate) deadline: Timestamp,
-    pub(crate) queued: Timestamp,
-    pub(crate) trace: SpanContext,
-    pub(crate) sender: Sender,
-    /// Set while it lies in a mailbox.
-    pub(crate) cell: Option<Arc<Cell>>,
-}
-
-/// Where an answer goes.
-pub(crate) enum ReplyTo<R> {
-    /// A tell.
-    Nobody,
-    /// The same process.
-    Local(Arc<Slot<R>>),
-    /// Back over a link.
-    Remote(Back),
-}
-
-impl<M: Message> Envelope<M> {
-    fn settle(&mut self, cell: &Cell, outcome: Result<M::Reply, AskError>, at: Timestamp) {
-        match std::mem::replace(&mut self.reply, ReplyTo::Nobody) {
-            ReplyTo::Nobody => {}
-            ReplyTo::Local(slot) => slot.set(outcome, at),
-            ReplyTo::Remote(back) => back.send(cell, outcome),
-        }
-    }
-
-    /// Refuses the message before it got into a mailbox.
-    pub(crate) fn refuse(mut self, cell: &Cell, error: AskError) {
-        cell.message_in(self.sender);
-        cell.message_out(self.sender);
-        self.message = None;
-        self.settle(cell, Err(error), Clock::now());
-    }
-
-    /// Whether nobody waits for the answer any more.
-    fn is_withdrawn(&self, cell: &Cell) -> bool {
-        match &self.reply {
-            ReplyTo::Nobody => false,
-            ReplyTo::Local(slot) => slot.is_abandoned(),
-            ReplyTo::Remote(back) => back.is_withdrawn(cell),
-        }
-    }
-
-    /// Takes it out of the mailbox it lies in.
-    fn leave(&mut self) -> Option<Arc<Cell>> {
-        let cell = self.cell.take()?;
-        cell.message_out(self.sender);
-        Some(cell)
-    }
-}
-
-impl<M: Message> Drop for Envelope<M> {
-    fn drop(&mut self) {
-        let Some(cell) = self.leave() else { return };
-        if self.message.is_none() {
-            return;
-        }
-        let down = cell.engine.obituary(cell.id);
-        if matches!(self.reply, ReplyTo::Nobody) {
-            cell.engine.dead_letter(cell.id, M::NAME, &down);
-        } else {
-            self.settle(&cell, Err(AskError::Died(down)), Clock::now());
-        }
-    }
-}
-
-/// The typed sending end of an actor's mailbox.
-pub(crate) enum Mailbox<A: Actor> {
+/// The sending end of a mailbox.
+pub(crate) enum Mailbox {
     /// Driven by kameo.
-    Kameo(KameoMailbox<A>),
+    Kameo(ActorRef<KameoHost>),
     /// Driven by actix.
-    Actix(ActixMailbox<A>),
+    Actix(AddressSender<ActixHost>),
 }
 
-impl<A: Actor> Mailbox<A> {
-    fn push<M: Message>(&self, envelope: Box<Envelope<M>>) -> Result<(), Box<Envelope<M>>>
-    where
-        A: Handler<M>,
-    {
+impl Mailbox {
+    /// Puts a message into it, or gives it back when the actor is over.
+    pub(crate) fn push(&self, mail: Box<dyn Mail>) -> Result<(), Box<dyn Mail>> {
         match self {
-            Self::Kameo(mailbox) => mailbox.push(envelope),
-            Self::Actix(mailbox) => mailbox.push(envelope),
+            Self::Kameo(host) => kameo_host::push(host, mail),
+            Self::Actix(host) => actix_host::push(host, mail),
         }
     }
-}
 
-impl<A: Actor> AnyMailbox for Mailbox<A> {
-    fn ring(&self) {
+    /// Wakes an idle actor, so that it looks for orders.
+    pub(crate) fn ring(&self) {
         match self {
-            Self::Kameo(mailbox) => mailbox.ring(),
-            // Its idle loop listens to `Cell::ordered`.
+            Self::Kameo(host) => kameo_host::ring(host),
+            // Its loop listens to `Cell::ordered`.
             Self::Actix(_) => {}
         }
     }
 }
 
-/// Puts an envelope into the mailbox of a cell that hosts an `A`. A sender of this process has taken
-/// room there before.
-pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, mut envelope: Box<Envelope<M>>) {
-    let Some(mailbox) = cell.mailbox::<Mailbox<A>>() else {
-        let method = M::NAME.to_owned();
-        return envelope.refuse(
-            cell,
-            AskError::NoSuchMethod {
-                actor: cell.id,
-                method,
-            },
-        );
-    };
-    cell.message_in(envelope.sender);
-    envelope.cell = Some(Arc::clone(cell));
-    if let Err(mut envelope) = mailbox.push(envelope) {
-        envelope.leave();
-        envelope.message = None;
-        let down = cell.engine.obituary(cell.id);
-        if matches!(envelope.reply, ReplyTo::Nobody) {
-            cell.engine.dead_letter(cell.id, M::NAME, &down);
-        }
-        envelope.settle(cell, Err(AskError::Dead(down)), Clock::now());
-    }
-}
-
-/// [`deliver`] for a narrowed reference, which knows the message but not the actor.
-pub(crate) fn deliver_narrowed<A: Handler<M>, M: Message>(
-    cell: &Arc<Cell>,
-    envelope: &mut dyn Any,
-) {
-    let envelope = envelope
-        .downcast_mut::<Option<Box<Envelope<M>>>>()
-        .and_then(Option::take)
-        .expect("the method id names the message type");
-    deliver::<A, M>(cell, envelope);
-}
-
-/// Whom to host and how, whatever its type.
+/// An actor to be hosted, and how.
 pub(crate) struct Lodger {
     pub(crate) id: ActorId,
     pub(crate) parent: ActorId,
@@ -206,29 +94,136 @@ pub(crate) struct Lodger {
     pub(crate) hang_after: Option<Duration>,
 }
 
-/// Starts hosting an actor.
-pub(crate) fn host<A: Registered>(
-    engine: &Arc<Engine>,
-    lodger: Lodger,
-    args: A::Args,
-) -> Arc<Cell> {
-    let on = lodger.on;
-    let cell = Cell::new(Arc::clone(engine), A::actor_type(), lodger);
-    engine.add_cell(&cell);
-    let life = Box::new(Life::<A>::new(Arc::clone(&cell), args));
-    match on {
-        Host::Kameo => kameo_host::start(life),
-        Host::Actix => actix_host::start(life),
-    }
-    cell
-}
-
-/// The state machine of an actor in this process.
-pub(crate) struct Life<A: Actor> {
-    cell: Arc<Cell>,
+/// The typed half of an actor: its arguments and its state.
+pub(crate) struct Typed<A: Actor> {
     args: A::Args,
     state: Option<A>,
     cx: Context<A>,
+}
+
+impl<A: Actor> Typed<A> {
+    pub(crate) fn new(cell: &Arc<Cell>, args: A::Args) -> Box<Self> {
+        let cx = Context::new(cell);
+        Box::new(Self {
+            args,
+            state: None,
+            cx,
+        })
+    }
+
+    /// What a handler works on.
+    pub(crate) fn parts(&mut self) -> (Option<&mut A>, &mut Context<A>) {
+        (self.state.as_mut(), &mut self.cx)
+    }
+}
+
+/// An actor whatever its type, as its loop sees it.
+pub(crate) trait AnyActor: Send {
+    /// The [`Typed`] half, for those who know the type.
+    fn typed(&mut self) -> &mut dyn Any;
+
+    /// True while there is a state.
+    fn is_alive(&self) -> bool;
+
+    /// What follows is this life.
+    fn begin(&mut self, incarnation: Incarnation);
+
+    /// Takes out why the actor has asked to end, if it has.
+    fn take_end(&mut self) -> Option<Reason>;
+
+    /// Makes the state from the arguments.
+    fn start(&mut self) -> BoxFuture<'_, Result<(), Failure>>;
+
+    /// Ends the state in order.
+    fn stop<'a>(&'a mut self, reason: &'a Reason) -> BoxFuture<'a, ()>;
+
+    /// Drops a state that may be broken.
+    fn discard(&mut self);
+}
+
+impl<A: Actor> AnyActor for Typed<A> {
+    fn typed(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn is_alive(&self) -> bool {
+        self.state.is_some()
+    }
+
+    fn begin(&mut self, incarnation: Incarnation) {
+        self.cx.begin(incarnation);
+    }
+
+    fn take_end(&mut self) -> Option<Reason> {
+        self.cx.end.take()
+    }
+
+    fn start(&mut self) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async move {
+            self.state = Some(A::start(self.args.clone(), &mut self.cx).await?);
+            Ok(())
+        })
+    }
+
+    fn stop<'a>(&'a mut self, reason: &'a Reason) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(state) = self.state.take() {
+                state.stop(reason).await;
+            }
+        })
+    }
+
+    fn discard(&mut self) {
+        self.state = None;
+    }
+}
+
+/// Starts hosting an actor of this process.
+pub(crate) fn host<A: Registered>(engine: &Arc<Engine>, lodger: Lodger, args: A::Args) {
+    let on = lodger.on;
+    let cell = Cell::new(Arc::clone(engine), A::actor_type(), lodger);
+    let actor = Typed::<A>::new(&cell, args);
+    start(on, cell, actor);
+}
+
+/// Starts hosting an actor that another process has ordered.
+pub(crate) fn host_order(
+    engine: &Arc<Engine>,
+    actor: &'static ActorType,
+    order: &HostOrder,
+) -> Result<(), Failure> {
+    let lodger = Lodger {
+        id: order.id,
+        parent: order.parent,
+        incarnation: order.incarnation,
+        orphans: order.orphans,
+        on: order.on,
+        devices: order.devices.clone(),
+        hang_after: order.hang_after,
+    };
+    let cell = Cell::new(Arc::clone(engine), actor, lodger);
+    let made = (actor.make)(&cell, &order.args).map_err(|error| {
+        let why = format!("the arguments of {} cannot be read: {error}", actor.name);
+        Failure::new(FailureKind::UnknownActor, why)
+    })?;
+    start(order.on, cell, made);
+    Ok(())
+}
+
+fn start(on: Host, cell: Arc<Cell>, actor: Box<dyn AnyActor>) {
+    cell.engine.add_cell(&cell);
+    let actor = ActorLoop::new(cell, actor);
+    match on {
+        Host::Kameo => kameo_host::start(actor),
+        Host::Actix => actix_host::start(actor),
+    }
+}
+
+/// The state machine of an actor in this process.
+pub(crate) struct ActorLoop {
+    cell: Arc<Cell>,
+    actor: Box<dyn AnyActor>,
+    incarnation: Incarnation,
     /// Put in place while user code runs.
     surroundings: Option<Current>,
     /// When the last message was done, while the loop has not rested since: the next one starts then,
@@ -236,19 +231,12 @@ pub(crate) struct Life<A: Actor> {
     busy_since: Option<Timestamp>,
 }
 
-impl<A: Actor> Life<A> {
-    pub(crate) fn new(cell: Arc<Cell>, args: A::Args) -> Self {
-        let cx = Context {
-            incarnation: cell.incarnation(),
-            cell: Arc::clone(&cell),
-            end: None,
-            _actor: std::marker::PhantomData,
-        };
+impl ActorLoop {
+    fn new(cell: Arc<Cell>, actor: Box<dyn AnyActor>) -> Self {
         Self {
+            incarnation: cell.incarnation(),
             cell,
-            args,
-            state: None,
-            cx,
+            actor,
             surroundings: None,
             busy_since: None,
         }
@@ -284,8 +272,8 @@ impl<A: Actor> Life<A> {
         match order {
             Control::Start(incarnation) => {
                 if self.cell.phase() == Phase::Waiting {
-                    self.cx.incarnation = incarnation;
-                    self.cx.end = None;
+                    self.incarnation = incarnation;
+                    self.actor.begin(incarnation);
                     self.cell.begin(incarnation);
                 }
             }
@@ -293,7 +281,7 @@ impl<A: Actor> Life<A> {
                 incarnation,
                 reason,
             } => {
-                let present = self.cx.incarnation == incarnation;
+                let present = self.incarnation == incarnation;
                 if present && self.cell.phase() == Phase::Running {
                     self.end(reason).await;
                 }
@@ -319,21 +307,17 @@ impl<A: Actor> Life<A> {
 
     /// Makes the state for this life.
     async fn start(&mut self) {
-        let args = self.args.clone();
         surround(&mut self.surroundings, &self.cell, SpanContext::default());
-        let starting = A::start(args, &mut self.cx);
+        let starting = self.actor.start();
         let started = guarded(&self.cell, &mut self.surroundings, "start", starting).await;
         match started.and_then(std::convert::identity) {
-            Ok(state) => {
-                self.state = Some(state);
-                match self.cx.end.take() {
-                    Some(reason) => Box::pin(self.end(reason)).await,
-                    None => {
-                        self.cell.enter(Phase::Running);
-                        self.cell.engine.started(&self.cell);
-                    }
+            Ok(()) => match self.actor.take_end() {
+                Some(reason) => Box::pin(self.end(reason)).await,
+                None => {
+                    self.cell.enter(Phase::Running);
+                    self.cell.engine.started(&self.cell);
                 }
-            }
+            },
             Err(failure) => Box::pin(self.end(Reason::Failed(failure))).await,
         }
     }
@@ -341,7 +325,7 @@ impl<A: Actor> Life<A> {
     /// Ends this life: the supervisor hears of it and gives the next order.
     async fn end(&mut self, reason: Reason) {
         if matches!(&reason, Reason::Failed(failure) if failure.kind != FailureKind::Error) {
-            self.state = None;
+            self.actor.discard();
         }
         // A handler that was dropped because its family failed is not the cause.
         let reason = self.cell.take_end().unwrap_or(reason);
@@ -352,11 +336,14 @@ impl<A: Actor> Life<A> {
 
     async fn end_state(&mut self, reason: &Reason) {
         self.cell.engine.end_children(self.cell.id).await;
-        let Some(state) = self.state.take() else {
+        if !self.actor.is_alive() {
             return;
-        };
+        }
         surround(&mut self.surroundings, &self.cell, SpanContext::default());
-        let stopping = surrounded(&mut self.surroundings, caught("stop", state.stop(reason)));
+        let stopping = surrounded(
+            &mut self.surroundings,
+            caught("stop", self.actor.stop(reason)),
+        );
         match Clock::timeout(self.cell.engine.limits.stop_grace, stopping).await {
             Some(Ok(())) => {}
             Some(Err(failure)) => {
@@ -367,49 +354,46 @@ impl<A: Actor> Life<A> {
     }
 
     /// Handles one message that came out of the mailbox.
-    pub(crate) async fn handle<M: Message>(&mut self, mut envelope: Box<Envelope<M>>)
-    where
-        A: Handler<M>,
-    {
-        // An actor that is over drops the envelope, which answers its caller.
-        // What is rare is boxed, so that the future of every message stays small.
+    pub(crate) async fn handle(&mut self, mut mail: Box<dyn Mail>) {
+        // An actor that is over drops the message, which answers its caller.
+        // What is rare is boxed, so that this future stays small.
         if !self.cell.is_settled() && !Box::pin(self.settle()).await {
             return;
         }
-        let Some(state) = &mut self.state else { return };
-        let withdrawn = envelope.is_withdrawn(&self.cell);
-        envelope.leave();
-        let Some(message) = envelope.message.take() else {
+        if !self.actor.is_alive() || !mail.has_message() {
             return;
-        };
-        let queued = envelope.queued;
+        }
+        let withdrawn = mail.is_withdrawn(&self.cell);
+        let expected = !mail.is_tell();
+        let head = mail.head();
+        head.leave();
+        let (name, queued, deadline, trace) = (head.name, head.queued, head.deadline, head.trace);
+        let (method, run) = (head.method, head.run);
         let started = self
             .busy_since
             .take()
             .unwrap_or_else(Clock::now)
             .max(queued);
-        let late = started > envelope.deadline && !matches!(envelope.reply, ReplyTo::Nobody);
-        if withdrawn || late {
+        if withdrawn || (expected && started > deadline) {
             // The caller has given up already; running the handler would only surprise it.
             let waited = started.since(queued);
             let error = AskError::Timeout {
                 actor: self.cell.id,
                 waited,
             };
-            return envelope.settle(&self.cell, Err(error), started);
+            return mail.settle(&self.cell, Err(error), started);
         }
-        let tracer = &self.cell.engine.tracer;
-        let context = tracer.begin(envelope.trace, started);
+        let context = self.cell.engine.tracer.begin(trace, started);
         surround(&mut self.surroundings, &self.cell, context);
         // What the handler logs says where it comes from.
-        let log = tracing::info_span!("handle", actor = %self.cell.id, method = M::NAME, trace = %context.traceparent());
+        let log = tracing::info_span!("handle", actor = %self.cell.id, method = name, trace = %context.traceparent());
         self.cell.stats.begin(Running {
-            method: self.cell.method_index(M::METHOD, M::NAME),
+            method: self.cell.method_index(method, name),
             since: started,
             span: context.span_id,
         });
-        let handler = state.answer(message, &mut self.cx).instrument(log);
-        let result = guarded(&self.cell, &mut self.surroundings, M::NAME, handler).await;
+        let handler = run(&mut *mail, &mut *self.actor).instrument(log);
+        let result = guarded(&self.cell, &mut self.surroundings, name, handler).await;
         let ended = Clock::now();
         self.busy_since = Some(ended);
         let methods = self.cell.actor.methods.len();
@@ -420,11 +404,11 @@ impl<A: Actor> Life<A> {
         if tracer.keeps(context, outcome, ended.since(started)) {
             tracer.record(Span {
                 context,
-                parent: envelope.trace.span_id,
+                parent: trace.span_id,
                 kind: SpanKind::Handle,
                 by: self.cell.id,
                 actor: self.cell.id,
-                message: M::NAME.into(),
+                message: name.into(),
                 queued,
                 started,
                 ended,
@@ -433,29 +417,27 @@ impl<A: Actor> Life<A> {
             });
         }
         match result {
-            Ok(answer) => {
-                match answer {
-                    Answer::Now(reply) => envelope.settle(&self.cell, Ok(reply), ended),
-                    Answer::Later(later) => {
-                        let answering =
-                            answer_later(Arc::clone(&self.cell), envelope, later, context);
-                        self.cell.engine.spawn_task(answering);
-                    }
+            Ok(()) => {
+                if mail.is_later() {
+                    let answering = answer_later(Arc::clone(&self.cell), name, mail, context);
+                    self.cell.engine.spawn_task(answering);
+                } else {
+                    mail.settle(&self.cell, Ok(()), ended);
                 }
-                if let Some(reason) = self.cx.end.take() {
+                if let Some(reason) = self.actor.take_end() {
                     Box::pin(self.end(reason)).await;
                 }
             }
             Err(failure) => {
                 let down = Down {
                     id: self.cell.id,
-                    incarnation: self.cx.incarnation,
+                    incarnation: self.incarnation,
                     reason: Reason::Failed(failure.clone()),
                 };
-                if matches!(envelope.reply, ReplyTo::Nobody) {
-                    self.cell.engine.dead_letter(self.cell.id, M::NAME, &down);
+                if !expected {
+                    self.cell.engine.dead_letter(self.cell.id, name, &down);
                 }
-                envelope.settle(&self.cell, Err(AskError::Died(down)), ended);
+                mail.settle(&self.cell, Err(AskError::Died(down)), ended);
                 Box::pin(self.end(Reason::Failed(failure))).await;
             }
         }
@@ -463,24 +445,24 @@ impl<A: Actor> Life<A> {
 }
 
 /// Answers a message when the work that its handler left is done.
-async fn answer_later<M: Message>(
+async fn answer_later(
     cell: Arc<Cell>,
-    mut envelope: Box<Envelope<M>>,
-    later: Later<M::Reply>,
+    name: &'static str,
+    mut mail: Box<dyn Mail>,
     context: SpanContext,
 ) {
     let mut surroundings = None;
     surround(&mut surroundings, &cell, context);
-    let done = surrounded(&mut surroundings, caught(M::NAME, later)).await;
+    let done = surrounded(&mut surroundings, caught(name, mail.rest())).await;
     let outcome = done.map_err(|failure| {
-        tracing::warn!(actor = %cell.id, method = M::NAME, %failure, "a later answer failed");
+        tracing::warn!(actor = %cell.id, method = name, %failure, "a later answer failed");
         AskError::Died(Down {
             id: cell.id,
             incarnation: cell.incarnation(),
             reason: Reason::Failed(failure),
         })
     });
-    envelope.settle(&cell, outcome, Clock::now());
+    mail.settle(&cell, outcome, Clock::now());
 }
 
 fn acknowledge(done: Option<oneshot::Sender<()>>) {

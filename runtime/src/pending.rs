@@ -73,10 +73,6 @@ impl<R> Slot<R> {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    pub(crate) const fn actor(&self) -> ActorId {
-        self.actor
-    }
-
     /// The outcome and when it came.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<(Result<R, AskError>, Timestamp)> {
         let mut state = self.state.lock();

@@ -3,17 +3,15 @@
 //! [`register!`](crate::register) lists an actor's messages; [`job!`](crate::job) lists the actors
 //! of a binary, so that none silently vanishes from it and a worker can host every one.
 
-use std::any::Any;
+use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::actor::{Actor, Handler, Message};
 use crate::cell::Cell;
-use crate::engine::Engine;
-use crate::failure::{Failure, FailureKind};
-use crate::host;
-use crate::remote::Inbound;
-use crate::wire::{HostOrder, codec};
+use crate::envelope::{self, Run, Unpack};
+use crate::host::{AnyActor, Typed};
+use crate::wire::codec::{self, CodecError};
 
 /// That an actor's messages are listed. Implemented by [`register!`](crate::register) and
 /// `#[actor]`.
@@ -34,7 +32,9 @@ pub trait Registered: Actor {
 pub struct ActorType {
     pub(crate) name: &'static str,
     pub(crate) methods: &'static [Method],
-    pub(crate) host: fn(&Arc<Engine>, &HostOrder) -> Result<Arc<Cell>, Failure>,
+    pub(crate) type_id: TypeId,
+    /// Makes one, of which `start` has not run yet, from its encoded arguments.
+    pub(crate) make: fn(&Arc<Cell>, &[u8]) -> Result<Box<dyn AnyActor>, CodecError>,
 }
 
 impl ActorType {
@@ -44,7 +44,8 @@ impl ActorType {
         Self {
             name: A::NAME,
             methods,
-            host: host_order::<A>,
+            type_id: TypeId::of::<A>(),
+            make: make::<A>,
         }
     }
 
@@ -68,10 +69,8 @@ impl fmt::Debug for ActorType {
 pub struct Method {
     pub(crate) id: u64,
     pub(crate) name: &'static str,
-    /// Decodes a call and puts it into the mailbox.
-    pub(crate) remote: fn(&Arc<Cell>, Inbound),
-    /// Puts a `Box<Envelope<M>>` (inside an option inside the `Any`) into the mailbox.
-    pub(crate) local: fn(&Arc<Cell>, &mut dyn Any),
+    pub(crate) unpack: Unpack,
+    pub(crate) run: Run,
 }
 
 impl Method {
@@ -81,8 +80,8 @@ impl Method {
         Self {
             id: M::METHOD,
             name: M::NAME,
-            remote: crate::remote::deliver::<A, M>,
-            local: host::deliver_narrowed::<A, M>,
+            unpack: envelope::unpack::<M>,
+            run: envelope::run::<A, M>,
         }
     }
 }
@@ -93,26 +92,8 @@ impl fmt::Debug for Method {
     }
 }
 
-fn host_order<A: Registered>(
-    engine: &Arc<Engine>,
-    order: &HostOrder,
-) -> Result<Arc<Cell>, Failure> {
-    let args = codec::decode::<A::Args>(&order.args).map_err(|error| {
-        Failure::new(
-            FailureKind::UnknownActor,
-            format!("the arguments of {} cannot be read: {error}", A::NAME),
-        )
-    })?;
-    let lodger = host::Lodger {
-        id: order.id,
-        parent: order.parent,
-        incarnation: order.incarnation,
-        orphans: order.orphans,
-        on: order.on,
-        devices: order.devices.clone(),
-        hang_after: order.hang_after,
-    };
-    Ok(host::host::<A>(engine, lodger, args))
+fn make<A: Actor>(cell: &Arc<Cell>, args: &[u8]) -> Result<Box<dyn AnyActor>, CodecError> {
+    Ok(Typed::<A>::new(cell, codec::decode(args)?))
 }
 
 /// The actor types of a binary.

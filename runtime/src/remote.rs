@@ -5,27 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::actor::{Handler, Message, Wire};
-use crate::blob;
 use crate::cell::{Cell, Sender};
 use crate::clock::Timestamp;
 use crate::engine::Engine;
+use crate::envelope::{self, Head};
 use crate::error::AskError;
 use crate::failure::Reason;
-use crate::host::{self, Envelope, ReplyTo};
 use crate::id::ProcessId;
-use crate::trace::SpanContext;
-use crate::wire::{Call, Frame, codec};
-
-/// A call that came over a link.
-pub(crate) struct Inbound {
-    payload: Bytes,
-    arrived: Timestamp,
-    budget: Duration,
-    trace: SpanContext,
-    from: ProcessId,
-    back: Option<Back>,
-}
+use crate::wire::codec::CodecError;
+use crate::wire::{Call, Frame};
 
 /// The way back to a remote caller.
 pub(crate) struct Back {
@@ -38,13 +26,14 @@ impl Back {
         cell.take_withdrawn(self.to, self.call)
     }
 
-    pub(crate) fn send<R: Wire>(self, cell: &Cell, outcome: Result<R, AskError>) {
+    /// Sends the encoded answer, or why there is none.
+    pub(crate) fn send(self, cell: &Cell, outcome: Result<Result<Vec<u8>, CodecError>, AskError>) {
         let limit = cell.engine.limits.message_bytes_max;
         let lost = |why| AskError::BadReply {
             actor: cell.id,
             why,
         };
-        let result = outcome.and_then(|reply| match blob::arriving(1, || codec::encode(&reply)) {
+        let result = outcome.and_then(|reply| match reply {
             Ok(bytes) if bytes.len() <= limit => Ok(Bytes::from(bytes)),
             Ok(bytes) => Err(lost(format!(
                 "it has {} bytes, the limit is {limit}",
@@ -85,70 +74,40 @@ pub(crate) fn receive(cell: &Arc<Cell>, call: Call, arrived: Timestamp) {
         call: call.call,
         to: call.from,
     });
-    let Call {
-        payload,
-        budget,
-        trace,
-        from,
-        ..
-    } = call;
-    (method.remote)(
-        cell,
-        Inbound {
-            payload,
-            arrived,
-            budget,
-            trace,
-            from,
-            back,
+    let bytes = call.payload.len() as u32;
+    let sender = match back {
+        Some(_) => Sender::RemoteAsk { bytes },
+        None => Sender::RemoteTell {
+            process: call.from,
+            bytes,
         },
-    );
-}
-
-/// Decodes a call for `A` and puts it into its mailbox.
-pub(crate) fn deliver<A: Handler<M>, M: Message>(cell: &Arc<Cell>, inbound: Inbound) {
-    let Inbound {
-        payload,
-        arrived,
-        budget,
-        trace,
-        from,
-        back,
-    } = inbound;
-    let bytes = payload.len() as u32;
-    let (reply, sender) = match back {
-        Some(back) => (ReplyTo::Remote(back), Sender::RemoteAsk { bytes }),
-        None => {
-            let process = from;
-            (ReplyTo::Nobody, Sender::RemoteTell { process, bytes })
-        }
     };
-    let (message, error) = match codec::decode::<M>(&payload) {
-        Ok(message) => (Some(message), None),
-        Err(error) => (None, Some(error)),
-    };
-    let deadline = arrived.after(budget);
-    let envelope = Box::new(Envelope {
-        message,
-        reply,
-        deadline,
+    let head = Head {
+        name: method.name,
+        method: method.id,
+        deadline: arrived.after(call.budget),
         queued: arrived,
-        trace,
+        trace: call.trace,
         sender,
+        run: method.run,
         cell: None,
-    });
-    match error {
-        None => host::deliver::<A, M>(cell, envelope),
-        Some(error) => {
-            tracing::warn!(actor = %cell.id, message = M::NAME, %error, "unreadable message");
-            let why = error.to_string();
-            envelope.refuse(
-                cell,
-                AskError::BadMessage {
-                    actor: cell.id,
-                    why,
-                },
-            );
+    };
+    match (method.unpack)(&call.payload, head, back) {
+        Ok(mail) => envelope::deliver(cell, mail),
+        Err((error, back)) => {
+            tracing::warn!(actor = %cell.id, message = method.name, %error, "unreadable message");
+            cell.message_in(sender);
+            cell.message_out(sender);
+            if let Some(back) = back {
+                let why = error.to_string();
+                back.send(
+                    cell,
+                    Err(AskError::BadMessage {
+                        actor: cell.id,
+                        why,
+                    }),
+                );
+            }
         }
     }
 }

@@ -3,10 +3,11 @@
 //! A local ask goes straight into the mailbox: no bytes, no catalog, no lock held across an await.
 //! A remote ask is encoded, gets a pending entry, and goes to the link that leads to the actor.
 
+use std::any::TypeId;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,14 +21,15 @@ use crate::cell::{Cell, Phase, Sender};
 use crate::clock::{Clock, Timestamp};
 use crate::current::{self, Caller};
 use crate::engine::{Credit, Engine, Hop, Whereabouts};
+use crate::envelope::{self, Envelope, Head, Mail, ReplyTo, Run};
 use crate::error::{AskError, TellError};
 use crate::failure::Down;
-use crate::host::{self, Envelope, ReplyTo};
 use crate::id::{ActorId, Incarnation, ProcessId, Ref};
 use crate::pending::{Crowd, InCrowd, Slot, Waiter, Waiting};
 use crate::shape::{self, Shape};
 use crate::trace::{FOLLOWS, Outcome, Span, SpanContext, SpanKind};
-use crate::wire::{Call, codec};
+use crate::wire::Call;
+use crate::wire::codec::{self, CodecError};
 
 /// A reference to any actor that handles `M`: what [`Ref::narrow`] gives. It hides the actor's
 /// type, so that a consumer depends on the message and on nothing else.
@@ -77,9 +79,6 @@ impl<M: Message> Shape for Recipient<M> {
     const SHAPE: u64 = shape::mix(shape::name("Recipient"), M::METHOD);
 }
 
-/// How a message gets from the caller's hands into a local mailbox.
-type Deliver<M> = fn(&Arc<Cell>, Box<Envelope<M>>);
-
 impl<M: Message> Recipient<M> {
     /// The identity behind the reference.
     #[must_use]
@@ -89,12 +88,12 @@ impl<M: Message> Recipient<M> {
 
     /// See [`Ref::ask`].
     pub fn ask(&self, message: M) -> Ask<M> {
-        Ask::new(self.id, self.fence, message, deliver_by_method)
+        Ask::new(self.id, self.fence, message, by_method)
     }
 
     /// See [`Ref::tell`].
     pub fn tell(&self, message: M) -> Tell<M> {
-        Tell::new(self.id, self.fence, message, deliver_by_method)
+        Tell::new(self.id, self.fence, message, by_method)
     }
 }
 
@@ -108,7 +107,7 @@ impl<A: 'static> Ref<A> {
     where
         A: Handler<M>,
     {
-        Ask::new(self.id, self.fence, message, host::deliver::<A, M>)
+        Ask::new(self.id, self.fence, message, by_type::<A, M>)
     }
 
     /// Sends a message without an answer. The future ends when the mailbox (near) or the link (far)
@@ -117,7 +116,7 @@ impl<A: 'static> Ref<A> {
     where
         A: Handler<M>,
     {
-        Tell::new(self.id, self.fence, message, host::deliver::<A, M>)
+        Tell::new(self.id, self.fence, message, by_type::<A, M>)
     }
 
     /// A reference that only knows one message.
@@ -162,34 +161,50 @@ impl<A: 'static> Ref<A> {
     }
 }
 
-fn deliver_by_method<M: Message>(cell: &Arc<Cell>, envelope: Box<Envelope<M>>) {
-    match cell.method(M::METHOD) {
-        Some(method) => (method.local)(cell, &mut Some(envelope)),
-        None => {
-            let method = M::NAME.to_owned();
-            envelope.refuse(
-                cell,
-                AskError::NoSuchMethod {
-                    actor: cell.id,
-                    method,
-                },
-            );
-        }
-    }
+/// Finds the handler of a message (by its id on the wire) at an actor of this process.
+type FindHandler = fn(&Cell, u64) -> Option<Run>;
+
+/// Of a reference that knows its actor's type; the message may be one that never leaves its process.
+fn by_type<A: Handler<M>, M: Message>(cell: &Cell, _: u64) -> Option<Run> {
+    cell.hosts(TypeId::of::<A>())
+        .then_some(envelope::run::<A, M>)
 }
 
-/// What both kinds of request know before they are sent.
-struct Request<M: Message> {
+/// Of a reference that knows the message alone.
+fn by_method(cell: &Cell, method: u64) -> Option<Run> {
+    cell.method(method).map(|method| method.run)
+}
+
+/// The part of a request that does not depend on the message's type.
+struct Request {
     to: ActorId,
     fence: Incarnation,
-    message: Option<M>,
+    /// The message's name.
+    name: &'static str,
+    /// Its id on the wire.
+    method: u64,
     timeout: Option<Duration>,
     /// When patience ends, once it has waited for room.
     deadline: Option<Timestamp>,
-    deliver: Deliver<M>,
+    find_handler: FindHandler,
 }
 
-impl<M: Message> Request<M> {
+/// The encoding of a message for other processes.
+type Encoded = Result<Vec<u8>, CodecError>;
+
+impl Request {
+    fn new<M: Message>(to: ActorId, fence: Incarnation, find_handler: FindHandler) -> Self {
+        Self {
+            to,
+            fence,
+            name: M::NAME,
+            method: M::METHOD,
+            timeout: None,
+            deadline: None,
+            find_handler,
+        }
+    }
+
     /// When patience ends: that long after the first attempt.
     fn deadline(&self, engine: &Engine, now: Timestamp) -> Timestamp {
         self.deadline
@@ -251,7 +266,7 @@ impl<M: Message> Request<M> {
                 kind,
                 by: caller.actor(engine),
                 actor: self.to,
-                message: M::NAME.into(),
+                message: self.name.into(),
                 queued: now,
                 started: now,
                 ended: now,
@@ -298,7 +313,7 @@ impl<M: Message> Request<M> {
             InCrowd {
                 caller: Caller::now(),
                 actor: to,
-                message: M::NAME,
+                message: self.name,
                 since: now,
             },
         );
@@ -323,11 +338,35 @@ impl<M: Message> Request<M> {
         })
     }
 
+    /// The handler at an actor of this process; without one, the room that was taken goes back.
+    fn handler_at(&self, cell: &Cell) -> Result<Run, AskError> {
+        (self.find_handler)(cell, self.method).ok_or_else(|| {
+            cell.admission.give_back();
+            AskError::NoSuchMethod {
+                actor: self.to,
+                method: self.name.to_owned(),
+            }
+        })
+    }
+
+    /// The head of an envelope for this process.
+    fn head(&self, run: Run, deadline: Timestamp, queued: Timestamp, trace: SpanContext) -> Head {
+        Head {
+            name: self.name,
+            method: self.method,
+            deadline,
+            queued,
+            trace,
+            sender: Sender::Local,
+            run,
+            cell: None,
+        }
+    }
+
     /// The message as it travels.
-    fn payload(&self, engine: &Engine) -> Result<Bytes, AskError> {
-        let message = self.message.as_ref().expect("a request is sent once");
+    fn payload(&self, engine: &Engine, message: &dyn Parcel) -> Result<Bytes, AskError> {
         let bytes =
-            blob::arriving(1, || codec::encode(message)).map_err(|error| AskError::BadMessage {
+            blob::arriving(1, || message.encode()).map_err(|error| AskError::BadMessage {
                 actor: self.to,
                 why: error.to_string(),
             })?;
@@ -355,11 +394,75 @@ impl<M: Message> Request<M> {
             to: self.to,
             at: ProcessId(0),
             fence: self.fence,
-            method: M::METHOD,
+            method: self.method,
             budget,
             trace,
             payload,
         }
+    }
+}
+
+/// The message of a request, whatever its type.
+trait Parcel {
+    /// The message as it travels.
+    fn encode(&self) -> Encoded;
+
+    /// The message as it lies in a mailbox of this process.
+    fn wrap(&mut self, head: Head) -> Box<dyn Mail>;
+}
+
+/// The message of an ask, and where its answer arrives.
+struct Question<M: Message> {
+    /// Until it is sent.
+    message: Option<M>,
+    /// Once it is sent.
+    slot: Option<Arc<Slot<M::Reply>>>,
+}
+
+/// A question, whatever its type.
+trait AnyQuestion: Parcel {
+    /// Makes the place where the answer to a request of this actor arrives.
+    fn open(&mut self, to: ActorId, waker: &Waker) -> Arc<dyn Waiter>;
+
+    /// The message has left this process.
+    fn sent(&mut self);
+}
+
+fn encode<M: Message>(message: Option<&M>) -> Encoded {
+    codec::encode(message.expect("a request is sent once"))
+}
+
+impl<M: Message> Parcel for Question<M> {
+    fn encode(&self) -> Encoded {
+        encode(self.message.as_ref())
+    }
+
+    fn wrap(&mut self, head: Head) -> Box<dyn Mail> {
+        let message = self.message.take().expect("a request is sent once");
+        let slot = self.slot.as_ref().expect("its slot is open");
+        Envelope::new(message, ReplyTo::Local(Arc::clone(slot)), head)
+    }
+}
+
+impl<M: Message> AnyQuestion for Question<M> {
+    fn open(&mut self, to: ActorId, waker: &Waker) -> Arc<dyn Waiter> {
+        let slot = self.slot.insert(Slot::new(to, waker.clone()));
+        Arc::clone(slot) as Arc<dyn Waiter>
+    }
+
+    fn sent(&mut self) {
+        self.message = None;
+    }
+}
+
+impl<M: Message> Parcel for Option<M> {
+    fn encode(&self) -> Encoded {
+        encode(self.as_ref())
+    }
+
+    fn wrap(&mut self, head: Head) -> Box<dyn Mail> {
+        let message = self.take().expect("a request is sent once");
+        Envelope::new(message, ReplyTo::Nobody, head)
     }
 }
 
@@ -400,21 +503,28 @@ type Room = BoxFuture<'static, Result<Way, AskError>>;
 /// A request for an answer. Await it.
 #[must_use = "an ask is sent when it is awaited"]
 pub struct Ask<M: Message> {
-    request: Request<M>,
-    stage: Stage<M>,
+    asking: Asking,
+    question: Question<M>,
 }
 
-enum Stage<M: Message> {
+/// An ask, whatever its message.
+struct Asking {
+    request: Request,
+    stage: Stage,
+}
+
+enum Stage {
     New,
     Waiting(Room),
     /// Waiting for the answer.
-    Sent(Sent<M>),
+    Sent(Sent),
     Over,
 }
 
-struct Sent<M: Message> {
+struct Sent {
     way: Way,
-    slot: Arc<Slot<M::Reply>>,
+    actor: ActorId,
+    name: &'static str,
     key: u64,
     span: SpanContext,
     caller: Caller,
@@ -424,105 +534,143 @@ struct Sent<M: Message> {
 
 impl<M: Message> fmt::Debug for Ask<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ask({} to {})", M::NAME, self.request.to)
+        write!(f, "Ask({} to {})", M::NAME, self.asking.request.to)
     }
 }
 
 impl<M: Message> Ask<M> {
-    fn new(to: ActorId, fence: Incarnation, message: M, deliver: Deliver<M>) -> Self {
-        let request = Request {
-            to,
-            fence,
-            message: Some(message),
-            timeout: None,
-            deadline: None,
-            deliver,
-        };
+    fn new(to: ActorId, fence: Incarnation, message: M, find_handler: FindHandler) -> Self {
         Self {
-            request,
-            stage: Stage::New,
+            asking: Asking {
+                request: Request::new::<M>(to, fence, find_handler),
+                stage: Stage::New,
+            },
+            question: Question {
+                message: Some(message),
+                slot: None,
+            },
         }
     }
 
     /// Waits at most this long.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.request.timeout = Some(timeout);
+        self.asking.request.timeout = Some(timeout);
         self
     }
+}
 
-    /// Finds the actor and, when there is room, sends at once.
-    fn begin(&mut self, cx: &Context<'_>) -> Result<(), AskError> {
+impl Asking {
+    /// Goes on until the question is sent.
+    fn advance(
+        &mut self,
+        question: &mut dyn AnyQuestion,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), AskError>> {
+        let way = match &mut self.stage {
+            Stage::New => match self.find() {
+                Ok(Ok(way)) => Ok(way),
+                Ok(Err(full)) => {
+                    self.stage = Stage::Waiting(self.request.wait(full));
+                    return self.advance(question, cx);
+                }
+                Err(error) => Err(error),
+            },
+            Stage::Waiting(room) => {
+                let mut cx = Context::from_waker(cx.waker());
+                ready!(room.as_mut().poll(&mut cx))
+            }
+            Stage::Sent(_) => return Poll::Ready(Ok(())),
+            Stage::Over => panic!("an ask was polled after it had finished"),
+        };
+        self.stage = Stage::Over;
+        let sent = way.and_then(|way| self.send(way, question, cx));
+        if sent.is_err() {
+            self.request.record_refusal(SpanKind::Ask);
+        }
+        Poll::Ready(sent)
+    }
+
+    fn find(&self) -> Result<Result<Way, Full>, AskError> {
         let to = self.request.to;
         if current::actor() == Some(to) {
             return Err(AskError::SelfAsk(to));
         }
-        match self.request.way()? {
-            Ok(way) => self.send(way, cx),
-            Err(full) => {
-                self.stage = Stage::Waiting(self.request.wait(full));
-                Ok(())
-            }
-        }
+        self.request.way()
     }
 
-    fn send(&mut self, way: Way, cx: &Context<'_>) -> Result<(), AskError> {
-        let payload = match &way {
+    fn send(
+        &mut self,
+        way: Way,
+        question: &mut dyn AnyQuestion,
+        cx: &Context<'_>,
+    ) -> Result<(), AskError> {
+        let request = &self.request;
+        let prepared = match &way {
             // What stays in this process is not encoded.
-            Way::Near(_) => Bytes::new(),
+            Way::Near(cell) => Prepared::Run(request.handler_at(cell)?),
             Way::Far(engine, credit, _) => {
-                let payload = self.request.payload(engine);
-                payload.inspect_err(|_| credit.give_back(1))?
+                let payload = request.payload(engine, question);
+                Prepared::Payload(payload.inspect_err(|_| credit.give_back(1))?)
             }
         };
         // From here on the drop of `sent` gives back key and credit.
-        let sent = self.open(way, cx);
-        match &sent.way {
-            Way::Near(cell) => {
-                let envelope = Box::new(Envelope {
-                    message: self.request.message.take(),
-                    reply: ReplyTo::Local(Arc::clone(&sent.slot)),
-                    deadline: self.request.deadline(&cell.engine, sent.sent),
-                    queued: sent.sent,
-                    trace: sent.span,
-                    sender: Sender::Local,
-                    cell: None,
-                });
-                (self.request.deliver)(cell, envelope);
-            }
-            Way::Far(engine, _, hop) => {
-                let budget = self.request.deadline(engine, sent.sent).left(sent.sent);
-                let call = self
-                    .request
-                    .call(engine, sent.key, budget, sent.span, payload);
+        let sent = request.open(way, question, cx);
+        let deadline = request.deadline(sent.way.engine(), sent.sent);
+        match (&sent.way, prepared) {
+            (Way::Far(engine, _, hop), Prepared::Payload(payload)) => {
+                let budget = deadline.left(sent.sent);
+                let call = request.call(engine, sent.key, budget, sent.span, payload);
                 engine.send(hop.as_ref(), call);
-                self.request.message = None;
+                question.sent();
             }
+            (Way::Near(cell), Prepared::Run(run)) => {
+                let head = request.head(run, deadline, sent.sent, sent.span);
+                envelope::deliver(cell, question.wrap(head));
+            }
+            _ => unreachable!("it was prepared for this way"),
         }
         self.stage = Stage::Sent(sent);
         Ok(())
     }
 
-    fn open(&self, way: Way, cx: &Context<'_>) -> Sent<M> {
+    /// The answer has come.
+    fn answered(&mut self, ok: bool, at: Timestamp) {
+        if let Stage::Sent(mut sent) = std::mem::replace(&mut self.stage, Stage::Over) {
+            sent.answered = true;
+            sent.record(ok, at);
+        }
+    }
+}
+
+/// What an ask takes along, by its way.
+enum Prepared {
+    Run(Run),
+    Payload(Bytes),
+}
+
+impl Request {
+    fn open(&self, way: Way, question: &mut dyn AnyQuestion, cx: &Context<'_>) -> Sent {
         // The waker is in place before anything is sent, so the slot needs no first poll.
-        let slot = Slot::new(self.request.to, cx.waker().clone());
+        let slot = question.open(self.to, cx.waker());
         let sent = Clock::now();
         let engine = way.engine();
-        let patience = self.request.patience(engine);
+        let patience = self.patience(engine);
         let caller = Caller::now();
         let span = engine.tracer.begin(caller.span, sent);
         let key = engine.pending.insert(Waiting {
-            slot: Arc::clone(&slot) as Arc<dyn Waiter>,
-            actor: self.request.to,
-            message: M::NAME,
+            slot,
+            actor: self.to,
+            message: self.name,
             caller,
             since: sent,
-            deadline: self.request.deadline(engine, sent),
+            deadline: self.deadline(engine, sent),
             patience,
             via: way.neighbour(),
         });
         Sent {
             way,
-            slot,
+            actor: self.to,
+            name: self.name,
             key,
             span,
             caller,
@@ -539,41 +687,28 @@ impl<M: Message> Future for Ask<M> {
     type Output = Result<M::Reply, AskError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            match &mut self.stage {
-                Stage::New => {
-                    if let Err(error) = self.begin(cx) {
-                        self.stage = Stage::Over;
-                        self.request.record_refusal(SpanKind::Ask);
-                        return Poll::Ready(Err(error));
-                    }
-                    if let Stage::Sent(_) = self.stage {
-                        return Poll::Pending;
-                    }
-                }
-                Stage::Waiting(room) => {
-                    let room = ready!(room.as_mut().poll(cx));
-                    self.stage = Stage::Over;
-                    if let Err(error) = room.and_then(|way| self.send(way, cx)) {
-                        self.request.record_refusal(SpanKind::Ask);
-                        return Poll::Ready(Err(error));
-                    }
-                    return Poll::Pending;
-                }
-                Stage::Sent(sent) => {
-                    let (outcome, at) = ready!(sent.slot.poll(cx));
-                    sent.answered = true;
-                    sent.record(outcome.is_ok(), at);
-                    self.stage = Stage::Over;
-                    return Poll::Ready(outcome);
-                }
-                Stage::Over => panic!("an ask was polled after it had finished"),
-            }
+        let this = &mut *self;
+        if let Some(slot) = &this.question.slot {
+            let (outcome, at) = ready!(slot.poll(cx));
+            this.asking.answered(outcome.is_ok(), at);
+            return Poll::Ready(outcome);
+        }
+        match ready!(this.asking.advance(&mut this.question, cx)) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
         }
     }
 }
 
-impl<M: Message> Sent<M> {
+impl<M: Message> Drop for Ask<M> {
+    fn drop(&mut self) {
+        if let Some(slot) = &self.question.slot {
+            slot.abandon();
+        }
+    }
+}
+
+impl Sent {
     fn record(&self, ok: bool, ended: Timestamp) {
         let engine = self.way.engine();
         let (outcome, lasted) = (Outcome::of(ok), ended.since(self.sent));
@@ -584,8 +719,8 @@ impl<M: Message> Sent<M> {
                 parent: self.caller.span.span_id,
                 kind: SpanKind::Ask,
                 by: self.caller.actor(engine),
-                actor: self.slot.actor(),
-                message: M::NAME.into(),
+                actor: self.actor,
+                message: self.name.into(),
                 queued: self.sent,
                 started: self.sent,
                 ended,
@@ -596,9 +731,8 @@ impl<M: Message> Sent<M> {
     }
 }
 
-impl<M: Message> Drop for Sent<M> {
+impl Drop for Sent {
     fn drop(&mut self) {
-        self.slot.abandon();
         if !self.answered {
             self.record(false, Clock::now());
         }
@@ -616,7 +750,8 @@ impl<M: Message> Drop for Sent<M> {
 /// A message without an answer. Await it.
 #[must_use = "a tell is sent when it is awaited"]
 pub struct Tell<M: Message> {
-    request: Request<M>,
+    request: Request,
+    message: Option<M>,
 }
 
 impl<M: Message> fmt::Debug for Tell<M> {
@@ -626,16 +761,10 @@ impl<M: Message> fmt::Debug for Tell<M> {
 }
 
 impl<M: Message> Tell<M> {
-    fn new(to: ActorId, fence: Incarnation, message: M, deliver: Deliver<M>) -> Self {
+    fn new(to: ActorId, fence: Incarnation, message: M, find_handler: FindHandler) -> Self {
         Self {
-            request: Request {
-                to,
-                fence,
-                message: Some(message),
-                timeout: None,
-                deadline: None,
-                deliver,
-            },
+            request: Request::new::<M>(to, fence, find_handler),
+            message: Some(message),
         }
     }
 
@@ -650,7 +779,7 @@ impl<M: Message> Tell<M> {
     /// # Errors
     /// As for awaiting it, and [`AskError::Full`] at once. The message comes back.
     pub fn now(mut self) -> Result<(), TellError<M>> {
-        let error = match self.attempt() {
+        let error = match self.request.tell(&mut self.message) {
             Ok(None) => return Ok(()),
             Ok(Some(_full)) => AskError::Full {
                 actor: self.request.to,
@@ -658,78 +787,68 @@ impl<M: Message> Tell<M> {
             },
             Err(error) => error,
         };
-        Err(self.undelivered(error))
+        self.request.record_refusal(SpanKind::Tell);
+        Err(TellError {
+            message: self.message.take(),
+            error,
+        })
     }
+}
 
-    /// Sends when there is room; else says which way there is none.
-    fn attempt(&mut self) -> Result<Option<Full>, AskError> {
-        let to = self.request.to;
-        match self.request.way()? {
-            Ok(way) => self.send(&way).map(|()| None),
+impl Request {
+    /// Tells when there is room; else says which way there is none.
+    fn tell(&self, message: &mut dyn Parcel) -> Result<Option<Full>, AskError> {
+        match self.way()? {
+            Ok(way) => self.tell_by(&way, message).map(|()| None),
             // A wait for room in one's own mailbox would never end.
-            Err(Full::Near(_)) if current::actor() == Some(to) => Err(AskError::Full {
-                actor: to,
+            Err(Full::Near(_)) if current::actor() == Some(self.to) => Err(AskError::Full {
+                actor: self.to,
                 waited: Duration::ZERO,
             }),
             Err(full) => Ok(Some(full)),
         }
     }
 
-    fn send(&mut self, way: &Way) -> Result<(), AskError> {
+    fn tell_by(&self, way: &Way, message: &mut dyn Parcel) -> Result<(), AskError> {
         match way {
-            Way::Near(cell) => self.send_near(cell),
-            Way::Far(engine, credit, hop) => self.send_far(engine, credit, hop.as_ref()),
+            Way::Near(cell) => self.tell_near(cell, message),
+            Way::Far(engine, credit, hop) => self.tell_far(engine, credit, hop.as_ref(), message),
         }
     }
 
-    fn send_near(&mut self, cell: &Arc<Cell>) -> Result<(), AskError> {
+    fn tell_near(&self, cell: &Arc<Cell>, message: &mut dyn Parcel) -> Result<(), AskError> {
         let engine = &cell.engine;
         if cell.phase() == Phase::Over {
             cell.admission.give_back();
             return Err(AskError::Dead(engine.obituary(cell.id)));
         }
+        let run = self.handler_at(cell)?;
         let now = Clock::now();
-        let envelope = Box::new(Envelope {
-            message: self.request.message.take(),
-            reply: ReplyTo::Nobody,
-            deadline: now.after(self.request.patience(engine)),
-            queued: now,
-            trace: self.trace(engine, now),
-            sender: Sender::Local,
-            cell: None,
-        });
-        (self.request.deliver)(cell, envelope);
+        let deadline = now.after(self.patience(engine));
+        let head = self.head(run, deadline, now, self.trace_tell(engine, now));
+        envelope::deliver(cell, message.wrap(head));
         Ok(())
     }
 
-    fn send_far(
-        &mut self,
+    fn tell_far(
+        &self,
         engine: &Arc<Engine>,
         credit: &Credit,
         hop: Option<&Hop>,
+        message: &dyn Parcel,
     ) -> Result<(), AskError> {
-        let payload = self.request.payload(engine);
+        let payload = self.payload(engine, message);
         let payload = payload.inspect_err(|_| credit.give_back(1))?;
-        let trace = self.trace(engine, Clock::now());
-        let patience = self.request.patience(engine);
-        let call = self.request.call(engine, 0, patience, trace, payload);
+        let trace = self.trace_tell(engine, Clock::now());
+        let patience = self.patience(engine);
+        let call = self.call(engine, 0, patience, trace, payload);
         engine.send(hop, call);
-        self.request.message = None;
         Ok(())
     }
 
-    fn undelivered(&mut self, error: AskError) -> TellError<M> {
-        self.request.record_refusal(SpanKind::Tell);
-        TellError {
-            message: self.request.message.take(),
-            error,
-        }
-    }
-
     /// The span of a tell that is accepted.
-    fn trace(&self, engine: &Engine, now: Timestamp) -> SpanContext {
-        self.request
-            .record(engine, SpanKind::Tell, &Caller::now(), now, Outcome::Ok)
+    fn trace_tell(&self, engine: &Engine, now: Timestamp) -> SpanContext {
+        self.record(engine, SpanKind::Tell, &Caller::now(), now, Outcome::Ok)
     }
 }
 
@@ -766,16 +885,40 @@ impl<M: Message> Future for Telling<M> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let room = match &mut this.room {
-            Some(room) => room,
-            none => match this.tell.attempt() {
-                Ok(None) => return Poll::Ready(Ok(())),
-                Ok(Some(full)) => none.insert(this.tell.request.wait(full)),
-                Err(error) => return Poll::Ready(Err(this.tell.undelivered(error))),
+        let Tell { request, message } = &mut this.tell;
+        let told = ready!(request.poll_tell(message, &mut this.room, cx));
+        Poll::Ready(told.map_err(|error| TellError {
+            message: message.take(),
+            error,
+        }))
+    }
+}
+
+impl Request {
+    /// Tells as soon as there is room, which is waited for in `room`.
+    fn poll_tell(
+        &mut self,
+        message: &mut dyn Parcel,
+        room: &mut Option<Room>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), AskError>> {
+        let told = match room {
+            Some(room) => {
+                ready!(room.as_mut().poll(cx)).and_then(|way| self.tell_by(&way, message))
+            }
+            None => match self.tell(message) {
+                Ok(None) => Ok(()),
+                Ok(Some(full)) => {
+                    *room = Some(self.wait(full));
+                    return self.poll_tell(message, room, cx);
+                }
+                Err(error) => Err(error),
             },
         };
-        let outcome = ready!(room.as_mut().poll(cx)).and_then(|way| this.tell.send(&way));
-        Poll::Ready(outcome.map_err(|error| this.tell.undelivered(error)))
+        if told.is_err() {
+            self.record_refusal(SpanKind::Tell);
+        }
+        Poll::Ready(told)
     }
 }
 

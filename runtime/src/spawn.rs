@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot::Receiver;
+use tokio::sync::oneshot::error::RecvError;
 
 use crate::actor::Actor;
 use crate::detached::{self, Detached};
@@ -13,12 +16,13 @@ use crate::engine::{Engine, NewRow, Placing};
 use crate::error::{NeedsError, SpawnError};
 use crate::failure::{Down, FailureKind, Reason};
 use crate::hardware::Ask;
-use crate::host::{self, Host};
+use crate::host::{self, Host, Lodger};
 use crate::id::{ActorId, Ref};
 use crate::needs::Needs;
 use crate::registry::{ActorType, Registered};
 use crate::supervise::{Restart, Supervision};
-use crate::wire::{HostOrder, LaunchOrder, Orphans, codec};
+use crate::wire::codec::{self, CodecError};
+use crate::wire::{HostOrder, LaunchOrder, Orphans};
 
 /// A spawn as it travels to the process that carries it out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,16 +41,23 @@ pub(crate) struct SpawnOrder {
 /// [`Spawn::start`] does not wait.
 #[must_use = "an actor is spawned when this is awaited"]
 pub struct Spawn<A: Actor> {
+    plan: Plan,
+    args: A::Args,
+    _actor: PhantomData<fn(&A)>,
+}
+
+/// A spawn without the actor's type and arguments.
+struct Plan {
     engine: Arc<Engine>,
+    /// The name of the actor's type.
+    actor: &'static str,
     parent: ActorId,
     supervision: Supervision,
-    args: A::Args,
     restart: Restart,
     orphans: Orphans,
     on: Host,
     away: Option<LaunchOrder>,
     needs: Needs,
-    _actor: PhantomData<fn(&A)>,
 }
 
 impl<A: Actor> fmt::Debug for Spawn<A> {
@@ -64,47 +75,51 @@ impl<A: Actor> Spawn<A> {
         supervision: Supervision,
         args: A::Args,
     ) -> Self {
-        Self {
+        let plan = Plan {
             engine: Arc::clone(engine),
+            actor: A::NAME,
             parent,
             supervision,
-            args,
             restart: Restart::default(),
             orphans: Orphans::default(),
             on: Host::default(),
             away: None,
             needs: A::needs(),
+        };
+        Self {
+            plan,
+            args,
             _actor: PhantomData,
         }
     }
 
     /// When its supervisor starts it again; after failures, unless told otherwise.
     pub const fn restart(mut self, restart: Restart) -> Self {
-        self.restart = restart;
+        self.plan.restart = restart;
         self
     }
 
     /// What becomes of it when its supervisor's process is gone.
     pub const fn orphans(mut self, orphans: Orphans) -> Self {
-        self.orphans = orphans;
+        self.plan.orphans = orphans;
         self
     }
 
     /// What drives it in its process; kameo, unless told otherwise.
     pub const fn host(mut self, on: Host) -> Self {
-        self.on = on;
+        self.plan.on = on;
         self
     }
 
     /// In a worker process of its own: a crash there hurts nobody else.
     pub fn isolated(mut self) -> Self {
-        self.away.get_or_insert_default();
+        self.plan.away.get_or_insert_default();
         self
     }
 
     /// In the worker process of this name, which it shares with other actors.
     pub fn in_worker(mut self, name: impl Into<String>) -> Self {
-        self.away.get_or_insert_default().shared = Some(name.into());
+        self.plan.away.get_or_insert_default().shared = Some(name.into());
         self
     }
 
@@ -112,14 +127,14 @@ impl<A: Actor> Spawn<A> {
     /// [`Spawn::in_worker`] names one that it shares. A later life waits for the node when that is
     /// away, for [`Limits::placement_timeout`](crate::Limits) at most.
     pub fn on_node(mut self, node: impl Into<String>) -> Self {
-        self.away.get_or_insert_default().node = Some(node.into());
+        self.plan.away.get_or_insert_default().node = Some(node.into());
         self
     }
 
     /// Changes what it needs: `.needs(|needs| needs.gpus(2).within(Level::Nvlink))`. It begins with
     /// what its type declares in [`Actor::needs`].
     pub fn needs(mut self, change: impl FnOnce(Needs) -> Needs) -> Self {
-        self.needs = change(self.needs);
+        self.plan.needs = change(self.plan.needs);
         self
     }
 
@@ -147,10 +162,12 @@ impl<A: Actor> Spawn<A> {
     pub fn near<B: Actor>(self, other: &Ref<B>) -> Self {
         self.needs(|needs| needs.near(other))
     }
+}
 
+impl Plan {
     /// Which process it needs; `None` for one that lives here. One that needs something of a node is
     /// placed by the scheduler, which is told the wishes.
-    pub(crate) fn take_order(&mut self) -> Result<Option<LaunchOrder>, SpawnError> {
+    fn take_order(&mut self) -> Result<Option<LaunchOrder>, SpawnError> {
         if let Some(wrong) = self.needs.wrong.take() {
             return Err(wrong.into());
         }
@@ -189,6 +206,71 @@ impl<A: Actor> Spawn<A> {
     }
 }
 
+impl Plan {
+    /// The row of the actor.
+    fn row(&self) -> NewRow {
+        NewRow {
+            actor: self.actor,
+            parent: self.parent,
+            restart: self.restart,
+            supervision: self.supervision,
+        }
+    }
+
+    /// A number for the actor, and which process it needs.
+    fn number(&mut self) -> Result<(ActorId, Option<LaunchOrder>), SpawnError> {
+        let (id, mut order) = (self.engine.new_id(), self.take_order()?);
+        if let Some(ask) = order.as_mut().and_then(|order| order.ask.as_mut()) {
+            ask.holder = format!("{} {id}", self.actor);
+            ask.actors = vec![(id, 0)];
+        }
+        Ok((id, order))
+    }
+
+    /// Writes the row of an actor that this process is about to host.
+    fn lodge(&self, id: ActorId) -> Lodger {
+        self.engine.new_member(&self.row(), id);
+        Lodger {
+            id,
+            parent: self.parent,
+            incarnation: 1,
+            orphans: self.orphans,
+            on: self.on,
+            devices: vec![],
+            hang_after: None,
+        }
+    }
+
+    /// Writes the row of an actor, and has another process host it.
+    fn send(&self, id: ActorId, launch: LaunchOrder, args: Vec<u8>) {
+        self.engine.new_member(&self.row(), id);
+        let host = HostOrder {
+            id,
+            parent: self.parent,
+            incarnation: 1,
+            actor: self.actor.to_owned(),
+            args,
+            orphans: self.orphans,
+            on: self.on,
+            devices: vec![],
+            hang_after: launch.ask.as_ref().and_then(|ask| ask.needs.hang_after),
+        };
+        self.engine.place(id, Placing { host, launch });
+    }
+
+    fn check_args(&self, args: Result<Vec<u8>, CodecError>) -> Result<Vec<u8>, SpawnError> {
+        let args = args.map_err(|error| SpawnError::BadArgs(error.to_string()))?;
+        let limit = self.engine.limits.message_bytes_max;
+        if args.len() > limit {
+            return Err(SpawnError::TooLarge {
+                bytes: args.len(),
+                limit,
+            });
+        }
+        Ok(args)
+    }
+}
+
 impl<A: Registered> Spawn<A> {
     /// Spawns without waiting for its start: messages queue behind it, and a failure of the start
     /// goes to the supervisor and to whoever asks.
@@ -196,12 +278,13 @@ impl<A: Registered> Spawn<A> {
     /// # Errors
     /// The arguments cannot travel, or the system is shutting down.
     pub fn start(mut self) -> Result<Ref<A>, SpawnError> {
-        let (id, mut order) = (self.engine.new_id(), self.take_order()?);
-        if let Some(ask) = order.as_mut().and_then(|order| order.ask.as_mut()) {
-            ask.holder = format!("{} {id}", A::NAME);
-            ask.actors = vec![(id, 0)];
-        }
+        let (id, order) = self.plan.number()?;
         self.start_by(id, order)
+    }
+
+    /// Which process it needs; `None` for one that lives here.
+    pub(crate) fn take_order(&mut self) -> Result<Option<LaunchOrder>, SpawnError> {
+        self.plan.take_order()
     }
 
     /// Spawns under a number that it has already.
@@ -210,51 +293,21 @@ impl<A: Registered> Spawn<A> {
         id: ActorId,
         order: Option<LaunchOrder>,
     ) -> Result<Ref<A>, SpawnError> {
-        if self.engine.is_closing() {
+        let engine = &self.plan.engine;
+        if engine.is_closing() {
             return Err(SpawnError::ShuttingDown);
         }
-        let new = NewRow {
-            actor: A::NAME,
-            parent: self.parent,
-            restart: self.restart,
-            supervision: self.supervision,
-        };
-        let Some(launch) = order else {
-            let _runtime = self.engine.enter();
-            self.engine.new_member(&new, id);
-            let lodger = host::Lodger {
-                id,
-                parent: self.parent,
-                incarnation: 1,
-                orphans: self.orphans,
-                on: self.on,
-                devices: vec![],
-                hang_after: None,
-            };
-            host::host::<A>(&self.engine, lodger, self.args);
-            return Ok(Ref::from_id(id, 0));
-        };
-        let args = self.encode_args()?;
-        self.engine.new_member(&new, id);
-        let host = HostOrder {
-            id,
-            parent: self.parent,
-            incarnation: 1,
-            actor: A::NAME.to_owned(),
-            args,
-            orphans: self.orphans,
-            on: self.on,
-            devices: vec![],
-            hang_after: launch.ask.as_ref().and_then(|ask| ask.needs.hang_after),
-        };
-        self.engine.place(id, Placing { host, launch });
+        match order {
+            None => {
+                let _runtime = engine.enter();
+                host::host::<A>(engine, self.plan.lodge(id), self.args);
+            }
+            Some(launch) => {
+                let args = self.encode_args()?;
+                self.plan.send(id, launch, args);
+            }
+        }
         Ok(Ref::from_id(id, 0))
-    }
-
-    async fn run(self) -> Result<Ref<A>, SpawnError> {
-        let engine = Arc::clone(&self.engine);
-        let actor = self.start()?;
-        started(&engine, actor.id).await.map(|()| actor)
     }
 
     /// Spawns it under this name in the namespace of the job, to live on when the job is over: until
@@ -289,37 +342,28 @@ impl<A: Registered> Spawn<A> {
 
     /// As it travels, to be carried out by a process that outlives this one.
     pub(crate) fn into_order(mut self) -> Result<SpawnOrder, SpawnError> {
-        if let Some(what) = self.needs.company_or_spares() {
+        if let Some(what) = self.plan.needs.company_or_spares() {
             return Err(detached::alone(what));
         }
-        let away = self.take_order()?;
+        let away = self.plan.take_order()?;
         let args = self.encode_args()?;
         Ok(SpawnOrder {
             actor: A::NAME.to_owned(),
             args,
-            restart: self.restart,
-            supervision: self.supervision,
-            orphans: self.orphans,
-            on: self.on,
+            restart: self.plan.restart,
+            supervision: self.plan.supervision,
+            orphans: self.plan.orphans,
+            on: self.plan.on,
             away,
         })
     }
 
     fn encode_args(&self) -> Result<Vec<u8>, SpawnError> {
-        let args =
-            codec::encode(&self.args).map_err(|error| SpawnError::BadArgs(error.to_string()))?;
-        let limit = self.engine.limits.message_bytes_max;
-        if args.len() > limit {
-            return Err(SpawnError::TooLarge {
-                bytes: args.len(),
-                limit,
-            });
-        }
-        Ok(args)
+        self.plan.check_args(codec::encode(&self.args))
     }
 
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+        &self.plan.engine
     }
 }
 
@@ -361,7 +405,7 @@ impl Engine {
         match order.away {
             None => {
                 let _runtime = self.enter();
-                if let Err(failure) = (actor.host)(self, &host) {
+                if let Err(failure) = host::host_order(self, actor, &host) {
                     let engine = Arc::clone(self);
                     self.spawn_task(async move { drop(engine.stop_actor(id).await) });
                     return Err(SpawnError::Failed(failure));
@@ -384,7 +428,11 @@ impl Engine {
 
 /// Waits until an actor that was spawned has started, or will not.
 pub(crate) async fn started(engine: &Engine, id: ActorId) -> Result<(), SpawnError> {
-    match engine.when_started(id).await {
+    outcome(engine.when_started(id).await)
+}
+
+fn outcome(started: Result<Result<(), Down>, RecvError>) -> Result<(), SpawnError> {
+    match started {
         Ok(Ok(())) => Ok(()),
         Ok(Err(Down {
             reason: Reason::Failed(failure),
@@ -398,11 +446,50 @@ pub(crate) async fn started(engine: &Engine, id: ActorId) -> Result<(), SpawnErr
     }
 }
 
+/// A [`Spawn`] under way: it begins when it is polled, and is ready when the actor has started.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Spawning<A: Actor> {
+    /// Until it has begun.
+    spawn: Option<Spawn<A>>,
+    start: Option<(Ref<A>, Receiver<Result<(), Down>>)>,
+}
+
+impl<A: Actor> fmt::Debug for Spawning<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawning")
+            .field("actor", &A::NAME)
+            .finish_non_exhaustive()
+    }
+}
+
+// The arguments are never polled.
+impl<A: Actor> Unpin for Spawning<A> {}
+
+impl<A: Registered> Future for Spawning<A> {
+    type Output = Result<Ref<A>, SpawnError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(spawn) = self.spawn.take() {
+            let engine = Arc::clone(spawn.engine());
+            let actor = spawn.start()?;
+            self.start = Some((actor, engine.when_started(actor.id)));
+        }
+        let (actor, start) = self.start.as_mut().expect("a spawn is awaited once");
+        let actor = *actor;
+        let started = ready!(Pin::new(start).poll(cx));
+        self.start = None;
+        Poll::Ready(outcome(started).map(|()| actor))
+    }
+}
+
 impl<A: Registered> IntoFuture for Spawn<A> {
     type Output = Result<Ref<A>, SpawnError>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
+    type IntoFuture = Spawning<A>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+    fn into_future(self) -> Spawning<A> {
+        Spawning {
+            spawn: Some(self),
+            start: None,
+        }
     }
 }

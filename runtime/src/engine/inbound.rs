@@ -8,6 +8,7 @@ use crate::blob::{BlobRequest, bring_for};
 use crate::cell::Control;
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind, Reason};
+use crate::host;
 use crate::id::{ActorId, ProcessId};
 use crate::inspect::LastSight;
 use crate::link::Link;
@@ -395,7 +396,7 @@ impl Engine {
             return self.answer(request, from, Answer::Failed(failure));
         };
         self.await_start(order.id, from, request);
-        if let Err(failure) = (actor.host)(self, order) {
+        if let Err(failure) = host::host_order(self, actor, order) {
             self.awaiting_start.remove(&order.id);
             self.answer(request, from, Answer::Failed(failure));
         }

@@ -1,57 +1,46 @@
-//! The other host: an actix actor around a [`Life`], on the thread of an arbiter.
+//! The other host: an actix actor around an [`ActorLoop`], on the thread of an arbiter.
 //!
-//! actix gives the mailbox and the thread. While a handler runs, the life is away in a future that
-//! the context waits for, so that nothing else of the actor runs; between messages [`Orders`]
-//! listens for the supervisor, and every message obeys waiting orders first.
+//! actix gives the mailbox and the thread. The loop is one future of the actor's context; what comes
+//! out of the mailbox is handed to it. There is one kind of host for all actors.
 
-use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
-use std::task::{Context as Task, Poll};
 
 use actix::dev::channel::{self, AddressSender};
-use actix::fut::{ActorFuture, ActorFutureExt, WrapFuture};
+use actix::fut::{ActorFutureExt, WrapFuture};
 use actix::{ActorContext, Arbiter, ArbiterHandle, AsyncContext};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{Envelope, Life, Mailbox};
-use crate::actor::{Actor, Handler, Message};
-use crate::cell::Phase;
+use super::{ActorLoop, Mailbox};
+use crate::envelope::Mail;
 
-type Context<A> = actix::Context<Host<A>>;
+type Context = actix::Context<ActixHost>;
 
-pub(crate) struct Host<A: Actor> {
-    /// Away while a handler, `start` or `stop` runs.
-    life: Option<Box<Life<A>>>,
-    /// The wait for an order, while the actor is idle. It must be gone while the life is away: a
-    /// handler listens for itself, and an order wakes only one listener.
-    idle: Option<Pin<Box<dyn Future<Output = ()>>>>,
+/// See the module.
+pub(crate) struct ActixHost {
+    mail: UnboundedSender<Box<dyn Mail>>,
+    /// Until the loop begins.
+    actor: Option<(ActorLoop, UnboundedReceiver<Box<dyn Mail>>)>,
 }
 
-/// The sending end of an actix mailbox.
-pub(crate) struct ActixMailbox<A: Actor>(AddressSender<Host<A>>);
-
-impl<A: Actor> ActixMailbox<A> {
-    pub(super) fn push<M: Message>(
-        &self,
-        envelope: Box<Envelope<M>>,
-    ) -> Result<(), Box<Envelope<M>>>
-    where
-        A: Handler<M>,
-    {
-        use actix::prelude::SendError::{Closed, Full};
-        let sent = self.0.do_send(Parcel(envelope));
-        sent.map_err(|(Closed(Parcel(envelope)) | Full(Parcel(envelope)))| envelope)
-    }
+pub(super) fn push(
+    host: &AddressSender<ActixHost>,
+    mail: Box<dyn Mail>,
+) -> Result<(), Box<dyn Mail>> {
+    use actix::prelude::SendError::{Closed, Full};
+    let sent = host.do_send(Parcel(mail));
+    sent.map_err(|(Closed(Parcel(mail)) | Full(Parcel(mail)))| mail)
 }
 
-/// Puts a life behind an actix mailbox, without a bound for the same reason as on kameo.
-pub(super) fn start<A: Actor>(life: Box<Life<A>>) {
-    let cell = Arc::clone(life.cell());
+/// Puts an actor behind an actix mailbox, without a bound for the same reason as on kameo.
+pub(super) fn start(actor: ActorLoop) {
+    let cell = Arc::clone(actor.cell());
     let (sender, receiver) = channel::channel(0);
-    cell.set_mailbox(Box::new(Mailbox::Actix(ActixMailbox::<A>(sender))));
+    cell.set_mailbox(Mailbox::Actix(sender));
     let spawned = arbiter(cell.id.serial).spawn_fn(move || {
-        let host = Host {
-            life: Some(life),
-            idle: None,
+        let (mail, mails) = unbounded_channel();
+        let host = ActixHost {
+            mail,
+            actor: Some((actor, mails)),
         };
         drop(actix::spawn(
             Context::with_receiver(receiver).into_future(host),
@@ -86,84 +75,50 @@ fn start_arbiters() -> Vec<ArbiterHandle> {
     told.recv().expect("the actix system starts")
 }
 
-impl<A: Actor> Host<A> {
-    /// Lends the life to `work`; nothing else of the actor runs until it comes back.
-    fn lend<F>(&mut self, context: &mut Context<A>, work: impl FnOnce(Box<Life<A>>) -> F)
-    where
-        F: Future<Output = Box<Life<A>>> + 'static,
-    {
-        self.idle = None;
-        if let Some(life) = self.life.take() {
-            context.wait(work(life).into_actor(self).map(Self::resume));
+/// The life of the actor, until it is over.
+async fn live(mut actor: ActorLoop, mut mails: UnboundedReceiver<Box<dyn Mail>>) {
+    let cell = Arc::clone(actor.cell());
+    while cell.is_settled() || actor.settle().await {
+        if let Ok(mail) = mails.try_recv() {
+            actor.handle(mail).await;
+            continue;
         }
-    }
-
-    fn resume(life: Box<Life<A>>, host: &mut Self, context: &mut Context<A>) {
-        if life.cell().phase() == Phase::Over {
-            context.stop();
+        actor.rested();
+        tokio::select! {
+            biased;
+            () = cell.ordered.notified() => {}
+            mail = mails.recv() => match mail {
+                Some(mail) => actor.handle(mail).await,
+                None => return,
+            }
         }
-        let cell = Arc::clone(life.cell());
-        host.life = Some(life);
-        host.idle = Some(Box::pin(async move { cell.ordered.notified().await }));
-    }
-
-    fn settle(&mut self, context: &mut Context<A>) {
-        self.lend(context, |mut life| async move {
-            life.settle().await;
-            life
-        });
     }
 }
 
-impl<A: Actor> actix::Actor for Host<A> {
-    type Context = Context<A>;
+impl actix::Actor for ActixHost {
+    type Context = Context;
 
-    fn started(&mut self, context: &mut Context<A>) {
-        context.spawn(Orders);
-        self.settle(context);
-    }
-}
-
-/// Wakes an idle actor for its supervisor's orders.
-struct Orders;
-
-impl<A: Actor> ActorFuture<Host<A>> for Orders {
-    type Output = ();
-
-    fn poll(
-        self: Pin<&mut Self>,
-        host: &mut Host<A>,
-        context: &mut Context<A>,
-        task: &mut Task<'_>,
-    ) -> Poll<()> {
-        let ordered = host
-            .idle
-            .as_mut()
-            .is_some_and(|ordered| ordered.as_mut().poll(task).is_ready());
-        if ordered {
-            host.settle(context);
+    fn started(&mut self, context: &mut Context) {
+        if let Some((actor, mails)) = self.actor.take() {
+            let life = live(actor, mails).into_actor(self);
+            context.spawn(life.map(|(), _, context: &mut Context| context.stop()));
         }
-        Poll::Pending
     }
 }
 
 /// What lies in an actix mailbox.
-struct Parcel<M: Message>(Box<Envelope<M>>);
+struct Parcel(Box<dyn Mail>);
 
-impl<M: Message> actix::Message for Parcel<M> {
+impl actix::Message for Parcel {
     type Result = ();
 }
 
-impl<A: Handler<M>, M: Message> actix::Handler<Parcel<M>> for Host<A> {
+impl actix::Handler<Parcel> for ActixHost {
     type Result = ();
 
-    fn handle(&mut self, Parcel(envelope): Parcel<M>, context: &mut Context<A>) {
-        self.lend(context, |mut life| async move {
-            life.rested();
-            life.handle(envelope).await;
-            life.settle().await;
-            life
-        });
+    fn handle(&mut self, Parcel(mail): Parcel, _: &mut Context) {
+        // Of an actor that is over it is dropped, which answers its caller.
+        let _ = self.mail.send(mail);
     }
 }
 

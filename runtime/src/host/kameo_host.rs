@@ -1,10 +1,14 @@
-//! The default host: a kameo actor around a [`Life`].
+//! The default host: a kameo actor around an [`ActorLoop`].
 //!
-//! kameo gives the mailbox and the task. Its own supervision is not used: [`Life`] never fails, and
-//! `next` listens to orders before mail, which is the priority lane.
+//! kameo gives the mailbox and the task. Its own supervision is not used: the loop never fails, and
+//! `next` listens to orders before mail, which is the priority lane. There is one kind of host for
+//! all actors.
 
 use std::any::Any;
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 
 use futures::future::BoxFuture;
 use kameo::actor::{ActorRef, Spawn, WeakActorRef};
@@ -14,73 +18,82 @@ use kameo::message::{BoxMessage, DynMessage};
 use kameo::reply::{BoxReplySender, ReplyError};
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::{Envelope, Life, Mailbox};
-use crate::actor::{Actor, Handler, Message};
+use super::{ActorLoop, Mailbox};
 use crate::cell::Phase;
+use crate::envelope::Mail;
 
-pub(crate) struct Host<A: Actor>(Box<Life<A>>);
+/// See the module.
+pub(crate) struct KameoHost {
+    actor: ActorLoop,
+    /// The message that came out of the mailbox and is not handled yet.
+    handed: Option<Box<dyn Mail>>,
+}
 
-/// The sending end of a kameo mailbox.
-pub(crate) struct KameoMailbox<A: Actor>(ActorRef<Host<A>>);
-
-impl<A: Actor> KameoMailbox<A> {
-    pub(super) fn push<M: Message>(
-        &self,
-        envelope: Box<Envelope<M>>,
-    ) -> Result<(), Box<Envelope<M>>>
-    where
-        A: Handler<M>,
-    {
-        let Err(message) = self.send(envelope) else {
-            return Ok(());
-        };
-        Err(message
-            .as_any()
-            .downcast()
-            .expect("what comes back is what was sent"))
+impl KameoHost {
+    /// Takes a message out of kameo's hands.
+    pub(crate) fn hand(&mut self, mail: Box<dyn Mail>) {
+        self.handed = Some(mail);
     }
+}
 
-    /// Wakes a loop that has no mail.
-    pub(super) fn ring(&self) {
-        // An actor that is over needs no orders.
-        let _ = self.send(Box::new(Bell));
+/// The future of a message that was handed over: it has no size, so that it is boxed for nothing.
+pub(crate) struct Handed;
+
+impl Future for Handed {
+    type Output = Result<(), Box<dyn ReplyError>>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(()))
     }
+}
 
-    /// A kameo tell of a message that is boxed already.
-    fn send(&self, message: BoxMessage<Host<A>>) -> Result<(), BoxMessage<Host<A>>> {
-        let signal = Signal::Message {
-            message,
-            actor_ref: self.0.clone(),
-            reply: None,
-            sent_within_actor: false,
-            message_name: A::NAME,
-        };
-        match self.0.mailbox_sender().try_send(signal) {
-            Err(
-                TrySendError::Closed(Signal::Message { message, .. })
-                | TrySendError::Full(Signal::Message { message, .. }),
-            ) => Err(message),
-            _ => Ok(()),
-        }
+pub(super) fn push(host: &ActorRef<KameoHost>, mail: Box<dyn Mail>) -> Result<(), Box<dyn Mail>> {
+    let Err(message) = send(host, mail) else {
+        return Ok(());
+    };
+    let mail = message.as_any().downcast::<Box<dyn Mail>>();
+    Err(*mail.expect("what comes back is what was sent"))
+}
+
+/// Wakes a loop that has no mail.
+pub(super) fn ring(host: &ActorRef<KameoHost>) {
+    // An actor that is over needs no orders.
+    let _ = send(host, Box::new(Bell));
+}
+
+/// A kameo tell of a message that is boxed already.
+fn send(
+    host: &ActorRef<KameoHost>,
+    message: BoxMessage<KameoHost>,
+) -> Result<(), BoxMessage<KameoHost>> {
+    let signal = Signal::Message {
+        message,
+        actor_ref: host.clone(),
+        reply: None,
+        sent_within_actor: false,
+        message_name: NAME,
+    };
+    match host.mailbox_sender().try_send(signal) {
+        Err(
+            TrySendError::Closed(Signal::Message { message, .. })
+            | TrySendError::Full(Signal::Message { message, .. }),
+        ) => Err(message),
+        _ => Ok(()),
     }
 }
 
 /// An order waits elsewhere. It overtakes mail, since the loop looks for orders before each message.
 struct Bell;
 
-/// What kameo asks of a message, without the copies of its general form.
-impl<A: Handler<M>, M: Message> DynMessage<Host<A>> for Envelope<M> {
+impl DynMessage<KameoHost> for Bell {
     fn handle_dyn<'a>(
         self: Box<Self>,
-        host: &'a mut Host<A>,
-        _me: ActorRef<Host<A>>,
+        _host: &'a mut KameoHost,
+        _me: ActorRef<KameoHost>,
         _reply: Option<BoxReplySender>,
         _stop: &'a mut bool,
     ) -> BoxFuture<'a, Result<(), Box<dyn ReplyError>>> {
-        Box::pin(async move {
-            host.0.handle(self).await;
-            Ok(())
-        })
+        Box::pin(Handed)
     }
 
     fn as_any(self: Box<Self>) -> Box<dyn Any + Send> {
@@ -88,44 +101,29 @@ impl<A: Handler<M>, M: Message> DynMessage<Host<A>> for Envelope<M> {
     }
 }
 
-impl<A: Actor> DynMessage<Host<A>> for Bell {
-    fn handle_dyn<'a>(
-        self: Box<Self>,
-        _host: &'a mut Host<A>,
-        _me: ActorRef<Host<A>>,
-        _reply: Option<BoxReplySender>,
-        _stop: &'a mut bool,
-    ) -> BoxFuture<'a, Result<(), Box<dyn ReplyError>>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn as_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
-    }
-}
-
-/// Puts a life behind a kameo mailbox. The mailbox itself is unbounded: room in it is given out by
+/// Puts an actor behind a kameo mailbox. The mailbox itself is unbounded: room in it is given out by
 /// the cell's admission and by network credit.
-pub(super) fn start<A: Actor>(life: Box<Life<A>>) {
-    let cell = std::sync::Arc::clone(life.cell());
-    let prepared = Host::prepare_with_mailbox(mailbox::unbounded());
+pub(super) fn start(actor: ActorLoop) {
+    let cell = Arc::clone(actor.cell());
+    let prepared = KameoHost::prepare_with_mailbox(mailbox::unbounded());
     // Before it starts: `start` may send to itself.
-    cell.set_mailbox(Box::new(Mailbox::Kameo(KameoMailbox(
-        prepared.actor_ref().clone(),
-    ))));
-    drop(prepared.spawn(life));
+    cell.set_mailbox(Mailbox::Kameo(prepared.actor_ref().clone()));
+    drop(prepared.spawn(actor));
 }
 
-impl<A: Actor> kameo::Actor for Host<A> {
-    type Args = Box<Life<A>>;
+impl kameo::Actor for KameoHost {
+    type Args = ActorLoop;
     type Error = Infallible;
 
     fn name() -> &'static str {
-        A::NAME
+        NAME
     }
 
-    async fn on_start(life: Box<Life<A>>, _me: ActorRef<Self>) -> Result<Self, Infallible> {
-        Ok(Self(life))
+    async fn on_start(actor: ActorLoop, _me: ActorRef<Self>) -> Result<Self, Infallible> {
+        Ok(Self {
+            actor,
+            handed: None,
+        })
     }
 
     async fn next(
@@ -135,7 +133,7 @@ impl<A: Actor> kameo::Actor for Host<A> {
     ) -> Result<Option<Signal<Self>>, Infallible> {
         loop {
             // Boxed, since kameo copies the task several times while it spawns it.
-            if !self.0.cell().is_settled() && !Box::pin(self.0.settle()).await {
+            if !self.actor.cell().is_settled() && !Box::pin(self.actor.settle()).await {
                 return Ok(None);
             }
             let mut waited = false;
@@ -146,7 +144,7 @@ impl<A: Actor> kameo::Actor for Host<A> {
             })
             .await;
             if waited {
-                self.0.rested();
+                self.actor.rested();
             }
             // Mail is handled here, which spares it what kameo does around each message. The answer is
             // the handler's; kameo learns of no errors.
@@ -154,7 +152,10 @@ impl<A: Actor> kameo::Actor for Host<A> {
                 Some(Signal::Message {
                     message, actor_ref, ..
                 }) => {
-                    let _ = message.handle_dyn(self, actor_ref, None, &mut false).await;
+                    drop(message.handle_dyn(self, actor_ref, None, &mut false));
+                    if let Some(mail) = self.handed.take() {
+                        self.actor.handle(mail).await;
+                    }
                 }
                 other => return Ok(other),
             }
@@ -166,7 +167,10 @@ impl<A: Actor> kameo::Actor for Host<A> {
         _me: WeakActorRef<Self>,
         _reason: ActorStopReason,
     ) -> Result<(), Infallible> {
-        self.0.cell().enter(Phase::Over);
+        self.actor.cell().enter(Phase::Over);
         Ok(())
     }
 }
+
+/// All actors are one kind to kameo.
+const NAME: &str = "odeon";
