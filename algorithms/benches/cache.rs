@@ -1,4 +1,4 @@
-//! What blocks of keys and values cost and save in sampling.
+//! Costs and savings of blocks of keys and values in sampling.
 //!
 //! `cargo bench -p odeon-algorithms --bench cache -- [--threads N] [--rounds N]`
 //!

@@ -103,7 +103,7 @@ pub struct Full {
     pub item: usize,
     /// Its weight.
     pub weight: u64,
-    /// How many bins there are.
+    /// Number of bins.
     pub bins: usize,
 }
 

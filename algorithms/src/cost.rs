@@ -1,4 +1,4 @@
-//! How long engines take on cards that are not here: decoding, prefill, training, and weights on
+//! Predicted durations on cards that are not here: decoding, prefill, training, and weights on
 //! their way.
 //!
 //! An engine of a simulation asks these functions and lets that much simulated time pass. They are
@@ -82,7 +82,7 @@ pub enum CostError {
         of: String,
         /// Which number.
         field: &'static str,
-        /// What it is.
+        /// The number.
         value: f64,
     },
     /// The tensor group is no power of two up to the largest that was measured, or does not divide
@@ -93,7 +93,7 @@ pub enum CostError {
         model: String,
         /// GPUs of the group.
         tensor: u32,
-        /// What is in the way.
+        /// The obstacle.
         why: &'static str,
     },
     /// The trainer's GPUs are not a multiple of its tensor group.

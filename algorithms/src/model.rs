@@ -164,7 +164,7 @@ impl<B: Backend> Model<B> {
         self.adapters = Some(Adapters::init(&self.backend, &self.config, config, seed));
     }
 
-    /// Whether the weights are frozen under adapters.
+    /// Returns true when the weights are frozen under adapters.
     #[must_use]
     pub fn has_adapters(&self) -> bool {
         self.adapters.is_some()

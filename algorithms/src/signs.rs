@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What a step tells.
+/// The numbers of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Facts {
     /// Its number, from 1.
@@ -38,11 +38,11 @@ pub struct Facts {
     pub entropy: Option<f64>,
 }
 
-/// What was noticed.
+/// A sign that a run goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Sign {
-    /// What is trained on rises, and what is right does not.
+    /// The reward that is trained on rises, and the part that is right does not.
     RewardHacking {
         /// Since the window that ended with this step,
         since: u64,
@@ -51,9 +51,9 @@ pub enum Sign {
         /// and the part that is right by so much.
         right: f64,
     },
-    /// What is trained on rises, and held-out problems are answered worse.
+    /// The reward that is trained on rises, and held-out problems are answered worse.
     HeldOutFalls {
-        /// What is trained on has changed by so much
+        /// The reward that is trained on has changed by so much
         reward: f64,
         /// since so much of the held-out problems was right,
         best: f64,
@@ -180,7 +180,7 @@ pub struct Watch {
     /// Steps in a row with little entropy.
     certain: usize,
     held_out: Option<HeldOut>,
-    /// Whether the last evaluation showed that they are answered worse.
+    /// Set when the last evaluation showed that they are answered worse.
     fell: bool,
     /// When each kind of sign was last seen in a step.
     seen: [Option<u64>; KINDS],
@@ -190,7 +190,7 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct HeldOut {
     right: f64,
-    /// What was trained on at that time; `None` before the first window.
+    /// The reward that was trained on at that time; `None` before the first window.
     reward: Option<f64>,
 }
 
@@ -249,8 +249,8 @@ impl Watch {
         }
     }
 
-    /// What a step adds. One that is told of again, as after a restart, adds nothing, and neither does
-    /// one with a number that is none.
+    /// Adds a step, and returns the signs that begin with it. One that is told of again, as after a
+    /// restart, adds nothing, and neither does one with a number that is none.
     pub fn step(&mut self, facts: &Facts) -> Vec<Sign> {
         let numbers = [facts.reward, facts.right, facts.length];
         let before = self.last.back().map_or(0, |last| last.step);
@@ -288,7 +288,8 @@ impl Watch {
         found.into_iter().filter(|sign| self.begins(sign)).collect()
     }
 
-    /// What an evaluation adds: of so many held-out problems so many are right.
+    /// Adds an evaluation, and returns the sign that begins with it: of so many held-out problems
+    /// so many are right.
     pub fn held_out(&mut self, correct: u64, problems: u64) -> Vec<Sign> {
         if problems == 0 {
             return vec![];
@@ -406,7 +407,8 @@ impl Watch {
         })
     }
 
-    /// Whether a sign of a step that is seen now was gone before. A hockey stick is one for ever.
+    /// Returns true when a sign of a step that is seen now was gone before. A hockey stick is one
+    /// for ever.
     fn begins(&mut self, sign: &Sign) -> bool {
         let now = self.last.back().map_or(0, |last| last.step);
         let before = self.seen[sign.kind()].replace(now);

@@ -48,10 +48,10 @@ pub trait Task: Debug + Send + Sync {
     /// The short name that recipes, metrics and logs use.
     fn name(&self) -> &'static str;
 
-    /// How prompts of this task are meant to be given to a model.
+    /// The form in which prompts of this task are meant to be given to a model.
     fn style(&self) -> PromptStyle;
 
-    /// How many distinct problems the split holds, or `None` where they are generated without end.
+    /// Number of distinct problems in the split, or `None` where they are generated without end.
     ///
     /// A finite task deals every problem of a split once before any of them again.
     fn problem_count(&self, split: Split) -> Option<u64>;
@@ -85,7 +85,7 @@ pub enum Split {
     HeldOut,
 }
 
-/// How a prompt is meant to be given to a model.
+/// The form in which a prompt is meant to be given to a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptStyle {
@@ -102,17 +102,17 @@ pub struct Problem {
     pub split: Split,
     /// Its number within the split, as asked for.
     pub index: u64,
-    /// What the model sees.
+    /// The text that the model sees.
     pub prompt: String,
     /// The final answer alone, in canonical form.
     pub answer: String,
     /// A full reply that earns reward 1: the target of supervised warm-up.
     pub solution: String,
-    /// What the checker compares a reply with.
+    /// The goal that the checker compares a reply with.
     pub goal: Goal,
 }
 
-/// What a correct reply must reach.
+/// The goal that a correct reply must reach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Goal {
@@ -140,7 +140,7 @@ pub enum Goal {
 pub struct Verdict {
     /// The reward, between 0 and 1; 1 exactly when the reply is correct.
     pub reward: f64,
-    /// Whether the reply is correct.
+    /// True when the reply is correct.
     pub correct: bool,
     /// Why.
     pub reason: Reason,
@@ -166,7 +166,7 @@ pub enum Reason {
     NoAnswer,
     /// The reply does not have the asked form.
     Malformed {
-        /// What is wrong with its form.
+        /// The error in its form.
         detail: String,
     },
     /// The expression uses a number that is not given, or uses it too often.
@@ -176,7 +176,7 @@ pub enum Reason {
     },
     /// The program in the reply fails a test.
     TestFailed {
-        /// How many tests were passed, of those that were run.
+        /// Number of tests that were passed, of those that were run.
         passed: usize,
         /// Which test failed first, and how.
         detail: String,
@@ -237,7 +237,7 @@ pub enum TaskError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error in it.
         detail: String,
     },
 }

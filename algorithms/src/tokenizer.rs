@@ -85,7 +85,7 @@ pub enum TokenizerError {
     /// The file's description of the tokenizer lacks something, or is of another kind.
     #[error("cannot make a tokenizer from this description: {detail}")]
     Description {
-        /// What is wrong.
+        /// The error in it.
         detail: String,
     },
     /// The chat template is not one of those that are built in. Give prompts as plain text, or set

@@ -68,7 +68,7 @@ pub struct TrainConfig {
     pub eps: f32,
     /// Decoupled weight decay of matrices; norms and biases have none.
     pub weight_decay: f32,
-    /// What moves the parameters.
+    /// The update rule of the parameters.
     pub optimizer: Optimizer,
     /// Largest L2 norm of the gradient; larger ones are scaled down. None: no clipping.
     pub clip: Option<f32>,
@@ -90,7 +90,7 @@ impl Default for TrainConfig {
     }
 }
 
-/// What turns gradients into steps.
+/// An update rule, which turns gradients into steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Optimizer {
@@ -181,9 +181,9 @@ impl Objective for CrossEntropy<'_> {
 /// One forward and backward pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
-    /// What the objective returned.
+    /// The loss that the objective returned.
     pub loss: f64,
-    /// What the objective saw.
+    /// The scores that the objective saw.
     pub scores: TokenScores,
 }
 
@@ -196,7 +196,7 @@ pub struct Update {
     pub lr: f32,
     /// L2 norm of the gradient before clipping, after scaling.
     pub grad_norm: f32,
-    /// Whether it took effect: a gradient that is not finite is thrown away.
+    /// True when it took effect: a gradient that is not finite is thrown away.
     pub applied: bool,
 }
 

@@ -86,7 +86,7 @@ pub enum LoadError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The error, and its place.
         detail: String,
     },
     /// A file's checksum is not the recorded one. Restore it from another copy, or fall back to an
@@ -108,7 +108,7 @@ pub enum LoadError {
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The thing that is not supported.
         detail: String,
     },
     /// A parameter of the architecture is not in the files.

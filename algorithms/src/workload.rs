@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use heavy_tail::{HeavyTail, normal_quantile};
 
-/// What the work is like.
+/// The distributions that a workload is drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadSpec {
     /// Draws everything.
@@ -44,14 +44,15 @@ pub struct WorkloadSpec {
     pub response: HeavyTail,
     /// Seconds that the environment takes after a turn that is not the last.
     pub environment: HeavyTail,
-    /// How often the policy speaks.
+    /// The number of turns in which the policy speaks.
     pub turns: Turns,
-    /// How alike the responses of one group are: the correlation of the logarithms of their
+    /// The likeness of the responses of one group: the correlation of the logarithms of their
     /// lengths, from 0 (independent) to 1 (equal). Nobody reports it; the presets guess a half.
     pub group_correlation: f64,
 }
 
-/// How often the policy speaks in an episode: once, and again with a constant probability.
+/// The distribution of the number of turns in an episode: one, and another each time with a
+/// constant probability.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turns {
     /// The mean without the cap, at least 1.
@@ -71,7 +72,7 @@ pub struct SampleKey {
     pub version: u64,
 }
 
-/// What a trajectory does until it ends.
+/// The course of a trajectory until it ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Episode {
     /// Tokens of the prompt.
@@ -85,7 +86,7 @@ pub struct Episode {
 pub struct Turn {
     /// Tokens that the policy generates, at least one.
     pub tokens: u64,
-    /// How long the environment then takes; nothing after the last turn.
+    /// The time that the environment then takes; nothing after the last turn.
     pub environment: Duration,
 }
 
@@ -186,13 +187,13 @@ impl Workload {
         }
     }
 
-    /// What it was made from.
+    /// The specification that it was made from.
     #[must_use]
     pub fn spec(&self) -> &WorkloadSpec {
         &self.spec
     }
 
-    /// What this trajectory does: always the same.
+    /// The episode of this trajectory: always the same.
     ///
     /// The prompt depends on the group alone. The response has a part of its difficulty from the
     /// group, whatever the version, and its own part from sample and version.
@@ -267,7 +268,7 @@ impl Episode {
         self.turns.iter().map(|turn| turn.tokens).sum()
     }
 
-    /// What the environment takes in all.
+    /// The time that the environment takes in all.
     #[must_use]
     pub fn environment(&self) -> Duration {
         self.turns.iter().map(|turn| turn.environment).sum()

@@ -11,7 +11,7 @@ use odeon_algorithms::weights::load_directory;
 use odeon_gpu::Cpu;
 use serde::Deserialize;
 
-/// What PyTorch computed in 32 bits.
+/// The numbers that PyTorch computed in 32 bits.
 #[derive(Deserialize)]
 struct Golden {
     text: Vec<Vec<u32>>,

@@ -1,4 +1,4 @@
-//! What training and sampling cost on a card: tokens a second, and the share of the card's peak in
+//! Measures training and sampling on a card: tokens a second, and the share of the card's peak in
 //! training. Says why where there is no card. `scripts/gpu-check.py` is the same model in PyTorch.
 
 #![allow(

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use crate::block_table::BlockTable;
 
-/// Whether a result replaces what the destination holds or adds to it.
+/// The way a result is stored: it replaces what the destination holds, or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// Overwrite.
@@ -279,7 +279,7 @@ impl Precision {
     }
 }
 
-/// What a linear operation adds to its product.
+/// The terms that a linear operation adds to its product.
 #[derive(Clone, Copy, Debug)]
 pub struct Addends<V> {
     /// Added to each row, one number a column.
@@ -328,7 +328,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn read(&self, src: Self::View<'_>, dst: &mut [f32]);
     /// Runs `work` where the operations run, so that a run of operations enters the pool once.
     fn scope<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
-    /// How many parts to split `rows` independent rows of decoding into, each run as one task.
+    /// Number of parts to split `rows` independent rows of decoding into, each run as one task.
     fn lanes(&self, rows: usize) -> usize;
     /// Runs independent tasks, each on one thread, all done on return.
     fn run_lanes<T: Send>(&self, tasks: &mut [T], work: impl Fn(&Self, &mut T) + Sync);

@@ -67,8 +67,9 @@ pub use half::bf16;
 pub use schedule::{Algorithm, Topology};
 pub use transport::{Board, Membership, Transport, Trouble, WINDOW_BYTES_MIN};
 
-/// What the ranks of a gang do together. Every rank calls the same operations in the same order; a
-/// call returns when this rank's buffers hold the result, or in an error within the deadline.
+/// The collective operations of a gang of ranks. Every rank calls the same operations in the same
+/// order; a call returns when this rank's buffers hold the result, or in an error within the
+/// deadline.
 ///
 /// A back-end that works on a device gives its own kind of [`Self::Buffer`], and may return when the
 /// operation is queued behind what was queued before, as long as a read of the result waits for it
@@ -77,7 +78,7 @@ pub trait Collective {
     /// Elements where the back-end works on them: a slice in main memory, or a part of a device's.
     type Buffer<T: Element>: ?Sized;
 
-    /// Who this rank is.
+    /// The membership of this rank: its number, and its gang.
     fn membership(&self) -> &Membership;
 
     /// From now on a call fails when a rank is missing for this long. It counts from the call on, so

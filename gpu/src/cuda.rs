@@ -135,7 +135,7 @@ impl<C: Card> Cuda<C> {
         self.queue.lock().fault().cloned()
     }
 
-    /// How much was begun, recorded and replayed.
+    /// Counts of the commands that were begun, and of the graphs that were recorded and replayed.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.queue.lock().counters()

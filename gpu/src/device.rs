@@ -55,7 +55,7 @@ impl fmt::Display for Device {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// What stands after the colon is not the number of a device.
+    /// The text after the colon is not the number of a device.
     #[error("device \"{0}\": the number of the card stands after the colon, as in \"cuda:0\"")]
     NoIndex(String),
     /// No device has this name. The known ones are in the message.

@@ -1,4 +1,4 @@
-//! What the runtime does with devices: contexts, memory under budgets, copies, health.
+//! The interface between the runtime and devices: contexts, memory under budgets, copies, health.
 //!
 //! Nothing here waits. A copy is begun by [`Driver::copy`] and asked after by [`Driver::poll`];
 //! whether it takes too long is decided by [`Operation::overdue`] from times that the caller gives,
@@ -23,7 +23,7 @@ use crate::memory::{MemoryError, OwnerStats};
 ///
 /// Implementations are checked by [`conformance`].
 pub trait Driver: Debug + Send {
-    /// How many devices there are; they are numbered from 0.
+    /// Number of devices; they are numbered from 0.
     fn devices(&self) -> u32;
 
     /// Opens a device for a process.
@@ -107,21 +107,21 @@ pub trait Driver: Debug + Send {
     /// [`DriverError`]; nothing was begun then.
     fn copy(&mut self, from: Span, to: Span, bytes: u64) -> Result<Operation, DriverError>;
 
-    /// How far an operation is. Asking again is allowed.
+    /// The progress of an operation. Asking again is allowed.
     ///
     /// # Errors
     ///
     /// [`DriverError::NoContext`] when its context was closed, or the fault that ended it.
     fn poll(&mut self, operation: &Operation) -> Result<Progress, DriverError>;
 
-    /// Whether new work can be given to a device.
+    /// Checks that new work can be given to a device.
     ///
     /// # Errors
     ///
     /// [`DriverError::NoDevice`] or the device's fault.
     fn health(&mut self, device: u32) -> Result<(), DriverError>;
 
-    /// What a process holds of a device's memory, in bytes. It may have ended.
+    /// Memory of a device that a process holds, in bytes. The process may have ended.
     ///
     /// # Errors
     ///
@@ -175,11 +175,11 @@ pub struct Operation {
     pub(crate) context: ContextId,
     /// Index of the device that does it.
     pub device: u32,
-    /// How long it should take from now, with what is before it, where that can be said.
+    /// The time that it should take from now, with what is before it, where that can be said.
     pub predicted: Reading<Duration>,
 }
 
-/// How much longer than predicted an operation may take before it counts as hanging.
+/// The longest time that an operation may take before it counts as hanging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// So many times the prediction,
@@ -210,7 +210,7 @@ impl Operation {
     }
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Under way, or waiting for what is before it.
@@ -228,7 +228,7 @@ pub enum DriverError {
     NoDevice {
         /// The index.
         device: u32,
-        /// How many there are.
+        /// Number of devices that there are.
         devices: u32,
     },
     /// The process was killed, or is not one that this driver can act for.
@@ -254,7 +254,7 @@ pub enum DriverError {
     OutOfRange {
         /// Where it begins, in bytes.
         offset: u64,
-        /// How long it is, in bytes.
+        /// Its length, in bytes.
         bytes: u64,
         /// Length of the memory, in bytes.
         length: u64,

@@ -1,4 +1,4 @@
-//! What goes wrong with a device, and what to do about it.
+//! Faults of a device, and the remedy for each.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use thiserror::Error;
 pub struct GpuFault {
     /// Index of the device.
     pub device: u32,
-    /// What happened.
+    /// The kind of fault.
     pub kind: FaultKind,
 }
 
-/// What happened to a device.
+/// A kind of fault of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -38,9 +38,9 @@ pub enum FaultKind {
     /// An operation is far beyond the time it should take.
     #[error("no progress after {waited:?}, where {predicted:?} was predicted")]
     Hang {
-        /// How long it has been under way.
+        /// The time that it has been under way.
         waited: Duration,
-        /// How long it should have taken.
+        /// The time that it should have taken.
         predicted: Duration,
     },
     /// The device no longer answers on the bus.
@@ -51,7 +51,7 @@ pub enum FaultKind {
     OutOfMemory,
 }
 
-/// What to do after a fault.
+/// The action to take after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -71,7 +71,7 @@ impl GpuFault {
         Self { device, kind }
     }
 
-    /// What to do.
+    /// The action to take after this fault.
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self.kind {
@@ -86,7 +86,7 @@ impl GpuFault {
 /// Xid of a device that fell off the bus.
 pub const XID_LOST: u64 = 79;
 
-/// What to do after an Xid, by NVIDIA's catalogue of them ("XID Errors", release 570).
+/// The action to take after an Xid, by NVIDIA's catalogue of them ("XID Errors", release 570).
 ///
 /// Events that a program causes, or that the hardware kept to one program, cost that process only.
 /// All others, unknown ones too, take the device out of use: to go on upon a bad device costs more

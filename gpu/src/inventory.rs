@@ -1,4 +1,4 @@
-//! What accelerators a machine has and how they are.
+//! The accelerators of a machine and their state.
 //!
 //! ```text
 //!  Nvml  (library loaded at run time) ─┐
@@ -30,11 +30,11 @@ pub trait Probe: Debug + Send {
 /// The accelerators of one machine at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// What drives the devices; without it, why there are none.
+    /// Versions of the driver; without one, the reason why there are no devices.
     pub driver: Reading<DriverVersion>,
     /// The devices, by index. A device that was seen once stays listed with its reasons.
     pub devices: Vec<DeviceFacts>,
-    /// How near each pair of devices is over PCIe, the lower index first.
+    /// The distance of each pair of devices over PCIe, the lower index first.
     pub pairs: Vec<Pair>,
     /// Display and compute cards on the bus that no driver here can use, such as those of AMD.
     pub unusable: Vec<Card>,
@@ -69,7 +69,7 @@ pub struct DeviceFacts {
     pub index: u32,
     /// Identity that stays over reboots and machines.
     pub uuid: Reading<String>,
-    /// What the maker calls it.
+    /// The maker's name of the model.
     pub model: Reading<String>,
     /// Device memory.
     pub memory: Reading<MemoryFacts>,
@@ -98,7 +98,8 @@ pub struct DeviceFacts {
     pub processes: Reading<Vec<ProcessFacts>>,
 }
 
-/// How many critical events are kept for a device: a flood of them says no more than the last few.
+/// The most critical events that are kept for a device: a flood of them says no more than the last
+/// few.
 pub const XIDS_MAX: usize = 32;
 
 impl DeviceFacts {
@@ -179,7 +180,7 @@ pub struct Xid {
 /// Partitioning of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mig {
-    /// Whether the device is partitioned now.
+    /// True while the device is partitioned.
     pub enabled: bool,
     /// The partitions.
     pub slices: Vec<MigSlice>,
@@ -188,7 +189,7 @@ pub struct Mig {
 /// One partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigSlice {
-    /// What CUDA opens it by.
+    /// The identifier by which CUDA opens it.
     pub uuid: Reading<String>,
     /// Its size as the maker writes it, such as `1g.10gb`.
     pub profile: Reading<String>,
@@ -199,15 +200,15 @@ pub struct MigSlice {
 /// The NVLinks of a device that lead to one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NvLink {
-    /// What is at the other end.
+    /// The other end.
     pub to: NvLinkEnd,
-    /// How many links.
+    /// Number of links.
     pub links: u32,
     /// Of all of them together, one direction, in bytes a second.
     pub bytes_per_second: Reading<u64>,
 }
 
-/// What is at the other end of an NVLink.
+/// The other end of an NVLink.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -225,22 +226,22 @@ pub enum NvLinkEnd {
 pub struct ProcessFacts {
     /// As the machine (not a container) numbers it.
     pub pid: u32,
-    /// What it holds of the device's memory, in bytes.
+    /// Memory of the device that it holds, in bytes.
     pub memory_bytes: Reading<u64>,
 }
 
-/// How near two devices are over PCIe.
+/// The distance of two devices over PCIe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
     /// Lower index.
     pub a: u32,
     /// Higher index.
     pub b: u32,
-    /// What a copy between them has to pass.
+    /// The hardware that a copy between them has to pass.
     pub nearness: Reading<Nearness>,
 }
 
-/// What a copy between two devices has to pass, nearest first.
+/// The hardware that a copy between two devices has to pass, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -55,7 +55,7 @@ impl Layout {
         self.len
     }
 
-    /// Whether it names no tensor.
+    /// Returns true when it names no tensor.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -84,7 +84,7 @@ pub trait RawMemory: Debug + Send {
     /// The device's fault; the memory comes back when the process ends.
     fn free(&mut self, block: RawBlock) -> Result<(), GpuFault>;
 
-    /// What the device has in all, in bytes.
+    /// All memory of the device, in bytes.
     fn capacity(&self) -> u64;
 }
 
@@ -93,7 +93,7 @@ pub trait RawMemory: Debug + Send {
 pub struct RawBlock {
     /// Where it begins.
     pub address: u64,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub bytes: u64,
 }
 
@@ -103,7 +103,7 @@ pub enum RawError {
     /// There is not that much, or not in one piece.
     #[error("the device has {free} bytes left, and not what was asked in one piece")]
     Full {
-        /// What is left, in bytes.
+        /// Memory that is left, in bytes.
         free: u64,
     },
     /// The device is broken.
@@ -127,14 +127,14 @@ impl Block {
         self.address
     }
 
-    /// What it holds, in bytes: at least what was asked for.
+    /// Its size, in bytes: at least as much as was asked for.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// What a block of this many bytes takes of a budget; `None` when no device can hold it.
+/// The bytes of a budget that a block of this many bytes takes; `None` when no device can hold it.
 #[must_use]
 pub fn charge(bytes: u64) -> Option<u64> {
     rounded(bytes)
@@ -174,13 +174,13 @@ impl PoolStats {
 /// State of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerStats {
-    /// What it may hold, in bytes.
+    /// The most that it may hold, in bytes.
     pub budget_bytes: u64,
-    /// What it holds, in bytes.
+    /// Memory that it holds, in bytes.
     pub used_bytes: u64,
     /// Most it ever held at once, in bytes.
     pub used_peak_bytes: u64,
-    /// How many blocks it holds.
+    /// Number of blocks that it holds.
     pub blocks: u64,
     /// Blocks that its budget refused.
     pub refusals: u64,
@@ -396,7 +396,7 @@ impl<R: RawMemory> Pool<R> {
         self.owners.get(owner).copied()
     }
 
-    /// Who holds how much, most first.
+    /// The shares of all owners, the largest first.
     #[must_use]
     pub fn shares(&self) -> Shares {
         let mut shares: Vec<Share> = self

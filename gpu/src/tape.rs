@@ -42,7 +42,7 @@ impl Param {
     }
 }
 
-/// What a linear operation adds to the product, see [`Tape::linear_with`].
+/// The terms that a linear operation adds to the product, see [`Tape::linear_with`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearExtras {
     /// Added to each row.

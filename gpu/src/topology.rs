@@ -11,7 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What an element is, the widest first.
+/// The level of an element in the tree, the widest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -54,9 +54,9 @@ impl fmt::Display for Level {
 pub struct Element {
     /// Its name, unique in the cluster.
     pub name: String,
-    /// What it is.
+    /// Its level.
     pub level: Level,
-    /// What it lies in; nothing for the widest.
+    /// The name of the element that it lies in; nothing for the widest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// Of a device: the name of its model.
@@ -85,7 +85,7 @@ impl Element {
     }
 }
 
-/// What is wrong with a tree.
+/// A contradiction in a tree.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TopologyError {
@@ -100,7 +100,7 @@ pub enum TopologyError {
     UnknownParent {
         /// The element.
         element: String,
-        /// What is not there.
+        /// The name that is missing.
         parent: String,
     },
     /// Elements that lie in one another.
@@ -118,7 +118,7 @@ pub enum TopologyError {
         element: String,
         /// Its level.
         level: Level,
-        /// What it lies in.
+        /// The element that it lies in.
         parent: String,
         /// Level of that.
         parent_level: Level,
@@ -140,7 +140,7 @@ pub enum TopologyError {
         device: String,
         /// The domain.
         domain: String,
-        /// What the domain lies in.
+        /// The element that the domain lies in.
         place: String,
     },
     /// A device that is in no machine.
@@ -214,7 +214,7 @@ impl Topology {
         std::iter::successors(self.get(name), |element| self.get(element.parent.as_ref()?))
     }
 
-    /// What of this level the element lies in, itself included.
+    /// The element of this level that the named one lies in, or is.
     #[must_use]
     pub fn around(&self, name: &str, level: Level) -> Option<&Element> {
         self.upwards(name).find(|element| element.level == level)

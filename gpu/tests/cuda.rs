@@ -16,7 +16,7 @@ fn skipped(error: &CudaError) {
     }
 }
 
-/// Whether the machine lacks what a card needs, in contrast to something that is broken.
+/// Returns true when the machine lacks what a card needs, in contrast to something that is broken.
 fn is_absent(error: &CudaError) -> bool {
     matches!(
         error,

@@ -22,7 +22,7 @@ fn say(text: &str) {
     }
 }
 
-/// Whether the machine lacks what it takes, in contrast to something that is broken.
+/// Returns true when the machine lacks what it takes, in contrast to something that is broken.
 fn is_absent(error: &CudaError) -> bool {
     matches!(
         error,

@@ -19,7 +19,7 @@ fn compiler() -> Option<Nvrtc> {
     }
 }
 
-/// Whether the machine code names the kernel, as the driver will look it up.
+/// Returns true when the machine code names the kernel, as the driver will look it up.
 fn holds(code: &[u8], kernel: Kernel) -> bool {
     let name = kernel.name().as_bytes();
     code.windows(name.len() + 2)

@@ -1,4 +1,4 @@
-//! What is to be placed.
+//! Demands: the bundles of resources and devices that are to be placed.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ use crate::{Level, Resources};
 pub struct Demand {
     /// Owner of the worker processes: those of other jobs are never shared.
     pub job: String,
-    /// Who will hold the leases, as people and [`Affinity`] name it.
+    /// The name of the lease holder, for people and for [`Affinity`].
     pub holder: String,
-    /// What each bundle needs beside devices.
+    /// Resources of each bundle, without devices.
     pub bundle: Resources,
     /// The devices that each bundle needs.
     pub devices: Option<DeviceAsk>,
@@ -27,10 +27,10 @@ pub struct Demand {
     pub isolation: Isolation,
     /// Requirements on each bundle's node; all must hold.
     pub affinity: Vec<Affinity>,
-    /// What is liked in a node, with a weight. Where the gang fits on better liked nodes, it goes
-    /// there.
+    /// Wishes for the nodes of the bundles, each with a weight. Where the gang fits on better liked
+    /// nodes, it goes there.
     pub preferences: Vec<(Affinity, u32)>,
-    /// How the bundles lie to each other.
+    /// The arrangement of the bundles on the nodes.
     pub arrange: Arrange,
     /// All bundles lie inside one group of this level.
     pub within: Option<Level>,
@@ -55,7 +55,7 @@ pub struct DeviceAsk {
     pub within: Option<Level>,
 }
 
-/// How much of devices a bundle has to itself.
+/// The part of devices that a bundle has to itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -101,7 +101,7 @@ pub enum Affinity {
     Apart(String, Level),
 }
 
-/// How the bundles of a gang lie to each other, and which node is preferred for a single one.
+/// The arrangement of a gang's bundles on nodes, and the choice of a node for a single one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -118,7 +118,8 @@ pub enum Arrange {
     StrictSpread,
 }
 
-/// What a demand says that cannot be meant. Nothing was placed; correct the demand.
+/// A contradiction in a demand, or a quantity that makes no sense. Nothing was placed; correct the
+/// demand.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum DemandError {
@@ -288,7 +289,7 @@ impl Demand {
         self
     }
 
-    /// What one bundle needs, as people read it: `2 gpu with 40 GiB each + 1 cpu`.
+    /// The needs of one bundle, as people read them: `2 gpu with 40 GiB each + 1 cpu`.
     pub(crate) fn asked(&self) -> String {
         match &self.devices {
             None => self.bundle.to_string(),
@@ -297,10 +298,10 @@ impl Demand {
         }
     }
 
-    /// Whether it says what can be meant.
+    /// Checks that its quantities make sense and that its requirements do not exclude each other.
     ///
     /// # Errors
-    /// The first thing that cannot.
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), DemandError> {
         if self.gang > GANG_MAX {
             return Err(DemandError::GangTooLarge(self.gang));

@@ -81,12 +81,12 @@ pub struct Device {
     /// NVLink domain, unique in the cluster; none for a device without NVLink.
     #[serde(default)]
     pub nvlink: Option<String>,
-    /// Whether it may be leased.
+    /// Its health; only a good device may be leased.
     #[serde(default)]
     pub health: Health,
 }
 
-/// Whether a device may be leased.
+/// The health of a device, which decides if it may be leased.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -143,7 +143,7 @@ impl Device {
         self
     }
 
-    /// Whether demands cannot tell the two apart.
+    /// Returns true when demands cannot tell the two apart.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let kind = (self.memory, &self.model, &self.slice);
         kind == (other.memory, &other.model, &other.slice)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Demand, Health, Liveness, Node, Plan, View, solve};
 
-/// How well the free devices of one model could be used.
+/// A measure of the free devices of one model: the bundles that fit, and those that could.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fragmentation {
     /// The model.
@@ -22,7 +22,7 @@ pub struct Fragmentation {
     pub fits: Vec<Fit>,
 }
 
-/// How many bundles of a size there is room for.
+/// Room for bundles of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fit {
     /// Cards of a bundle, all on one node.

@@ -84,7 +84,7 @@ pub struct Mapping {
     pub stages: Vec<(String, f64)>,
     /// The sets, by the name of their first model.
     pub sets: Vec<Set>,
-    /// What it took to find.
+    /// Counts of the work that the search did.
     pub searched: Searched,
 }
 
@@ -93,12 +93,12 @@ pub struct Mapping {
 pub struct Set {
     /// The pool's name.
     pub pool: String,
-    /// How many of its devices.
+    /// Number of its devices.
     pub devices: u32,
     /// The first of them; the others follow. Node `i` of the pool has the devices from `i *
     /// devices_per_node` on.
     pub first_device: u32,
-    /// What each of them has for its models, bytes.
+    /// Memory of each of them that models may use, bytes.
     pub usable_bytes: u64,
     /// The models, by name.
     pub models: Vec<Placed>,
@@ -109,11 +109,11 @@ pub struct Set {
 pub struct Placed {
     /// The model's name.
     pub model: String,
-    /// Whether its parameters change.
+    /// Its role: trained or frozen.
     pub role: Role,
-    /// How it lies on the set's devices.
+    /// Its parallelism on the set's devices, generation apart.
     pub parallel: Parallel,
-    /// How it is spread over them while it generates, if it does.
+    /// Its parallelism while it generates, if it does.
     pub generation: Option<Parallel>,
     /// Batches in a row when it generates, because of the cache's size; 0 if it does not.
     pub waves: u64,
@@ -125,7 +125,7 @@ pub struct Placed {
     pub seconds: Vec<f64>,
 }
 
-/// What a search did.
+/// Counts of the work of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Searched {
     /// Whole mappings whose times were compared.

@@ -1,4 +1,4 @@
-//! Who has to go so that a demand of higher priority finds room.
+//! The choice of holders to end, so that a demand of higher priority finds room.
 
 use std::collections::{BTreeMap, BTreeSet};
 

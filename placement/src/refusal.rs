@@ -11,13 +11,13 @@ use crate::{Demand, DemandError, Level, Liveness, Resource};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Refusal {
-    /// Who asked.
+    /// The holder whose demand was refused.
     pub holder: String,
-    /// What each bundle needs, as people read it.
+    /// The needs of each bundle, as people read them.
     pub asked: String,
-    /// How many bundles were asked for.
+    /// Number of bundles in the gang.
     pub gang: u32,
-    /// What stands in the way.
+    /// The obstacle to a placement.
     pub cause: Box<Cause>,
 }
 
@@ -32,20 +32,20 @@ pub enum Cause {
     Quota {
         /// The job, or `namespace/` for all jobs of one.
         job: String,
-        /// What of.
+        /// The limited resource.
         resource: String,
         /// The most that it may hold.
         limit: String,
-        /// What it holds.
+        /// The amount that it holds.
         held: String,
-        /// What the demand adds.
+        /// The amount that the demand adds.
         asked: String,
     },
     /// The roles that share a device set must have as many ranks, and devices a rank.
     DeviceSet {
         /// The set.
         set: String,
-        /// Who has it.
+        /// The holder that has it.
         holder: String,
         /// Ranks of that holder.
         ranks: u32,
@@ -54,9 +54,9 @@ pub enum Cause {
     },
     /// There is not enough room.
     Room {
-        /// How many bundles could be placed.
+        /// Number of bundles that could be placed.
         would_fit: u32,
-        /// Whether the nodes that are up would not do even if they were empty. Waiting for others
+        /// True when the nodes that are up would not do even if they were empty. Waiting for others
         /// to finish does not help then; a smaller demand or another node does.
         hopeless: bool,
         /// The best group, if all bundles had to lie in one.
@@ -66,7 +66,7 @@ pub enum Cause {
     },
 }
 
-/// What stands in the way on one node.
+/// The obstacle on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRefusal {
     /// The node.
@@ -118,24 +118,24 @@ pub enum Reason {
     },
     /// The node is too small, even when empty.
     TooSmall {
-        /// What it has too little of.
+        /// The resource that it has too little of.
         resource: Resource,
-        /// What one bundle needs.
+        /// The amount that one bundle needs.
         asked: u64,
         /// All that the node has.
         capacity: u64,
     },
     /// Others hold too much.
     Busy {
-        /// What there is too little of.
+        /// The resource that there is too little of.
         resource: Resource,
-        /// What one bundle needs.
+        /// The amount that one bundle needs.
         asked: u64,
-        /// What is free, after the bundles that fit.
+        /// The amount that is free, after the bundles that fit.
         free: u64,
         /// All that the node has.
         capacity: u64,
-        /// Who holds how much, most first.
+        /// The holders and their amounts, most first.
         holders: Vec<(String, u64)>,
     },
     /// Its devices are of other kinds, or too small.
@@ -145,7 +145,7 @@ pub enum Reason {
     },
     /// It has too few devices of the kind in all.
     TooFewDevices {
-        /// What one bundle needs.
+        /// Devices that one bundle needs.
         asked: u32,
         /// Healthy devices of the kind.
         have: u32,
@@ -154,7 +154,7 @@ pub enum Reason {
     },
     /// Enough devices are free, but not in one group of the level.
     NotTogether {
-        /// What one bundle needs.
+        /// Devices that one bundle needs.
         asked: u32,
         /// Free devices of the kind.
         free: u32,
@@ -167,7 +167,7 @@ pub enum Reason {
         free: u32,
         /// Healthy devices of the kind.
         have: u32,
-        /// Who holds how many, in thousandths, most first.
+        /// The holders and their devices, in thousandths, most first.
         holders: Vec<(String, u64)>,
         /// One that is out of service, and why.
         quarantined: Option<(u32, String)>,
@@ -182,7 +182,7 @@ pub enum Reason {
         free_memory: u64,
         /// All its memory, in bytes.
         memory: u64,
-        /// Who holds how much of its memory, in bytes, most first.
+        /// The holders and their memory on it, in bytes, most first.
         holders: Vec<(String, u64)>,
     },
     /// No further worker process may be started.
@@ -222,7 +222,7 @@ impl Refusal {
         self.nodes().first()
     }
 
-    /// Whether waiting for others to finish does not help.
+    /// Returns true when it does not help to wait until others finish.
     #[must_use]
     pub fn is_hopeless(&self) -> bool {
         match &*self.cause {
@@ -328,7 +328,7 @@ impl fmt::Display for NodeRefusal {
 }
 
 impl Reason {
-    /// How far from a fit, for sorting: first what passes with time, then what doesn't.
+    /// The distance from a fit, for sorting: first what passes with time, then what doesn't.
     pub(crate) fn distance(&self) -> u8 {
         match self {
             Self::Others => 0,

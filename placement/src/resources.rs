@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a node has and an actor needs, devices apart: those are individuals, see
+/// A quantity that a node has and an actor needs, devices apart: those are individuals, see
 /// [`Device`](crate::Device). Written as its name wherever it is serialised.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
@@ -132,7 +132,7 @@ impl Resources {
             .filter(|(_, q)| *q > 0)
     }
 
-    /// Whether nothing is asked for or left.
+    /// Returns true when nothing is asked for or left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cpu == 0 && self.memory == 0 && self.custom.is_empty()
@@ -148,7 +148,7 @@ impl Resources {
         }
     }
 
-    /// What is left after `other` is taken; never below zero.
+    /// The rest after `other` is taken; never below zero.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
         let mut left = self.clone();
@@ -173,12 +173,12 @@ impl Resources {
         [self.cpu, self.memory]
     }
 
-    /// Whether it is of processor time and memory alone.
+    /// Returns true for processor time and memory alone.
     pub(crate) fn is_common(&self) -> bool {
         self.custom.is_empty()
     }
 
-    /// How many times `bundle` fits, at most `wanted`.
+    /// Number of times that `bundle` fits, at most `wanted`.
     pub(crate) fn times(&self, bundle: &Self, wanted: u32) -> u32 {
         let times = |have: u64, asked: u64| have.checked_div(asked).unwrap_or(u64::MAX);
         let mut least = u64::from(wanted)

@@ -32,7 +32,7 @@ pub struct Plan {
 pub struct Lease {
     /// The job that it belongs to.
     pub job: String,
-    /// Who holds it.
+    /// The name of its holder.
     pub holder: String,
     /// Which bundle of the gang.
     pub rank: u32,
@@ -40,9 +40,9 @@ pub struct Lease {
     pub node: String,
     /// The process on that node.
     pub process: Process,
-    /// Whether the process may be shared within the job.
+    /// The isolation of the process: shared within the job, or for this bundle alone.
     pub isolation: Isolation,
-    /// What it gives a right to beside devices.
+    /// The resources that it gives a right to, without devices.
     pub resources: Resources,
     /// The devices, in the order of the topology.
     #[serde(default)]
@@ -60,9 +60,9 @@ pub struct Lease {
 pub struct DeviceGrant {
     /// The [`index`](crate::Device::index) of the device on its node.
     pub index: u32,
-    /// How much of its time, in thousandths.
+    /// Share of its time, in thousandths.
     pub milli: u32,
-    /// How much of its memory, in bytes.
+    /// Part of its memory, in bytes.
     pub memory: u64,
 }
 

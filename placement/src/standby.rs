@@ -1,4 +1,4 @@
-//! How many spares a job should keep ready.
+//! Sizes of standby pools: the spares that a job should keep ready.
 
 use thiserror::Error;
 

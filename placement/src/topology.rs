@@ -12,13 +12,13 @@ use crate::{Device, Level, Node, QuantityError, Resources, View, milli};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// What it is made of.
+    /// The technology of the link.
     pub kind: LinkKind,
     /// Bytes per second in one direction.
     pub bytes_per_second: f64,
 }
 
-/// What a link is made of.
+/// The technology of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -163,7 +163,7 @@ pub struct ElementSpec {
     pub name: String,
     /// Zone or rack.
     pub level: Level,
-    /// What it lies in; the cluster, if left out.
+    /// The element that it lies in; the cluster, if left out.
     #[serde(default)]
     pub parent: Option<String>,
     /// The link between its children.
@@ -177,7 +177,7 @@ pub struct ElementSpec {
 pub struct NodeSpec {
     /// Unique among elements and nodes; of several, followed by `-0`, `-1` and so on.
     pub name: String,
-    /// How many there are.
+    /// Number of such nodes; one, if left out.
     #[serde(default)]
     pub count: Option<u32>,
     /// The rack or zone that it lies in; the cluster, if left out.
@@ -190,7 +190,7 @@ pub struct NodeSpec {
     /// Quantities of the cluster's own.
     #[serde(default)]
     pub custom: BTreeMap<String, f64>,
-    /// What demands may select it by.
+    /// Labels that demands may select it by.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Its devices.
@@ -204,7 +204,7 @@ pub struct NodeSpec {
 pub struct GpuSpec {
     /// A model of the file.
     pub model: String,
-    /// How many.
+    /// Number of devices.
     pub count: u32,
     /// NUMA nodes that they are spread over evenly; one, if left out.
     #[serde(default)]
@@ -212,7 +212,7 @@ pub struct GpuSpec {
     /// Devices behind each PCIe switch; unknown, if left out.
     #[serde(default)]
     pub switch: Option<u32>,
-    /// How far NVLink reaches: `node` or `rack`; nowhere, if left out.
+    /// Reach of NVLink: `node` or `rack`; nowhere, if left out.
     #[serde(default)]
     pub nvlink: Option<Level>,
 }
@@ -227,7 +227,7 @@ pub enum TopologyError {
     /// A parent is not in the file.
     #[error("{child} lies in {parent}, which the file does not describe")]
     UnknownParent {
-        /// What names it.
+        /// The element or node that names it.
         child: String,
         /// The name.
         parent: String,
@@ -261,13 +261,13 @@ pub enum TopologyError {
     /// There are more of something than can be.
     #[error("{of} has {count} {what}: {most} is the most")]
     TooMany {
-        /// What has them.
+        /// The name of the node in the file.
         of: String,
         /// Of what.
         what: String,
-        /// How many.
+        /// Their number.
         count: u32,
-        /// How many there may be.
+        /// The most that there may be.
         most: u32,
     },
     /// A quantity is zero, negative or no number.
@@ -277,7 +277,7 @@ pub enum TopologyError {
         what: String,
         /// Whose.
         of: String,
-        /// What is wrong.
+        /// The fault in the quantity.
         error: QuantityError,
     },
     /// Devices cannot be divided as the file says.
@@ -379,7 +379,7 @@ impl ClusterSpec {
         Ok(path)
     }
 
-    /// Whether the parents of an element never end.
+    /// Returns true when the parents of an element never end.
     fn is_in_ring(&self, element: &ElementSpec) -> bool {
         let mut next = element.parent.as_ref();
         for _ in 0..=self.elements.len() {

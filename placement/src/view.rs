@@ -35,8 +35,8 @@ pub struct View {
     links: Links,
 }
 
-/// Whether what is said `of` a job, or of all jobs whose names begin with it when it ends with `/`, is
-/// said of this one.
+/// Returns true when `of` stands for this job: it is the job's name, or it ends with `/` and the
+/// name begins with it.
 pub(crate) fn covers(of: &str, job: &str) -> bool {
     of == job || of.ends_with('/') && job.starts_with(of)
 }
@@ -52,7 +52,7 @@ pub struct Quota {
     pub gpu_milli: Option<u64>,
 }
 
-/// What is written of a view; the rest follows from it.
+/// The serialised part of a view; the rest follows from it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Picture {
     nodes: Vec<Node>,
@@ -258,8 +258,8 @@ impl View {
         &self.nodes[place]
     }
 
-    /// What a job holds, or all of a namespace that is named `namespace/`: resources, and devices in
-    /// thousandths. Roles that share a device count once.
+    /// The holdings of a job, or of a whole namespace that is named `namespace/`: resources, and
+    /// devices in thousandths. Roles that share a device count once.
     #[must_use]
     pub fn held_by_job(&self, job: &str) -> (Resources, u64) {
         let mut sum = Resources::new();

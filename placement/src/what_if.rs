@@ -1,4 +1,4 @@
-//! What a change of the cluster would do, before anyone makes it.
+//! Predictions of what a change of the cluster would do, before anyone makes it.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ pub enum Outlook {
     Refused(Refusal),
 }
 
-/// What a change would do.
+/// The predicted effect of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhatIf {
     /// Holders that lose a lease by the change, each with where it could go. A gang that loses a part
@@ -58,7 +58,7 @@ pub struct WhatIf {
 /// A demand without a place, before and after a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// Who asks.
+    /// The holder of the demand.
     pub holder: String,
     /// As it is now.
     pub now: Outlook,

@@ -5,13 +5,13 @@ use std::collections::BinaryHeap;
 
 use super::{Full, Partition, descending};
 
-/// What a bin has room for.
+/// Limits on the items and the weight of a bin.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Caps<'a> {
     /// The most items in a bin; `None` for any number.
     pub items: Option<usize>,
-    /// What each item weighs, and the most weight in a bin; `None` for any weight. An item that is
-    /// heavier than that gets a bin of its own.
+    /// The weight of each item, and the most weight in a bin; `None` for any weight. An item that
+    /// is heavier than that gets a bin of its own.
     pub weight: Option<(&'a [u64], u64)>,
 }
 
@@ -20,7 +20,8 @@ impl Caps<'_> {
         self.weight.map_or(0, |(weights, _)| weights[item])
     }
 
-    /// Whether a bin of `items` with `weight` in all has room for one more of weight `more`.
+    /// Returns true when a bin of `items` with `weight` in all has room for one more of weight
+    /// `more`.
     fn has_room(&self, items: usize, weight: u64, more: u64) -> bool {
         let light = self
             .weight
@@ -103,8 +104,8 @@ pub fn greedy_equal(costs: &[u64], bins: usize) -> Partition {
     Partition::of(filled, costs)
 }
 
-/// How few bins of weight `cap` first-fit decreasing needs, and what they hold: at most 11/9 of the
-/// fewest and one more. An item that is heavier than `cap` gets a bin of its own.
+/// The bins that first-fit decreasing fills, each of weight `cap` at most: their number is at most
+/// 11/9 of the fewest and one more. An item that is heavier than `cap` gets a bin of its own.
 #[must_use]
 pub fn first_fit(weights: &[u64], cap: u64) -> Vec<Vec<usize>> {
     // One more than the room left in each bin, as a tree of maxima over a power of two of them. So

@@ -9,7 +9,7 @@ use super::{CostError, all_positive};
 /// Peaks are those of NVIDIA's data sheets, links in one direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Card {
-    /// What people call it.
+    /// The name that people know it by.
     pub name: String,
     /// Dense bf16 arithmetic, FLOP/s.
     pub flops: f64,
@@ -25,11 +25,11 @@ pub struct Card {
     pub pcie: f64,
     /// GPUs in a machine.
     pub per_machine: u32,
-    /// What its kernels reach of these peaks.
+    /// The shares of these peaks that its kernels reach.
     pub kernels: Kernels,
 }
 
-/// What kernels were measured to take: shares of a card's peaks, and times that no work undercuts.
+/// Measured speeds of kernels: shares of a card's peaks, and times that no work undercuts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernels {
     /// Matrix products.

@@ -8,7 +8,7 @@ use super::{CostError, all_positive};
 /// of its own, in bf16.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelSize {
-    /// What people call it.
+    /// The name that people know it by.
     pub name: String,
     /// Layers.
     pub layers: u64,

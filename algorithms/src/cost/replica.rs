@@ -1,4 +1,4 @@
-//! What generates: a model on one tensor group.
+//! Rollout replicas: a model that generates on one tensor group.
 
 use std::time::Duration;
 

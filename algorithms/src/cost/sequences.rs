@@ -1,9 +1,9 @@
 //! Sequences of various lengths, as far as costs depend on them.
 
-/// How many sequences there are, and the sums of their lengths and of the squares.
+/// The number of sequences, and the sums of their lengths and of the squares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sequences {
-    /// How many.
+    /// Number of sequences.
     pub count: u64,
     /// Tokens of all.
     pub tokens: u64,

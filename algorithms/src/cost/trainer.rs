@@ -1,4 +1,4 @@
-//! What trains: a model on many tensor groups.
+//! Trainers: a model in training on many tensor groups.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::shard::Shard;
 use super::transfer::NETWORK_SHARE;
 use super::{Card, CostError, ModelSize, Sequences, seconds};
 
-/// What of the forward pass is computed again on the way back.
+/// The part of the forward pass that is computed again on the way back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recompute {
@@ -147,7 +147,8 @@ impl Trainer {
         &self.shard.model
     }
 
-    /// What one tensor group computes at once, and how often until it is through.
+    /// The tokens that one tensor group computes at once, and the number of such passes until it is
+    /// through.
     fn micro_batches(&self, sequences: Sequences, updates: f64) -> Micro {
         let tokens = sequences.tokens as f64 / self.groups();
         let rows = (tokens / updates).min(MICRO_TOKENS);
@@ -195,9 +196,9 @@ struct Micro {
     count: f64,
 }
 
-/// How much longer whole steps take than their kernels alone, which were measured one by one on
-/// cool cards. With it 72B in groups of 4 use 47 % of the arithmetic of H100 without recomputation,
-/// the most that NVIDIA reports of Megatron-Core (NVIDIA/Megatron-LM, README).
+/// The time of whole steps relative to that of their kernels alone, which were measured one by one
+/// on cool cards. With it 72B in groups of 4 use 47 % of the arithmetic of H100 without
+/// recomputation, the most that NVIDIA reports of Megatron-Core (NVIDIA/Megatron-LM, README).
 const SUSTAINED: f64 = 1.3;
 
 /// Bytes of all states of a parameter.
@@ -218,6 +219,6 @@ const UPDATE_BYTES: f64 = 30.0;
 /// Tokens of a tensor group's micro-batch: one response of the longest kind.
 const MICRO_TOKENS: f64 = 16_384.0;
 
-/// What all-gathers and reduce-scatters reach of NVLink: 0.76 to 0.78 on H100 among eight, for
-/// 256 MiB and more (NCCL 2.29, from the same tables).
+/// The share of NVLink that all-gathers and reduce-scatters reach: 0.76 to 0.78 on H100 among
+/// eight, for 256 MiB and more (NCCL 2.29, from the same tables).
 const NVLINK_SHARE: f64 = 0.75;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Card, seconds};
 
 impl Card {
-    /// How long a trainer stands still to hand `bytes` of weights to the master relay.
+    /// The time that a trainer stands still to hand `bytes` of weights to the master relay.
     ///
     /// Laminar (arXiv 2510.12633) reports 0.64 s for 32B and 1.40 s for 72B on machines with
     /// 8 x 400 Gbit/s, however many rollouts there are: [103 GB/s](Self::RELAY_SHARE).
@@ -15,14 +15,14 @@ impl Card {
         seconds(bytes as f64 / self.relay_bandwidth())
     }
 
-    /// How long a relay takes to hand `bytes` to the next, from host memory to host memory over all
-    /// of the machine's network.
+    /// The time that a relay takes to hand `bytes` to the next, from host memory to host memory
+    /// over all of the machine's network.
     #[must_use]
     pub fn relay_hop(&self, bytes: u64) -> Duration {
         seconds(HOP_SECONDS + bytes as f64 / self.relay_bandwidth())
     }
 
-    /// How long until the last of `relays` in a line has all `bytes`, the first of which has them
+    /// The time until the last of `relays` in a line has all `bytes`, the first of which has them
     /// when it begins. Each hands on a chunk while it receives the next.
     ///
     /// `(n - 2 + k) (a + M b / k)` for `n` relays and `k` chunks, at the best `k`, which is about
@@ -32,13 +32,14 @@ impl Card {
         seconds(chain(bytes, relays, self.relay_bandwidth()))
     }
 
-    /// How long `gpus` cards of one machine take to load `bytes` from its memory, each its part.
+    /// The time that `gpus` cards of one machine take to load `bytes` from its memory, each its
+    /// part.
     #[must_use]
     pub fn pull(&self, bytes: u64, gpus: u32) -> Duration {
         seconds(bytes as f64 / f64::from(gpus.max(1)) / (self.pcie * PCIE_SHARE))
     }
 
-    /// How long a broadcast takes that sends `bytes` from GPUs to the GPUs of `machines` machines,
+    /// The time of a broadcast that sends `bytes` from GPUs to the GPUs of `machines` machines,
     /// over all of their network, once all of them are ready: what systems without relays do. It
     /// takes nobody's memory bandwidth into account, but everybody waits.
     #[must_use]
@@ -52,8 +53,8 @@ impl Card {
         self.machine_nic() * Self::RELAY_SHARE
     }
 
-    /// What relays reach of a machine's network: 103 GB/s of 400 GB/s in Laminar's report. The
-    /// host's memory is in the way, and sharding changes on it.
+    /// The share of a machine's network that relays reach: 103 GB/s of 400 GB/s in Laminar's
+    /// report. The host's memory is in the way, and sharding changes on it.
     pub const RELAY_SHARE: f64 = 0.2575;
 }
 
@@ -74,8 +75,8 @@ fn chain(bytes: u64, members: u32, bandwidth: f64) -> f64 {
 /// its full scale.
 const HOP_SECONDS: f64 = 50e-6;
 
-/// What collectives and copies between GPUs reach of the network (assumed).
+/// The share of the network that collectives and copies between GPUs reach (assumed).
 pub(super) const NETWORK_SHARE: f64 = 0.8;
 
-/// What copies from pinned memory reach of PCIe (assumed; 55 GB/s on generation 5).
+/// The share of PCIe that copies from pinned memory reach (assumed; 55 GB/s on generation 5).
 const PCIE_SHARE: f64 = 0.85;

@@ -29,9 +29,9 @@ impl Chain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
     block: u32,
-    /// How many of its tokens are wanted.
+    /// Number of its tokens that are wanted.
     pub(super) tokens: usize,
-    /// Whether all of these were computed in earlier steps, so that they can be copied.
+    /// Set when all of these were computed in earlier steps, so that they can be copied.
     pub(super) computed: bool,
 }
 
@@ -41,7 +41,7 @@ struct Block {
     holders: usize,
     /// Tokens whose keys and values it has, or gets in this step.
     tokens: Vec<u32>,
-    /// How many of them were computed in earlier steps.
+    /// Number of them that were computed in earlier steps.
     computed: usize,
     /// Name of everything up to its end; none is given twice.
     name: u64,
@@ -120,7 +120,7 @@ impl Blocks {
         held.map(|block| block.tokens.len()).sum()
     }
 
-    /// How many of the first of `tokens` are in blocks.
+    /// Number of the first of `tokens` that are in blocks.
     pub(super) fn known(&self, tokens: &[u32]) -> usize {
         let (mut name, mut known) = (START, 0);
         while let Some((block, common)) = self.longest(name, &tokens[known..]) {

@@ -43,7 +43,7 @@ pub(super) struct Slots {
     order: Vec<usize>,
 }
 
-/// What the rows of a step are.
+/// The rows of a step.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) tokens: Vec<u32>,
@@ -57,7 +57,7 @@ pub(super) struct Rows {
     pub(super) scales: Vec<f32>,
 }
 
-/// What a sequence has got in a step.
+/// The share of a sequence in a step.
 enum Served {
     /// So many rows, perhaps none.
     Rows(usize),
@@ -116,13 +116,14 @@ impl Slots {
         }
     }
 
-    /// How many of a prompt's first tokens are here or will be, in whole blocks.
+    /// Number of a prompt's first tokens that are here or will be, in whole blocks.
     pub(super) fn known(&self, prompt: &[u32]) -> usize {
         let known = self.begun(prompt).max(self.blocks.known(prompt));
         known / self.blocks.size() * self.blocks.size()
     }
 
-    /// Whether there is a slot, and blocks beside what those before will take.
+    /// Returns true when there is a slot, and blocks beside those that the sequences before will
+    /// take.
     pub(super) fn takes(&self, prompt: &[u32]) -> bool {
         self.slots.iter().any(Option::is_none)
             && self.all().all(|running| !running.waits)
@@ -218,7 +219,8 @@ impl Slots {
         order.sort_unstable_by_key(|slot| self.slots[*slot].as_ref().map(|it| it.age));
     }
 
-    /// How many of `tokens` a sequence that has its blocks, or will take them, begins with too.
+    /// Number of the first of `tokens` with which a sequence begins too that has its blocks, or
+    /// will take them.
     fn begun(&self, tokens: &[u32]) -> usize {
         let with_blocks = self.all().filter(|running| !running.waits);
         with_blocks

@@ -1,5 +1,5 @@
-//! How much arithmetic a batch costs a model, by its shape: what the utilisation of a device is
-//! measured against.
+//! The arithmetic that a batch costs a model, by its shape: the utilisation of a device is measured
+//! against it.
 
 use odeon_gpu::Backend;
 

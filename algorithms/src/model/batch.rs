@@ -176,7 +176,7 @@ impl Batch {
         &self.positions
     }
 
-    /// How many tokens of each sequence pass through the network.
+    /// Number of tokens of each sequence that pass through the network.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.bounds
             .array_windows()

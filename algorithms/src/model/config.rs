@@ -32,13 +32,13 @@ pub struct ModelConfig {
     pub rope: Rope,
     /// Added to the mean square in RMSNorm.
     pub norm_eps: f32,
-    /// Whether the output head is the embedding table.
+    /// True when the output head is the embedding table.
     pub tied_head: bool,
-    /// Whether queries, keys and values have a bias (Qwen2).
+    /// True when queries, keys and values have a bias (Qwen2).
     pub qkv_bias: bool,
-    /// Whether there is a value head beside the output head (critics).
+    /// True when there is a value head beside the output head (critics).
     pub value_head: bool,
-    /// What reads pictures, where the model does.
+    /// The encoder that reads pictures, where the model has one.
     pub vision: Option<VisionConfig>,
 }
 
@@ -75,7 +75,7 @@ impl Default for ModelConfig {
     }
 }
 
-/// What contradicts itself in a [`ModelConfig`].
+/// A contradiction in a [`ModelConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {

@@ -153,7 +153,7 @@ impl Normal {
     }
 }
 
-/// What a forward pass computes at the rows of the response tokens.
+/// The outputs of a forward pass at the rows of the response tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) logprobs: bool,

@@ -7,7 +7,7 @@ use super::network::{self, Outputs, Seen, Wanted};
 use super::vision::{self, Encoded, Pictures};
 use super::{Batch, Model};
 
-/// What a model says of each response token of a batch.
+/// The scores that a model gives each response token of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenScores {
     /// Log-probability of the token.

@@ -34,7 +34,7 @@ pub struct VisionConfig {
 }
 
 impl VisionConfig {
-    /// Whether there can be such an encoder.
+    /// Checks that there can be such an encoder.
     ///
     /// # Errors
     /// [`ConfigError`] with the field that is wrong.
@@ -202,13 +202,13 @@ impl Pictures {
         self.bounds.push(self.places.len() as u32);
     }
 
-    /// How many patches there are.
+    /// Number of patches.
     #[must_use]
     pub fn patches(&self) -> usize {
         self.places.len()
     }
 
-    /// How many visual tokens they become.
+    /// Number of visual tokens that they become.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.patches() / 4

@@ -1,10 +1,11 @@
-//! How much better than expected a reply, or a token of it, was.
+//! Advantages: the amount by which a reply, or a token of it, was better than expected.
 
 use serde::{Deserialize, Serialize};
 
 use super::{KlPenalty, ObjectiveError, check};
 
-/// What the rewards of a batch are compared with, to tell how good each reply or token was.
+/// The baseline that the rewards of a batch are compared with, to tell how good each reply or token
+/// was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Baseline {
@@ -12,22 +13,22 @@ pub enum Baseline {
     Group(GroupBaseline),
     /// The mean of the others among them: RLOO.
     LeaveOneOut,
-    /// What the greedy reply to the same prompt has earned: ReMax.
+    /// The reward of the greedy reply to the same prompt: ReMax.
     Greedy,
     /// The mean over all tokens of the batch of what was still to come: REINFORCE++.
     Batch {
-        /// What a reward is worth one token earlier: γ.
+        /// The discount of a reward for each token that it comes later: γ.
         gamma: f32,
-        /// What each token pays for leaving the reference policy, out of its reward.
+        /// The penalty of each token for leaving the reference policy, out of its reward.
         kl: Option<KlPenalty>,
     },
-    /// What a critic expects, token by token: PPO, VAPO. Over the batch, advantages then have mean 0
-    /// and deviation 1.
+    /// The value that a critic expects, token by token: PPO, VAPO. Over the batch, advantages then
+    /// have mean 0 and deviation 1.
     Critic(Gae),
 }
 
 impl Baseline {
-    /// Whether a critic is needed.
+    /// Returns true when a critic is needed.
     #[must_use]
     pub const fn has_critic(&self) -> bool {
         matches!(self, Self::Critic(_))
@@ -38,11 +39,11 @@ impl Baseline {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GroupBaseline {
-    /// What the difference from the group's mean is divided by.
+    /// The divisor of the difference from the group's mean.
     pub scale: Scale,
 }
 
-/// What the difference of a reward from its group's mean is divided by.
+/// The divisor of the difference of a reward from its group's mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
@@ -107,7 +108,7 @@ pub fn per_token(per_sequence: &[f32], lengths: &[usize]) -> Result<Vec<f32>, Ob
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gae {
-    /// What a reward is worth one token earlier: γ.
+    /// The discount of a reward for each token that it comes later: γ.
     pub gamma: f32,
     /// The decay of the policy's advantages: λ.
     pub lambda: Lambda,
@@ -116,7 +117,7 @@ pub struct Gae {
     pub value_lambda: Option<f32>,
 }
 
-/// How fast the influence of later errors decays.
+/// The decay of the influence of later errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lambda {
@@ -186,9 +187,9 @@ impl Gae {
     }
 }
 
-/// What each token's reward and those after it add up to: `G_t = r_t + γ G_{t+1}`. With advantages over
-/// the batch brought to mean 0 and deviation 1 ([`whiten`]) this is REINFORCE++ (Hu 2025, arXiv
-/// 2501.03262), whose token rewards pay for divergence ([`KlPenalty::token_rewards`]).
+/// The discounted sum of each token's reward and those after it: `G_t = r_t + γ G_{t+1}`. With
+/// advantages over the batch brought to mean 0 and deviation 1 ([`whiten`]) this is REINFORCE++ (Hu
+/// 2025, arXiv 2501.03262), whose token rewards pay for divergence ([`KlPenalty::token_rewards`]).
 ///
 /// [`KlPenalty::token_rewards`]: super::KlPenalty::token_rewards
 ///

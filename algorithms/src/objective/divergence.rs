@@ -26,10 +26,10 @@ pub enum KlEstimator {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlPenalty {
-    /// How the divergence is estimated.
+    /// The estimator of the divergence.
     #[serde(default)]
     pub estimator: KlEstimator,
-    /// What it is multiplied by: β.
+    /// The factor on the divergence: β.
     pub coefficient: f32,
 }
 

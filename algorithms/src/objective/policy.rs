@@ -23,25 +23,25 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyObjective {
-    /// How far the ratio may fall below 1 before the gradient stops.
+    /// The most that the ratio may fall below 1 before the gradient stops.
     pub clip_low: f32,
-    /// How far the ratio may rise above 1; larger than `clip_low` is DAPO's clip-higher.
+    /// The most that the ratio may rise above 1; larger than `clip_low` is DAPO's clip-higher.
     pub clip_high: f32,
-    /// What is compared with the trust region.
+    /// The ratio that is compared with the trust region.
     pub ratio: Ratio,
     /// The penalty for leaving the reference policy, if any.
     pub kl: Option<KlPenalty>,
-    /// What the mean entropy is multiplied by before it is subtracted: c.
+    /// The factor on the mean entropy, which is subtracted: c.
     pub entropy_coefficient: f32,
-    /// How token losses are averaged.
+    /// The average over token losses.
     pub reduction: Reduction,
     /// Where the old policy is not the one that sampled, each token weighs
     /// `w = min(exp(old - behaviour), cap)`: decoupled PPO (Hilton et al. 2022, arXiv 2110.00641),
     /// whose trust region is around a recent policy while data is older, with truncated importance
     /// sampling (Espeholt et al. 2018, arXiv 1802.01561). `None` does not correct.
     pub importance_cap: Option<f32>,
-    /// What the mean negative log-likelihood of the tokens of right replies is multiplied by: VAPO's
-    /// μ (Yue et al. 2025, arXiv 2504.05118, equation 11).
+    /// The factor on the mean negative log-likelihood of the tokens of right replies: VAPO's μ (Yue
+    /// et al. 2025, arXiv 2504.05118, equation 11).
     pub positive_coefficient: f32,
 }
 
@@ -88,7 +88,7 @@ pub struct PolicyLoss {
     pub d_log_probs: Vec<f32>,
     /// Derivative of `loss` by each entropy; zeros without an entropy bonus.
     pub d_entropies: Vec<f32>,
-    /// What to watch.
+    /// Metrics to watch.
     pub metrics: PolicyMetrics,
 }
 
@@ -233,7 +233,7 @@ impl PolicyObjective {
         }
     }
 
-    /// What a token weighs for the age of its data, and whether that is the cap.
+    /// The weight of a token for the age of its data, and true when that is the cap.
     fn importance(&self, batch: &PolicyBatch<'_>, t: usize) -> (f64, bool) {
         let (Some(cap), Some(behaviour)) = (self.importance_cap, batch.behaviour_log_probs) else {
             return (1.0, false);

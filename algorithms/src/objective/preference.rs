@@ -61,7 +61,7 @@ pub fn probability(lead: f64) -> f64 {
     }
 }
 
-/// What a reply earns that a checker and a learned model have both judged, each from 0 to 1.
+/// A mixture of the scores of a checker and of a learned model, each from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Blend {
     /// The model's part, from 0 to 1; the rest is the checker's.

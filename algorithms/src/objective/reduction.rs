@@ -1,10 +1,10 @@
-//! How losses of tokens become the loss of a step.
+//! Reductions of the losses of tokens to the loss of a step.
 
 use serde::{Deserialize, Serialize};
 
 use super::ObjectiveError;
 
-/// How the losses of tokens are averaged over the batch of one optimiser step.
+/// The average of token losses over the batch of one optimiser step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

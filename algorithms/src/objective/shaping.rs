@@ -17,7 +17,7 @@ pub struct Overlong {
 }
 
 impl Overlong {
-    /// What is added to the reward of a reply of so many tokens, from 0 down to -1:
+    /// The term that is added to the reward of a reply of so many tokens, from 0 down to -1:
     /// `((L_max - L_cache) - l) / L_cache` within the last ones.
     #[must_use]
     pub fn penalty(&self, tokens: usize) -> f32 {
@@ -39,7 +39,7 @@ impl Overlong {
 pub struct Lagrangian {
     /// The price: λ, more than 0.
     pub multiplier: f32,
-    /// How fast it moves: η.
+    /// The step size of the price: η.
     pub rate: f32,
     /// The mean cost that is allowed.
     pub limit: f32,

@@ -11,11 +11,11 @@ use super::{ObjectiveError, Reduction, Totals, check};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueObjective {
-    /// How far a value may move from the old one, or `None` for plain squared error.
+    /// The most that a value may move from the old one, or `None` for plain squared error.
     pub clip: Option<f32>,
-    /// What the loss is multiplied by: c.
+    /// The factor on the loss: c.
     pub coefficient: f32,
-    /// How token losses are averaged.
+    /// The average over token losses.
     pub reduction: Reduction,
 }
 

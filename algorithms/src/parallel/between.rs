@@ -10,16 +10,16 @@ use super::{
     transfer::{Origin, Transfer},
 };
 
-/// What all ranks do to come from one placement to another.
+/// The copies by which all ranks come from one placement to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Transfers {
     ranks: Vec<Vec<Transfer>>,
 }
 
-/// How ranks that have `source[rank]` of a model come to have `target[rank]`, each in a buffer of
-/// its own. A list that is shorter than the other has nothing for the ranks behind its end; where
-/// ranks leave or come, empty [`Shards`] stand for them.
+/// Plans the copies by which ranks that have `source[rank]` of a model come to have `target[rank]`,
+/// each in a buffer of its own. A list that is shorter than the other has nothing for the ranks
+/// behind its end; where ranks leave or come, empty [`Shards`] stand for them.
 ///
 /// Each byte of each target is filled once: from the rank's own source if it is there, else from
 /// one other rank. Of several that have a piece, it comes from the one that has sent the fewest
@@ -70,13 +70,13 @@ pub fn between(
 }
 
 impl Transfers {
-    /// How many ranks there are: those of the longer list.
+    /// Number of ranks: those of the longer list.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.ranks.len()
     }
 
-    /// What a rank copies into its buffer; nothing for a rank that is not there.
+    /// The copies of a rank into its buffer; nothing for a rank that is not there.
     #[must_use]
     pub fn of(&self, rank: usize) -> &[Transfer] {
         self.ranks.get(rank).map_or(&[], Vec::as_slice)

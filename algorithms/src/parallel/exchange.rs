@@ -1,4 +1,4 @@
-//! Who gives what to whom: the plans of ranks that gather together, from one rank's side.
+//! Exchanges between ranks that gather together, from one rank's side.
 
 use super::{
     grouping::Grouping,
@@ -7,21 +7,21 @@ use super::{
     window::Window,
 };
 
-/// What a rank has to do with one other. Both have the same bytes in mind, in the same order: the
+/// The exchange of a rank with one other. Both have the same bytes in mind, in the same order: the
 /// boxes one after the other, each row by row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// The other.
     pub peer: usize,
-    /// What the other gets: boxes in this rank's gathered buffer where its training shard lives in
-    /// that (strided grouping), else in its training buffer.
+    /// The boxes that the other gets: in this rank's gathered buffer where its training shard lives
+    /// in that (strided grouping), else in its training buffer.
     pub gives: Vec<Window>,
-    /// What comes from the other: boxes in this rank's gathered buffer.
+    /// The boxes that come from the other, in this rank's gathered buffer.
     pub takes: Vec<Window>,
 }
 
 impl Reshard {
-    /// What a rank gives to others and takes from them, so that each has what its
+    /// The boxes that a rank gives to others and takes from them, so that each has what its
     /// [`plan`](Self::plan) says. Two ranks that both give do so in turns, the lesser first; when
     /// all keep to the order of the list, no rank waits for one that waits for it.
     ///
@@ -64,7 +64,7 @@ fn from(gather: &[Transfer], rank: usize) -> impl Iterator<Item = &Transfer> {
         .filter(move |transfer| transfer.from == Origin::Rank(rank))
 }
 
-/// What of a training shard is wanted, where that lives in the gathered buffer.
+/// The wanted part of a training shard, where that lives in the gathered buffer.
 fn lent(views: &[Transfer], transfer: &Transfer) -> Window {
     let shard = views.iter().find(|view| {
         let starts = view.target.start_bytes() == transfer.source.start_bytes();

@@ -1,4 +1,4 @@
-//! How the same ranks are grouped while they generate.
+//! Groups of the same ranks while they generate.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::{Coordinates, Layout, LayoutError};
 
-/// How a model is spread while it generates; smaller groups than in training, and more of them.
+/// The layout of a model while it generates; smaller groups than in training, and more of them.
 ///
 /// Shown as `pipeline-tensor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! Who has which box, and filling a buffer from those who have.
+//! Holders of each box, and filling a buffer from those who have it.
 
 use std::collections::BTreeMap;
 

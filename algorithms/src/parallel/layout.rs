@@ -1,4 +1,4 @@
-//! How a model is spread over ranks while it is trained.
+//! Layouts of a model over ranks while it is trained.
 
 use std::{fmt, ops::Range};
 

@@ -24,15 +24,15 @@ pub struct Llama {
     pub vocabulary: usize,
     /// Bytes of one element, of all tensors.
     pub element_bytes: usize,
-    /// Whether the output head is the embedding.
+    /// True when the output head is the embedding.
     pub tied: bool,
-    /// Whether queries, keys and values have a bias (Qwen 2).
+    /// True when queries, keys and values have a bias (Qwen 2).
     #[serde(default)]
     pub qkv_bias: bool,
-    /// Whether queries and keys are normalised per head (Qwen 3).
+    /// True when queries and keys are normalised per head (Qwen 3).
     #[serde(default)]
     pub head_norms: bool,
-    /// Whether there is a value head beside the output head (critics).
+    /// True when there is a value head beside the output head (critics).
     #[serde(default)]
     pub value_head: bool,
 }

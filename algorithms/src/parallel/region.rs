@@ -19,7 +19,7 @@ pub struct Region {
 pub struct Span {
     /// The first.
     pub offset: usize,
-    /// How many.
+    /// Number of indices.
     pub length: usize,
 }
 
@@ -54,19 +54,19 @@ impl Region {
         &self.spans
     }
 
-    /// How many indices it has in each dimension: its shape as a tensor of its own.
+    /// Number of indices in each dimension: its shape as a tensor of its own.
     #[must_use]
     pub fn lengths(&self) -> Vec<usize> {
         self.spans.iter().map(|span| span.length).collect()
     }
 
-    /// How many elements it has; of no dimensions, one.
+    /// Number of elements; of no dimensions, one.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.spans.iter().map(|span| span.length).product()
     }
 
-    /// Whether it lies in a tensor of this shape.
+    /// Returns true when it lies in a tensor of this shape.
     #[must_use]
     pub fn is_in(&self, shape: &[usize]) -> bool {
         let fits = |(span, &extent): (&Span, &usize)| {
@@ -76,7 +76,7 @@ impl Region {
         self.spans.len() == shape.len() && self.spans.iter().zip(shape).all(fits)
     }
 
-    /// What both have; `None` when that is nothing, or they are not of one tensor.
+    /// The common part of both; `None` when that is nothing, or they are not of one tensor.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         if self.spans.len() != other.spans.len() {
@@ -87,7 +87,7 @@ impl Region {
         spans.map(Self::new)
     }
 
-    /// What is left without a box inside of it: at most two boxes for each dimension, which do not
+    /// The rest without a box inside of it: at most two boxes for each dimension, which do not
     /// overlap.
     ///
     /// # Panics

@@ -12,7 +12,7 @@ use super::{
     transfer::Transfer,
 };
 
-/// How an engine brings parameters from training to generation (HybridFlow, arXiv 2409.19256).
+/// A method to bring parameters from training to generation (HybridFlow, arXiv 2409.19256).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
@@ -20,8 +20,8 @@ pub enum Engine {
     /// ([`ModelSpec::flat`]). All ranks gather all of it, and cut out what they generate with.
     /// Usual grouping.
     DeepSpeedChat,
-    /// What HybridFlow is compared with: all ranks of a training replica gather all of the model,
-    /// and cut out what they generate with. Usual grouping.
+    /// The baseline of HybridFlow: all ranks of a training replica gather all of the model, and cut
+    /// out what they generate with. Usual grouping.
     HybridFlowV,
     /// HybridFlow: ranks gather what they generate with, and no more, inside of their micro-data
     /// group. Strided grouping.
@@ -54,7 +54,7 @@ pub struct Reshard {
     engine: Engine,
 }
 
-/// What one rank does to begin generating.
+/// The copies by which one rank begins to generate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The rank.
@@ -65,26 +65,26 @@ pub struct Plan {
     pub gather: Vec<Transfer>,
     /// Copies from its gathered buffer into its generation buffer; none where that is the same.
     pub slices: Vec<Transfer>,
-    /// What it costs.
+    /// The bytes that these copies cost.
     pub cost: Cost,
 }
 
 /// Bytes of parameters of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cost {
-    /// What others send.
+    /// Bytes that others send.
     pub received_bytes: usize,
-    /// What of the gathered buffer was with the rank already.
+    /// Bytes of the gathered buffer that were with the rank already.
     pub resident_bytes: usize,
     /// The gathered buffer: the most that is there at a time, but for what is redundant.
     pub peak_bytes: usize,
-    /// What stays for generation.
+    /// Bytes that stay for generation.
     pub generation_bytes: usize,
-    /// What is kept of the training shard beside the generation buffer. Engines of usual grouping
-    /// keep all of it, since on some ranks all of it is outside.
+    /// Bytes of the training shard that are kept beside the generation buffer. Engines of usual
+    /// grouping keep all of it, since on some ranks all of it is outside.
     pub redundant_bytes: usize,
-    /// What of the training shard is not in the generation buffer: on this rank, whatever the
-    /// engine.
+    /// Bytes of the training shard that are not in the generation buffer: on this rank, whatever
+    /// the engine.
     pub outside_bytes: usize,
 }
 
@@ -95,8 +95,8 @@ pub enum ReshardError {
     /// The model cannot be cut as a layout wants.
     #[error(transparent)]
     Cut(#[from] CutError),
-    /// What a rank is said to have is not as this model's boxes lie in a buffer. Make it with the
-    /// methods of the same [`ModelSpec`].
+    /// The shards that a rank is said to have are not as this model's boxes lie in a buffer. Make
+    /// them with the methods of the same [`ModelSpec`].
     #[error("the {which} shards of rank {rank} are not of this model")]
     Foreign {
         /// `source` or `target`.
@@ -111,7 +111,7 @@ pub enum ReshardError {
         tensor: String,
         /// The box.
         region: Region,
-        /// Who needs it.
+        /// The rank that needs it.
         rank: usize,
     },
 }
@@ -120,7 +120,7 @@ impl Engine {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::DeepSpeedChat, Self::HybridFlowV, Self::HybridFlow];
 
-    /// How ranks are grouped in generation.
+    /// The grouping of ranks in generation.
     #[must_use]
     pub const fn grouping(self) -> Grouping {
         match self {
@@ -171,7 +171,7 @@ impl Reshard {
         self.engine
     }
 
-    /// What a rank has in training.
+    /// The shards of a rank in training.
     ///
     /// # Errors
     /// [`ReshardError::Cut`] when there is no such rank.
@@ -187,7 +187,7 @@ impl Reshard {
         })
     }
 
-    /// What a rank gathers.
+    /// The shards that a rank gathers.
     ///
     /// # Errors
     /// [`ReshardError::Cut`] when there is no such rank.
@@ -198,7 +198,7 @@ impl Reshard {
         }
     }
 
-    /// What a rank generates with.
+    /// The shards that a rank generates with.
     ///
     /// # Errors
     /// [`ReshardError::Cut`] when there is no such rank.
@@ -221,7 +221,7 @@ impl Reshard {
         Ok(group.map_err(CutError::Layout)?)
     }
 
-    /// What a rank does to begin generating, and what that costs.
+    /// The copies by which a rank begins to generate, and the bytes that they cost.
     ///
     /// Each byte that it does not have comes once, from the nearest that has it of those that
     /// gather with it: least apart in tensor rank, then in stage; of two, the lesser rank. So what
@@ -302,7 +302,7 @@ impl Reshard {
     }
 }
 
-/// What of a buffer fills another of the same rank.
+/// The copies from a buffer that fill another of the same rank.
 fn inside(model: &ModelSpec, own: &Shards, target: &Shards) -> Result<Vec<Transfer>, Gap> {
     Holders::new(model.tensors().len()).fill(own, target, |_, _| None)
 }

@@ -1,4 +1,4 @@
-//! What a rank has of a model.
+//! Shards: the parts of a model that a rank has.
 
 use std::ops::Range;
 
@@ -70,7 +70,7 @@ pub enum CutError {
         dim: usize,
         /// Indices that stay together.
         unit: usize,
-        /// How many of them there are.
+        /// Number of such units.
         units: usize,
         /// Ranks of a stage.
         ranks: usize,
@@ -80,7 +80,7 @@ pub enum CutError {
     NoTensor {
         /// Its number.
         tensor: usize,
-        /// How many tensors there are.
+        /// Number of tensors.
         tensors: usize,
     },
     /// A box is not in its tensor, or empty.
@@ -96,7 +96,7 @@ pub enum CutError {
 }
 
 impl ModelSpec {
-    /// What a rank has of the model: `share` of each tensor of `stage`.
+    /// The shards of a rank: `share` of each tensor of `stage`.
     ///
     /// # Errors
     /// [`CutError::Layers`] or [`CutError::Units`].
@@ -139,10 +139,10 @@ impl ModelSpec {
         Ok(shards)
     }
 
-    /// What a rank has of the model when all tensors, one after the other, are cut into equal
-    /// ranges of elements, wherever that is: ZeRO (arXiv 1910.02054). A range of a tensor is
-    /// several boxes ([`Region::of_flat`]); the buffer is the range. Where the elements cannot be
-    /// divided evenly, ranges differ by one.
+    /// The shards of a rank when all tensors, one after the other, are cut into equal ranges of
+    /// elements, wherever that is: ZeRO (arXiv 1910.02054). A range of a tensor is several boxes
+    /// ([`Region::of_flat`]); the buffer is the range. Where the elements cannot be divided evenly,
+    /// ranges differ by one.
     #[must_use]
     pub fn flat(&self, share: Part) -> Shards {
         let range = share.split(self.elements());
@@ -193,7 +193,7 @@ impl ModelSpec {
         Ok(shards)
     }
 
-    /// Whether shards are as [`ModelSpec::place`] makes them.
+    /// Returns true when shards are as [`ModelSpec::place`] makes them.
     pub(super) fn made(&self, shards: &Shards) -> bool {
         let boxes = shards
             .shards
@@ -205,7 +205,7 @@ impl ModelSpec {
 }
 
 impl Layout {
-    /// What a rank has of a model while it trains.
+    /// The shards of a rank while it trains.
     ///
     /// # Errors
     /// [`CutError`] when there is no such rank, or the model cannot be cut like this.
@@ -217,7 +217,7 @@ impl Layout {
 }
 
 impl Groups {
-    /// What a rank has of a model while it generates.
+    /// The shards of a rank while it generates.
     ///
     /// # Errors
     /// [`CutError`] when there is no such rank, or the model cannot be cut like this.

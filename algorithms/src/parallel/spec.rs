@@ -23,13 +23,13 @@ pub struct TensorSpec {
     pub shape: Vec<usize>,
     /// Bytes of one element.
     pub element_bytes: usize,
-    /// What each rank of a stage has of it.
+    /// The part of it that each rank of a stage has.
     pub cut: Cut,
     /// Which stage has it.
     pub home: Home,
 }
 
-/// What each of `n` tensor ranks has of a tensor.
+/// The part of a tensor that each of `n` tensor ranks has.
 ///
 /// A unit is what must not be cut, such as the rows of a head. Of `u` units along the dimension,
 /// rank `i` has
@@ -182,7 +182,7 @@ impl ModelSpec {
         })
     }
 
-    /// How many layers there are.
+    /// Number of layers.
     #[must_use]
     pub const fn layers(&self) -> usize {
         self.layers
@@ -194,7 +194,7 @@ impl ModelSpec {
         &self.tensors
     }
 
-    /// How many elements all tensors have.
+    /// Number of elements of all tensors.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.starts[self.tensors.len()]
@@ -213,13 +213,13 @@ impl ModelSpec {
 }
 
 impl TensorSpec {
-    /// How many elements it has.
+    /// Number of elements.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// How many bytes it has.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.elements() * self.element_bytes

@@ -174,7 +174,7 @@ fn place(index: &[usize], shape: &[usize]) -> usize {
         .fold(0, |sum, (at, extent)| sum * extent + at)
 }
 
-/// What is in the buffer of a rank that has these of a model whose every byte is of its own.
+/// The buffer of a rank that has these shards of a model whose every byte is of its own.
 fn numbered(model: &ModelSpec, shards: &Shards) -> Vec<u8> {
     let mut buffer = vec![];
     for shard in shards.as_slice() {

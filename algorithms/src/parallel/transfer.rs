@@ -37,13 +37,13 @@ impl Transfer {
         }
     }
 
-    /// How many bytes are copied.
+    /// Number of bytes that are copied.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.target.bytes()
     }
 
-    /// How many bytes another rank sends.
+    /// Number of bytes that another rank sends.
     #[must_use]
     pub fn received_bytes(&self) -> usize {
         match self.from {

@@ -86,7 +86,7 @@ pub struct Run {
     pub source: usize,
     /// Where they begin in the target.
     pub target: usize,
-    /// How many.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
@@ -183,8 +183,8 @@ impl Window {
         runs.map(|run| run.source..run.source + run.bytes)
     }
 
-    /// What to copy from this box of one buffer into that of another, as few pieces as there can
-    /// be, in order.
+    /// The bytes to copy from this box of one buffer into that of another, as few pieces as there
+    /// can be, in order.
     ///
     /// # Errors
     /// [`WindowError::Mismatch`].

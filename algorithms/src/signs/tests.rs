@@ -14,7 +14,8 @@ fn chance(rng: &mut ChaCha8Rng) -> f64 {
     sum - 6.0
 }
 
-/// What a run tells that goes as `shape` says at each part of it, from 0 to 1, with this much noise.
+/// The signs of a run that goes as `shape` says at each part of it, from 0 to 1, with this much
+/// noise.
 fn run(seed: u64, steps: u64, noise: f64, shape: impl Fn(f64) -> Facts) -> Vec<(u64, Sign)> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut watch = Watch::new(steps);

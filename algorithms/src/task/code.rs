@@ -43,18 +43,18 @@ pub struct CodeConfig {
     /// The file: one JSON object a line, with `prompt` (or `problem`) and `tests`, and as one likes
     /// `language` and `solution`. See [`Test`] for what a test is.
     pub path: PathBuf,
-    /// How many lines from the beginning are [`Split::Train`]; the others are held out.
+    /// Number of lines from the beginning that are [`Split::Train`]; the others are held out.
     #[serde(default = "default_train_count")]
     pub train_count: usize,
-    /// What a program earns that passes some tests but not all.
+    /// The reward of a program that passes some tests but not all.
     #[serde(default)]
     pub credit: Credit,
-    /// How prompts are given.
+    /// The form in which prompts are given.
     #[serde(default = "default_style")]
     pub style: PromptStyle,
 }
 
-/// What a program earns that passes some tests but not all.
+/// The reward of a program that passes some tests but not all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Credit {
@@ -65,7 +65,7 @@ pub enum Credit {
     Fraction,
 }
 
-/// What a program is written in.
+/// The language of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -108,7 +108,7 @@ impl Language {
         }
     }
 
-    /// What the file of a program is called.
+    /// The name of a program's file.
     #[must_use]
     pub const fn file_name(self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ impl Language {
         }
     }
 
-    /// What runs a file of this language, without the file.
+    /// The command that runs a file of this language, without the file.
     #[must_use]
     pub const fn interpreter(self) -> &'static [&'static str] {
         match self {
@@ -186,7 +186,7 @@ impl Code {
         found
     }
 
-    /// What has to be run to judge a reply: a trial for each test, in their order. `nonce` must be
+    /// The trials by which a reply is judged: one for each test, in their order. `nonce` must be
     /// new for every reply and no program can be able to guess it.
     ///
     /// # Errors
@@ -207,7 +207,8 @@ impl Code {
         Ok(trial::all(tests, &program, nonce))
     }
 
-    /// Whether these outcomes of the first trials decide the verdict, so that no more need be run.
+    /// Returns true when these outcomes of the first trials decide the verdict, so that no more
+    /// need be run.
     #[must_use]
     pub fn decided(&self, trials: &[Trial], outcomes: &[Outcome]) -> bool {
         judge::decided(self.config.credit, trials, outcomes)

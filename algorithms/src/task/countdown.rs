@@ -13,7 +13,7 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CountdownConfig {
-    /// How prompts are given.
+    /// The form in which prompts are given.
     pub style: PromptStyle,
     /// The fewest numbers of a problem; at least 2.
     pub numbers_min: usize,

@@ -18,7 +18,7 @@ pub struct Gsm8kConfig {
     /// The file: one JSON object a line, with `question` and `answer`, the answer ending in
     /// `#### <number>`.
     pub path: PathBuf,
-    /// How many lines from the beginning are [`Split::Train`]; the others are held out.
+    /// Number of lines from the beginning that are [`Split::Train`]; the others are held out.
     #[serde(default = "default_train_count")]
     pub train_count: usize,
     /// The reward of a wrong number after `####`.

@@ -92,13 +92,13 @@ use super::{
     Goal, Problem, PromptStyle, Reason, Split, Task, TaskError, Verdict, check_format_reward, draw,
 };
 
-/// Whether two answers are equal.
+/// The result of a comparison of two answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Equality {
-    /// They are, by exact arithmetic or word for word.
+    /// They are equal, by exact arithmetic or word for word.
     Equal,
-    /// They are not.
+    /// They are not equal.
     Different,
     /// It cannot be told: one of them is not understood or takes too much work, or parts of them
     /// may be related in ways that are not known here. They differ in how they are written.

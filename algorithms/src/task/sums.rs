@@ -16,7 +16,7 @@ use crate::environment::Tool;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SumsConfig {
-    /// How prompt and reply are written.
+    /// The form of prompt and reply.
     pub form: SumsForm,
     /// The fewest operands of a problem; at least 2.
     pub operands_min: usize,
@@ -32,7 +32,7 @@ pub struct SumsConfig {
     pub format_reward: f64,
 }
 
-/// How problems of [`Sums`] are written.
+/// The form in which problems of [`Sums`] are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SumsForm {
@@ -52,7 +52,7 @@ pub enum SumsForm {
 }
 
 impl SumsForm {
-    /// What replies call.
+    /// The tool that replies call.
     #[must_use]
     pub const fn tool(self) -> Option<Tool> {
         match self {

@@ -17,7 +17,8 @@ impl CharTokenizer {
     /// in.
     pub const ARITHMETIC: &str = "0123456789+-*/=():,.#?<>;|' \n";
 
-    /// What can be typed in ASCII: programs and questions about them are written in it.
+    /// The characters that can be typed in ASCII: programs and questions about them are written in
+    /// these.
     pub const TEXT: &str = concat!(
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
         "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ \t\n"
@@ -79,5 +80,5 @@ impl CharTokenizer {
     }
 }
 
-/// How many ids come before the characters.
+/// Number of ids before the characters.
 const SPECIAL: u32 = 3;

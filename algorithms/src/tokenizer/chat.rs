@@ -1,4 +1,4 @@
-//! How a conversation becomes one text.
+//! Chat templates, which turn a conversation into one text.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,13 @@ use super::TokenizerError;
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// The speaker.
     pub role: Role,
-    /// What is said.
+    /// The text of the turn.
     pub content: String,
 }
 
-/// Who speaks.
+/// The speaker of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

@@ -98,7 +98,7 @@ fn optimizer_name(number: u64) -> &'static str {
     }
 }
 
-/// What comes before the numbers.
+/// The head before the numbers.
 struct Head {
     step: u64,
     parameters: u64,

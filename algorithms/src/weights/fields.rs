@@ -18,7 +18,7 @@ pub enum Family {
     Qwen3,
 }
 
-/// What files say about a decoder-only architecture.
+/// The description of a decoder-only architecture, as files have it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelFields {
     /// The family.
@@ -41,14 +41,14 @@ pub struct ModelFields {
     pub context: usize,
     /// Base of the rotary embedding's frequencies.
     pub rope_theta: f64,
-    /// What is added to the mean square in RMS norms.
+    /// The number that is added to the mean square in RMS norms.
     pub norm_epsilon: f64,
-    /// Whether the output projection is the embedding.
+    /// True when the output projection is the embedding.
     pub tied: bool,
-    /// Whether there is a value head beside the output projection, as critics have: the tensors
+    /// True when there is a value head beside the output projection, as critics have: the tensors
     /// `value_head.weight` and `value_head.bias`, which other libraries ignore.
     pub value_head: bool,
-    /// What reads pictures, where the model does: `vision_config`.
+    /// The encoder that reads pictures, where the model has one: `vision_config`.
     #[serde(default)]
     pub vision: Option<VisionConfig>,
 }

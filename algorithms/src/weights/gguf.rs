@@ -43,7 +43,7 @@ pub enum GgufValue {
 pub struct GgufTensor {
     /// The extents, outermost first (the file has them innermost first).
     pub shape: Vec<usize>,
-    /// How its elements are stored.
+    /// The storage format of its elements.
     pub encoding: Encoding,
     /// The first byte in the file.
     start: usize,

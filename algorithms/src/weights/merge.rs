@@ -35,11 +35,11 @@ use super::{LoadError, ModelFields, SaveError};
 pub struct Part {
     /// A directory with `config.json` and safetensors.
     pub directory: PathBuf,
-    /// What its parameters are multiplied by.
+    /// The factor on its parameters.
     pub weight: f64,
 }
 
-/// What was merged.
+/// Counts of the merged parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merged {
     /// Tensors.
@@ -72,7 +72,7 @@ pub enum MergeError {
         of: PathBuf,
         /// The first one.
         first: PathBuf,
-        /// What differs.
+        /// The property that differs.
         what: String,
     },
     /// A model could not be read.
@@ -83,12 +83,12 @@ pub enum MergeError {
     Save(#[from] SaveError),
 }
 
-/// How far the sum of the weights may be from 1: they are written in decimals.
+/// The most that the sum of the weights may differ from 1: they are written in decimals.
 const SUM_ERROR: f64 = 1e-6;
 /// Elements that a thread takes at least: fewer are summed sooner than a thread begins. In tests, few
 /// enough for small models to need several.
 const THREAD_ELEMENTS: usize = if cfg!(test) { 64 } else { 1 << 18 };
-/// What a merged model was made of, in its directory.
+/// The name of the file that names a merged model's parts, in its directory.
 pub const PROVENANCE: &str = "merge.json";
 
 /// Merges models into a new directory, in the type of the first unless another is asked for. It has
@@ -190,7 +190,7 @@ fn stored_type_of(tensors: &Tensors<'_>) -> StoredType {
     }
 }
 
-/// What is to be summed, if all parts are of one architecture.
+/// The tensors that are to be summed, if all parts are of one architecture.
 fn sums<'a>(
     parts: &[Part],
     read: &[Tensors<'a>],
@@ -348,7 +348,7 @@ fn texts(directory: &Path, stored_type: StoredType) -> Result<Vec<(String, Strin
     Ok(texts)
 }
 
-/// What went into a merged model.
+/// The parts of a merged model, as they are written down.
 #[derive(Serialize)]
 struct Provenance {
     parts: Vec<Origin>,

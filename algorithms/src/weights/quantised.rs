@@ -6,7 +6,7 @@
 
 use half::{bf16, f16};
 
-/// How the elements of a tensor are stored.
+/// The storage format of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Encoding {
@@ -39,7 +39,7 @@ impl Encoding {
         })
     }
 
-    /// How many elements are stored together.
+    /// Number of elements that are stored together.
     #[must_use]
     pub fn block_elements(self) -> usize {
         match self {

@@ -20,7 +20,7 @@ impl HeavyTail {
         self.p99_over_median.ln() / NORMAL_99
     }
 
-    /// What this part of all is at most.
+    /// The quantile at this part of all, from 0 to 1.
     #[must_use]
     pub fn quantile(&self, part: f64) -> f64 {
         self.at(normal_quantile(part))
@@ -46,7 +46,7 @@ impl HeavyTail {
     }
 }
 
-/// What a standard normal number is below with this probability; infinite at 0 and 1.
+/// The quantile of the standard normal distribution at this probability; infinite at 0 and 1.
 ///
 /// P. J. Acklam's rational approximation (2003); its relative error is below 1.2e-9.
 #[must_use]

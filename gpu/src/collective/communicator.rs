@@ -11,8 +11,8 @@ use super::run::{Header, Run, Scratch};
 use super::schedule::{Algorithm, Incoming, Outgoing, Place, Task, Then, schedule};
 use super::transport::{Membership, Transport, Trouble};
 
-/// How long a call waits for a missing rank, unless
-/// [`Collective::set_deadline`] says otherwise.
+/// The default time that a call waits for a missing rank, unless [`Collective::set_deadline`] says
+/// otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// [`Collective`] in main memory, over any [`Transport`].
@@ -53,7 +53,7 @@ impl<X: Transport> Communicator<X> {
         }
     }
 
-    /// What messages cost here, by which algorithms are chosen. The same on every rank.
+    /// Sets the costs of messages, by which algorithms are chosen. The same on every rank.
     #[must_use]
     pub const fn with_costs(mut self, costs: Costs) -> Self {
         self.costs = costs;
@@ -74,14 +74,14 @@ impl<X: Transport> Communicator<X> {
         self.broken.as_deref()
     }
 
-    /// What moves the bytes.
+    /// The transport that moves the bytes.
     #[must_use]
     pub const fn transport(&self) -> &X {
         &self.transport
     }
 
-    /// What moves the bytes, of which none is under way after a call that succeeded, and how long
-    /// ranks wait for each other.
+    /// The transport, on which no bytes are under way after a call that succeeded, and the time
+    /// that ranks wait for each other.
     pub(crate) fn into_parts(self) -> (X, Duration) {
         (self.transport, self.deadline)
     }
@@ -99,7 +99,7 @@ impl<X: Transport> Communicator<X> {
         }
     }
 
-    /// Whether a call goes over windows.
+    /// Returns true when a call goes over windows.
     fn by_board(&mut self) -> bool {
         self.algorithm.is_none() && self.transport.board().is_some()
     }

@@ -1,4 +1,4 @@
-//! What every transport and every back-end must make true: each operation gives what plain
+//! Conformance suites for every transport and every back-end: each operation gives what plain
 //! arithmetic gives, and the same bits on all ranks.
 
 use std::fmt::Debug;
@@ -8,12 +8,12 @@ use half::bf16;
 use super::schedule::parts;
 use super::{Collective, Communicator, Element, Reduce, Transport};
 
-/// How checks put numbers where a back-end works.
+/// Puts numbers where a back-end works, and takes them from there, for the checks.
 pub trait Bench<L: Collective> {
     /// Owns memory that the back-end works on.
     type Held<T: Element>;
 
-    /// Whether sums are rounded after each addition, and not once.
+    /// True when sums are rounded after each addition, and not once.
     const ROUNDS_EACH: bool;
 
     /// Memory with these numbers.
@@ -277,7 +277,7 @@ fn vector<T: Sample>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|i| T::of(value(rank, i))).collect()
 }
 
-/// What a reduction should give.
+/// The expected result of a reduction.
 struct Reduced {
     /// Each number, and how many times an epsilon's part of what it may be off.
     values: Vec<(f64, f64)>,

@@ -3,7 +3,7 @@
 
 use super::schedule::{Algorithm, Task, Topology};
 
-/// What a message costs on one kind of way: `latency + bytes / bandwidth`.
+/// The cost of a message on one kind of link: `latency + bytes / bandwidth`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Seconds before the first byte arrives.
@@ -18,7 +18,7 @@ impl Link {
     }
 }
 
-/// What messages cost inside a node and between nodes. All ranks must have the same.
+/// The costs of messages inside a node and between nodes. All ranks must have the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// Between two ranks of one node.

@@ -1,4 +1,4 @@
-//! What can be reduced, and the loops that do it.
+//! Elements that can be reduced, and the loops that reduce them.
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// How the elements at one index become one.
+/// The reduction of the elements at one index to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduce {
     /// Their sum.
@@ -72,7 +72,7 @@ pub enum Reduce {
 }
 
 impl Reduce {
-    /// What a sum over `world` ranks is multiplied by.
+    /// The factor on a sum over `world` ranks.
     pub(super) fn scale(self, world: usize) -> f32 {
         match self {
             Self::Mean => 1.0 / world as f32,

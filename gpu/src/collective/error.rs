@@ -8,16 +8,17 @@ use thiserror::Error;
 use super::element::{ElementType, Reduce};
 use super::schedule::Algorithm;
 
-/// What a rank asked for. The ranks of a gang compare theirs before they move data.
+/// An operation with its arguments, as a rank asked for it. The ranks of a gang compare theirs
+/// before they move data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// With elements of which type.
     pub element: ElementType,
-    /// How they are reduced, where they are.
+    /// The reduction, where there is one.
     pub reduce: Option<Reduce>,
-    /// How it is done.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// The root of a broadcast, the other rank of a send or receive; else 0.
     pub peer: u32,
@@ -27,7 +28,7 @@ pub struct Call {
     pub layout: u64,
 }
 
-/// What ranks do together.
+/// An operation that ranks do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -83,7 +84,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// What went wrong between ranks. It is the same on every rank that hears of it.
+/// A failure between ranks. It is the same on every rank that hears of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -92,35 +93,35 @@ pub enum Fault {
     Missing {
         /// In rank order.
         ranks: Vec<usize>,
-        /// How long somebody waited for them.
+        /// The time that somebody waited for them.
         waited: Duration,
     },
     /// A rank is gone: its process ended, its connection broke, or it gave up its membership.
     Lost {
-        /// Who.
+        /// The rank that is gone.
         rank: usize,
-        /// What is known of it.
+        /// The reason, as far as it is known.
         why: String,
     },
     /// Ranks called different things, or the same in another order.
     Mismatch {
-        /// What each of them called, as far as whoever found it knows; in rank order.
+        /// Their calls with rank and number, as far as whoever found it knows; in rank order.
         calls: Vec<(usize, u64, Call)>,
     },
     /// A rank speaks for another generation of the gang. Nothing of it was read.
     Stale {
-        /// Who.
+        /// The rank that speaks for it.
         rank: usize,
         /// The generation that it speaks for.
         theirs: u64,
         /// The generation of whoever found it.
         ours: u64,
     },
-    /// What came over the transport is no message of this protocol.
+    /// Bytes that came over the transport are no message of this protocol.
     Garbled {
         /// From whom.
         rank: usize,
-        /// What is wrong with it.
+        /// The error in it.
         why: String,
     },
     /// A rank's device, or the library that moves numbers between devices, failed. No other rank is
@@ -213,9 +214,9 @@ pub struct Report {
     pub by: usize,
     /// The number of its call, counted from 1; that of the pair for a send or receive.
     pub sequence: u64,
-    /// What it had called.
+    /// The call that the rank had made.
     pub call: Call,
-    /// What went wrong.
+    /// The failure that it found.
     pub fault: Fault,
 }
 
@@ -240,15 +241,15 @@ pub enum CollectiveError {
     Misuse {
         /// This rank.
         rank: usize,
-        /// What was called.
+        /// The operation that was called.
         operation: Operation,
-        /// What does not fit, and what would.
+        /// The argument that does not fit, and what would.
         why: String,
     },
 }
 
 impl CollectiveError {
-    /// What went wrong between ranks; `None` for a misuse.
+    /// The failure between ranks; `None` for a misuse.
     #[must_use]
     pub fn fault(&self) -> Option<&Fault> {
         match self {
@@ -267,9 +268,9 @@ pub struct Failed {
     pub generation: u64,
     /// The number of the call here, counted from 1.
     pub sequence: u64,
-    /// What was called here.
+    /// The call that failed here.
     pub call: Call,
-    /// What went wrong, as the first who found it told.
+    /// The failure, as the first who found it told.
     pub report: Report,
 }
 

@@ -75,7 +75,7 @@ fn gang_with(
         .collect()
 }
 
-/// What wakes one thread, and the first report that it was told.
+/// A signal that wakes one thread, and the first report that it was told.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     rung: Mutex<Rung>,

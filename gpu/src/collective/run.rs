@@ -16,7 +16,7 @@ use super::transport::{Membership, Transport, Trouble};
 /// Bytes of an encoded [`Header`] with a length.
 pub(super) const HEADER_BYTES: usize = 3 * 8 + CALL_BYTES + 8;
 
-/// What stands at the head of every message and window.
+/// The head of every message and window.
 #[derive(Clone, Debug)]
 pub(super) struct Header {
     gang: u64,
@@ -48,7 +48,7 @@ impl Header {
         out
     }
 
-    /// Whether a message of `from` belongs to the same call; gives its last word.
+    /// Checks that a message of `from` belongs to the same call; gives its last word.
     pub(super) fn check(&self, from: usize, bytes: &[u8; HEADER_BYTES]) -> Result<u64, Fault> {
         let (gang, generation, sequence, call, last) = decode(bytes);
         if (gang, generation) != (self.gang, self.generation) {
@@ -123,7 +123,7 @@ pub(super) struct Scratch {
     sums: Vec<f32>,
     /// Elements of other ranks.
     kept: Vec<u8>,
-    /// What has arrived and is not reduced yet.
+    /// Bytes that have arrived and are not reduced yet.
     block: Vec<u8>,
 }
 
@@ -139,7 +139,7 @@ pub(super) struct Run<'a, X, T> {
     hello_out: usize,
     hello_in: Head,
     scratch: Option<&'a mut Scratch>,
-    /// Whether partial sums lie in the scratch.
+    /// Set when partial sums lie in the scratch.
     apart: bool,
     input: Option<&'a [T]>,
     data: &'a mut [T],

@@ -1,4 +1,4 @@
-//! Who sends what to whom, as data: a list of steps for each rank. Pure.
+//! Communication schedules as data: the steps of each rank, with senders and receivers. Pure.
 //!
 //! - *Ring* all-reduce is a reduce-scatter and an all-gather around a ring, in which each rank
 //!   sends `2 (n - 1) / n` of the buffer, the least that is possible (Patarasuk and Yuan 2009,
@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-/// How the ranks of a gang are spread over nodes.
+/// The placement of a gang's ranks on nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// The number of each rank's node.
@@ -56,13 +56,13 @@ impl Topology {
         Self::new(vec![0; world])
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub fn world(&self) -> usize {
         self.nodes.len()
     }
 
-    /// How many nodes they are on.
+    /// Number of nodes that they are on.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.groups.len()
@@ -74,7 +74,7 @@ impl Topology {
         self.groups.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Whether two ranks share a node.
+    /// Returns true when two ranks share a node.
     #[must_use]
     pub fn near(&self, a: usize, b: usize) -> bool {
         self.nodes[a] == self.nodes[b]
@@ -93,7 +93,7 @@ impl Topology {
     }
 }
 
-/// How data flows between the ranks. See the module for what each is.
+/// The path of data between the ranks. See the module for what each is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// Between all pairs.
@@ -111,7 +111,7 @@ impl Algorithm {
     pub const ALL: [Self; 4] = [Self::Ring, Self::Tree, Self::Direct, Self::Hierarchical];
 }
 
-/// What is to be done, in elements.
+/// A task of all ranks together, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task<'a> {
     /// `data[..count]` of all ranks is reduced in place.
@@ -171,7 +171,7 @@ pub enum Place {
     Sums,
 }
 
-/// What happens with the bytes of a message.
+/// The use of a message's bytes at their receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// They are the elements of the caller's output here.
@@ -200,7 +200,7 @@ pub struct Outgoing {
 pub struct Incoming {
     /// From whom.
     pub from: usize,
-    /// What happens with it.
+    /// The use of its bytes.
     pub then: Then,
     /// Which elements.
     pub range: Range<usize>,

@@ -1,4 +1,4 @@
-//! What moves bytes between ranks.
+//! Transports, which move bytes between ranks.
 
 use std::fmt;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::schedule::Topology;
 /// The least that a window may have: a head, and a cache line for each of many ranks.
 pub const WINDOW_BYTES_MIN: usize = 4096;
 
-/// Who a rank is, among whom.
+/// The place of a rank in its gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// This rank.
@@ -24,7 +24,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub fn world(&self) -> usize {
         self.topology.world()
@@ -42,7 +42,7 @@ pub enum Trouble {
 
 /// Bytes in order to and from each other rank, with bounds on what is under way.
 pub trait Transport: Send + fmt::Debug {
-    /// Who this rank is.
+    /// The membership of this rank: its number, and its gang.
     fn membership(&self) -> &Membership;
 
     /// Takes as many bytes from the front as there is room for, and gives their number: 0 when

@@ -31,7 +31,7 @@ pub struct KernelCache {
     folder: PathBuf,
 }
 
-/// What compiled kernels are made from.
+/// The inputs that compiled kernels are made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheKey<'a> {
     /// Name of the source.
@@ -82,7 +82,8 @@ impl KernelCache {
         &self.folder
     }
 
-    /// What was kept for this key; nothing when it is not there, or not whole.
+    /// The compiled kernels that were kept for this key; nothing when they are not there, or not
+    /// whole.
     #[must_use]
     pub fn get(&self, key: CacheKey<'_>) -> Option<Vec<u8>> {
         let mut bytes = fs::read(self.folder.join(key.file_name())).ok()?;

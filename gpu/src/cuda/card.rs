@@ -21,7 +21,7 @@ pub trait Card: Debug + Send + Sync + 'static {
     /// Index of the device.
     fn device(&self) -> u32;
 
-    /// What no other device has, on this machine or another.
+    /// An identity that no other device has, on this machine or another.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ pub trait Card: Debug + Send + Sync + 'static {
     /// The device's fault.
     fn mark(&self) -> Result<Self::Mark, GpuFault>;
 
-    /// Whether everything before a place has happened. Does not wait.
+    /// Returns true when everything before a place has happened. Does not wait.
     ///
     /// # Errors
     ///
@@ -112,14 +112,14 @@ pub enum Command {
         from: u64,
         /// Address of the destination.
         to: u64,
-        /// How much, in bytes.
+        /// Length, in bytes.
         bytes: u64,
     },
     /// Sets bytes to zero.
     Zero {
         /// Address.
         to: u64,
-        /// How much, in bytes.
+        /// Length, in bytes.
         bytes: u64,
     },
 }
@@ -181,7 +181,7 @@ impl From<bool> for Arg {
     }
 }
 
-/// How numbers lie in memory.
+/// The format of numbers in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// IEEE single precision.
@@ -207,22 +207,22 @@ impl Format {
 pub struct Operand {
     /// Address.
     pub address: u64,
-    /// How its numbers lie in memory.
+    /// The format of its numbers.
     pub format: Format,
     /// Elements from a line to the next.
     pub ld: u64,
-    /// Whether lines are columns.
+    /// Set when lines are columns.
     pub turned: bool,
     /// Elements from a matrix of the batch to the next.
     pub batch: u64,
 }
 
-/// What a product is added to.
+/// A matrix that is added to a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addend {
     /// Nothing.
     Zero,
-    /// What the destination holds.
+    /// The matrix that the destination holds.
     Destination,
     /// A matrix that lies as the destination does, at this address.
     Residual(u64),
@@ -251,7 +251,7 @@ pub struct Gemm {
     pub c_batch: u64,
     /// Bits of the factor.
     pub scale: u32,
-    /// What is added.
+    /// The matrix that is added.
     pub addend: Addend,
     /// Address of `n` numbers that are added to each row.
     pub bias: Option<u64>,

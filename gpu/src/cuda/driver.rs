@@ -1,4 +1,4 @@
-//! What a runtime does with real devices.
+//! The driver of real devices, for the runtime.
 //!
 //! Each open context has a stream and two caching pools of its own over the device's primary
 //! context: device memory, and pinned memory of the host. Copies go over the stream of the device

@@ -32,13 +32,13 @@ impl<T: Element, C: Card> Elements<T, C> {
         }
     }
 
-    /// How many.
+    /// Number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true when there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -48,7 +48,7 @@ impl<T: Element, C: Card> Elements<T, C> {
         self.address
     }
 
-    /// Whether they lie in memory of the card behind this queue. None lie anywhere.
+    /// Returns true when they lie in memory of the card behind this queue, or there are none.
     pub(super) fn are_on(&self, queue: &Arc<Mutex<Queue<C>>>) -> bool {
         self.is_empty()
             || self
@@ -99,7 +99,7 @@ impl<T: Element, C: Card> Elements<T, C> {
         }
     }
 
-    /// What they are when everything that was begun before has happened.
+    /// The values when everything that was begun before has happened.
     ///
     /// # Panics
     /// If the card has failed.

@@ -52,8 +52,8 @@ pub struct Emulated {
     number: u64,
 }
 
-/// What lies behind the handle of the card's queue: a library that works on the card counts up what
-/// it begins before its call returns, and what has ended from a thread of its own.
+/// The memory behind the handle of the card's queue: a library that works on the card counts up
+/// what it begins before its call returns, and what has ended from a thread of its own.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Stream {
@@ -61,7 +61,7 @@ struct Stream {
     ended: AtomicU64,
 }
 
-/// What libraries had begun.
+/// Number of commands that libraries had begun at a place in the queue.
 #[derive(Debug)]
 pub struct EmulatedMark(u64);
 

@@ -36,7 +36,7 @@ pub enum CudaError {
     NoDevice {
         /// The index.
         device: u32,
-        /// How many there are.
+        /// Number of devices that there are.
         devices: u32,
     },
     /// The device is older than the kernels.
@@ -58,7 +58,7 @@ pub enum CudaError {
         name: &'static str,
         /// Where it was looked for.
         tried: String,
-        /// What brings it.
+        /// Advice to install it.
         advice: &'static str,
     },
     /// A library of CUDA is too old. Install a newer one.
@@ -70,7 +70,7 @@ pub enum CudaError {
         found: String,
         /// The oldest that will do.
         least: &'static str,
-        /// What brings a newer one.
+        /// Advice to install a newer one.
         advice: &'static str,
     },
     /// The compiler refuses a kernel, which is a mistake of this crate or a compiler that is too

@@ -1,4 +1,4 @@
-//! What the driver's error codes say about a device.
+//! Faults behind the driver's error codes.
 
 use crate::fault::{FaultKind, GpuFault};
 

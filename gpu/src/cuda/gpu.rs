@@ -40,12 +40,13 @@ pub struct Gpu {
     owner: String,
 }
 
-/// How a card is opened.
+/// Options for opening a card.
 #[derive(Clone, Debug)]
 pub struct GpuOptions {
     /// In whose name memory is taken.
     pub owner: String,
-    /// What the owner may hold, in bytes, as far as the card has it; `None` for all of it.
+    /// The most memory that the owner may hold, in bytes, as far as the card has it; `None` for all
+    /// of it.
     pub budget_bytes: Option<u64>,
     /// Where compiled kernels are kept.
     pub cache: KernelCache,
@@ -69,7 +70,7 @@ struct Memory {
 }
 
 impl Gpu {
-    /// How many cards this machine has.
+    /// Number of cards that this machine has.
     ///
     /// # Errors
     ///
@@ -231,18 +232,18 @@ pub struct IpcHandle {
     pub(super) bytes: [[u8; 32]; 2],
     /// Where what is meant begins in what the handle opens, in bytes.
     pub(super) offset: u64,
-    /// How long it is, in bytes.
+    /// Length of that memory, in bytes.
     pub(super) bytes_len: u64,
 }
 
 impl IpcHandle {
-    /// How much memory it names, in bytes.
+    /// Length of the memory that it names, in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.bytes_len
     }
 
-    /// Whether it names none.
+    /// Returns true when it names no memory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes_len == 0

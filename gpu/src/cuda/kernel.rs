@@ -20,7 +20,7 @@ macro_rules! kernels {
                 }
             }
 
-            /// What the file holds, without what is common to all.
+            /// The text of the file, without what is common to all.
             #[must_use]
             pub fn body(self) -> &'static str {
                 match self {
@@ -76,7 +76,7 @@ kernels! {
         packed_linear_f32;
 }
 
-/// What stands before the body of every source.
+/// The text before the body of every source.
 pub const HEAD: &str = include_str!("kernels/head.cuh");
 
 impl Source {

@@ -74,9 +74,10 @@ use crate::cuda::{Cuda, Gpu};
 
 /// Calls under way at most; more wait for the first.
 const FLIGHTS_MAX: usize = 1024;
-/// How long a wait sleeps before it looks again.
+/// The time that a wait sleeps before it looks again.
 const PAUSE: Duration = Duration::from_micros(50);
-/// How long a rank that leaves waits for the others to leave as well. After that the thread does.
+/// The time that a rank that leaves waits for the others to leave as well. After that the thread
+/// does.
 const PARTING: Duration = Duration::from_secs(1);
 
 /// [`Collective`] between cards. Parts of an [`Elements`] are its buffers.
@@ -87,11 +88,11 @@ pub struct Nccl<C: Card = Gpu> {
     cuda: Cuda<C>,
     membership: Membership,
     shared: Arc<Shared<C>>,
-    /// What a barrier reduces.
+    /// The number that a barrier reduces.
     token: CudaArray<f32, C>,
 }
 
-/// What a call is, apart from its numbers.
+/// The description of a call, apart from its numbers.
 fn call_of<T: Element>(operation: Operation, count: usize) -> Call {
     Call {
         operation,
@@ -174,7 +175,7 @@ impl<C: Card> Nccl<C> {
         Ok(nccl)
     }
 
-    /// What went wrong first, as whoever found it told; every call fails from then on.
+    /// The first failure, as whoever found it told; every call fails from then on.
     #[must_use]
     pub fn broken(&self) -> Option<Report> {
         self.shared.held.lock().broken.clone()

@@ -26,8 +26,8 @@ pub(super) fn unusable(path: &Path, error: &libloading::Error) -> String {
 const DEPTH: usize = 6;
 
 impl Places {
-    /// What to load, in this order: what the variable says and nothing else, or what the loader
-    /// finds, `$CUDA_HOME` or `/usr/local/cuda`, and the virtual environment of Python.
+    /// The libraries to try, in this order: what the variable says and nothing else, or what the
+    /// loader finds, `$CUDA_HOME` or `/usr/local/cuda`, and the virtual environment of Python.
     pub(super) fn candidates(&self) -> Vec<PathBuf> {
         let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         if let Some(place) = given(self.variable).map(PathBuf::from) {

@@ -44,7 +44,7 @@ pub(super) struct Queue<C: Card> {
     fault: Option<GpuFault>,
 }
 
-/// How often what was done.
+/// Counts of commands and graphs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands begun, those of graphs too.

@@ -10,7 +10,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Whether all of the range is in the set.
+    /// Returns true when all of the range is in the set.
     pub(super) fn contains(&self, range: &Range<usize>) -> bool {
         range.is_empty()
             || self

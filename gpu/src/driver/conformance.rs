@@ -18,7 +18,7 @@ pub struct Rig<D> {
     pub pass: fn(&mut D),
 }
 
-/// How often time may pass before an operation of the suite must be done.
+/// The most times that time may pass before an operation of the suite must be done.
 const PASSES_MAX: u32 = 10_000_000;
 const MIB: u64 = 1 << 20;
 const OWNER: &str = "conformance";
@@ -167,7 +167,7 @@ pub fn a_budget_refuses_its_owner_by_name<D: Driver>(mut rig: Rig<D>) {
     expect("close", rig.driver.close(context));
 }
 
-/// What a context took is with the device again after it is closed, freed before or not.
+/// All memory of a context is with the device again after it is closed, freed before or not.
 pub fn closing_gives_all_memory_back<D: Driver>(mut rig: Rig<D>) {
     let warm = rig.open();
     let before = rig.held();

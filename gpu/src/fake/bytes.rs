@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What memory holds before something is written: no zero, so that nobody comes to rely on one.
+/// The contents of memory before something is written: no zero, so that nobody comes to rely on
+/// one.
 const UNDEFINED: u8 = 0xa5;
 const PAGE: u64 = 4096;
 
@@ -32,7 +33,7 @@ impl Bytes {
         }
     }
 
-    /// What was written in this range: where from its beginning, and the bytes.
+    /// The bytes that were written in this range, each run with its offset from the beginning.
     pub(super) fn written(&self, range: Range<u64>) -> Vec<(u64, Vec<u8>)> {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         self.pages

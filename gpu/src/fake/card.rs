@@ -26,7 +26,7 @@ pub(super) struct Card {
     /// When the copies that were begun are done.
     pub(super) busy_until: Duration,
     operations: u64,
-    /// What strikes before which operation.
+    /// Faults to come, each with the operation before which it strikes.
     counted: Vec<(u64, Strike)>,
 }
 
@@ -39,7 +39,7 @@ struct Process {
     killed: bool,
 }
 
-/// What becomes of an operation that would end at some time.
+/// The fate of an operation that would end at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Ends,
@@ -84,7 +84,7 @@ impl Card {
         self.usable(process)
     }
 
-    /// Whether a process can use the device.
+    /// Checks that a process can use the device.
     pub(super) fn usable(&self, process: u32) -> Result<(), GpuFault> {
         let poison = self.processes.get(&process).and_then(|it| it.poison);
         match self.broken.or(poison) {
@@ -105,8 +105,8 @@ impl Card {
         matches!(self.broken, Some((_, FaultKind::Lost)))
     }
 
-    /// What becomes of an operation of a process that would end at this time: the trouble that
-    /// came first decides.
+    /// The fate of an operation of a process that would end at this time: the trouble that came
+    /// first decides.
     pub(super) fn fate(&self, process: u32, end: Duration) -> Fate {
         let known = self.processes.get(&process);
         let failed = [self.broken, known.and_then(|it| it.poison)]

@@ -168,7 +168,7 @@ impl Machine {
         Ok(buffer)
     }
 
-    /// Whether a copy from or to it has neither ended nor failed.
+    /// Returns true while a copy from or to it has neither ended nor failed.
     fn is_busy(&self, buffer: BufferId) -> bool {
         let world = self.world.lock();
         self.flights.iter().any(|((end, _), flight)| {

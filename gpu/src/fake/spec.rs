@@ -1,4 +1,4 @@
-//! What fake devices are like and what befalls them: a file, or built in code.
+//! Specifications of fake devices and of their faults: a file, or built in code.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,12 +49,12 @@ pub struct Spec {
     /// Parts of the cluster, devices among them. Those of a node are numbered in this order.
     #[serde(default, rename = "element")]
     pub elements: Vec<Element>,
-    /// What befalls the devices.
+    /// Scripted faults of the devices.
     #[serde(default, rename = "fault")]
     pub faults: Vec<Scripted>,
 }
 
-/// What a device can do. The defaults are those of an H200.
+/// The capacities and speeds of a device. The defaults are those of an H200.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
@@ -70,7 +70,7 @@ pub struct Model {
     pub nvlink_bytes_per_second: u64,
     /// From the call to the first byte, in nanoseconds.
     pub latency_ns: u64,
-    /// How long the memory of a killed process stays held, in milliseconds.
+    /// The time that the memory of a killed process stays held, in milliseconds.
     pub release_ms: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct Scripted {
     pub device: String,
     /// When it strikes.
     pub at: When,
-    /// What happens.
+    /// The fault that strikes.
     pub what: Strike,
 }
 
@@ -110,7 +110,7 @@ pub enum When {
     Operation(u64),
 }
 
-/// What happens to a device.
+/// A scripted fault of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -132,17 +132,17 @@ pub enum Strike {
     Lost,
 }
 
-/// What is wrong with a specification. Nothing was made of it.
+/// An error in a specification. Nothing was made of it.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{}{kind}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct SpecError {
     /// Line of the file, from 1; none when the specification is not from a file.
     pub line: Option<usize>,
-    /// What it is.
+    /// The kind of error.
     pub kind: SpecErrorKind,
 }
 
-/// What is wrong with a specification.
+/// A kind of error in a specification.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SpecErrorKind {
@@ -191,7 +191,7 @@ pub enum SpecErrorKind {
     Factor {
         /// The device.
         device: String,
-        /// What stands there.
+        /// The number that stands there.
         factor: f64,
     },
 }
@@ -338,7 +338,7 @@ impl Model {
         .find_map(|(value, field)| (value == 0).then_some(field))
     }
 
-    /// How long the memory of a killed process stays held.
+    /// The time that the memory of a killed process stays held.
     pub(super) fn release(&self) -> Duration {
         Duration::from_millis(self.release_ms)
     }

@@ -1,4 +1,4 @@
-//! What scripted faults do, and that nothing is leaked by them.
+//! Effects of scripted faults, which leak nothing.
 
 use proptest::prelude::*;
 

@@ -16,7 +16,7 @@ pub(super) struct World {
     /// Indices of the cards of each node, in the order of its devices.
     nodes: BTreeMap<String, Vec<usize>>,
     by_name: BTreeMap<String, usize>,
-    /// What happens later. The number keeps the order of what happens at one time.
+    /// Events to come. The number keeps the order of what happens at one time.
     agenda: BTreeMap<(Duration, u64), (usize, Event)>,
     next: u64,
 }
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// How long a copy should take, without what is before it and without scripted slowness.
+    /// The time that a copy should take, without what is before it and without scripted slowness.
     pub(super) fn predict(&self, from: (usize, Side), to: (usize, Side), bytes: u64) -> Duration {
         let latency = Duration::from_nanos(self.cards[from.0].model.latency_ns);
         latency.saturating_add(transfer(bytes, self.bytes_per_second(from, to)))

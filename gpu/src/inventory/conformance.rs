@@ -1,4 +1,4 @@
-//! What every source of inventories keeps to, whatever machine it finds.
+//! A conformance suite for every source of inventories, whatever machine it finds.
 
 use super::{DeviceFacts, Inventory, Probe, Reading};
 

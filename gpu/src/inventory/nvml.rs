@@ -179,7 +179,8 @@ impl Session {
         }
     }
 
-    /// What came so far on this device. Begins to listen when it is read for the first time.
+    /// The critical events of this device so far. Begins to listen when it is read for the first
+    /// time.
     fn xids(&mut self, index: u32) -> Reading<Vec<Xid>> {
         let watch = self
             .watches
@@ -241,7 +242,7 @@ fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
     Reading::of(result.map_err(|error| reason(&error)))
 }
 
-/// What a person can do something with.
+/// The reason for an error, in words that a person can act on.
 fn reason(error: &NvmlError) -> String {
     match error {
         NvmlError::LibloadingError(error) => {

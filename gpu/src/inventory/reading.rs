@@ -22,7 +22,7 @@ pub enum Reading<T> {
     Measured(T),
     /// No value.
     Unmeasured {
-        /// What stood in the way, in words for a person.
+        /// The reason, in words for a person.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What the kernel shows of cards under `/sys`, without any vendor's library.
+//! Cards as the kernel shows them under `/sys`, without any vendor's library.
 //!
 //! Every function takes the root, so that tests bring a tree of their own.
 

@@ -18,13 +18,13 @@ pub enum MemoryError {
          larger budget or let it use less"
     )]
     OverBudget {
-        /// Who asked.
+        /// The owner that asked.
         owner: String,
-        /// What the block would take, in bytes.
+        /// Memory that the block would take, in bytes.
         asked: u64,
-        /// What the owner holds, in bytes.
+        /// Memory that the owner holds, in bytes.
         used: u64,
-        /// What it may hold, in bytes.
+        /// The most that it may hold, in bytes.
         budget: u64,
     },
     /// The device has not that much memory left: somebody outside of the pool holds it, or the
@@ -33,13 +33,13 @@ pub enum MemoryError {
         "the device is full: {asked} bytes asked, {free} free, {largest} in one piece of the pool; held by {owners}"
     )]
     DeviceFull {
-        /// What the block would take, in bytes.
+        /// Memory that the block would take, in bytes.
         asked: u64,
         /// Free in the pool and outside, in bytes.
         free: u64,
         /// Largest free piece of the pool, in bytes.
         largest: u64,
-        /// Who holds how much, most first.
+        /// The shares of all owners, the largest first.
         owners: Shares,
     },
     /// There is enough free memory, but not in one piece. Cached memory was given back before this
@@ -49,13 +49,13 @@ pub enum MemoryError {
          by {owners}"
     )]
     Fragmented {
-        /// What the block would take, in bytes.
+        /// Memory that the block would take, in bytes.
         asked: u64,
         /// Free in the pool and outside, in bytes.
         free: u64,
         /// Largest free piece of the pool, in bytes.
         largest: u64,
-        /// Who holds how much, most first.
+        /// The shares of all owners, the largest first.
         owners: Shares,
     },
     /// All budgets together would be more than the device has.
@@ -64,15 +64,15 @@ pub enum MemoryError {
          {owners}"
     )]
     Overcommitted {
-        /// Who wants to reserve.
+        /// The owner that wants to reserve.
         owner: String,
-        /// How much, in bytes.
+        /// Memory that it asked for, in bytes.
         asked: u64,
-        /// What others have reserved, in bytes.
+        /// Memory that others have reserved, in bytes.
         reserved: u64,
-        /// What the device has, in bytes.
+        /// All memory of the device, in bytes.
         capacity: u64,
-        /// Who holds how much, most first.
+        /// The shares of all owners, the largest first.
         owners: Shares,
     },
     /// The new budget is less than the owner holds already.
@@ -80,7 +80,7 @@ pub enum MemoryError {
     BudgetBelowUse {
         /// Whose budget.
         owner: String,
-        /// What it holds, in bytes.
+        /// Memory that it holds, in bytes.
         used: u64,
         /// The new budget, in bytes.
         budget: u64,
@@ -88,13 +88,13 @@ pub enum MemoryError {
     /// Nobody of this name has reserved memory.
     #[error("{owner} has reserved no memory on this device: reserve before allocating")]
     Unreserved {
-        /// Who asked.
+        /// The owner that asked.
         owner: String,
     },
     /// A block or a reservation of no bytes.
     #[error("{owner} asked for 0 bytes")]
     Zero {
-        /// Who asked.
+        /// The owner that asked.
         owner: String,
     },
     /// The block is not one of this pool's, or was freed when its owner was released.
@@ -108,18 +108,18 @@ pub enum MemoryError {
     Fault(#[from] GpuFault),
 }
 
-/// Who holds how much of a device, most first.
+/// The shares of a device's memory, the largest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shares(pub Vec<Share>);
 
-/// What one owner holds of a device.
+/// The share of one owner in a device's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// Its name.
     pub owner: String,
-    /// What it holds, in bytes.
+    /// Memory that it holds, in bytes.
     pub used_bytes: u64,
-    /// What it may hold, in bytes.
+    /// The most that it may hold, in bytes.
     pub budget_bytes: u64,
 }
 

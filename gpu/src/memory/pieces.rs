@@ -18,7 +18,7 @@ const SHARED_MAX: u64 = 10 << 20;
 /// Size of a segment that large requests share, in bytes.
 const SHARED_SEGMENT: u64 = 20 << 20;
 
-/// What a piece of at least this many bytes takes, or `None` if no device can have it.
+/// The size of a piece for at least this many bytes, or `None` if no device can have it.
 pub(super) fn rounded(bytes: u64) -> Option<u64> {
     let granule = if bytes <= SMALL_MAX {
         SMALL_GRANULE

@@ -75,7 +75,7 @@ impl<B: Backend> Tape<B> {
         self.plan(&[], keep, &vec![false; self.vars.len()])
     }
 
-    /// Whether a trainable parameter stands upstream of each activation.
+    /// For each activation, true when a trainable parameter stands upstream of it.
     fn wants_gradient(&self, trainable: &[bool]) -> Vec<bool> {
         let mut wants = vec![false; self.vars.len()];
         for op in &self.ops {

@@ -1,4 +1,4 @@
-//! What keeps ranks from coming together is told by all of them.
+//! Obstacles that keep ranks from coming together are told by all of them.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What the tests stand on: a library in NCCL's place, cards, and a thread for each rank.
+//! The setup of the tests: a library in NCCL's place, cards, and a thread for each rank.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;

@@ -149,7 +149,7 @@ impl Analytic {
         per_parameter * run.model.parameters as f64 * tokens / (devices * flops)
     }
 
-    /// How much longer a pass takes than on devices that are never idle: in each update the
+    /// The time of a pass relative to devices that are never idle, at least 1: in each update the
     /// replicas wait for the fullest, and its pipeline fills and drains.
     fn idle(&self, run: &Run<'_>, updates: u32) -> f64 {
         let sequences = fullest(run, updates);
@@ -165,7 +165,7 @@ fn fullest(run: &Run<'_>, updates: u32) -> u64 {
     run.task.batch.sequences.div_ceil(shares)
 }
 
-/// What the fullest replica has, over an even share.
+/// The load of the fullest replica relative to an even share, at least 1.
 fn ragged(run: &Run<'_>, updates: u32) -> f64 {
     let shares = f64::from(run.parallel.data) * f64::from(updates);
     fullest(run, updates) as f64 * shares / run.task.batch.sequences as f64

@@ -1,4 +1,4 @@
-//! How models are spread over devices, and what prices it.
+//! Strategies to spread models over devices, and the cost models that price them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeviceModel, Model, Pool, Role, Task};
 
-/// How one model is spread over `data * tensor * pipeline` devices.
+/// Degrees of parallelism: one model over `data * tensor * pipeline` devices.
 ///
 /// Shown as `pipeline-tensor-data`: `1-8-2` are two replicas of eight devices each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,15 +24,15 @@ pub struct Parallel {
 pub struct Run<'a> {
     /// The model.
     pub model: &'a Model,
-    /// What it does.
+    /// The task to price.
     pub task: &'a Task,
     /// Where the devices are, with their speed and links.
     pub pool: &'a Pool,
-    /// How the model is spread over them.
+    /// The parallelism of the model on them.
     pub parallel: Parallel,
 }
 
-/// What generating costs.
+/// The price of generating a task's batch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generation {
     /// Time, seconds.
@@ -63,7 +63,7 @@ pub trait CostModel {
     /// parameters lie otherwise.
     fn generation_bytes(&self, run: &Run<'_>, resident: Parallel) -> u64;
 
-    /// What it costs to generate the task's batch within `free_bytes` of each device, which are at
+    /// The price of generating the task's batch within `free_bytes` of each device, which are at
     /// least the [`generation_bytes`](Self::generation_bytes). The answer's bytes are at most
     /// these.
     fn generation(&self, run: &Run<'_>, resident: Parallel, free_bytes: u64) -> Generation;

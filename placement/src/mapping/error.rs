@@ -50,7 +50,7 @@ pub enum MappingError {
     /// A quantity that must be positive is zero.
     #[error("{field} of {of} is 0; it must be at least 1")]
     Zero {
-        /// What the field belongs to: a model, a pool, or a task of a stage.
+        /// The owner of the field: a model, a pool, or a task of a stage.
         of: String,
         /// The field.
         field: &'static str,
@@ -79,7 +79,7 @@ pub enum MappingError {
         parallel: Parallel,
         /// The pool.
         pool: String,
-        /// What it said, seconds.
+        /// The time that it gave, seconds.
         value: f64,
     },
     /// A model does not fit even when it has a whole pool to itself.
@@ -96,11 +96,11 @@ pub enum MappingError {
         pool: String,
         /// Over how many of its devices the model is spread when it needs least of each.
         devices: u32,
-        /// What it needs of each of them then, bytes.
+        /// Memory that it needs of each of them then, bytes.
         needs_bytes: u64,
-        /// What each of them has to use, bytes.
+        /// Memory of each of them that models may use, bytes.
         usable_bytes: u64,
-        /// What all devices of that pool have to use, bytes.
+        /// Memory of the whole pool that models may use, bytes.
         pool_bytes: u64,
     },
     /// Each model fits when it is alone, but no way was found to fit all: there is none.
@@ -113,7 +113,7 @@ pub enum MappingError {
     NoRoomTogether {
         /// Sum over the models of the least that each needs over all its devices, bytes.
         needs_bytes: u64,
-        /// What all devices have to use, bytes.
+        /// Memory of all devices that models may use, bytes.
         usable_bytes: u64,
     },
 }

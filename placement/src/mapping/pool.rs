@@ -7,7 +7,7 @@ use super::MappingError;
 /// A kind of device: what a cost model needs to know of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceModel {
-    /// What people call it.
+    /// The name that people know it by.
     pub name: String,
     /// Dense bf16 arithmetic, FLOP/s.
     pub flops: f64,
@@ -22,15 +22,15 @@ pub struct DeviceModel {
 pub struct Pool {
     /// Unique among the pools.
     pub name: String,
-    /// What each device is.
+    /// The model of each device.
     pub device: DeviceModel,
-    /// How many there are.
+    /// Number of devices.
     pub devices: u32,
-    /// How many of them share a node.
+    /// Number of devices that share a node.
     pub devices_per_node: u32,
-    /// What one device sends to others of its node, B/s.
+    /// Bandwidth from one device to others of its node, B/s.
     pub node_link: f64,
-    /// What one node sends to other nodes, B/s; its devices share it.
+    /// Bandwidth from one node to other nodes, B/s; its devices share it.
     pub cross_link: f64,
 }
 

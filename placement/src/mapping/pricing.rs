@@ -1,4 +1,4 @@
-//! What each set of models can do on each number of devices: the part of the search that asks the
+//! Prices of each set of models on each number of devices: the part of the search that asks the
 //! cost model, and its memo.
 
 use std::{cmp::Ordering, collections::BTreeMap, rc::Rc};
@@ -10,7 +10,7 @@ use super::{
 /// Models by their number, one bit each.
 pub(super) type Members = u32;
 
-/// Whether answers are kept. They always are, but where a test shows that it makes no difference.
+/// The memo's policy. Answers are always kept, but where a test shows that it makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memo {
     Kept,
@@ -61,7 +61,7 @@ pub(super) struct Offer {
     pub(super) choices: Vec<Choice>,
 }
 
-/// What an offer chooses for one model.
+/// The choice of an offer for one model.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     pub(super) model: usize,
@@ -148,7 +148,7 @@ impl<'a> Pricing<'a> {
         Ok(homes)
     }
 
-    /// What generating costs the model per stage, with so much free memory on each device.
+    /// The price of generating for the model per stage, with so much free memory on each device.
     pub(super) fn generate(
         &mut self,
         model: usize,

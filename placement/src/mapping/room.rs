@@ -1,4 +1,4 @@
-//! What there is too little memory for.
+//! Errors for models that do not fit into memory, with the bytes that are needed and there.
 
 use super::{MappingError, Pool, pricing::Pricing};
 
@@ -45,7 +45,7 @@ pub(super) fn no_room_together(pricing: &mut Pricing<'_>) -> Result<MappingError
     })
 }
 
-/// What all devices of a pool have to use, bytes.
+/// Memory of all devices of a pool that models may use, bytes.
 fn usable_in_all(pricing: &Pricing<'_>, pool: &Pool) -> u64 {
     let each = pricing.cost.usable_bytes(&pool.device);
     each.saturating_mul(u64::from(pool.devices))

@@ -42,7 +42,7 @@ struct Best {
     sets: Vec<Candidate>,
 }
 
-/// What is compared of two mappings: seconds, then devices in use, then sets.
+/// The key by which two mappings are compared: seconds, then devices in use, then sets.
 #[derive(Clone, Copy)]
 struct Rank {
     seconds: f64,
@@ -186,7 +186,7 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Whether the rest, each alone on all that is left, could still make it better.
+    /// Returns true when the rest, each alone on all that is left, could still make it better.
     fn may_improve(&self, branch: &Branch, rest: Members, stages: &[f64], devices: u32) -> bool {
         let mut bound = stages.to_vec();
         for model in members(rest) {

@@ -52,7 +52,7 @@ fn mapped(workload: &Workload, pools: &[Pool]) -> Mapping {
     mapping
 }
 
-/// What holds of every mapping.
+/// Asserts what holds of every mapping.
 #[track_caller]
 fn check_valid(mapping: &Mapping, workload: &Workload, pools: &[Pool]) {
     let mut names: Vec<&str> = workload.models.iter().map(|m| m.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What is mapped: models, and what one iteration does with them.
+//! The workload to map: models, and what one iteration does with them.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::MappingError;
 pub struct Workload {
     /// The models, in any order.
     pub models: Vec<Model>,
-    /// What happens in one iteration, one stage after the other.
+    /// The stages of one iteration, one after the other.
     pub stages: Vec<Stage>,
 }
 
@@ -33,28 +33,28 @@ pub struct Model {
     pub kv_bytes_per_token: u64,
 }
 
-/// What runs between two barriers of an iteration: sets of models at the same time, the models of
+/// The work between two barriers of an iteration: sets of models at the same time, the models of
 /// one set one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
     /// Unique among the stages.
     pub name: String,
-    /// What is done. A model may have several tasks.
+    /// The tasks of the stage. A model may have several.
     pub tasks: Vec<Task>,
 }
 
-/// What one model does in one stage.
+/// The work of one model in one stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// The model's name.
     pub model: String,
-    /// What it does.
+    /// The kind of work.
     pub work: Work,
     /// With how much.
     pub batch: Batch,
 }
 
-/// What a model does with a batch.
+/// A kind of work that a model does with a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -81,7 +81,7 @@ pub struct Batch {
     pub response_tokens: u64,
 }
 
-/// Whether a model's parameters change.
+/// The role of a model, by which its parameters change or stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

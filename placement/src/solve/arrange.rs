@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::{Rules, Spot};
 use crate::{Arrange, Isolation, Level};
 
-/// How many bundles fit in all.
+/// Number of bundles that fit in all.
 pub(super) fn fits(rules: &Rules<'_>, spots: &[Spot]) -> u32 {
     let counts = spots.iter().map(|spot| spot.count);
     match rules.demand.arrange {
@@ -85,7 +85,7 @@ fn pack(rules: &Rules<'_>, spots: Vec<Spot>) -> Vec<(Spot, u32)> {
     fill(rules, spots)
 }
 
-/// How many of the roomiest spots the gang needs; they are sorted on the way.
+/// Number of the roomiest spots that the gang needs; they are sorted on the way.
 fn nodes_needed(rules: &Rules<'_>, spots: &mut [Spot]) -> Option<usize> {
     spots.sort_by_key(|spot| (Reverse(spot.count), spot.at));
     let mut rest = rules.demand.gang;
@@ -162,7 +162,7 @@ fn spread(rules: &Rules<'_>, spots: &[Spot]) -> Vec<(Spot, u32)> {
     placed.filter(|(_, count)| *count > 0).collect()
 }
 
-/// What makes one node better than another, whatever its load; less is better.
+/// The rank of a node, whatever its load; less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Class {
     liking: Reverse<u64>,
@@ -194,7 +194,7 @@ struct Key {
     at: usize,
 }
 
-/// Whether a full node is better, or an empty one.
+/// The direction in which nodes are preferred: the full ones first, or the empty ones.
 #[derive(Clone, Copy)]
 enum Better {
     Fullest,

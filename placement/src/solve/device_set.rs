@@ -8,7 +8,7 @@ use crate::device::Health;
 use crate::refusal::{Cause, NodeRefusal, Reason};
 use crate::{Demand, DeviceAsk, Refusal, View};
 
-/// Who holds the device set that a demand shares, if anyone does yet.
+/// The holder of the device set that a demand shares, if there is one yet.
 pub(super) fn first_holder(view: &View, demand: &Demand) -> Option<String> {
     let set = demand.device_set.as_ref()?;
     let of_set = |lease: &&Lease| lease.job == demand.job && lease.device_set.as_ref() == Some(set);
@@ -97,7 +97,7 @@ pub(super) fn join(
     Ok(Plan { leases })
 }
 
-/// What stands in the way of `count` more bundles on the held devices of a node.
+/// The obstacle to `count` more bundles on the held devices of a node, if there is one.
 fn obstacle(
     view: &View,
     demand: &Demand,

@@ -1,4 +1,4 @@
-//! How many bundles each node can take, and what stops the next one.
+//! Counts of the bundles that each node can take, and the reasons that stop the next one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -34,7 +34,7 @@ pub(crate) struct Rules<'a> {
     light_workers: &'a [Option<u64>],
     /// By kind of device, whether it will do.
     accepted: Vec<bool>,
-    /// Whether to see the nodes without their leases and workers.
+    /// True to see the nodes without their leases and workers.
     idle: bool,
     /// Most bundles of the demand on one node.
     most: u32,
@@ -251,7 +251,7 @@ impl<'a> Rules<'a> {
         (0..self.view.nodes().len()).filter_map(spot).collect()
     }
 
-    /// Whether a light bundle finds a process.
+    /// Returns true when a light bundle finds a process.
     fn staffs(&self, at: usize, glance: Glance) -> bool {
         let joins = self.demand.isolation == Isolation::Shared && self.has_light_worker(at);
         glance.takes_worker || joins
@@ -271,7 +271,7 @@ impl<'a> Rules<'a> {
         Ok(mask)
     }
 
-    /// How many bundles fit on a node with these devices.
+    /// Number of bundles that fit on a node with these devices.
     pub(crate) fn count(&self, at: usize, mask: Mask) -> u32 {
         let node = self.view.at(at);
         let by_resources = self.free(node).times(&self.demand.bundle, self.most);
@@ -316,14 +316,14 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Whether the job's light actors have a worker on the node already.
+    /// Returns true when the job's light actors have a worker on the node already.
     pub(crate) fn has_light_worker(&self, at: usize) -> bool {
         self.light_workers.get(at).is_some_and(Option::is_some)
     }
 }
 
 impl Demand {
-    /// Whether a device is of the kind asked for, whoever holds it.
+    /// Returns true when a device is of the kind asked for, whoever holds it.
     pub(crate) fn accepts(&self, device: &Device) -> bool {
         let Some(ask) = &self.devices else {
             return false;
@@ -374,7 +374,7 @@ pub(crate) fn why_not(rules: &Rules<'_>) -> Vec<NodeRefusal> {
     nodes
 }
 
-/// What stops the next bundle on a node that suits.
+/// The reason that stops the next bundle on a node that suits.
 fn shortage(rules: &Rules<'_>, at: usize, mask: Mask, count: u32) -> Reason {
     let (node, demand) = (rules.view.at(at), rules.demand);
     if count >= rules.most {
@@ -495,7 +495,7 @@ fn too_many_workers(node: &Node) -> Reason {
 }
 
 impl Affinity {
-    /// Whether it is about where somebody else is, who may come and go.
+    /// Returns true when it is about the place of another holder, who may come and go.
     pub(crate) fn is_about_others(&self) -> bool {
         matches!(self, Self::Near(..) | Self::Apart(..))
     }

@@ -26,10 +26,10 @@ pub struct Node {
     /// Its devices, in the order of the topology: by NUMA node, switch, NVLink domain and number.
     #[serde(default)]
     pub devices: Vec<Device>,
-    /// Whether it takes new work.
+    /// Its liveness; only a node that is up takes new work.
     #[serde(default)]
     pub liveness: Liveness,
-    /// What demands may select it by.
+    /// Labels that demands may select it by.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Worker processes on it.
@@ -81,14 +81,14 @@ impl PartialEq for Node {
     }
 }
 
-/// What is left of a device.
+/// The free part of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) milli: u32,
     pub(crate) memory: u64,
-    /// Whether anyone has a lease on it.
+    /// Set when anyone has a lease on it.
     pub(crate) held: bool,
-    /// Whether roles share it in turn.
+    /// Set when roles share it in turn.
     pub(crate) in_set: bool,
 }
 
@@ -104,12 +104,12 @@ impl Left {
     }
 }
 
-/// What rules a node out most often.
+/// The facts that rule a node out most often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Glance {
     pub(crate) up: bool,
     pub(crate) has_devices: bool,
-    /// Whether a worker process without devices may be started.
+    /// Set when a worker process without devices may be started.
     pub(crate) takes_worker: bool,
     /// Free processor time and memory.
     pub(crate) free: [u64; 2],
@@ -127,7 +127,7 @@ pub(crate) fn bits(mut mask: Mask) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether a node takes new work; only a node that is up does.
+/// The liveness of a node; only one that is up takes new work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -150,7 +150,7 @@ pub struct Worker {
     pub id: u64,
     /// The job it works for.
     pub job: String,
-    /// Whether other actors of the job may join.
+    /// Its isolation, which decides if other actors of the job may join.
     pub isolation: Isolation,
     /// The devices that it sees, by number; none for light actors.
     #[serde(default)]
@@ -253,7 +253,7 @@ impl Node {
         self.leases.iter()
     }
 
-    /// What is not held by anyone, beside devices.
+    /// Resources that nobody holds, without devices.
     #[must_use]
     pub fn free(&self) -> &Resources {
         &self.free
@@ -271,19 +271,19 @@ impl Node {
         count.count() as u32
     }
 
-    /// Whether `holder` has a lease here.
+    /// Returns true when `holder` has a lease here.
     #[must_use]
     pub fn has_holder(&self, holder: &str) -> bool {
         self.leases.iter().any(|lease| lease.holder == holder)
     }
 
-    /// Who holds how much of `resource`, most first.
+    /// The holders of `resource` and their amounts, most first.
     #[must_use]
     pub fn holders_of(&self, resource: &Resource) -> Vec<(String, u64)> {
         self.holders(|lease| lease.resources.get(resource))
     }
 
-    /// Who holds how many devices, in thousandths, most first.
+    /// The holders of devices and their number, in thousandths, most first.
     #[must_use]
     pub fn device_holders(&self) -> Vec<(String, u64)> {
         self.holders(|lease| lease.devices.iter().map(|d| u64::from(d.milli)).sum())
@@ -321,7 +321,7 @@ impl Node {
         self.held
     }
 
-    /// What is left of each device.
+    /// The free part of each device.
     pub(crate) fn left(&self) -> &[Left] {
         &self.left
     }
@@ -344,7 +344,7 @@ impl Node {
         }
     }
 
-    /// Who holds a device, most of its memory first, with the bytes.
+    /// The holders of a device and their memory on it, in bytes, most first.
     pub(crate) fn holders_of_device(&self, index: u32) -> Vec<(String, u64)> {
         self.holders(|lease| {
             let of = lease.devices.iter().filter(|grant| grant.index == index);

@@ -1,4 +1,4 @@
-//! How far the formulas are from what was measured.
+//! The errors of the formulas against what was measured.
 
 use super::super::shard::{all_reduce, decode_attention, prefill_attention, product};
 use super::super::{Card, ModelSize, Replica, Sequences};
@@ -89,8 +89,8 @@ fn kernels_of_the_a100() {
     Errors::of("A100 all-reduce", all_reduces(&card, A100_ALL_REDUCE)).within(0.12, 0.50);
 }
 
-/// What a server reports for each output token: the step, and the prompts of those that begin
-/// meanwhile.
+/// Predicted and measured milliseconds for each output token of a server: the step, and the prompts
+/// of those that begin meanwhile.
 fn per_output_token(size: &ModelSize, runs: &[(u32, u64, u64, u64, f64)]) -> Vec<(f64, f64)> {
     let time = |&(tensor, batch, prompt, response, was): &(u32, u64, u64, u64, f64)| {
         let replica = Replica::new(&Card::h100(), size, tensor).unwrap();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What stands in a position of a block: the tokens up to it, and the weights of each.
+/// The content of a position of a block: the tokens up to it, and the weights of each.
 type Content = Vec<(u32, u32)>;
 
 const SIZE: usize = 4;
@@ -15,7 +15,7 @@ const CHAINS: usize = 5;
 struct Sequence {
     chain: Chain,
     tokens: Vec<u32>,
-    /// What must stand at each of its positions.
+    /// The content that each of its positions must have.
     content: Content,
     /// It has been given places in this step.
     served: bool,

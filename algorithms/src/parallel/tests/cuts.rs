@@ -1,4 +1,4 @@
-//! What each rank has of a model.
+//! The shards of each rank.
 
 use super::*;
 use crate::weights::{Family, ModelFields};

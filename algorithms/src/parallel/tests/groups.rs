@@ -1,4 +1,4 @@
-//! Who stands where, and with whom.
+//! The places of ranks, and their groups.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What every rank of a layout has.
+/// The shards of every rank of a layout.
 fn placed(model: &ModelSpec, layout: Layout) -> Vec<Shards> {
     let ranks = 0..layout.ranks();
     ranks
@@ -10,7 +10,7 @@ fn placed(model: &ModelSpec, layout: Layout) -> Vec<Shards> {
         .collect()
 }
 
-/// What so many ranks have of a model that is cut anywhere.
+/// The shards of so many ranks, of a model that is cut anywhere.
 fn flat(model: &ModelSpec, ranks: usize) -> Vec<Shards> {
     let part = |rank| Part::new(rank, ranks).unwrap();
     (0..ranks).map(|rank| model.flat(part(rank))).collect()

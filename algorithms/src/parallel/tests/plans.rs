@@ -11,7 +11,7 @@ fn reshard(model: &ModelSpec, layouts: Layouts, engine: Engine) -> Reshard {
     Reshard::new(model.clone(), layouts.training, generation, engine).unwrap()
 }
 
-/// What all ranks train on, and its bytes.
+/// The shards that all ranks train on, and their bytes.
 fn trained(reshard: &Reshard) -> (Vec<Shards>, Vec<Vec<u8>>) {
     let ranks = 0..reshard.groups().training().ranks();
     let shards: Vec<Shards> = ranks.map(|rank| reshard.training(rank).unwrap()).collect();
@@ -70,7 +70,7 @@ proptest! {
         }
     }
 
-    /// What is counted, counted again element by element.
+    /// The costs, counted again element by element.
     #[test]
     fn costs_are_what_happens((layouts, model) in worlds()) {
         for engine in Engine::ALL {

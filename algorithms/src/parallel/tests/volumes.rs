@@ -15,8 +15,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// What the shards of one stage after another have more, all together, than those of a model
-    /// that is cut evenly over `tensor` ranks.
+    /// The bytes that the shards of one stage after another have more, all together, than those of
+    /// a model that is cut evenly over `tensor` ranks.
     fn more(self, tensor: usize) -> usize {
         let copies = if self.shared == 0 {
             1
@@ -27,7 +27,7 @@ impl Sizes {
     }
 }
 
-/// What the formulas say, bytes.
+/// The bytes that the formulas give.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Volume {
     received: usize,

@@ -5,16 +5,16 @@
 //! after that a number, which it has to give back. What the reply prints goes nowhere, its exit
 //! counts for nothing, and the token is in no memory that it can read without leave of the system.
 
-/// What a program is asked when it has been loaded.
+/// The question to a program when it has been loaded.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asked<'a> {
     /// The value of an expression.
     Call(&'a str),
-    /// Whether statements raise nothing.
+    /// Statements, which must raise nothing.
     Assert(&'a str),
 }
 
-/// What the harness is called where it runs.
+/// The name of the harness's file where it runs.
 pub(super) const FILE_NAME: &str = "harness.py";
 
 /// The harness itself.
@@ -22,7 +22,7 @@ pub(super) fn text() -> String {
     include_str!("harness.py").to_owned()
 }
 
-/// What it reads: the token, the kind of question, and the question.
+/// The input of the harness: the token, the kind of question, and the question.
 pub(super) fn stdin(nonce: &str, asked: Asked<'_>) -> String {
     let (kind, question) = match asked {
         Asked::Call(question) => ("eval", question),
@@ -31,7 +31,7 @@ pub(super) fn stdin(nonce: &str, asked: Asked<'_>) -> String {
     format!("{nonce}\n{kind}\n{question}")
 }
 
-/// What it prints when the answer to a call is this value, or an assertion holds.
+/// The line that it prints when the answer to a call is this value, or an assertion holds.
 pub(super) fn passed(nonce: &str, value: &str) -> String {
     format!("{nonce} {value}\n")
 }

@@ -1,4 +1,4 @@
-//! What outcomes say about a reply.
+//! Verdicts on a reply, by the outcomes of its trials.
 
 use super::{
     Credit, Reason, Verdict,
@@ -14,20 +14,20 @@ pub enum Unjudged {
     NotStarted {
         /// The test, counted from 1.
         test: usize,
-        /// What stood in the way.
+        /// The reason.
         why: String,
     },
     /// Trials are left that could change the verdict.
     #[error("only {run} of {of} tests were run, which does not decide: run the others, too")]
     Undecided {
-        /// How many were run.
+        /// Number of tests that were run.
         run: usize,
-        /// How many there are.
+        /// Number of tests in all.
         of: usize,
     },
 }
 
-/// Whether what a program printed is what it should print: line by line, without white space at the
+/// Returns true when a program printed what it should: line by line, without white space at the
 /// ends of lines and without empty lines at the end. Everything else counts, and numbers are text.
 #[must_use]
 pub fn same_output(printed: &[u8], expected: &[u8]) -> bool {
@@ -90,7 +90,7 @@ fn first_failed(trials: &[Trial], outcomes: &[Outcome]) -> Option<usize> {
 }
 
 impl Trial {
-    /// Whether this outcome passes the test.
+    /// Returns true when this outcome passes the test.
     #[must_use]
     pub fn passes(&self, outcome: &Outcome) -> bool {
         let Outcome::Exited { code: 0, stdout } = outcome else {

@@ -34,7 +34,7 @@ pub struct OutputTest {
 pub struct CallTest {
     /// An expression on one line, as `solve([1, 2])`.
     pub call: String,
-    /// What Python's `repr` prints for its value, as `[1, 'a']`.
+    /// The text that Python's `repr` prints for its value, as `[1, 'a']`.
     pub value: String,
 }
 
@@ -49,7 +49,7 @@ pub struct AssertTest {
 /// The tests of one problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tests {
-    /// What the program has to be written in.
+    /// The language that the program has to be written in.
     pub(super) language: Language,
     /// In the order of the file; one at least.
     pub(super) tests: Vec<Test>,

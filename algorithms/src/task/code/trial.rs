@@ -1,4 +1,4 @@
-//! What has to be run for a test, and what came of it.
+//! Trials: the program to run for a test, and the outcome.
 
 use std::fmt::{self, Debug, Display};
 
@@ -16,7 +16,7 @@ pub struct Trial {
     pub(super) passes: Passes,
 }
 
-/// What a trial must print to pass.
+/// The output that a trial must print to pass.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Passes {
     /// This, but for spaces at the ends of lines.
@@ -25,7 +25,7 @@ pub(super) enum Passes {
     Exactly(String),
 }
 
-/// What came of a trial. Who runs it says so in these words.
+/// The outcome of a trial. Who runs it says so in these words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -33,7 +33,7 @@ pub enum Outcome {
     Exited {
         /// With this code.
         code: i32,
-        /// What it had printed on its standard output, all of it.
+        /// All that it had printed on its standard output.
         stdout: Vec<u8>,
     },
     /// A signal ended it.

@@ -4,14 +4,14 @@ use super::{
     budget::Unknown, expression::Constant, fraction::Fraction, monomial::Generator, unit::Unit,
 };
 
-/// What an answer is.
+/// The meaning of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// A number or an expression, maybe of a unit.
     Number(Fraction, Option<Unit>),
     /// Words of a language.
     Prose(String),
-    /// What was not understood, as it is written.
+    /// A text that was not understood, as it is written.
     Unread(String, Cause),
     /// Items in order: a point, a vector, an interval.
     Tuple(Ends, Vec<Self>),
@@ -43,7 +43,7 @@ pub(super) enum End {
     Square,
 }
 
-/// How a difference compares with zero.
+/// The relation of a difference to zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
     Above,

@@ -1,9 +1,9 @@
-//! How much work one comparison may be: a counter in place of a clock, so that the bound is the
+//! The budget of work for one comparison: a counter in place of a clock, so that the bound is the
 //! same on every machine.
 
 use num_bigint::BigInt;
 
-/// What is left of the work that a comparison may be.
+/// The work that a comparison may still take.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: u64,
@@ -53,7 +53,7 @@ impl Budget {
         self.spend(1 + ((left.bits() * right.bits()) >> 14))
     }
 
-    /// How much was taken.
+    /// The work that was taken.
     #[cfg(test)]
     pub(super) fn spent(&self) -> u64 {
         WORK_MAX - self.left

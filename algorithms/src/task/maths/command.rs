@@ -1,4 +1,4 @@
-//! What commands of LaTeX and single characters mean.
+//! Meanings of LaTeX commands and of single characters.
 
 use super::{
     expression::Function,
@@ -6,7 +6,7 @@ use super::{
     token::{Bracket, Kind},
 };
 
-/// What a command does.
+/// The meaning of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Token(Kind<'static>),

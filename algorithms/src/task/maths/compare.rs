@@ -1,4 +1,4 @@
-//! Whether two answers say the same.
+//! The comparison of two answers.
 
 mod unordered;
 
@@ -303,7 +303,7 @@ fn value<'a>(sides: &'a [Answer], budget: &mut Budget) -> Option<&'a Answer> {
     agree.then_some(first)
 }
 
-/// Whether symbols or words are in it.
+/// Returns true when symbols or words are in it.
 fn has_names(side: &Answer) -> bool {
     match side {
         Answer::Number(value, _) => !value.is_constant(),
@@ -313,7 +313,7 @@ fn has_names(side: &Answer) -> bool {
     }
 }
 
-/// Whether this is a symbol, a product as `f(x)` and `dy/dx` look like, or words.
+/// Returns true for a symbol, a product as `f(x)` and `dy/dx` look like, or words.
 fn is_name(side: &Answer) -> bool {
     match side {
         Answer::Number(value, None) => {

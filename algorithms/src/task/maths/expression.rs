@@ -21,7 +21,7 @@ pub(super) enum Expression {
     Call(Function, Vec<Self>),
 }
 
-/// What stands before a part of a sum.
+/// The sign before a part of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     Plus,
@@ -32,7 +32,7 @@ pub(super) enum Sign {
     MinusPlus,
 }
 
-/// What stands before a part of a product.
+/// The operation before a part of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Times,
@@ -110,7 +110,7 @@ impl Expression {
         Self::Sum(vec![(Sign::Minus, self)])
     }
 
-    /// Whether it means two values.
+    /// Returns true when it means two values.
     pub(super) fn has_branches(&self) -> bool {
         match self {
             Self::Number(..) | Self::Constant(_) | Self::Imaginary | Self::Symbol(_) => false,

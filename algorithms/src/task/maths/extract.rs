@@ -30,7 +30,7 @@ pub fn final_answer(reply: &str) -> Option<&str> {
     found.map(bare).filter(|answer| !answer.is_empty())
 }
 
-/// What stands in the boxes of a reply, in the order of their ends. Boxes inside of others are
+/// The contents of the boxes in a reply, in the order of their ends. Boxes inside of others are
 /// parts of these.
 #[must_use]
 pub fn boxed_answers(reply: &str) -> Vec<&str> {
@@ -89,14 +89,14 @@ enum Brace {
     Other,
 }
 
-/// What follows the thoughts of a model.
+/// The text after the thoughts of a model.
 fn spoken(reply: &str) -> &str {
     reply
         .rsplit_once("</think>")
         .map_or(reply, |(_, spoken)| spoken)
 }
 
-/// What stands after the last mark of an answer, up to the end of its sentence.
+/// The text after the last mark of an answer, up to the end of its sentence.
 fn marked(text: &str) -> Option<&str> {
     let hashes = text.rfind("####").map(|at| at + 4);
     let after = [hashes, after_answer(text)].into_iter().flatten().max()?;
@@ -232,7 +232,7 @@ struct Piece<'a> {
     weight: Weight,
 }
 
-/// What a piece of a line is.
+/// The kind of a piece of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Weight {
     Mathematics,

@@ -17,7 +17,7 @@ pub(super) struct Fraction {
     denominator: Polynomial,
 }
 
-/// What is known about two values.
+/// The relation of two values, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sameness {
     Same,
@@ -319,7 +319,7 @@ fn power(base: &Polynomial, times: i64, budget: &mut Budget) -> Result<Polynomia
     }
 }
 
-/// How many terms a power of a sum may have.
+/// The most terms that a power of a sum may have.
 fn terms_at_most(terms: usize, times: u32) -> u64 {
     let mut count = 1_u64;
     for step in 1..terms as u64 {
@@ -331,7 +331,7 @@ fn terms_at_most(terms: usize, times: u32) -> u64 {
 /// The longest power of a sum that is expanded.
 const TERMS_MAX: u64 = 500;
 
-/// Whether an integer is below zero.
+/// Returns true when an integer is below zero.
 pub(super) fn is_below_zero(value: &BigInt) -> bool {
     value.sign() == Sign::Minus
 }

@@ -34,7 +34,7 @@ pub(super) fn words(text: &str, reading: Reading) -> (Vec<Token<'_>>, Ambiguitie
 struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    /// How many dollar signs there are: one alone is money.
+    /// Number of dollar signs: one alone is money.
     dollars: usize,
     reading: Reading,
     braces: Vec<Brace>,
@@ -47,7 +47,7 @@ struct Lexer<'a> {
     ambiguities: Ambiguities,
 }
 
-/// What an opening brace began.
+/// The group that an opening brace began.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Brace {
     Group,
@@ -352,8 +352,8 @@ fn without_dollars(text: &str) -> &str {
     text
 }
 
-/// What stands in the braces at the beginning of a text, if no brace is in it, and how long all of
-/// it is.
+/// The text in the braces at the beginning of another, if no brace is in it, and the length of all
+/// of it.
 pub(super) fn argument(text: &str) -> Option<(&str, usize)> {
     let inner = text.trim_start().strip_prefix('{')?;
     let end = inner.find(['{', '}'])?;
@@ -363,7 +363,7 @@ pub(super) fn argument(text: &str) -> Option<(&str, usize)> {
         .then(|| (inner[..end].trim(), taken))
 }
 
-/// Whether this is more than one letter, all of them capitals.
+/// Returns true for more than one letter, all of them capitals.
 fn are_capitals(text: &str) -> bool {
     text.len() > 1 && text.bytes().all(|b| b.is_ascii_uppercase())
 }
@@ -386,7 +386,7 @@ fn power_of_ten(text: &str) -> usize {
     1 + sign + count
 }
 
-/// What groups digits, and whether it is a comma that could separate as well.
+/// The separators between groups of digits, each with true for a comma that could separate as well.
 const SEPARATORS: [(&str, bool); 9] = [
     (",\\! ", false),
     (",\\!", false),

@@ -12,7 +12,7 @@ use super::{
     polynomial::Polynomial,
 };
 
-/// What expressions are made of beside rational numbers.
+/// A part that expressions are made of beside rational numbers.
 ///
 /// Products of different roots of primes are linearly independent over the rationals (Besicovitch
 /// 1940), so an expression of numbers, roots, symbols and `i` is zero only if all its coefficients
@@ -55,8 +55,8 @@ impl Generator {
         Self::root(index, Polynomial::integer(radicand))
     }
 
-    /// Whether powers of it with negative exponents may stand in a numerator. Those of which a
-    /// power is known otherwise stay in the denominator.
+    /// Returns true when powers of it with negative exponents may stand in a numerator. Those of
+    /// which a power is known otherwise stay in the denominator.
     pub(super) fn is_invertible(&self) -> bool {
         match self {
             Self::Constant(_) | Self::Symbol(_) | Self::Logarithm(_) => true,
@@ -67,7 +67,7 @@ impl Generator {
         }
     }
 
-    /// Whether it may depend on other generators in ways that are not known here.
+    /// Returns true when it may depend on other generators in ways that are not known here.
     pub(super) fn is_opaque(&self) -> bool {
         match self {
             Self::MinusOne | Self::Imaginary | Self::Prime(_) | Self::Constant(_) => false,
@@ -78,7 +78,7 @@ impl Generator {
         }
     }
 
-    /// Whether it is free of symbols.
+    /// Returns true when it is free of symbols.
     pub(super) fn is_constant(&self) -> bool {
         match self {
             Self::MinusOne | Self::Imaginary | Self::Prime(_) => true,
@@ -91,7 +91,7 @@ impl Generator {
         }
     }
 
-    /// Whether it stands for a positive real number, or is taken to.
+    /// Returns true when it stands for a positive real number, or is taken to.
     pub(super) fn is_positive(&self) -> bool {
         match self {
             Self::Prime(_) | Self::Constant(_) | Self::Logarithm(_) => true,
@@ -126,7 +126,7 @@ impl Monomial {
             .map(|(generator, exponent)| (generator, *exponent))
     }
 
-    /// What it costs to compare, besides a little.
+    /// The work to compare it, besides a little.
     pub(super) fn weight(&self) -> u64 {
         self.0
             .iter()

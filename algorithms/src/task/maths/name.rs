@@ -29,7 +29,7 @@ pub(super) fn blackboard(name: &str) -> Option<&'static str> {
     })
 }
 
-/// What a name in plain writing means.
+/// The meaning of a name in plain writing.
 pub(super) fn function(name: &str) -> Option<Kind<'static>> {
     Some(match name {
         "sin" => Kind::Function(Function::Sine),

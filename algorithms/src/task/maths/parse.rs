@@ -67,7 +67,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What a bracket may hold: a sum, or two with `\choose` between them.
+    /// Reads the contents of a bracket: a sum, or two with `\choose` between them.
     fn group(&mut self) -> Result<Expression, Fault> {
         let upper = self.sum()?;
         if self.kind() != Some(Kind::Choose) {
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Whether a factor begins here that no sign stands before.
+    /// Returns true when a factor begins here that no sign stands before.
     fn begins_factor(&self) -> bool {
         match self.kind() {
             Some(Kind::Letter(_) | Kind::Function(_) | Kind::Logarithm) => true,

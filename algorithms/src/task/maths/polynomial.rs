@@ -95,7 +95,7 @@ impl Polynomial {
         self.0.len()
     }
 
-    /// Whether the coefficient of its last term is negative.
+    /// Returns true when the coefficient of its last term is negative.
     pub(super) fn is_negative(&self) -> bool {
         self.0
             .last_key_value()
@@ -246,7 +246,7 @@ struct Rewritten {
     rest: Exponent,
 }
 
-/// Whether a power stands for itself.
+/// Returns true when a power stands for itself.
 fn is_kept(generator: &Generator, exponent: Exponent) -> bool {
     match generator {
         Generator::MinusOne => false,

@@ -161,7 +161,7 @@ fn sign_after<'w, 'a>(
     Ok(Unit::of_sign(sign, budget)?.map(|unit| (before, unit)))
 }
 
-/// What stands before a sign of degrees at the end.
+/// The words before a sign of degrees at the end.
 fn degrees<'w, 'a>(words: &'w [Token<'a>]) -> Option<&'w [Token<'a>]> {
     let before = match words {
         [
@@ -216,7 +216,7 @@ fn letter(words: &[Token<'_>]) -> Option<usize> {
     Some(at + 1)
 }
 
-/// Whether this is a time of day and no ratio: `7:00`, `2:30 p.m.`.
+/// Returns true for a time of day and no ratio: `7:00`, `2:30 p.m.`.
 fn is_time_of_day(words: &[Token<'_>]) -> bool {
     let [hours, colon, minutes, rest @ ..] = words else {
         return false;
@@ -232,7 +232,7 @@ fn is_time_of_day(words: &[Token<'_>]) -> bool {
     colon.kind.is_sign(':') && hours.len() <= 2 && minutes.len() == 2 && (half || full)
 }
 
-/// Whether these are words of a language, beside numbers and letters.
+/// Returns true for words of a language, beside numbers and letters.
 fn is_prose(words: &[Token<'_>]) -> bool {
     let mut found = false;
     for word in words {

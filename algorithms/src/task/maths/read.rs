@@ -315,7 +315,7 @@ fn end(bracket: Bracket) -> Option<End> {
     }
 }
 
-/// What is in both of two rays that point at each other.
+/// The common part of two rays that point at each other.
 pub(super) fn intersection(first: &Answer, second: &Answer) -> Option<Answer> {
     let (Answer::Tuple(a, first), Answer::Tuple(b, second)) = (first, second) else {
         return None;

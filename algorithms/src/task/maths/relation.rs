@@ -155,7 +155,8 @@ fn linear(
     Ok(Some((name, slope, limit)))
 }
 
-/// Whether one polynomial is a constant times the other, so that both are zero at the same places.
+/// Returns true when one polynomial is a constant times the other, so that both are zero at the
+/// same places.
 pub(super) fn is_multiple(
     first: &Fraction,
     second: &Fraction,
@@ -177,7 +178,7 @@ pub(super) fn is_multiple(
     Ok(difference.is_zero())
 }
 
-/// Whether one fraction is a positive rational number times the other.
+/// Returns true when one fraction is a positive rational number times the other.
 pub(super) fn is_positive_multiple(
     first: &Fraction,
     second: &Fraction,
@@ -210,7 +211,7 @@ fn cleared(fraction: &Fraction, budget: &mut Budget) -> Result<Polynomial, Unkno
     numerator.clone().shifted(&factor)
 }
 
-/// What a product of symbols is multiplied by.
+/// The coefficient of a product of symbols.
 fn coefficient(
     of: &Polynomial,
     symbols: &Monomial,

@@ -9,7 +9,7 @@ pub(super) struct Token<'a> {
     pub(super) spaced: bool,
 }
 
-/// What a word is.
+/// The kind of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
     /// Digits, maybe with separators, a point, repeating digits and a power of ten.
@@ -39,7 +39,7 @@ pub(super) enum Kind<'a> {
     End(&'a str),
     /// The end of a row.
     Row,
-    /// What is not understood.
+    /// A word that is not understood.
     Other(&'a str),
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Bracket {
     Ceiling,
 }
 
-/// How writing is read that can be read in two ways.
+/// A reading of writing that can be read in two ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) commas: Commas,
@@ -65,7 +65,7 @@ pub(super) struct Reading {
     pub(super) letters: Letters,
 }
 
-/// What a comma directly before three digits does, where no bracket is open.
+/// The role of a comma directly before three digits, where no bracket is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Commas {
     /// It groups digits.
@@ -83,7 +83,7 @@ pub(super) enum Logarithms {
     Decimal,
 }
 
-/// What a letter after a number and space is.
+/// The role of a letter after a number and space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Letters {
     /// A unit, where it can be one.

@@ -13,9 +13,10 @@ use super::{
 /// A product of powers of units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// What it measures: base units with their exponents. None for percent and degrees.
+    /// The quantity that it measures: base units with their exponents. None for percent and
+    /// degrees.
     measures: BTreeMap<String, i64>,
-    /// How many base units it is.
+    /// Number of base units that it is.
     scale: Fraction,
 }
 
@@ -35,7 +36,7 @@ impl Unit {
         self.measures == other.measures
     }
 
-    /// Whether it only scales a number, as percent and degrees do.
+    /// Returns true when it only scales a number, as percent and degrees do.
     pub(super) fn is_scale(&self) -> bool {
         self.measures.is_empty()
     }
@@ -89,7 +90,7 @@ impl Unit {
         Ok(Some(Self::base(singular(&name))))
     }
 
-    /// Whether it is one of words that are not in the table.
+    /// Returns true when it is one of words that are not in the table.
     pub(super) fn is_named(&self) -> bool {
         let in_table = |name: &String| {
             let mut bases = TABLE.iter().flat_map(|entry| entry.measures);
@@ -149,12 +150,12 @@ impl Unit {
     }
 }
 
-/// Whether a run of letters is the name of a unit, also where it is not marked as text.
+/// Returns true when a run of letters is the name of a unit, also where it is not marked as text.
 pub(super) fn is_known(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// Whether a single letter may be a unit after a number.
+/// Returns true when a single letter may be a unit after a number.
 pub(super) fn is_letter(name: &str) -> bool {
     LETTERS.contains(&name)
 }

@@ -20,7 +20,7 @@ pub(super) struct Words {
     merges: HashMap<(u32, u32), (u32, u32)>,
     /// The ranges of letters, sorted.
     letters: Vec<(char, char)>,
-    /// Whether each digit is a word.
+    /// Set when each digit is a word.
     single_digits: bool,
     /// One for each thread that encodes at the time. They are filled alike.
     caches: Mutex<Vec<Cache>>,
@@ -215,7 +215,7 @@ impl Cache {
     }
 }
 
-/// What a word is made of.
+/// The class of the characters in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Letter,
@@ -224,7 +224,7 @@ enum Kind {
     Other,
 }
 
-/// Whether each digit is a word; none if words are cut in another way.
+/// Returns true when each digit is a word; none if words are cut in another way.
 fn pre_tokenizer(json: &Value) -> Option<bool> {
     let bytes = |json: &Value| {
         let regex = json
@@ -253,7 +253,7 @@ fn byte_character(byte: u8) -> char {
     char::from_u32(0x100 + before).expect("there are fewer than 256 of them")
 }
 
-/// What `\p{L}` matches.
+/// The ranges of characters that `\p{L}` matches.
 fn letters() -> Option<Vec<(char, char)>> {
     let class = regex_syntax::parse(r"\p{L}").ok()?;
     let HirKind::Class(Class::Unicode(class)) = class.kind() else {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a rank holds while its steps are carried out. Numbers are whole, so that sums are exact.
+/// The state of a rank while its steps are carried out. Numbers are whole, so that sums are exact.
 struct Sim {
     steps: Vec<Step>,
     at: usize,

@@ -25,7 +25,7 @@ pub enum EmulatedError {
     /// There is no C++ compiler. Install `g++`, or name one in `CXX`.
     #[error("no C++ compiler: {compiler} cannot be started ({reason}); install g++ or set CXX")]
     NoCompiler {
-        /// What was tried.
+        /// The command that was tried.
         compiler: String,
         /// Why it did not start.
         reason: String,
@@ -33,7 +33,7 @@ pub enum EmulatedError {
     /// The compiler refuses the kernels.
     #[error("the kernels do not compile for the processor:\n{output}")]
     Refused {
-        /// What the compiler says.
+        /// The compiler's output.
         output: String,
     },
     /// The compiled kernels cannot be written or loaded.

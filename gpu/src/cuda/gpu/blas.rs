@@ -190,7 +190,7 @@ impl Blas {
         self.begin(gemm, false, stream)
     }
 
-    /// Whether there is a plan, made now if need be.
+    /// Returns true when there is a plan, made now if need be.
     fn planned(&mut self, shape: Shape) -> Result<bool, GpuFault> {
         if let Some(plan) = self.plans.get(&shape) {
             return Ok(plan.is_some());

@@ -129,7 +129,7 @@ impl Context {
         result::device::get_name(self.handle).at(self.device)
     }
 
-    /// Whether the driver still takes work for it.
+    /// Checks that the driver still takes work for it.
     pub(in crate::cuda) fn health(&self) -> Result<(), GpuFault> {
         self.bind()?;
         result::mem_get_info().at(self.device).map(|_| ())

@@ -1,4 +1,4 @@
-//! How the ranks come together: all that can be refused is refused on the processor, before NCCL
+//! The forming of a communicator: all that can be refused is refused on the processor, before NCCL
 //! begins.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub enum NcclError {
     /// The ranks have different versions of NCCL. Install the same one for all.
     #[error("the ranks have different versions of NCCL ({versions}): install the same one for all")]
     Versions {
-        /// Who has which.
+        /// The versions, with the ranks that have them.
         versions: String,
     },
     /// Two ranks are on one device, which NCCL does not allow. Give each rank its own.
@@ -52,7 +52,7 @@ pub enum NcclError {
 /// Bytes of what a rank says of itself.
 const CARD_BYTES: usize = 64;
 
-/// What a rank says of itself: the version of its library, and its device.
+/// A rank's introduction: the version of its library, and its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Introduction {
     version: i32,

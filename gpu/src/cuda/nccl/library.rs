@@ -241,7 +241,7 @@ impl NcclLibrary {
             .map(|()| comm)
     }
 
-    /// Whether a call was taken, be it under way or done.
+    /// Checks that a call was taken, be it under way or done.
     fn checked(
         &self,
         call: &'static str,
@@ -299,7 +299,7 @@ pub(super) fn version_text(version: i32) -> String {
     format!("{major}.{minor}.{}", version % 100)
 }
 
-/// What NCCL does not do.
+/// A call that NCCL refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,
@@ -372,7 +372,7 @@ impl Comm {
         self.library.checked(call, code, Some(self.handle))
     }
 
-    /// Whether the last call is done, as far as the host has a part in it.
+    /// Returns true when the last call is done, as far as the host has a part in it.
     ///
     /// # Errors
     /// It has failed, or something has since.

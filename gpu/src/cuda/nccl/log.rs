@@ -1,4 +1,4 @@
-//! What a rank has called, and how it tells others of it.
+//! The log of a rank's calls, and the words in which it tells others of them.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     pub(super) parts: (u64, u64),
 }
 
-/// Whether it is a call of two ranks alone.
+/// Returns true for a call of two ranks alone.
 pub(super) const fn is_pair(call: &Call) -> bool {
     matches!(call.operation, Operation::Send | Operation::Receive)
 }
@@ -48,7 +48,7 @@ impl Record {
     }
 }
 
-/// What this rank has called.
+/// The log of this rank's calls.
 #[derive(Debug)]
 pub(super) struct Log {
     /// Calls of all ranks.
@@ -136,7 +136,7 @@ impl Log {
         together.next().map(|record| record.for_rank(usize::MAX))
     }
 
-    /// What this rank says of itself to another one.
+    /// The state of this rank, as told to another one.
     pub(super) fn word(&self, to: usize, waiting: Option<&Record>, leaving: bool) -> Word {
         let of_theirs = |r: &&Record| !is_pair(&r.call) || r.call.peer as usize == to;
         let mut recent: Vec<Entry> = self
@@ -161,7 +161,7 @@ impl Log {
     }
 }
 
-/// What one rank says of itself to another.
+/// The state of a rank, as it tells another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     /// Its calls of all ranks.
@@ -172,7 +172,7 @@ pub(super) struct Word {
     pub(super) sends: u64,
     /// Its receives from the one that it tells.
     pub(super) receives: u64,
-    /// Whether it calls no more.
+    /// Set when it calls no more.
     pub(super) leaving: bool,
     /// Its first call that has not ended.
     pub(super) waiting: Option<Entry>,

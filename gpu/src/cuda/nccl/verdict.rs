@@ -1,11 +1,12 @@
-//! Who is to blame when a call does not end, by what the ranks say of themselves. Pure.
+//! Verdicts on who is to blame when a call does not end, by what the ranks say of themselves. Pure.
 
 use std::time::Duration;
 
 use super::log::{Entry, Log, Word, is_pair};
 use crate::collective::{Fault, Operation};
 
-/// Whether this rank and another one have called different things, by what each says to the other.
+/// The fault when this rank and another one have called different things, by what each says to the
+/// other.
 pub(super) fn mismatch(ours: &Word, rank: usize, theirs: &Word, other: usize) -> Option<Fault> {
     let matched = |mine: &Entry| {
         let same = |entry: &&Entry| {
@@ -36,7 +37,8 @@ pub(super) fn mismatch(ours: &Word, rank: usize, theirs: &Word, other: usize) ->
     })
 }
 
-/// Whether another rank's calls differ from ours, though too long ago for either to know which.
+/// The fault when another rank's calls differ from ours, though too long ago for either to know
+/// which.
 pub(super) fn differs(log: &Log, rank: usize, theirs: &Word, other: usize) -> Option<Fault> {
     let ours = log.digest_after(theirs.begun)?;
     if ours == theirs.digest {

@@ -20,14 +20,14 @@ use crate::collective::{
 };
 use crate::cuda::card::Card;
 
-/// How often the thread looks while something is under way, and while nothing is.
+/// The interval at which the thread looks while something is under way, and while nothing is.
 const BUSY: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(10);
 /// Of a deadline, what is left for asking who is late, and the most of it.
 const GRACE_SHARE: u32 = 4;
 const GRACE_MAX: Duration = Duration::from_millis(500);
 
-/// What the caller and the thread share.
+/// The state that the caller and the thread share.
 #[derive(Debug)]
 pub(super) struct Shared<C: Card> {
     pub(super) held: Mutex<Held<C>>,
@@ -44,7 +44,7 @@ pub(super) struct Held<C: Card> {
     pub(super) queued: u64,
     pub(super) landed: u64,
     pub(super) deadline: Duration,
-    /// What failed here, until it is known who is to blame.
+    /// The failure here, until it is known who is to blame.
     pub(super) suspicion: Option<String>,
     pub(super) broken: Option<Report>,
     /// The first failure as the caller was told.
@@ -105,7 +105,7 @@ impl<C: Card> Held<C> {
         }
     }
 
-    /// Whether NCCL takes another call. What it says against it is a suspicion.
+    /// Returns true when NCCL takes another call. What it says against it is a suspicion.
     pub(super) fn is_ready(&mut self) -> bool {
         match self.comm.as_ref().map(Comm::is_ready) {
             Some(Ok(ready)) => ready,
@@ -157,7 +157,7 @@ pub(super) struct Watch<X, C: Card> {
     rank: usize,
     shared: Arc<Shared<C>>,
     card: Arc<C>,
-    /// What a fault is told with when nothing is under way.
+    /// The call that a fault is told with when nothing is under way.
     idle: Call,
     wires: Vec<Wire>,
     inquiry: Option<Inquiry>,
@@ -169,14 +169,14 @@ pub(super) struct Watch<X, C: Card> {
     asked: Instant,
 }
 
-/// What came from a rank, and what is yet to go to it.
+/// The bytes that came from a rank, and those that are yet to go to it.
 #[derive(Clone, Debug, Default)]
 struct Wire {
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
     heard: Option<Word>,
     answered: bool,
-    /// What it told of calls that this rank had yet to make.
+    /// Its word on calls that this rank had yet to make.
     ahead: Option<Word>,
 }
 

@@ -128,7 +128,7 @@ fn role(workload: &Workload, model: &Model) -> Role {
     }
 }
 
-/// Whether a set may get so many devices of the pool.
+/// Returns true when a set may get so many devices of the pool.
 pub(super) fn allowed(pool: &Pool, devices: u32) -> bool {
     let node = pool.devices_per_node;
     devices.is_multiple_of(node)

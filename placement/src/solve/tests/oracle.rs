@@ -203,7 +203,7 @@ fn leases_of(view: &View, holder: &str) -> Vec<At> {
     places
 }
 
-/// Whether these bundles may lie so, told from the definitions alone.
+/// Returns true when these bundles may lie so, told from the definitions alone.
 fn is_valid(view: &View, demand: &Demand, places: &[At]) -> bool {
     let nodes: Vec<&Node> = view.nodes().collect();
     let all_equal = |groups: Vec<String>| groups.windows(2).all(|pair| pair[0] == pair[1]);
@@ -450,7 +450,7 @@ proptest! {
         }
     }
 
-    /// What is written and read again is the same picture.
+    /// A view that is written and read again is the same picture.
     #[test]
     fn a_view_survives_being_written(view in any_view()) {
         let json = serde_json::to_string(&view).unwrap();

@@ -5,7 +5,7 @@ use super::{
     all, answers,
 };
 
-/// Whether the items of two lists of one length are equal in pairs.
+/// Compares two lists of one length, the items of which have to be equal in pairs.
 pub(super) fn in_pairs(first: &[Answer], second: &[Answer], budget: &mut Budget) -> Equality {
     if first.len() != second.len() {
         return Equality::Different;
@@ -31,7 +31,7 @@ pub(super) fn in_pairs(first: &[Answer], second: &[Answer], budget: &mut Budget)
     }
 }
 
-/// Whether rows and columns can be paired at places that fit.
+/// Returns true when rows and columns can be paired at places that fit.
 fn pairs(table: &[Vec<Equality>], fits: fn(Equality) -> bool) -> bool {
     let mut row_of = vec![None; table.len()];
     (0..table.len()).all(|row| {
@@ -65,7 +65,7 @@ fn pair(
     false
 }
 
-/// Whether each item of one has an equal in the other, both ways.
+/// Compares two lists, each item of which has to have an equal in the other.
 pub(super) fn without_order(first: &[Answer], second: &[Answer], budget: &mut Budget) -> Equality {
     let ways = [(first, second), (second, first)];
     all(ways

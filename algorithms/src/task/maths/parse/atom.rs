@@ -1,4 +1,4 @@
-//! What stands between operators.
+//! Parses the operands between operators.
 
 use num_bigint::BigInt;
 
@@ -272,7 +272,8 @@ impl Parser<'_> {
         })
     }
 
-    /// What a function is of: a bracket, or factors without a sign up to the next function.
+    /// Reads the argument of a function: a bracket, or factors without a sign up to the next
+    /// function.
     fn function_argument(&mut self) -> Result<Expression, Fault> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
