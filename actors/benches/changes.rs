@@ -1,5 +1,5 @@
-//! What `send = "changes"` saves: the model of `recipes/rl-sums.toml` learns for some steps, and what
-//! its trainer hands to the relay is counted, at several learning rates.
+//! Bytes that `send = "changes"` saves: the model of `recipes/rl-sums.toml` learns for some steps,
+//! and what its trainer hands to the relay is counted, at several learning rates.
 //!
 //! ```sh
 //! cargo bench -p odeon-actors --bench changes
@@ -62,7 +62,7 @@ async fn run(system: System) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What travelled for the versions of some steps at this rate.
+/// Trains for some steps at this learning rate, and counts the bytes sent for their versions.
 async fn measure(
     system: &System,
     lr: f32,
@@ -96,7 +96,8 @@ async fn measure(
     }
 }
 
-/// What the trainer has handed on when the relay has this version or a later one.
+/// Counts of the bytes that the trainer has handed on, once the relay has this version or a later
+/// one.
 async fn handed(system: &System, run: &Run, version: u64) -> anyhow::Result<HandingCounts> {
     loop {
         let latest = run.relays[0].ask(Latest).await?;

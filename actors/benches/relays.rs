@@ -1,5 +1,6 @@
-//! What it costs to bring weights to relays: how long who makes them stands still, and how long it
-//! takes until all relays have them, beside one copy of the same bytes in the same run.
+//! The cost of bringing weights to relays: the time for which the process that makes them stands
+//! still, and the time until all relays have them, beside one copy of the same bytes in the same
+//! run.
 //!
 //! ```sh
 //! cargo bench -p odeon-actors --bench relays
@@ -71,7 +72,8 @@ struct Listener {
 #[message(reply = ())]
 struct Begin;
 
-/// How many relays have this version, and how long after the begin the last of them had it.
+/// Asks for the number of relays that have this version, and the time until the last of them had
+/// it.
 #[message(reply = (usize, Duration))]
 struct Heard(u64);
 

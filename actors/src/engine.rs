@@ -1,5 +1,5 @@
-//! What stands between the role actors and the arithmetic: engines that train and engines that
-//! generate. The actors know these traits; what computes is chosen by an [`EngineSpec`].
+//! Engines between the role actors and the arithmetic: some train, and some generate. The actors
+//! know these traits; what computes is chosen by an [`EngineSpec`].
 
 pub mod compute;
 pub mod modelled;
@@ -29,7 +29,7 @@ pub enum EngineSpec {
     Served(Box<served::ServedSpec>),
 }
 
-/// What one optimiser step did.
+/// Results of one optimiser step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct StepStats {
@@ -150,14 +150,14 @@ pub trait TrainEngine: Send + Sync {
     /// The folder is there, but broken.
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure>;
 
-    /// What was done since this was last asked takes so much longer than it took, where time is only
-    /// thought.
+    /// Simulated time of the work since the last call, beyond the time that it took. Zero where
+    /// nothing is simulated.
     fn takes(&mut self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// What a run needs to go on beside its weights.
+/// State that a run needs to go on, beside its weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct RunState {
@@ -167,7 +167,7 @@ pub struct RunState {
     pub price: Option<f32>,
 }
 
-/// How far a run is.
+/// Steps that a run has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Progress {
@@ -211,11 +211,11 @@ pub trait ScoreEngine: Send + Sync {
     ) -> Result<Option<Version>, Failure>;
 }
 
-/// What a reward model is made from.
+/// Settings that a reward model is made from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct RewardModelSpec {
-    /// What it is asked.
+    /// The question that it answers.
     pub kind: RewardKind,
     /// Steps in which it learns.
     pub steps: u64,
@@ -229,11 +229,12 @@ pub struct RewardModelSpec {
     pub folder: PathBuf,
 }
 
-/// What a reward model is asked.
+/// The question that a reward model answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde", rename_all = "lowercase")]
 pub enum RewardKind {
-    /// How good a reply is; the reward is the probability that it beats a reply of the mean score.
+    /// The quality of a reply; the reward is the probability that it beats a reply of the mean
+    /// score.
     #[default]
     Scalar,
     /// Which of two replies is better; the reward is the probability that it beats the reply that the
@@ -241,11 +242,11 @@ pub enum RewardKind {
     Pairwise,
 }
 
-/// What a reward model has learnt.
+/// Results of the training of a reward model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Learnt {
-    /// What it is asked.
+    /// The question that it answers.
     pub kind: RewardKind,
     /// Steps in which it learnt.
     pub steps: u64,
@@ -273,7 +274,8 @@ pub trait RewardEngine: Send + Sync {
     /// There is nothing to learn from, or the folder cannot be read or written.
     fn prepare(&mut self) -> Result<Learnt, Failure>;
 
-    /// How good each of these replies is, from 0 to 1. What one earns does not depend on the others.
+    /// Rates the quality of each of these replies, from 0 to 1. What one earns does not depend on
+    /// the others.
     ///
     /// # Errors
     /// It has not learnt yet, or the scores cannot be computed.
@@ -289,15 +291,15 @@ pub struct Response {
     pub tokens: Vec<u32>,
     /// Their log-probabilities under the weights that made them, in nats.
     pub log_probs: Vec<f32>,
-    /// Whether it stands at a token at which a call of a tool may close: it is no more under way, and
-    /// may be [resumed](RolloutEngine::resume).
+    /// Set when it stands at a token at which a call of a tool may close: it is no more under way,
+    /// and may be [resumed](RolloutEngine::resume).
     pub paused: bool,
 }
 
 /// Generates responses, many at once.
 pub trait RolloutEngine: Send + Sync {
-    /// Whether new weights can be taken now: those before the last are in use no more, not by responses
-    /// that have paused either.
+    /// Returns true when new weights can be taken now: those before the last are in use no more,
+    /// not by responses that have paused either.
     fn can_load(&self) -> bool;
 
     /// Takes new weights, for what is admitted from now on: what is under way ends with the weights
@@ -307,7 +309,7 @@ pub trait RolloutEngine: Send + Sync {
     /// The bytes are no weights of this model.
     fn load(&mut self, weights: &[u8]) -> Result<(), Failure>;
 
-    /// How many more orders can be worked on at once.
+    /// Number of orders that can be worked on at once, beside those under way.
     fn free_slots(&self) -> usize;
 
     /// Responses under way.
@@ -348,7 +350,8 @@ pub trait RolloutEngine: Send + Sync {
     /// The bytes are no weights of this model.
     fn interrupt(&mut self, weights: &[u8]) -> Result<(), Failure>;
 
-    /// What there is of all active responses, from the `from`th new token of each on.
+    /// Tokens and log-probabilities of all active responses, from the `from`th new token of each
+    /// on.
     fn under_way(&self, from: &dyn Fn(SampleId) -> usize) -> Vec<Response>;
 
     /// Ends all responses, active and paused. What there was of them is forgotten here.
@@ -384,7 +387,7 @@ pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What a rollout engine keeps of the tokens that it has seen.
+/// Memory that a rollout engine uses for keys and values of tokens that it has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct CacheUse {

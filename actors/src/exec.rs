@@ -45,7 +45,7 @@ pub struct Exec {
     reserved: Option<TcpListener>,
 }
 
-/// How a program is.
+/// Process, address and life of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
 pub struct ProgramStatus {
     /// The operating system's number, which is also that of its process group; `None` while it is
@@ -57,7 +57,7 @@ pub struct ProgramStatus {
     pub life: u32,
 }
 
-/// How a program ended, for whoever waits for it.
+/// The end of a program, for whoever waits for it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Ended {
@@ -101,7 +101,7 @@ impl Exec {
         }
     }
 
-    /// Whether the program is ready. The answer to one that starts comes when it is.
+    /// Succeeds when the program is ready. The answer to one that starts comes when it is.
     ///
     /// # Errors
     /// It is held, or has ended.
@@ -113,7 +113,7 @@ impl Exec {
             .map_or(Ok(()), |end| Err(NotReady::Ended(end)))
     }
 
-    /// How the program is.
+    /// Process, address and life of the program.
     #[handler]
     pub fn status(&mut self, cx: &mut Context<Self>) -> ProgramStatus {
         let port = self.running.as_ref().and_then(Running::port);
@@ -240,5 +240,5 @@ impl Exec {
 /// The longest grace in a stop of the actor: [`Limits::stop_grace`](odeon::Limits) drops one that
 /// takes longer, and what is killed has to be seen to end.
 const STOP_GRACE_MAX: Duration = Duration::from_secs(4);
-/// How long to wait before a full mailbox is told again.
+/// Pause before a full mailbox is told again.
 const TELL_PAUSE: Duration = Duration::from_millis(100);

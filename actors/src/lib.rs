@@ -81,7 +81,7 @@ pub fn job() -> odeon::Job {
 mod tests {
     use std::collections::BTreeSet;
 
-    /// What is left out of it could be spawned here and not be asked from another process.
+    /// An actor that is left out of it could be spawned here and not be asked from another process.
     #[test]
     fn the_job_of_this_crate_hosts_all_that_its_graphs_are_made_of() {
         let all: BTreeSet<_> = super::job().actors().collect();

@@ -47,12 +47,12 @@ pub struct Recipe {
     pub run: RunSection,
     /// The policy: built from scratch, or loaded.
     pub model: ModelSection,
-    /// What it learns.
+    /// The task to learn.
     pub task: TaskSpec,
-    /// How programs in replies are run.
+    /// Limits and isolation of programs in replies.
     #[serde(default)]
     pub sandbox: Option<SandboxSection>,
-    /// What replies can call.
+    /// The tool that replies can call.
     #[serde(default)]
     pub environment: Option<EnvironmentSection>,
     /// Supervised steps before the reinforcement.
@@ -60,22 +60,22 @@ pub struct Recipe {
     pub warmup: WarmupSection,
     /// The reinforcement.
     pub rl: RlSection,
-    /// What harm is, and what it costs.
+    /// The measure of harm, and its price.
     #[serde(default)]
     pub cost: Option<CostSection>,
-    /// Who says what replies are worth.
+    /// The source of rewards: the checker, a model, or both.
     #[serde(default)]
     pub reward: RewardSection,
-    /// Who generates.
+    /// The engine that generates replies.
     #[serde(default)]
     pub rollout: RolloutSection,
     /// Which actors get a process of their own.
     #[serde(default)]
     pub processes: ProcessesSection,
-    /// What the processes reserve.
+    /// Resources that the processes reserve.
     #[serde(default)]
     pub placement: PlacementSection,
-    /// How progress is measured.
+    /// Evaluation on held-out problems.
     #[serde(default)]
     pub eval: EvalSection,
 }
@@ -156,7 +156,7 @@ impl Default for WarmupSection {
     }
 }
 
-/// How the learning rate of the reinforcement goes on after it has grown to its peak.
+/// The course of the learning rate of the reinforcement, after it has grown to its peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LrSchedule {
@@ -194,7 +194,7 @@ pub struct RlSection {
     /// Steps between two versions of the weights that rollouts are given.
     #[serde(default = "one_u64")]
     pub publish_every: u64,
-    /// How rollouts change to newer weights.
+    /// The way in which rollouts change to newer weights.
     #[serde(default)]
     pub swap: Swap,
     /// Seconds between two looks for rollouts that run dry; 0 packs none together.
@@ -230,7 +230,7 @@ pub struct RlSection {
     /// when it is not 0.
     #[serde(default)]
     pub kl: f32,
-    /// How that divergence is estimated, if not as the algorithm does.
+    /// The estimator of that divergence, if not that of the algorithm.
     #[serde(default)]
     pub kl_estimator: Option<KlEstimator>,
     /// Weight of the entropy bonus.
@@ -251,7 +251,7 @@ pub struct RlSection {
     /// Lambda of generalised advantage estimation, if it is not that of the algorithm.
     #[serde(default)]
     pub lambda: Option<f32>,
-    /// How much of a reply the length-adaptive lambda looks over.
+    /// α of the length-adaptive lambda, which is `1 - 1 / (α l)` for a reply of `l` tokens.
     #[serde(default = "default_lambda_alpha")]
     pub lambda_alpha: f32,
     /// Steps in which the critic alone learns, if they are not those of the algorithm.
@@ -269,22 +269,22 @@ pub struct RlSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostSection {
-    /// What a reply costs.
+    /// The measure of a reply's cost.
     pub rule: CostRule,
     /// The text that costs 1, for `text`.
     #[serde(default)]
     pub text: String,
     /// The mean cost that is allowed.
     pub limit: f32,
-    /// What it costs in reward at first.
+    /// The price of cost at first, in reward.
     #[serde(default = "one")]
     pub price: f32,
-    /// How fast the price moves.
+    /// The rate at which the price moves, η in `ln λ += η λ (cost - limit)`.
     #[serde(default = "default_price_rate")]
     pub rate: f32,
 }
 
-/// What a reply costs.
+/// The measure of a reply's cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostRule {
@@ -298,9 +298,9 @@ pub enum CostRule {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RewardSection {
-    /// Who says it.
+    /// The source of rewards.
     pub by: RewardBy,
-    /// What the reward model is asked.
+    /// The question that the reward model answers.
     pub kind: Option<RewardKind>,
     /// Steps in which it learns.
     pub steps: Option<u64>,
@@ -314,7 +314,7 @@ pub struct RewardSection {
     pub weight: Option<f32>,
 }
 
-/// Who says what replies are worth.
+/// The source of rewards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RewardBy {
@@ -328,14 +328,15 @@ pub enum RewardBy {
 }
 
 impl RewardSection {
-    /// Whether a reward is learnt.
+    /// Returns true when a reward is learnt.
     #[must_use]
     pub fn is_learnt(&self) -> bool {
         self.by != RewardBy::Checker
     }
 
-    /// What is learnt, and how it counts; the model is saved in `folder`, and `load` is where one lies
-    /// that has learnt already. `None` where the checker's word is the reward.
+    /// The reward model to learn, and its part of the reward; the model is saved in `folder`, and
+    /// `load` is where one lies that has learnt already. `None` where the checker's word is the
+    /// reward.
     #[must_use]
     pub fn learned(&self, folder: PathBuf, load: Option<PathBuf>) -> Option<LearnedReward> {
         let model = match self.by {
@@ -361,7 +362,7 @@ impl RewardSection {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RolloutSection {
-    /// What makes replies.
+    /// The engine that makes replies.
     pub engine: RolloutEngineKind,
     /// Servers, one for each rollout.
     pub urls: Vec<String>,
@@ -371,7 +372,7 @@ pub struct RolloutSection {
     pub weights_dir: Option<PathBuf>,
 }
 
-/// What makes replies.
+/// The engine that makes replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RolloutEngineKind {
@@ -385,7 +386,7 @@ pub enum RolloutEngineKind {
 }
 
 impl RolloutSection {
-    /// What the servers speak; none where rollouts generate themselves.
+    /// The protocol that the servers speak; `None` where rollouts generate themselves.
     #[must_use]
     pub const fn dialect(&self) -> Option<Dialect> {
         match self.engine {
@@ -417,9 +418,9 @@ pub struct ProcessesSection {
     pub rollouts: usize,
     /// Relay processes on each node that has rollouts.
     pub relays: usize,
-    /// How weights are written that rollouts are given.
+    /// The type in which weights are written for rollouts.
     pub weights: StoredType,
-    /// How they travel from relay to relay.
+    /// The form in which they travel from relay to relay.
     pub send: Sent,
     /// Trajectories that one rollout generates at once.
     pub slots: usize,
@@ -429,7 +430,7 @@ pub struct ProcessesSection {
     pub trainer_threads: usize,
 }
 
-/// How weights travel from relay to relay.
+/// The form in which weights travel from relay to relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sent {
@@ -440,7 +441,7 @@ pub enum Sent {
 }
 
 impl ProcessesSection {
-    /// How chunks of weights travel.
+    /// The forms in which chunks of weights travel.
     #[must_use]
     pub const fn forms(&self) -> Forms {
         match (self.send, self.weights) {
@@ -474,7 +475,8 @@ pub struct PlacementSection {
     pub models: Option<Choice>,
     /// Ranks of each of these models; with `auto`, of all of them together.
     pub ranks: usize,
-    /// What `auto` takes a rank for; without it, for so many threads of a processor as the trainer has.
+    /// The card that `auto` takes a rank for; without it, so many threads of a processor as the
+    /// trainer has.
     pub card: Option<CardName>,
     /// Devices of the trainer.
     pub trainer_gpus: u32,
@@ -488,7 +490,7 @@ pub struct PlacementSection {
     pub trainer_cpus: f64,
     /// Processor time of each rollout, in cores.
     pub rollout_cpus: f64,
-    /// How long a process may wait for what it reserves.
+    /// The longest time that a process may wait for what it reserves, in seconds.
     pub wait_seconds: u64,
 }
 
@@ -545,8 +547,8 @@ impl Recipe {
         Source::new(path, text).recipe()
     }
 
-    /// What a new model reads and writes: characters, those of arithmetic or, for programs, all
-    /// that can be typed.
+    /// The tokenizer of a new model: characters, those of arithmetic or, for programs, all that can
+    /// be typed.
     #[must_use]
     pub fn tokenizer(&self) -> Tokenizer {
         let writes_programs = |environment: &EnvironmentSection| environment.tool == Tool::Python;
@@ -557,14 +559,14 @@ impl Recipe {
         }
     }
 
-    /// What replies can call, and how long that is made to take.
+    /// The tool that replies can call, and the latency that is added to its calls.
     #[must_use]
     pub fn acting(&self) -> Option<Acting> {
         let environment = self.environment.as_ref();
         environment.map(|it| it.acting(self.rl.response_max))
     }
 
-    /// How programs in replies are run.
+    /// Settings for running programs in replies.
     #[must_use]
     pub fn programs(&self) -> ProgramSpec {
         let section = self.sandbox.as_ref();

@@ -55,7 +55,7 @@ pub use self::capture::Captured;
 use self::folder::Folder;
 use self::guard::Guard;
 
-/// How far programs are kept from the machine.
+/// Isolation of programs from the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -83,7 +83,7 @@ pub enum Isolation {
     Limits,
 }
 
-/// What programs may take. All limits are for one run.
+/// Limits of a program. All are for one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxSpec {
@@ -100,40 +100,40 @@ pub struct SandboxSpec {
     pub processes: u32,
     /// The size of a file, and where there are namespaces that of all files together.
     pub file_bytes: u64,
-    /// What it may print, on its output and on its standard error each. More ends it.
+    /// Bytes that it may print, on its output and on its standard error each. More ends it.
     pub output_bytes: usize,
     /// More folders that it may read, for an interpreter that is not under `/usr`. Their files can
     /// be read by whatever is run.
     pub readable: Vec<PathBuf>,
 }
 
-/// What is run.
+/// A program to run, with its files and its input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// The program, by its name or absolute path, and its arguments.
     pub program: Vec<String>,
-    /// What stands in its folder: plain names, and contents.
+    /// Files in its folder: plain names, and contents.
     pub files: Vec<(String, Vec<u8>)>,
-    /// What it reads.
+    /// Its standard input.
     pub stdin: Vec<u8>,
 }
 
-/// How a program went.
+/// The result of a program that was run.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// How it ended.
+    /// The end of the program.
     pub end: End,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: Captured,
-    /// What it said on its standard error.
+    /// Its standard error.
     pub stderr: Captured,
-    /// How long it took by the clock, setting up included.
+    /// Time that it took by the clock, setting up included.
     pub wall: Duration,
-    /// How long it kept processors busy, as last looked at: nothing for one that ends soon.
+    /// Time for which it kept processors busy, as last looked at: nothing for one that ends soon.
     pub cpu: Duration,
 }
 
-/// How a program ended.
+/// The way in which a program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
@@ -174,21 +174,21 @@ pub enum SandboxError {
     /// A tool of the system is not there.
     #[error("{backend}: there is no `{tool}` in {path}: install the package `{package}`")]
     Missing {
-        /// Who needs it.
+        /// The backend that needs it.
         backend: Backend,
-        /// What is missing.
+        /// The tool that is missing.
         tool: &'static str,
         /// Where it was looked for.
         path: &'static str,
-        /// What Debian and most others call what holds it.
+        /// The package that holds it, by its name in Debian and most others.
         package: &'static str,
     },
     /// The tools are there, but the machine does not let them.
     #[error("{backend}: {why}")]
     Refused {
-        /// What was tried.
+        /// The backend that was tried.
         backend: Backend,
-        /// What the tools said.
+        /// Message of the tools.
         why: String,
     },
     /// No way to isolate programs works here.
@@ -200,7 +200,7 @@ pub enum SandboxError {
          bubblewrap, or ask for Isolation::Limits by its name, which promises less"
     )]
     NoIsolation {
-        /// What was tried, and why not.
+        /// The backends that were tried, and the error of each.
         tried: String,
     },
     /// A file of a [`Work`] has a name that is no plain name.
@@ -217,7 +217,8 @@ pub enum SandboxError {
     /// The runtime has ended under way, and with it the program.
     #[error("the runtime has ended before the program did")]
     RuntimeEnded,
-    /// Who ends programs when this process dies is not there: it was killed, or did not start.
+    /// The guard, which ends programs when this process dies, is not there: it was killed, or did
+    /// not start.
     #[error("the guard of the sandbox is gone ({0}): open the sandbox anew")]
     Unguarded(std::io::Error),
 }
@@ -302,13 +303,13 @@ impl Sandbox {
         })
     }
 
-    /// How programs are isolated.
+    /// The backend that isolates programs.
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.inner.plan.backend()
     }
 
-    /// What programs may take.
+    /// Limits of programs.
     #[must_use]
     pub fn spec(&self) -> &SandboxSpec {
         self.inner.plan.spec()

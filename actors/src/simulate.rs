@@ -29,7 +29,7 @@ pub use self::scenario::{
 };
 use crate::rl::run::Run;
 
-/// What came of one simulated run.
+/// Results of one simulated run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The model.
@@ -38,7 +38,7 @@ pub struct Outcome {
     pub gpus: u32,
     /// Those of them that rolled out.
     pub rollout_gpus: u32,
-    /// How they worked together.
+    /// The way in which rollouts and trainer worked together.
     pub mode: Mode,
     /// Tokens of trained replies per second between updates.
     pub tokens_per_s: f64,
@@ -60,7 +60,7 @@ pub struct Outcome {
     pub staleness_mean: f64,
     /// The most of these.
     pub staleness_max: u64,
-    /// How many replies had each of these, from 0 on.
+    /// Number of replies with each of these, from 0 on.
     pub staleness: Vec<u64>,
     /// Steps that the trainer had made after the weights of a reply when that was complete.
     pub inherent_mean: f64,
@@ -72,9 +72,9 @@ pub struct Outcome {
     pub moved: u64,
     /// Replies that were made and came to nothing: too old, or twice.
     pub wasted: u64,
-    /// What a lost machine meant.
+    /// Effects of the loss of a machine.
     pub failure: Option<Lost>,
-    /// How it went over time.
+    /// Stretches of the run, in order.
     pub timeline: Vec<Moment>,
 }
 
@@ -93,7 +93,7 @@ pub struct Moment {
     pub version: u64,
 }
 
-/// What a lost machine meant.
+/// Effects of the loss of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lost {
     /// When, in seconds since measuring began.

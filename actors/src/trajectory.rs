@@ -1,4 +1,4 @@
-//! What travels between the role actors of a reinforcement-learning run.
+//! Data that travels between the role actors of a reinforcement-learning run.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -32,9 +32,9 @@ pub struct Order {
     pub prompt: Vec<u32>,
     /// The problem's number in the task's training split, for the reward.
     pub problem: u64,
-    /// How its tokens are chosen.
+    /// The choice of its tokens: sampled or greedy.
     pub decode: Decode,
-    /// What there is of it already.
+    /// The tokens that it has already.
     pub partial: Option<Partial>,
 }
 
@@ -83,14 +83,14 @@ impl Partial {
 pub struct Observed(Vec<Range<usize>>);
 
 impl Observed {
-    /// What a tool wrote at one more turn.
+    /// Adds the tokens that a tool wrote at one more turn.
     pub fn push(&mut self, tokens: Range<usize>) {
         if !tokens.is_empty() {
             self.0.push(tokens);
         }
     }
 
-    /// How often a tool has written something.
+    /// Number of times that a tool has written something.
     #[must_use]
     pub fn turns(&self) -> usize {
         self.0.len()
@@ -102,7 +102,7 @@ impl Observed {
         self.0.iter().map(Range::len).sum()
     }
 
-    /// Whether a tool has written this token.
+    /// Returns true when a tool has written this token.
     #[must_use]
     pub fn has(&self, token: usize) -> bool {
         self.0.iter().any(|range| range.contains(&token))
@@ -114,7 +114,7 @@ impl Observed {
         self.0.last().map_or(0, |range| range.end)
     }
 
-    /// How many of so many first tokens the policy has sampled.
+    /// Number of tokens that the policy has sampled, among the first `of`.
     #[must_use]
     pub fn sampled(&self, of: usize) -> usize {
         let before = |range: &Range<usize>| range.end.min(of).saturating_sub(range.start);
@@ -144,7 +144,7 @@ impl Observed {
     }
 }
 
-/// How the tokens of a reply are chosen.
+/// The choice of the tokens of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub enum Decode {
@@ -179,13 +179,13 @@ pub struct Trajectory {
     pub log_probs: Vec<f32>,
     /// Which response tokens were not sampled.
     pub observed: Observed,
-    /// How long it waited for its tool, where it ended.
+    /// Time that it waited for its tool, where it ended.
     pub waited: Duration,
     /// The problem's number in the task's training split.
     pub problem: u64,
     /// From 0 to 1; set by the reward actor.
     pub reward: f32,
-    /// Whether the answer is right.
+    /// Set when the answer is right.
     pub correct: bool,
     /// The harm that it does, where a run looks for that; set by the cost actor.
     pub cost: f32,
@@ -217,7 +217,7 @@ pub struct Batch {
     pub used: Used,
 }
 
-/// What there is to know of a greedy reply.
+/// Reward and length of a greedy reply.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct GreedyReply {
@@ -247,7 +247,7 @@ impl Used {
         }
     }
 
-    /// Whether this one is.
+    /// Returns true when this one is used.
     #[must_use]
     pub fn has(&self, prompt: u64) -> bool {
         prompt < self.below || self.beyond.contains(&prompt)

@@ -48,7 +48,7 @@ const GROUP_SIZE: u32 = 4;
 const STALENESS_MAX: u64 = 1;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who is lost.
+/// The actor that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Rollout,
@@ -65,7 +65,7 @@ enum Role {
     Monitor,
     Store,
     Packer,
-    /// Who keeps the book of the relays.
+    /// The actor that keeps the book of the relays.
     Relays,
 }
 
@@ -147,7 +147,7 @@ fn plan(folder: &Path) -> RunPlan {
     }
 }
 
-/// What a run with this role is made from.
+/// The plan of a run with this role.
 fn plan_for(role: Role, folder: &Path) -> RunPlan {
     let mut plan = plan(folder);
     match role {
@@ -174,7 +174,7 @@ fn plan_for(role: Role, folder: &Path) -> RunPlan {
     plan
 }
 
-/// What costs 1, in tokens.
+/// Tokens of a reply that costs 1.
 const HARMFUL: usize = 8;
 
 fn critic() -> Baseline {
@@ -361,7 +361,7 @@ impl World {
         nodes.any(|node| node.is_some_and(|node| node.kill_worker(process)))
     }
 
-    /// Whether a role is on the other node; `None` while it is nowhere.
+    /// Tells if a role is on the other node; `None` while it is nowhere.
     fn is_there(&self, role: &str) -> Option<bool> {
         let process = self.process_of(role)?;
         let hosts = |node: &System| node.workers().iter().any(|(id, _)| *id == process);
@@ -474,9 +474,9 @@ impl World {
     }
 }
 
-/// What came of a run.
+/// Results of a run.
 struct Ended {
-    /// What the last weights were trained on.
+    /// Batches that the last weights were trained on.
     trained: Vec<Batch>,
     /// All that its trainer did.
     entries: Vec<Entry>,

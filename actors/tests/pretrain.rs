@@ -207,7 +207,7 @@ fn node() -> SystemBuilder {
         .workers(WorkerMode::Processes(worker))
 }
 
-/// What a run told, and what it came to.
+/// Reports of a run, and its steps in the end.
 struct Told {
     reports: Vec<Report>,
     steps: u64,
@@ -223,7 +223,7 @@ impl Told {
         steps.collect()
     }
 
-    /// What the steps trained on, and what they came to, to the bit.
+    /// The data and results of each step, to the bit.
     fn made(&self) -> Vec<(u64, u64, u64, String)> {
         let steps = self.steps().into_values();
         steps

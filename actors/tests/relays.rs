@@ -1,4 +1,4 @@
-//! What a chain of relays promises, with processes that are killed: the newest weights come to all,
+//! Promises of a chain of relays, with processes that are killed: the newest weights come to all,
 //! whoever is lost on the way, and who makes them waits for nobody.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
@@ -42,7 +42,7 @@ struct Maker {
 #[derive(Debug)]
 struct Make(u64);
 
-/// What was handed to the master.
+/// Count the bytes that were handed to the master.
 #[message(reply = HandingCounts, name = "test.Handed")]
 #[derive(Debug)]
 struct Handed;

@@ -46,7 +46,7 @@ fn modelled() -> Modelled {
     }
 }
 
-/// How rollouts change to newer weights, and how old these may be.
+/// The way in which rollouts change to newer weights, and the age that these may have.
 #[derive(Clone, Copy)]
 struct Mode {
     swap: Swap,
@@ -98,7 +98,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
     }
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 struct Outcome {
     /// Of virtual time.
@@ -158,7 +158,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!(simulate(3, LAMINAR, 8), first);
 }
 
-/// What each of the means against long tails is worth, in the order in which they were found.
+/// The gain of each of the means against long tails, in the order in which they were found.
 #[test]
 fn a_run_without_barriers_takes_less_time_and_one_that_packs_still_less() {
     let synchronous = Mode {

@@ -1,4 +1,4 @@
-//! What a run promises about weights and checkpoints.
+//! Promises of a run about weights and checkpoints.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -273,7 +273,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
     }))
 }
 
-/// What a run keeps beside its weights.
+/// State of a run beside its weights.
 fn run_state() -> RunState {
     let mut used = Used::first(5);
     used.add(7);
@@ -605,7 +605,7 @@ impl Rated {
         Ok(values.unpack().await.expect("it is here"))
     }
 
-    /// What it expected before a step, and its loss.
+    /// Values before a step, and the loss of learning it.
     async fn learn(&self, step: u64) -> (Vec<Vec<f32>>, f64) {
         let values = self.values(step).await.expect("values");
         let returns = vec![vec![1.0 / step as f32; 2]; 4];

@@ -127,7 +127,7 @@ struct Own {
     ends: Vec<Checkpointer>,
     locals: Vec<Local>,
     sources: Vec<Arc<Vec<Vec<u8>>>>,
-    /// What is loaded along each dimension, and where.
+    /// Layouts and buffers to load into, for a cut along each of the two dimensions.
     targets: [(Vec<Local>, Vec<Arc<Buffers>>); 2],
     stages: bool,
 }
@@ -247,7 +247,7 @@ impl Own {
     }
 }
 
-/// What is loaded: along which dimension it is cut then, and under which name.
+/// The loads to measure: the dimension along which each cuts the tensors, and its name.
 const LOADS: [(usize, &str); 4] = [
     (0, "load"),
     (1, "resharded load"),
@@ -407,7 +407,7 @@ impl Peer {
         }
     }
 
-    /// How long it was kept waiting, and how long it took, of the slower rank.
+    /// Seconds for which the slower rank was kept waiting, and seconds that it took in all.
     fn run(&mut self, what: &str, folder: &Path) -> (f64, f64) {
         for (_, input, _) in &mut self.children {
             writeln!(input, "{what} {}", folder.display()).unwrap();
@@ -524,7 +524,7 @@ async fn plans(most: usize) {
     }
 }
 
-/// What rank 0 hears.
+/// Messages and bytes that rank 0 has received.
 #[derive(Debug, Default)]
 struct Heard {
     messages: AtomicUsize,

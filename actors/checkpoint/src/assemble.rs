@@ -22,7 +22,7 @@ pub enum AssembleError {
     Gap {
         /// The tensor.
         name: String,
-        /// What is not there.
+        /// The region that is missing.
         region: String,
     },
 }

@@ -27,7 +27,7 @@ pub struct Checkpointer {
     pub(crate) next: Option<u64>,
 }
 
-/// What the part of a save has, too, that goes on while training does.
+/// State shared with the part of a save that goes on while training does.
 pub(crate) struct Inner {
     pub(crate) storage: Storage,
     pub(crate) ranks: Arc<dyn Ranks>,
@@ -41,22 +41,22 @@ pub(crate) struct Inner {
 /// A plan for as long as it is good.
 #[derive(Clone)]
 pub(crate) struct Cached {
-    /// What all ranks had, as one hash.
+    /// Hash of the state of all ranks.
     pub(crate) key: [u8; 32],
-    /// What this rank had.
+    /// Hash of the state of this rank.
     pub(crate) own: [u8; 32],
     pub(crate) files: Arc<Vec<FilePlan>>,
     /// At rank 0.
     pub(crate) whole: Option<Arc<WholePlan>>,
 }
 
-/// What all ranks write.
+/// The files that all ranks write.
 pub(crate) struct WholePlan {
     pub(crate) ranks: Vec<Vec<FilePlan>>,
     pub(crate) empty: Vec<(TensorName, LocalTensor)>,
 }
 
-/// How checkpoints are made. All ranks have the same.
+/// Settings for writing and reading checkpoints. All ranks have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// A box that several ranks have is written by them in slices of so many bytes at most.
@@ -66,19 +66,19 @@ pub struct Options {
     pub block_bytes: usize,
     /// A rank begins another file when one is so large.
     pub file_bytes: usize,
-    /// How many bytes are read at once.
+    /// Bytes of one read, at most.
     pub read_bytes: usize,
-    /// How many files a rank writes at a time.
+    /// Number of files that a rank writes at a time.
     pub files: usize,
-    /// How many reads of a rank are under way.
+    /// Number of reads that a rank has under way at a time.
     pub reads: usize,
     /// Threads that copy into the pool.
     pub threads: usize,
     /// Which checkpoints stay.
     pub retention: Retention,
-    /// How many ranks a machine has, with consecutive numbers; they agree among themselves first.
+    /// Number of ranks on a machine, with consecutive numbers; they agree among themselves first.
     pub node_ranks: usize,
-    /// How many machines one hears from.
+    /// Number of machines that one machine hears from.
     pub fan_out: usize,
 }
 

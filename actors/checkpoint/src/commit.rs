@@ -18,7 +18,7 @@ pub struct Entry {
     pub sequence: u64,
     /// The step of the training that it is of.
     pub step: u64,
-    /// Whether it is whole; else it is being written, or what a crash has left.
+    /// Set for a checkpoint that is whole; else it is being written, or a crash has left it behind.
     pub complete: bool,
 }
 
@@ -57,7 +57,7 @@ pub enum FindError {
     Nothing {
         /// The place.
         place: String,
-        /// What there is instead.
+        /// Number of incomplete checkpoints that are there, in words; empty without any.
         incomplete: String,
     },
     /// There is none of that step.
@@ -234,7 +234,7 @@ pub async fn collect(
     Ok(doomed)
 }
 
-/// How many folders are looked into at a time.
+/// Number of folders that are looked into at a time.
 const LOOKS: usize = 16;
 
 #[cfg(test)]

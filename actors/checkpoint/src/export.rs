@@ -21,13 +21,13 @@ use crate::storage::{Storage, StorageError};
 /// Blobs whose names begin so are files of the exported folder: `hf/config.json`.
 pub const FOLDER_BLOBS: &str = "hf/";
 
-/// What is exported, and how.
+/// The model to export, and the form in which it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// Whose model.
     pub role: String,
-    /// How numbers are stored, where that is not as they are. Only `F32`, `F16` and `BF16` become
-    /// each other; whole numbers stay.
+    /// The type in which numbers are stored; `None` leaves them as they are. Only `F32`, `F16` and
+    /// `BF16` become each other; whole numbers stay.
     pub dtype: Option<Dtype>,
     /// A file ends before the tensor with which it would be larger.
     pub file_bytes: usize,
@@ -36,7 +36,7 @@ pub struct Export {
     pub files: Vec<PathBuf>,
 }
 
-/// What was exported.
+/// Files and parameters that were exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exported {
@@ -84,7 +84,7 @@ pub enum ExportError {
         name: String,
         /// Its elements.
         found: Dtype,
-        /// What they were to become.
+        /// The type that was asked for.
         wanted: Dtype,
     },
     /// The folder exists already.
@@ -215,7 +215,7 @@ pub async fn export(
     })
 }
 
-/// What is in the folder beside the tensors.
+/// Writes the files that go into the folder beside the tensors.
 async fn beside(stored: &Stored<'_>, folder: &Path, files: &[PathBuf]) -> Result<(), ExportError> {
     let Manifest {
         blobs, block_bytes, ..
@@ -302,7 +302,7 @@ async fn write_file(
     file.flush().map_err(at(path))
 }
 
-/// What a tensor's elements become.
+/// The type in which a tensor's elements are exported.
 fn becomes(name: &str, found: Dtype, wanted: Option<Dtype>) -> Result<Dtype, ExportError> {
     let number = |dtype| matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
     match wanted {

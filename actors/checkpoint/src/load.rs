@@ -21,12 +21,12 @@ use crate::ranks::{RanksError, deal, down, read, up, written};
 use crate::stage::{Stage, StageTime, Watch};
 use crate::storage::{OnDisk, Storage, StorageError};
 
-/// What a rank wants of a checkpoint.
+/// Everything that a rank wants of a checkpoint.
 #[derive(Debug, Default)]
 pub struct Load {
     /// Of which checkpoint; all ranks mean the same.
     pub which: Which,
-    /// What it wants of the tensors.
+    /// The parts of tensors that it wants.
     pub local: Local,
     /// Blobs that it wants, by name.
     pub blobs: Vec<String>,
@@ -45,7 +45,7 @@ pub struct WantedReader {
     pub of: usize,
 }
 
-/// What was loaded, beside the tensors.
+/// The result of a load, without the tensors themselves.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Loaded {
@@ -57,7 +57,7 @@ pub struct Loaded {
     pub readers: Vec<ReaderState>,
     /// Bytes of tensors that this rank read itself.
     pub read_bytes: u64,
-    /// How long this rank took for what.
+    /// Time that each stage took on this rank.
     pub stages: Vec<StageTime>,
 }
 
@@ -92,7 +92,7 @@ pub enum LoadError {
     },
 }
 
-/// What rank 0 tells a rank.
+/// Orders from rank 0 to a rank.
 #[derive(Serialize, Deserialize)]
 struct Orders {
     entry: Entry,
@@ -103,7 +103,7 @@ struct Orders {
     /// The states of readers of data loaders.
     readers: Vec<BlobOrder>,
     block_bytes: usize,
-    /// What comes with the orders, behind them.
+    /// Bytes that follow the orders in the message.
     #[serde(skip)]
     tail: Bytes,
 }
@@ -116,12 +116,12 @@ enum BlobOrder {
     Is(Range<usize>),
 }
 
-/// What a rank asks for.
+/// Requests of one or more ranks, on their way to rank 0.
 #[derive(Serialize, Deserialize)]
 struct Asked {
     census: Census,
     others: Vec<(usize, Vec<String>, Vec<WantedReader>)>,
-    /// What each has in its memory, where it is to come from there.
+    /// Checkpoints that each rank has in its memory, where the load is to come from there.
     kept: Vec<(usize, Vec<Held>)>,
 }
 
@@ -164,7 +164,7 @@ struct Job {
     scratch: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// What failed, and at which rank.
+/// A rank and the reason why it failed.
 type Failed = (usize, String);
 
 impl Checkpointer {
@@ -531,7 +531,7 @@ impl Checkpointer {
         (bytes, outcome)
     }
 
-    /// What is no tensor.
+    /// Loads blobs and readers' states: everything that is no tensor.
     async fn beside(&self, orders: &Orders) -> Result<(Vec<Bytes>, Vec<ReaderState>), String> {
         let mut blobs = vec![];
         for order in &orders.blobs {
@@ -801,7 +801,7 @@ impl Job {
     }
 }
 
-/// What one rank has read for another.
+/// Boxes that one rank has read for another.
 struct Parcel<'a> {
     /// Where the boxes belong, one behind the other.
     boxes: Vec<(usize, Window)>,
@@ -824,7 +824,7 @@ impl Parcel<'_> {
         message.freeze()
     }
 
-    /// What was packed, or why the sender had nothing to pack.
+    /// Decodes a parcel; an error is the reason why the sender had nothing to pack.
     fn read(message: &[u8]) -> Result<Parcel<'_>, String> {
         let garbled = || "what it has sent cannot be read".to_owned();
         let (&kind, rest) = message.split_first().ok_or_else(garbled)?;

@@ -4,12 +4,12 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-/// What one reader needs to go on.
+/// The state from which one reader goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReaderState {
-    /// What it reads from, and how far it is.
+    /// Sources that it reads from, and its position in each.
     pub streams: Vec<Stream>,
-    /// What it has read and nobody has trained on yet, oldest first.
+    /// Samples that it has read and nobody has trained on yet, oldest first.
     pub buffer: Vec<Sample>,
 }
 
@@ -20,7 +20,7 @@ pub struct Stream {
     pub source: String,
     /// The sample that it reads next.
     pub next: u64,
-    /// How far apart its samples are; those between are of other readers.
+    /// Distance between two of its samples; those between are of other readers.
     pub stride: u64,
     /// Where the source ends, unless it never does.
     pub end: Option<u64>,

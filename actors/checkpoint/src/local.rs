@@ -1,4 +1,4 @@
-//! What a rank has of a job's state, or wants of it: boxes and flat ranges of tensors.
+//! The part of a job's state that a rank has or wants: boxes and flat ranges of tensors.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -25,14 +25,14 @@ pub struct TensorName {
     pub tensor: String,
 }
 
-/// What a rank has, or wants, of all tensors. A tensor is known by its number: its place in the
-/// order in which it was added.
+/// Parts of all tensors that a rank has, or wants. A tensor is known by its number: its place in
+/// the order in which it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Local {
     pub(crate) parts: Vec<StatePart>,
 }
 
-/// What it has of one state of one role.
+/// The tensors that a rank has of one state of one role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct StatePart {
     pub(crate) role: String,
@@ -40,7 +40,8 @@ pub(crate) struct StatePart {
     pub(crate) tensors: Vec<LocalTensor>,
 }
 
-/// What it has of one tensor. One that has several boxes of a tensor has several of these.
+/// The part of one tensor that a rank has. One that has several boxes of a tensor has several of
+/// these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalTensor {
     /// The tensor's name in its state.

@@ -17,14 +17,14 @@ use crate::stage::StageTime;
 /// The name of the file.
 pub const MANIFEST: &str = "manifest.json";
 
-/// What a checkpoint holds, and where.
+/// The contents of a checkpoint, and the files in which they lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Its number: each checkpoint of a place has a greater one than those before.
     pub sequence: u64,
     /// The step of the training that it is of.
     pub step: u64,
-    /// How many ranks saved it.
+    /// Number of ranks that saved it.
     pub ranks: usize,
     /// Each piece is checked in blocks of so many bytes; the last is shorter.
     pub block_bytes: usize,
@@ -32,13 +32,13 @@ pub struct Manifest {
     pub files: Vec<File>,
     /// The tensors: by role, by state, by name.
     pub roles: BTreeMap<String, BTreeMap<String, BTreeMap<String, Tensor>>>,
-    /// How many readers each data loader had. Their states are blobs.
+    /// Number of readers that each data loader had. Their states are blobs.
     #[serde(default)]
     pub loaders: BTreeMap<String, usize>,
     /// Whatever else there is, by name.
     #[serde(default)]
     pub blobs: BTreeMap<String, Blob>,
-    /// How long each rank took for what, up to where this was written.
+    /// Time that each stage took on each rank, up to the moment at which this was written.
     #[serde(default)]
     pub stages: Vec<StageTime>,
 }
@@ -63,7 +63,7 @@ pub struct Tensor {
     pub dtype: Dtype,
     /// Its extents, outermost first.
     pub shape: Vec<usize>,
-    /// What it is put together of. Together they are all of it.
+    /// The boxes that it is put together of. Together they are all of it.
     pub pieces: Vec<Piece>,
 }
 
@@ -86,7 +86,7 @@ pub struct Piece {
 pub struct Blob {
     /// The file's name in the checkpoint's folder.
     pub file: String,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
     /// CRC-32 of each block.
     pub crcs: Vec<u32>,
@@ -101,7 +101,7 @@ pub enum ManifestError {
     Foreign {
         /// The file.
         file: String,
-        /// What is wrong with it.
+        /// The error, in words.
         detail: String,
     },
     /// It was written by a later release.
@@ -129,7 +129,7 @@ pub enum ManifestError {
         file: String,
         /// Where what is damaged begins.
         offset: usize,
-        /// What is wrong.
+        /// The damage, in words.
         detail: String,
     },
     /// It is whole and says what cannot be.
@@ -137,7 +137,7 @@ pub enum ManifestError {
     Impossible {
         /// The file.
         file: String,
-        /// What.
+        /// The contradiction, in words.
         detail: String,
     },
 }

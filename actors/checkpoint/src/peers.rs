@@ -13,7 +13,8 @@ use crate::commit::Entry;
 use crate::manifest::Manifest;
 use crate::ranks::{Ranks, RanksError, read, written};
 
-/// What a rank keeps in memory. Outlives the [`Checkpointer`](crate::Checkpointer) that fills it.
+/// The memory in which a rank keeps checkpoints. Outlives the
+/// [`Checkpointer`](crate::Checkpointer) that fills it.
 #[derive(Debug, Default)]
 pub struct Peers {
     distance: usize,
@@ -24,11 +25,11 @@ pub struct Peers {
 struct State {
     /// The newest that is complete.
     kept: Option<Arc<Kept>>,
-    /// What is complete when all ranks say so.
+    /// A checkpoint that is complete once all ranks say so: its own part, and the neighbour's.
     pending: Option<(Entry, Own, Own)>,
 }
 
-/// What a rank has of one checkpoint.
+/// The files and blobs of one checkpoint that a rank has in memory.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) entry: Entry,
@@ -38,14 +39,14 @@ pub(crate) struct Kept {
     pub(crate) blobs: BTreeMap<String, Bytes>,
 }
 
-/// What a rank wrote.
+/// Files and blobs that a rank wrote.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own {
     pub(crate) files: Vec<(String, Vec<Bytes>)>,
     pub(crate) blobs: Vec<(String, Bytes)>,
 }
 
-/// What a rank tells its neighbour that it is about to send.
+/// Names and sizes of the files and blobs that a rank is about to send to its neighbour.
 #[derive(Serialize, Deserialize)]
 struct Notice {
     files: Vec<(String, usize)>,

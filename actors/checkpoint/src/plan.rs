@@ -1,4 +1,5 @@
-//! Who does what. Pure: the same state of all ranks gives the same plan, wherever it is made.
+//! Division of the work of a save or a load among ranks. Pure: the same state of all ranks gives
+//! the same plan, wherever it is made.
 //!
 //! ```text
 //!  Local of each rank ─> Census (those that are alike once) ─┬─> plan::save: who writes which box

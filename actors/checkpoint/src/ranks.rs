@@ -1,5 +1,5 @@
-//! What crosses ranks: messages from one to another, however the caller carries them, and what all
-//! ranks agree on by them, over a [`Tree`].
+//! Messages from one rank to another, however the caller carries them, and agreement of all ranks
+//! through such messages, over a [`Tree`].
 
 mod within;
 
@@ -22,7 +22,7 @@ pub trait Ranks: Send + Sync + fmt::Debug {
     /// This rank's number, from 0.
     fn rank(&self) -> usize;
 
-    /// How many there are.
+    /// Number of ranks.
     fn ranks(&self) -> usize;
 
     /// Sends to another rank.
@@ -51,7 +51,7 @@ pub enum RanksError {
     Garbled {
         /// Its number.
         rank: usize,
-        /// What is wrong.
+        /// The error, in words.
         detail: String,
     },
 }

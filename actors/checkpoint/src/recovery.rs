@@ -1,4 +1,4 @@
-//! What failures cost a job, and what it gains by another interval. Pure.
+//! Costs of failures to a job, and gains of another checkpoint interval. Pure.
 //!
 //! With `N` steps of `T_iter` between checkpoints, one failure in each interval and at any moment of
 //! it, ByteCheckpoint (arXiv 2407.20143) has
@@ -22,16 +22,16 @@ pub struct Job {
     pub step: f64,
     /// Steps between two checkpoints, `N`.
     pub interval: u64,
-    /// How long a save keeps training waiting.
+    /// Time for which a save keeps training waiting.
     pub stall: f64,
-    /// How long after its snapshot a checkpoint is complete, `T_save`.
+    /// Time from the snapshot of a checkpoint until it is complete, `T_save`.
     pub save: f64,
-    /// How long from a failure to the first step after it, `T_load`: until it is noticed, ranks are
+    /// Time from a failure to the first step after it, `T_load`: until it is noticed, ranks are
     /// there again, and have loaded.
     pub load: f64,
 }
 
-/// What came of a job.
+/// Time, steps and failures of a job that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// All the time that passed.

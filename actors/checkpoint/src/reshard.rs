@@ -21,7 +21,7 @@ use crate::plan::save::PlanError;
 use crate::save::{add_pieces, whole_plan};
 use crate::storage::{Storage, StorageError};
 
-/// How the files are cut.
+/// The way in which a new checkpoint's files are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cuts {
     /// As by the ranks of a layout with pipeline, tensor and data parallelism.
@@ -153,7 +153,7 @@ async fn write(
 }
 
 impl Cuts {
-    /// What each rank has of a checkpoint.
+    /// The part of a checkpoint that each rank has when it is cut like this.
     ///
     /// # Errors
     /// [`ReshardError::Cut`] when it cannot be cut like this.

@@ -28,12 +28,12 @@ use crate::plan::save::{Item, PlanError, SavePlan, plan};
 use crate::ranks::{RanksError, deal, down, read, up, written};
 use crate::stage::{Stage, StageTime, Watch};
 
-/// What a rank gives to a checkpoint.
+/// Everything that a rank gives to a checkpoint.
 #[derive(Debug, Default)]
 pub struct Save {
     /// The step of the training that it is of; the same at all ranks.
     pub step: u64,
-    /// What this rank has of the tensors.
+    /// Parts of the tensors that this rank has.
     pub local: Local,
     /// Bytes under names of their own: the state of a random generator, the schedule. No two ranks
     /// give one of the same name.
@@ -73,7 +73,7 @@ pub struct Saving {
     entry: Entry,
     blocked: Vec<StageTime>,
     result: watch::Receiver<Option<Result<Saved, SaveError>>>,
-    /// Whether what is no longer kept is gone, too.
+    /// Set when the save has ended and checkpoints that are no longer kept are removed.
     over: watch::Receiver<bool>,
 }
 
@@ -85,7 +85,7 @@ pub struct Saved {
     pub entry: Entry,
     /// Bytes that this rank wrote.
     pub bytes: u64,
-    /// How long this rank took for what.
+    /// Time that each stage took on this rank.
     pub stages: Vec<StageTime>,
 }
 
@@ -101,7 +101,7 @@ pub enum SaveError {
         /// Why not.
         source: RanksError,
     },
-    /// What the ranks have is no state of a job.
+    /// The parts that ranks have do not make up the state of a job.
     #[error("the checkpoint of step {step} was not made: {source}")]
     Plan {
         /// The step.
@@ -121,7 +121,7 @@ pub enum SaveError {
     },
 }
 
-/// What ranks say before a save.
+/// Message of ranks to rank 0 before a save.
 #[derive(Serialize, Deserialize)]
 struct Ask {
     digest: [u8; 32],
@@ -130,18 +130,18 @@ struct Ask {
     steps: (u64, u64),
 }
 
-/// What rank 0 says then.
+/// Answer of rank 0 to all ranks.
 #[derive(Clone, Serialize, Deserialize)]
 struct Answer {
     /// The number of the checkpoint.
     sequence: u64,
     /// The state of all ranks.
     key: [u8; 32],
-    /// Whether all have the plan for it.
+    /// Set when all ranks have the plan for it.
     cached: bool,
 }
 
-/// What a rank has written.
+/// Files and blobs that ranks have written, with their checksums.
 #[derive(Serialize, Deserialize)]
 struct Written {
     files: Vec<Sums>,
@@ -295,7 +295,7 @@ impl Checkpointer {
         Ok((entry, cached))
     }
 
-    /// What rank 0 makes of what all say.
+    /// The answer of rank 0 to the messages of all ranks.
     async fn answer(
         &mut self,
         step: u64,
@@ -383,7 +383,7 @@ impl Saving {
         &self.entry
     }
 
-    /// How long the caller has waited for what.
+    /// Time for which the caller has waited, by stage.
     #[must_use]
     pub fn blocked(&self) -> &[StageTime] {
         &self.blocked
@@ -712,7 +712,7 @@ pub(crate) fn add_pieces(
     }
 }
 
-/// Who writes what, and into which files.
+/// The boxes that each rank writes, and the files that they go into.
 pub(crate) fn whole_plan(
     census: Census,
     options: &Options,

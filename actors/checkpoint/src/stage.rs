@@ -1,11 +1,12 @@
-//! How long each stage of a save or a load takes.
+//! Time that each stage of a save or a load takes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// What a rank is doing. The first three keep the caller of a save waiting.
+/// A stage of a save or a load, as a rank passes through it. The first three keep the caller of a
+/// save waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -35,11 +36,11 @@ pub enum Stage {
 pub struct StageTime {
     /// The rank.
     pub rank: usize,
-    /// What it did.
+    /// The stage.
     pub stage: Stage,
-    /// How many bytes passed.
+    /// Number of bytes that passed.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration, in seconds.
     pub seconds: f64,
 }
 

@@ -37,16 +37,16 @@ pub struct Storage {
     tuning: Tuning,
 }
 
-/// How a place is used.
+/// Settings for access to a storage: parallel parts and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// Files that are larger are sent in parts of so many bytes; S3 wants 5 MiB at least.
     pub part_bytes: usize,
-    /// How many parts of a file are on the way at a time.
+    /// Number of parts of a file that are on the way at a time.
     pub parts: usize,
-    /// How often something is tried that may pass, before it is an error.
+    /// Number of tries of an operation whose failure may pass, before it is an error.
     pub tries: u32,
-    /// How long after the first failure it is tried again; then twice as long each time.
+    /// Pause after the first failure; it doubles with each further one.
     pub pause: Duration,
 }
 
@@ -308,7 +308,7 @@ impl Storage {
         })
     }
 
-    /// How many bytes a file has.
+    /// Size of a file in bytes.
     ///
     /// # Errors
     /// [`StorageError`].
@@ -321,7 +321,7 @@ impl Storage {
         found.map(|meta| meta.size)
     }
 
-    /// Whether a file is there.
+    /// Returns true when a file is there.
     ///
     /// # Errors
     /// [`StorageError`], when that cannot be told.

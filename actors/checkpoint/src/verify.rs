@@ -1,4 +1,4 @@
-//! Whether a checkpoint is what was written: every byte of every file.
+//! Check of a checkpoint against its checksums: every byte of every file.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::manifest::{MANIFEST, Manifest};
 use crate::plan::save::gap;
 use crate::storage::{Storage, StorageError};
 
-/// What was found.
+/// Result of the check of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -21,7 +21,7 @@ pub struct Report {
     pub files: usize,
     /// Bytes that were read.
     pub bytes: u64,
-    /// What is wrong, in the order of the files.
+    /// Faults that were found, in the order of the files.
     pub faults: Vec<Fault>,
     /// Files that do not belong there. They do no harm.
     pub foreign: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Fault {
     pub file: String,
     /// The byte from which on it is, where it is of some bytes.
     pub offset: Option<u64>,
-    /// What it is, with the file and the byte.
+    /// Description of the fault, with the file and the byte.
     pub detail: String,
 }
 
@@ -103,7 +103,7 @@ pub async fn verify(storage: &Storage, which: Which) -> Result<Report, FindError
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns true when nothing is wrong.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         self.faults.is_empty()

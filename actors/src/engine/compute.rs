@@ -46,15 +46,15 @@ pub struct ComputeSpec {
     pub source: ModelSource,
     /// Text to tokens and back.
     pub tokenizer: Tokenizer,
-    /// What is learnt.
+    /// The task to learn.
     pub task: TaskSpec,
-    /// How programs in replies are run, where the task has some.
+    /// Settings for running programs in replies, where the task has some.
     pub programs: ProgramSpec,
-    /// What replies can call, where they can.
+    /// The tool that replies can call, if there is one, and its limits.
     pub environment: Option<EnvironmentConfig>,
     /// Everything random follows from it.
     pub seed: u64,
-    /// What computes. A card is opened by the process that the engine runs in.
+    /// The device that computes. A card is opened by the process that the engine runs in.
     pub device: Device,
     /// Compute threads of this engine, on the processor.
     pub threads: usize,
@@ -82,15 +82,16 @@ pub struct ComputeSpec {
     pub pretrain: f32,
     /// The loss.
     pub objective: PolicyObjective,
-    /// How responses are drawn.
+    /// Sampling of responses.
     pub sampling: Sampling,
-    /// How the weights are written that rollouts load.
+    /// The type in which weights are written for rollouts.
     pub weights: StoredType,
     /// Responses that a rollout works on at once.
     pub slots: usize,
     /// Where the policy before the reinforcement is saved, for the reference.
     pub base: PathBuf,
-    /// What was granted to the role; see [`EngineSpec::within`](super::EngineSpec::within).
+    /// The share of a device that was granted to the role; see
+    /// [`EngineSpec::within`](super::EngineSpec::within).
     pub share: Option<Share>,
 }
 
@@ -104,7 +105,7 @@ pub enum ModelSource {
     Load(PathBuf),
 }
 
-/// How responses are drawn.
+/// Settings for sampling responses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Sampling {
@@ -116,7 +117,7 @@ pub struct Sampling {
     pub response_max: usize,
 }
 
-/// What a role was granted of a device.
+/// The share of a device that a role was granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Share {
@@ -124,18 +125,18 @@ pub struct Share {
     pub role: String,
     /// The device, as its process numbers it.
     pub device: u32,
-    /// How much of its memory, in bytes.
+    /// Memory of the device that was granted, in bytes.
     pub bytes: u64,
 }
 
 /// Where a model is computed.
 #[derive(Clone, Debug)]
 pub(crate) struct ComputePlace {
-    /// What computes.
+    /// The device that computes.
     pub(crate) device: Device,
     /// Compute threads, on the processor.
     pub(crate) threads: usize,
-    /// What was granted of a card.
+    /// The share that was granted of a card.
     pub(crate) share: Option<Share>,
 }
 
@@ -183,7 +184,7 @@ impl ComputePlace {
     }
 }
 
-/// What was granted to a role of the first device that it has.
+/// The share that a role was granted of the first device that it has.
 pub(crate) fn share_of(role: &str, granted: &[GrantedDevice]) -> Option<Share> {
     granted.first().map(|device| Share {
         role: role.to_owned(),

@@ -24,11 +24,11 @@ pub use self::rollout::ModelledRollout;
 use super::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::trajectory::Batch;
 
-/// What the engines of a simulated run are.
+/// Settings of the engines of a simulated run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Modelled {
-    /// What is worked on.
+    /// The work: lengths of prompts and replies, turns, and times of the environment.
     pub workload: WorkloadSpec,
     /// Tokens that one token of a reply here stands for.
     pub quantum: u32,
@@ -46,16 +46,16 @@ pub struct Modelled {
     pub trainer_tensor: u32,
     /// Optimiser updates with one batch, each with an equal part of it.
     pub updates: u32,
-    /// How rollouts get new weights.
+    /// The way in which rollouts get new weights.
     pub delivery: Delivery,
-    /// Whether replies to one prompt share what they have in common.
+    /// Sharing of keys and values among replies to one prompt.
     pub prefixes: Prefixes,
-    /// How long a rollout takes to be there before its first weights.
+    /// Time that a rollout takes to start, before its first weights.
     pub starts: Duration,
 }
 
-/// Whether replies to one prompt, on one rollout and with the same weights, share the keys and values
-/// of that prompt.
+/// Sharing of a prompt's keys and values among the replies to it, on one rollout and with the same
+/// weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde", rename_all = "snake_case")]
 pub enum Prefixes {
@@ -66,7 +66,7 @@ pub enum Prefixes {
     Own,
 }
 
-/// How new weights come from the trainer to a rollout.
+/// The way of new weights from the trainer to a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub enum Delivery {
@@ -80,7 +80,7 @@ pub enum Delivery {
 }
 
 impl Modelled {
-    /// How long the trainer stands still to hand over new weights, in seconds.
+    /// Seconds for which the trainer stands still to hand over new weights.
     fn publish_s(&self) -> f64 {
         let bytes = self.model.weight_bytes();
         let takes = match self.delivery {
@@ -91,8 +91,8 @@ impl Modelled {
         takes.as_secs_f64()
     }
 
-    /// How long after the trainer has handed them over a rollout can take new weights: the way along
-    /// the relays, on which nobody waits who has something to do.
+    /// Time from the moment at which the trainer has handed them over until a rollout can take new
+    /// weights: the way along the relays, on which nobody waits who has something to do.
     fn way(&self) -> Duration {
         match self.delivery {
             Delivery::Relays(relays) => self.card.relay_chain(self.model.weight_bytes(), relays),
@@ -100,7 +100,7 @@ impl Modelled {
         }
     }
 
-    /// How long a rollout stands still to take in weights that are there, in seconds.
+    /// Seconds for which a rollout stands still to take in weights that are there.
     fn load_s(&self, replica: &Replica) -> f64 {
         let bytes = self.model.weight_bytes();
         let takes = match self.delivery {
@@ -157,7 +157,7 @@ pub enum ModelledError {
     /// The cards are too few for the model, or cannot be divided so.
     #[error(transparent)]
     Cost(#[from] CostError),
-    /// What is worked on is none.
+    /// The workload is invalid.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
 }

@@ -15,13 +15,13 @@ use super::{
 };
 use crate::trajectory::{Batch, Order, SampleId, Trajectory, Version};
 
-/// What the scripted engines do.
+/// Settings of the scripted engines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Script {
-    /// What a training step costs.
+    /// Time that a training step takes.
     pub train: Duration,
-    /// What a token of all active responses together costs.
+    /// Time that a token of all active responses together takes.
     pub token: Duration,
     /// The shortest response; a sample's number is added to it.
     pub response: usize,
@@ -33,8 +33,8 @@ pub struct Script {
     pub pauses_at: Option<u32>,
     /// Where a trainer waits for word.
     pub hold: Option<Hold>,
-    /// What the samples of a group say, in turn; where nothing is written, each token is the number of
-    /// the weights and `response` the length.
+    /// Tokens of the samples of a group, in turn; where nothing is written, each token is the
+    /// number of the weights and `response` the length.
     pub replies: Vec<Vec<u32>>,
     /// Where a trainer writes down what it does, an [`Entry`] a line.
     pub journal: Option<PathBuf>,
@@ -63,7 +63,7 @@ pub enum Entry {
 }
 
 impl Script {
-    /// What a sample says, where that is written.
+    /// The tokens of a sample, where they are written.
     fn reply(&self, id: SampleId) -> Option<&Vec<u32>> {
         let nth = (id.sample as usize).checked_rem(self.replies.len())?;
         self.replies.get(nth)
@@ -203,7 +203,7 @@ pub struct ScriptedRollout {
 #[derive(Debug)]
 struct Reply {
     id: SampleId,
-    /// What was there when it was admitted, and tokens since.
+    /// Number of tokens that it had when it was admitted.
     begun: usize,
     tokens: Vec<u32>,
     /// In all.
@@ -410,7 +410,7 @@ impl ScoreEngine for ScriptedScores {
     }
 }
 
-/// What a reply earns follows from its tokens alone.
+/// Rewards that follow from the tokens of a reply alone.
 #[derive(Debug, Default)]
 pub struct ScriptedRewards;
 

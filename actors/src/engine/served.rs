@@ -55,11 +55,11 @@ pub use dialect::Dialect;
 pub use error::{DecodeError, ServedError};
 pub use retry::Patience;
 
-/// What a [`Served`] engine is made from.
+/// Settings that a [`Served`] engine is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct ServedSpec {
-    /// What the servers speak.
+    /// The protocol that the servers speak.
     pub dialect: Dialect,
     /// Where they are, one for each rollout: `http://host:port`.
     pub urls: Vec<String>,
@@ -67,7 +67,7 @@ pub struct ServedSpec {
     pub api_key_env: Option<String>,
     /// A folder under the same path here and there, in which weights are handed over.
     pub weights_dir: PathBuf,
-    /// How long they are waited for.
+    /// Timeouts and retries towards them.
     pub patience: Patience,
     /// Model, sampling and slots.
     pub compute: ComputeSpec,
@@ -115,7 +115,7 @@ impl Reply {
     }
 }
 
-/// What is known of the server's weights.
+/// State of the server's weights, as far as it is known.
 #[derive(Debug)]
 enum Server {
     /// They are its own.
@@ -348,7 +348,7 @@ impl Served {
         Ok(())
     }
 
-    /// What has come by now; waits for the first so long.
+    /// Takes the news that have come by now; waits for the first so long.
     fn heard(&mut self, wait: Duration) -> Vec<News> {
         let news = self.news.get_mut().unwrap_or_else(PoisonError::into_inner);
         let first = news.recv_timeout(wait).ok();
@@ -477,7 +477,7 @@ impl Drop for Served {
     }
 }
 
-/// What there was of a reply when it was ordered.
+/// Tokens that a reply had when it was ordered.
 fn begun(order: &Order) -> &[u32] {
     order.partial.as_ref().map_or(&[], |it| &it.tokens)
 }
@@ -504,7 +504,7 @@ fn ask_of(spec: &ComputeSpec, reply: &Reply) -> Ask {
     }
 }
 
-/// Whether nothing is left to ask for.
+/// Returns true when nothing is left to ask for.
 fn is_whole(ask: &Ask, reply: &Reply) -> bool {
     ask.tokens_max == 0 || reply.tokens.last() == Some(&ask.stop)
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::rank::{DEFAULTS, Rendezvous};
 use super::{Exec, ExecSpec, Halt, Launch, Place, ReservePort, Whereabouts};
 
-/// What a gang is made from.
+/// Settings that a gang is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[must_use]
 pub struct GangSpec {
@@ -42,28 +42,30 @@ impl GangSpec {
         }
     }
 
-    /// What each rank needs of its node; nothing unless told otherwise, and then all ranks are on
-    /// the node of the gang. Ranks know their nodes by `ODEON_NODE` and `ODEON_NODE_ADDRESS`, which
-    /// daemons set; a program that links nodes of its own sets both for their workers.
+    /// Sets the resources that each rank reserves on its node; none unless told otherwise, and then
+    /// all ranks are on the node of the gang. Ranks know their nodes by `ODEON_NODE` and
+    /// `ODEON_NODE_ADDRESS`, which daemons set; a program that links nodes of its own sets both for
+    /// their workers.
     pub fn needs(mut self, needs: Needs) -> Self {
         self.needs = needs;
         self
     }
 
-    /// What ranks know this gang by.
+    /// Sets the name by which ranks know this gang.
     pub fn run_id(mut self, id: impl Into<String>) -> Self {
         self.run_id = id.into();
         self
     }
 
-    /// What ranks are told of how often they may be started again. Who starts them again is the
+    /// Sets the number of restarts that ranks are told they may have. Who starts them again is the
     /// supervisor of the gang, with the budget that it has.
     pub const fn restarts_max(mut self, restarts: u32) -> Self {
         self.restarts_max = restarts;
         self
     }
 
-    /// How long a rank may take to end after SIGTERM; five seconds, unless told otherwise.
+    /// Sets the longest time that a rank may take to end after SIGTERM; five seconds, unless told
+    /// otherwise.
     pub const fn stop_within(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -78,7 +80,7 @@ pub struct Gang {
     spec: GangSpec,
     members: Group<Exec>,
     done: BTreeSet<usize>,
-    /// Whether the ends of ranks are no news any more.
+    /// Set when the ends of ranks are no news any more.
     over: Arc<AtomicBool>,
     /// Where each rank is, for people.
     nodes: Vec<String>,
@@ -240,5 +242,5 @@ async fn places(members: &Group<Exec>) -> Result<Vec<Place>, AskError> {
     join_all(asks).await.into_iter().collect()
 }
 
-/// How much longer than its grace a rank may take to say that it has ended.
+/// Time beyond its grace that a rank may take to say that it has ended.
 const HALT_SLACK: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! What a program prints: on to the log of the process that hosts it, line by line. The last lines
+//! Output of a program: on to the log of the process that hosts it, line by line. The last lines
 //! are remembered for the failure, and a text may be waited for.
 
 use std::collections::VecDeque;

@@ -24,13 +24,14 @@ pub enum Probe {
     Line(String),
 }
 
-/// How long to wait after the n-th attempt that failed, from 0.
+/// The pause after the n-th attempt that failed, from 0.
 pub(super) fn pause(nth: u32) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << nth.min(10));
     doubled.min(PAUSE_MAX)
 }
 
-/// What an answer begins with: whether the program is ready, or why it is not.
+/// Reads the status line that an answer begins with; an error is the reason why the program is not
+/// ready.
 fn verdict(answer: &[u8]) -> Result<(), String> {
     let line = answer.split(|byte| *byte == b'\r' || *byte == b'\n').next();
     let line = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();

@@ -38,14 +38,14 @@ pub(super) struct Running {
     seen: watch::Receiver<bool>,
 }
 
-/// How far a program is.
+/// Progress of a program towards its end.
 #[derive(Clone, Debug)]
 enum Stage {
     /// Something of its group may live.
     Runs,
     /// Nothing is left, and this is how it ended.
     Gone(ProgramEnd),
-    /// What it has printed is known, too.
+    /// Its output is known to the end, too.
     Over(Over),
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Over {
 /// Why a program did not become ready.
 #[derive(Debug)]
 pub(super) struct Unready {
-    /// Whether it has ended by itself.
+    /// Set when it has ended by itself.
     pub(super) by_itself: bool,
     pub(super) text: String,
 }
@@ -119,7 +119,7 @@ impl Running {
         self.port
     }
 
-    /// How it ended, if it has.
+    /// The end of the program, if it has ended.
     pub(super) fn end(&self) -> Option<ProgramEnd> {
         match &*self.stage.borrow() {
             Stage::Runs => None,
@@ -272,8 +272,8 @@ fn gated(spec: &ExecSpec, env: &[(String, String)], port: Option<u16>) -> Result
     Ok(command)
 }
 
-/// What ends a group with this process. It has a group of its own: that of this process may be
-/// killed as a whole.
+/// The command that ends a group when this process ends. It has a group of its own: that of this
+/// process may be killed as a whole.
 fn guard_of(group: Pid) -> Command {
     let mut command = Command::new(SHELL);
     command
@@ -329,7 +329,7 @@ fn not_started(spec: &ExecSpec, what: &str) -> impl FnOnce(std::io::Error) -> Fa
     move |error| Failure::error(format!("{spec} was not started: {what}: {error}"))
 }
 
-/// What is left to do for a program that was started.
+/// A program that was started, on its way to its end.
 struct Life {
     child: Child,
     guard: Child,
@@ -396,7 +396,8 @@ impl Life {
     }
 }
 
-/// Whether a process of the group runs. One that has ended and that nobody has reaped does not.
+/// Returns true when a process of the group runs. One that has ended and that nobody has reaped
+/// does not.
 fn lives(group: Pid) -> bool {
     if rustix::process::test_kill_process_group(group).is_err() {
         return false;
@@ -438,13 +439,13 @@ fn look(path: &Path) -> Look {
     }
 }
 
-/// What the runtime tells its own processes; a program that is one of Odeon, too, must not take it
-/// for itself.
+/// The variable by which the runtime speaks to its own processes; a program that is one of Odeon,
+/// too, must not take it for itself.
 const WORKER_ENV: &str = "ODEON_WORKER";
-/// How soon a group is looked at again, at first and at last.
+/// Pause between two looks at a group: at first, and at last.
 const GROUP_PAUSE: Duration = Duration::from_millis(2);
 const GROUP_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// How long processes that were killed may take to end.
+/// Time that processes that were killed may take to end.
 const GROUP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the last lines of a program that has ended are waited for.
+/// Time to wait for the last lines of a program that has ended.
 const PRINT_PATIENCE: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Who is which rank: the variables by which programs for `torchrun` find each other. Pure, but for
-//! [`Place::here`].
+//! Ranks and their places: the variables by which programs for `torchrun` find each other. Pure,
+//! but for [`Place::here`].
 
 use odeon::Shape;
 use serde::{Deserialize, Serialize};
@@ -43,13 +43,13 @@ pub struct Master {
 pub struct Rendezvous {
     /// The same for all lives.
     pub run_id: String,
-    /// How often all ranks were started again.
+    /// Number of times that all ranks were started again.
     pub restarts: u32,
-    /// How often they may be.
+    /// The most times that they may be.
     pub restarts_max: u32,
     /// A free port on the node of rank 0.
     pub port: u16,
-    /// Whether the ranks were granted devices.
+    /// Set when the ranks were granted devices.
     pub devices: bool,
     /// Where each rank is.
     pub places: Vec<Place>,

@@ -1,4 +1,4 @@
-//! What a program is started with.
+//! Settings that a program is started with.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -95,20 +95,21 @@ impl ExecSpec {
         self
     }
 
-    /// How long it may take to be ready; a minute, unless told otherwise.
+    /// Sets the longest time that it may take to be ready; a minute, unless told otherwise.
     pub const fn ready_within(mut self, deadline: Duration) -> Self {
         self.ready_within = deadline;
         self
     }
 
-    /// How long it may take to end after SIGTERM, before SIGKILL; three seconds, unless told
-    /// otherwise. A stop of the actor gives four at most; [`Halt`](super::Halt) as many as it says.
+    /// Sets the longest time that it may take to end after SIGTERM, before SIGKILL; three seconds,
+    /// unless told otherwise. A stop of the actor gives four seconds at most; [`Halt`](super::Halt)
+    /// as many as it says.
     pub const fn stop_within(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// What each line that it prints begins with in the log.
+    /// Sets the text with which each line that it prints begins in the log.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -179,7 +180,7 @@ impl ExecSpec {
         env
     }
 
-    /// Whether it sets this variable itself.
+    /// Returns true when it sets this variable itself.
     pub(super) fn sets(&self, variable: &str) -> bool {
         self.env.iter().any(|(name, _)| name == variable)
     }
@@ -239,7 +240,7 @@ impl fmt::Display for ExecSpec {
     }
 }
 
-/// What is at a path.
+/// The kind of thing at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// Nothing, or no file.

@@ -1,4 +1,4 @@
-//! What a program asks of its workers, and how that is dealt out to the ranks.
+//! Calls from a program to its workers, and their division among the ranks.
 
 use odeon::group::{Protocol, Seat, WorkerCall};
 use odeon::serde::{Deserialize, Serialize};
@@ -14,17 +14,17 @@ use crate::trajectory::{Decode, SampleId, Trajectory};
 pub struct Wanted {
     /// Which.
     pub id: SampleId,
-    /// How its tokens are chosen.
+    /// The choice of its tokens: sampled or greedy.
     pub decode: Decode,
 }
 
-/// What a reply is worth.
+/// Reward, correctness and cost of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Verdict {
     /// From 0 to 1.
     pub reward: f32,
-    /// Whether the answer is right.
+    /// Set when the answer is right.
     pub correct: bool,
     /// The harm that it does, from 0 to 1; 0 where a run does not look for that.
     pub cost: f32,
@@ -56,7 +56,7 @@ pub struct WarmUp {
 #[derive(Clone, Debug)]
 pub struct Generate(pub Vec<Wanted>);
 
-/// What is this worth?
+/// Judge these replies.
 #[message(reply = Result<Vec<Verdict>, Failure>, name = "reward.JudgeRows")]
 #[derive(Clone, Debug)]
 pub struct Judge(pub Rows<Trajectory>);
@@ -66,12 +66,12 @@ pub struct Judge(pub Rows<Trajectory>);
 #[derive(Clone, Debug)]
 pub struct Prepare;
 
-/// How likely was this, token by token, in nats?
+/// Rate these replies: the log-probability of each token, in nats.
 #[message(reply = Result<PerToken, Failure>, name = "reference.RateRows")]
 #[derive(Clone, Debug)]
 pub struct LogProbs(pub Rows<Trajectory>);
 
-/// What is still to come at each token?
+/// Predict the return that is still to come at each token.
 #[message(reply = Result<PerToken, Failure>, name = "critic.ValueRows")]
 #[derive(Clone, Debug)]
 pub struct Values(pub Rows<Trajectory>);
@@ -80,13 +80,13 @@ pub struct Values(pub Rows<Trajectory>);
 #[message(reply = Result<f64, Failure>, name = "critic.LearnRows")]
 #[derive(Clone, Debug)]
 pub struct Learn {
-    /// What was done.
+    /// The replies.
     pub replies: Rows<Trajectory>,
-    /// What it was worth, token by token.
+    /// Returns of the replies, token by token.
     pub returns: PerToken,
 }
 
-/// What were these replies worth, compared with what was to be expected?
+/// Estimate the advantages of these replies over the baseline.
 #[message(reply = Result<Estimated, Failure>, name = "estimator.Estimate")]
 #[derive(Clone, Debug)]
 pub struct Estimate {
@@ -94,7 +94,7 @@ pub struct Estimate {
     pub replies: Rows<Trajectory>,
     /// Of each reply.
     pub verdicts: Vec<Verdict>,
-    /// How many replies a group has.
+    /// Number of replies of a group.
     pub group_size: u32,
     /// For each group a greedy reply and what it is worth, where the baseline is that.
     pub greedy: Option<(Rows<Trajectory>, Vec<Verdict>)>,
@@ -112,11 +112,11 @@ pub struct Estimate {
 pub struct Estimated {
     /// Of each token.
     pub advantages: PerToken,
-    /// What the critic should have expected; empty without one.
+    /// Returns that the critic is to learn; empty without one.
     pub returns: PerToken,
     /// The same of cost.
     pub cost_returns: PerToken,
-    /// What people want to know of the batch.
+    /// The batch in numbers, for people.
     pub summary: Summary,
 }
 
@@ -156,7 +156,7 @@ pub struct Update {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Updated {
-    /// What the optimiser did.
+    /// Results of the optimiser step.
     pub stats: StepStats,
     /// Response tokens behind the means.
     pub response_tokens: u64,
@@ -171,9 +171,9 @@ pub struct Evaluate(pub u64);
 #[message(reply = Result<(), Failure>, name = "worker.Save")]
 #[derive(Clone, Debug)]
 pub struct Save {
-    /// How far the run is.
+    /// Steps that the run has done.
     pub progress: Progress,
-    /// What else it needs to go on.
+    /// State that it needs to go on, beside the weights.
     pub run: RunState,
 }
 
@@ -398,7 +398,8 @@ impl WorkerCall for Update {
     }
 }
 
-/// What the ranks did together: sums of what is a part on each, means over all tokens of the rest.
+/// Results of all ranks together: sums of what is a part on each, means over all tokens of the
+/// rest.
 fn of_all(parts: &[Updated]) -> StepStats {
     let tokens: u64 = parts.iter().map(|part| part.response_tokens).sum();
     let mean = |of: fn(&StepStats) -> f64| {

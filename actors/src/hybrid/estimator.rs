@@ -7,7 +7,7 @@ use super::calls::{Summary, Verdict};
 use crate::rl::advantages;
 use crate::trajectory::{Batch, GreedyReply, Trajectory};
 
-/// What a batch of replies is compared with, and what long ones cost.
+/// The baseline for a batch of replies, and the cost of long ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
     pub(super) baseline: Baseline,
@@ -86,7 +86,7 @@ pub(super) fn judged(
     Ok(replies.into_iter().zip(verdicts).map(judged).collect())
 }
 
-/// What there is to know of greedy replies.
+/// Rewards and lengths of greedy replies.
 pub(super) fn greedy(replies: &[Trajectory], verdicts: &[Verdict]) -> Vec<GreedyReply> {
     let pairs = replies.iter().zip(verdicts);
     pairs

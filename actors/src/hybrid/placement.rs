@@ -57,7 +57,7 @@ pub enum Arrangement {
     Standalone,
 }
 
-/// How a run's models come to their places.
+/// The choice of a placement for a run's models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
@@ -92,7 +92,7 @@ impl Placement {
         self
     }
 
-    /// How many ranks a pool has, where that was said.
+    /// Number of ranks of a pool, where that was said.
     #[must_use]
     pub fn ranks_of(&self, pool: &str) -> Option<usize> {
         self.ranks.get(pool).copied()

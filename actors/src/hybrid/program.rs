@@ -35,29 +35,29 @@ pub struct Models {
     pub reference: Option<WorkerGroup<ReferenceWorker>>,
 }
 
-/// What a step begins with.
+/// Settings that a step begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// Its number, from 1.
     pub number: u64,
     /// The first prompt.
     pub first: u64,
-    /// How many prompts.
+    /// Number of prompts.
     pub groups: u64,
     /// Replies to each.
     pub group_size: u32,
-    /// What cost costs now.
+    /// The price of cost at this step, where it has one.
     pub price: Option<f32>,
-    /// Whether the policy learns: not while a critic comes to know it.
+    /// Set when the policy learns: not while a critic comes to know it.
     pub learns: bool,
 }
 
-/// What came of a step.
+/// Results of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// The batch.
     pub summary: Summary,
-    /// What the optimiser did.
+    /// Results of the optimiser.
     pub stats: StepStats,
     /// The critic's loss, where there is one.
     pub critic_loss: Option<f64>,
@@ -264,7 +264,7 @@ impl Models {
         Ok(self.reward.call(Judge(replies.clone())).await?)
     }
 
-    /// What the reference thinks of replies; nothing without one.
+    /// Log-probabilities of replies under the reference; empty without one.
     async fn reference(&self, replies: &Rows<Trajectory>) -> Result<PerToken, Failure> {
         match &self.reference {
             Some(reference) => Ok(reference.call(LogProbs(replies.clone())).await?),

@@ -29,7 +29,7 @@ use super::calls::Join;
 use super::workers::sit;
 use crate::engine::in_place;
 
-/// What a rank is made from.
+/// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct ReshardArgs {
@@ -37,11 +37,11 @@ pub struct ReshardArgs {
     pub rank: usize,
     /// The model.
     pub model: ModelSpec,
-    /// How it is spread in training.
+    /// The layout in training.
     pub training: Layout,
-    /// How it is spread in generation.
+    /// The layout in generation.
     pub generation: Generation,
-    /// How it comes from one to the other.
+    /// The way from one layout to the other.
     pub engine: Engine,
 }
 
@@ -61,24 +61,24 @@ pub struct ToGeneration;
 #[derive(Clone, Copy, Debug)]
 pub struct ToTraining;
 
-/// What do you have at present?
+/// Show the shard that you have at present.
 #[message(reply = Result<Shown, Failure>, name = "reshard.Show")]
 #[derive(Clone, Copy, Debug)]
 pub struct Show;
 
-/// What a rank did to begin generating, counted as it was done. Bytes.
+/// Bytes that a rank moved and allocated to begin generating, counted as it was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Moved {
-    /// What came from others.
+    /// Bytes that came from others.
     pub received: u64,
-    /// What others got.
+    /// Bytes that others got.
     pub sent: u64,
     /// The most that was allocated for what it gathered.
     pub peak: u64,
-    /// What is allocated for its training shard beside that.
+    /// Bytes that are allocated for its training shard beside that.
     pub redundant: u64,
-    /// What it generates with.
+    /// Bytes of the shard that it generates with.
     pub generation: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct Moved {
 #[derive(Clone, Debug, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Shown {
-    /// Whether it is the generation shard.
+    /// Set when it is the generation shard.
     pub generates: bool,
     /// A copy of the shard.
     pub bytes: Blob,
@@ -105,7 +105,7 @@ pub struct ReshardWorker {
     blobs: Blobs,
 }
 
-/// What a rank has of the model.
+/// The shard that a rank has of the model.
 #[derive(Debug, Default)]
 enum Held {
     #[default]

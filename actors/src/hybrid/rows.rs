@@ -25,7 +25,7 @@ struct Piece<T> {
     len: usize,
 }
 
-/// How rows are dealt out to ranks.
+/// Division of rows among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// All rows, in parts that differ by one row at most.
@@ -81,13 +81,13 @@ impl<T> Piece<T> {
 }
 
 impl<T> Rows<T> {
-    /// How many rows there are.
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
 
-    /// Whether there are none.
+    /// Returns true when there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
@@ -127,7 +127,7 @@ impl<T> Rows<T> {
             .collect()
     }
 
-    /// What came of the parts of a column of `rows` rows, without what was added to them.
+    /// Joins the parts of a column of `rows` rows, without what was added to them.
     ///
     /// # Errors
     /// There are less rows than that.

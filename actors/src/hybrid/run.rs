@@ -27,14 +27,14 @@ use crate::rl::report::{Report, StepReport, signs};
 use crate::rl::trainer::TrainPlan;
 use crate::trajectory::Used;
 
-/// What a run is made from.
+/// Settings that a run is made from.
 #[derive(Clone, Debug)]
 pub struct HybridPlan {
     /// The policy, and what critics and reference are made from.
     pub spec: ComputeSpec,
-    /// Who judges.
+    /// Settings of the ranks that judge.
     pub judge: JudgeArgs,
-    /// What is done in a step.
+    /// The program of a step.
     pub program: Program,
     /// Prompts of a step.
     pub groups: u64,
@@ -44,13 +44,13 @@ pub struct HybridPlan {
     pub placement: Placement,
     /// Ranks of each model whose pool has no number of its own.
     pub ranks: usize,
-    /// What each rank of a pool needs of its node: with the policy in it, and without.
+    /// Resources that each rank of a pool reserves on its node: with the policy in it, and without.
     pub needs: (Needs, Needs),
-    /// Whether there is a reference.
+    /// Set when there is a reference.
     pub reference: bool,
-    /// How long, and when what is saved.
+    /// Number of steps, and the steps at which the run evaluates and saves.
     pub train: TrainPlan,
-    /// Who looks for signs that it goes wrong, and has seen what the run told before.
+    /// The watch for signs that the run goes wrong; it has seen what the run told before.
     pub watch: Watch,
 }
 
@@ -75,11 +75,11 @@ pub enum Program {
 /// Between a run and who started it.
 #[derive(Debug)]
 pub struct Desk {
-    /// What happens. Nobody has to listen.
+    /// Channel for the reports of the run. Nobody has to listen.
     pub reports: UnboundedSender<Report>,
     /// The ranks of all models, while they live: name, actor, and process where that is another.
     pub members: watch::Sender<Vec<Member>>,
-    /// Whether the run is to save after the step under way, and do no more.
+    /// Turns true when the run is to save after the step under way, and do no more.
     pub halt: watch::Receiver<bool>,
 }
 

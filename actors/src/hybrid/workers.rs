@@ -28,11 +28,11 @@ use crate::rl::referee::{ProgramSpec, Referee};
 use crate::rl::reward_model::LearnedReward;
 use crate::trajectory::{Batch, Observed, Order, Trajectory, Used};
 
-/// What a rank of a model is made from.
+/// Settings that a rank of a model is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct WorkerArgs {
-    /// What computes.
+    /// Settings of the engine that computes.
     pub spec: ComputeSpec,
     /// Where the model is saved.
     pub checkpoint: PathBuf,
@@ -62,7 +62,7 @@ pub struct PolicyWorker {
     trainer: compute::Trainer,
     /// Made for the first replies.
     rollout: Option<compute::Rollout>,
-    /// Whether the rollout has the trainer's weights.
+    /// Set when the rollout has the trainer's weights.
     fresh: bool,
     version: u64,
     blobs: Blobs,
@@ -321,19 +321,19 @@ impl ReferenceWorker {
     }
 }
 
-/// What a rank of the judges is made from.
+/// Settings that a rank of the judges is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct JudgeArgs {
     /// The task whose answers it knows.
     pub task: TaskSpec,
-    /// How programs in replies are run, where the task has some.
+    /// Settings for running programs in replies, where the task has some.
     pub programs: ProgramSpec,
     /// The run's seed, from which the problems follow.
     pub seed: u64,
-    /// How tokens become text.
+    /// The tokenizer that turns tokens into text.
     pub tokenizer: Tokenizer,
-    /// What harm is, where that counts.
+    /// The measure of harm, where that counts.
     pub harm: Option<Harm>,
     /// A reward that is learnt, and what computes it, where the checker's is not all that counts.
     pub learned: Option<(LearnedReward, Box<ComputeSpec>)>,
@@ -419,15 +419,15 @@ impl RewardWorker {
     }
 }
 
-/// What the estimator is made from.
+/// Settings that the estimator is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct EstimatorArgs {
-    /// What rewards are compared with.
+    /// The baseline that rewards are compared with.
     pub baseline: Baseline,
-    /// What long replies cost.
+    /// The cost of long replies.
     pub overlong: Option<Overlong>,
-    /// What cost costs at first, where it has a price, and how that moves.
+    /// The first price of cost, where it has one, and its rule of change.
     pub price: Option<Lagrangian>,
 }
 

@@ -1,4 +1,5 @@
-//! What a run saves: the model, the moments of its optimiser, and where its data goes on.
+//! State that a run saves: the model, the moments of its optimiser, and the place where its data
+//! goes on.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,7 +15,7 @@ use odeon_data::plan::PlanState;
 
 use crate::engine::compute::Optimizer;
 
-/// What the planner knew before the next step.
+/// Name of the blob with the planner's state before the next step.
 pub(super) const DATA: &str = "data.json";
 
 /// The model that a run trains.
@@ -56,7 +57,8 @@ const PARTS: [(StatePart, &str); 3] = [
     (StatePart::Second, "exp_avg_sq"),
 ];
 
-/// What a rank has: all of it, as all others have. Who writes what of it is the plan's matter.
+/// The state that a rank has: all of it, as all others have. Who writes what of it is the plan's
+/// matter.
 pub(super) fn local(optimizer: &Optimizer) -> Result<Local, Failure> {
     let mut local = Local::default();
     for (_, state) in PARTS {

@@ -1,4 +1,4 @@
-//! What ranks say to each other about checkpoints: letters that wait at whom they are for.
+//! Letters between ranks about checkpoints, which wait at the rank that they are for.
 //!
 //! A rank that trains reads no mail, and one that waits for another must not be asked meanwhile; so
 //! each has a courier beside it in its process, where others leave letters and from which it collects
@@ -40,9 +40,9 @@ pub struct Meet {
 pub struct Post {
     /// In which life.
     pub life: u32,
-    /// Who says it.
+    /// The rank that sends it.
     pub from: u32,
-    /// What.
+    /// The letter.
     pub letter: Letter,
 }
 
@@ -53,7 +53,7 @@ pub struct Post {
 pub struct Collect {
     /// In which life.
     pub life: u32,
-    /// Who said it.
+    /// The rank that sent it.
     pub from: u32,
 }
 
@@ -147,7 +147,7 @@ pub(super) struct Mail {
     pub(super) blobs: Blobs,
 }
 
-/// What is longer travels apart from its message.
+/// The longest letter, in bytes, that travels in its message and not apart from it.
 const SHORT: usize = 16 << 10;
 
 impl Ranks for Mail {

@@ -32,31 +32,31 @@ use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
 use crate::engine::{Peers, in_place};
 use crate::hybrid::peers::Gang;
 
-/// What a rank is made from.
+/// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct RankArgs {
     /// Which, from 0.
     pub rank: u32,
-    /// How many there are.
+    /// Number of ranks.
     pub ranks: u32,
     /// The first weights.
     pub source: ModelSource,
-    /// What new weights follow from.
+    /// The seed of new weights.
     pub seed: u64,
-    /// What computes.
+    /// The device that computes.
     pub device: Device,
     /// Compute threads, on the processor.
     pub threads: usize,
     /// The longest sequence, in tokens.
     pub context: usize,
-    /// What text became tokens by, which goes into checkpoints.
+    /// The tokenizer of the text, which goes into checkpoints.
     pub tokenizer: Tokenizer,
     /// The optimiser.
     pub train: TrainConfig,
     /// Where checkpoints are.
     pub checkpoint: PathBuf,
-    /// How many of them are kept.
+    /// Number of checkpoints that are kept.
     pub keep: usize,
 }
 
@@ -97,13 +97,13 @@ pub struct Join {
     pub seat: Seat,
 }
 
-/// Who stands beside a rank.
+/// Actors beside a rank, in its process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Joined {
     /// Where others leave letters.
     pub courier: Ref<Courier>,
-    /// Who brings it its batches.
+    /// The client that brings it its batches.
     pub client: Ref<DataClient>,
 }
 
@@ -153,9 +153,9 @@ pub struct Present;
 pub struct Save {
     /// Steps that are done.
     pub steps: u64,
-    /// What the planner knows before the next step, as JSON.
+    /// The planner's state before the next step, as JSON.
     pub data: Bytes,
-    /// Whether it goes to the storage, and not to the memory of ranks alone.
+    /// Set when it goes to the storage, and not to the memory of ranks alone.
     pub durable: bool,
 }
 
@@ -182,7 +182,7 @@ pub struct Train {
     pub step: u64,
 }
 
-/// What a rank did in a step.
+/// Results of a rank in a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Trained {
@@ -208,7 +208,7 @@ pub struct Trained {
     pub digest: [u8; 32],
 }
 
-/// What a source gave to a step.
+/// Samples and tokens that a source gave to a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct SourcePart {
@@ -228,11 +228,11 @@ pub struct SourcePart {
 pub struct Rate {
     /// Which, from 0.
     pub step: u64,
-    /// Who has it, for a single rank.
+    /// The constructor that has it, for a single rank.
     pub constructor: Ref<DataConstructor>,
 }
 
-/// What a rank works on in a step.
+/// Batches and pictures of a rank in a step.
 #[derive(Debug)]
 struct Work {
     delivery: Delivery,
@@ -252,11 +252,11 @@ pub struct PretrainRank {
     /// There when the ranks know each other.
     checkpoints: Option<Checkpointer>,
     saving: Option<Saving>,
-    /// What it keeps of checkpoints for itself and for its neighbour, over lives of the ranks.
+    /// Checkpoints that it keeps for itself and for its neighbour, over lives of the ranks.
     copies: Arc<Copies>,
     courier: Ref<Courier>,
     client: Ref<DataClient>,
-    /// Who has what it encodes; there when it has restored.
+    /// The constructor with the pictures that it encodes; there when it has restored.
     pictures_from: Option<Ref<DataConstructor>>,
     blobs: Blobs,
     /// The batch of the next step, which comes while this one is computed.
@@ -434,7 +434,7 @@ impl PretrainRank {
     }
 }
 
-/// Whether a pass leaves a gradient.
+/// Choice of a pass that leaves a gradient, or of one that leaves none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Learning {
     Yes,
@@ -501,7 +501,7 @@ impl PretrainRank {
         }
     }
 
-    /// What it works on in a step.
+    /// Fetches its batches and pictures of a step.
     fn next(&self, step: u64) -> impl Future<Output = Result<Work, Failure>> + Send + use<> {
         let (client, rank) = (self.client, self.args.rank);
         let pictures_from = self.pictures_from;
@@ -616,16 +616,16 @@ impl PretrainRank {
     }
 }
 
-/// What a rank sees of the pictures of a step.
+/// Pictures of a step, and their features, as a rank sees them.
 struct Seen {
     table: Features,
-    /// What this rank encodes, in passes.
+    /// Pictures that this rank encodes, in passes.
     passes: Vec<Pictures>,
     features: Vec<f32>,
     gradient: Vec<f32>,
     /// Numbers of a feature.
     dim: usize,
-    /// Whether others see what is encoded here.
+    /// Set when others see what is encoded here.
     is_shared: bool,
 }
 
@@ -721,11 +721,11 @@ impl Seen {
     }
 }
 
-/// How long a rank waits for a batch, and for another rank in a save or load. One that is lost is
-/// noticed at once.
+/// The longest time that a rank waits for a batch, and for another rank in a save or load. One that
+/// is lost is noticed at once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a rank works on in a step.
+/// Fetches a rank's batches of a step.
 async fn next(
     client: Ref<DataClient>,
     rank: u32,

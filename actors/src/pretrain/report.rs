@@ -1,4 +1,4 @@
-//! What a pretraining run tells.
+//! Reports of a pretraining run.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rank::{Origin, SourcePart};
 
-/// What happens in a run, in order.
+/// Events of a run, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Report {
@@ -16,7 +16,7 @@ pub enum Report {
         life: u32,
         /// Steps that are done.
         steps: u64,
-        /// How many ranks there are.
+        /// Number of ranks.
         ranks: u32,
         /// Where they were kept.
         from: Origin,
@@ -60,12 +60,12 @@ pub enum Report {
         steps: u64,
         /// The source.
         source: String,
-        /// How many loaders it has from now on.
+        /// Number of its loaders from now on.
         loaders: u32,
     },
     /// All steps are done.
     Finished {
-        /// How many.
+        /// Number of steps.
         steps: u64,
     },
     /// It was asked to stop, and has saved.
@@ -100,7 +100,7 @@ pub struct StepReport {
     pub compute_seconds: f64,
     /// The longest over the mean computing time of the ranks.
     pub imbalance: f64,
-    /// What each source gave, by name.
+    /// Samples and tokens from each source, by name.
     pub sources: BTreeMap<String, SourcePart>,
     /// A hash of what all ranks trained on.
     pub digest: String,

@@ -25,20 +25,20 @@ use super::rank::{
 use super::report::{Report, StepReport};
 use crate::engine::compute::ModelSource;
 
-/// What a run is made from.
+/// Settings that a run is made from.
 #[derive(Clone, Debug)]
 pub struct PretrainPlan {
     /// The first weights.
     pub source: ModelSource,
-    /// What new weights follow from.
+    /// The seed of new weights.
     pub seed: u64,
-    /// What computes.
+    /// The device that computes.
     pub device: Device,
     /// Compute threads of each rank, on the processor.
     pub threads: usize,
     /// The longest sequence, in tokens.
     pub context: usize,
-    /// What text becomes tokens by.
+    /// The tokenizer of the text.
     pub tokenizer: Tokenizer,
     /// The optimiser.
     pub train: TrainConfig,
@@ -51,15 +51,15 @@ pub struct PretrainPlan {
     pub memory_every: u64,
     /// Where they are.
     pub checkpoint: PathBuf,
-    /// How many of them are kept.
+    /// Number of checkpoints that are kept.
     pub keep: usize,
     /// Ranks that have batches of their own.
     pub ranks: u32,
-    /// What each reserves on its node.
+    /// Resources that each rank reserves on its node.
     pub needs: Needs,
-    /// What is trained on. Its tree is that of the ranks.
+    /// Plan of the data to train on. Its tree is that of the ranks.
     pub data: DataPlan,
-    /// What is rated without learning from it, and how often.
+    /// Samples that are rated without learning from them, and the steps at which that happens.
     pub held_out: Option<HeldOut>,
 }
 
@@ -75,13 +75,13 @@ pub struct HeldOut {
 /// Between a run and who started it.
 #[derive(Debug)]
 pub struct Desk {
-    /// What happens. Nobody has to listen.
+    /// Channel for the reports of the run. Nobody has to listen.
     pub reports: UnboundedSender<Report>,
     /// The processes of the run, while they live: name, actor, and process where that is another.
     pub members: watch::Sender<Vec<Member>>,
-    /// Whether the run is to save after the step under way, and do no more.
+    /// Turns true when the run is to save after the step under way, and do no more.
     pub halt: watch::Receiver<bool>,
-    /// How many ranks there should be, where that changes while the run goes on.
+    /// Number of ranks that there should be, where that changes while the run goes on.
     pub ranks: watch::Receiver<Option<u32>>,
 }
 
@@ -181,10 +181,10 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     ended
 }
 
-/// What there was before a life of the ranks.
+/// State that is left from before a life of the ranks.
 #[derive(Default)]
 struct Before {
-    /// How many lives.
+    /// Number of lives.
     lives: u32,
     /// Those of the last that are still there.
     members: BTreeMap<usize, Ref<PretrainRank>>,
@@ -194,7 +194,7 @@ struct Before {
     since: Option<Timestamp>,
 }
 
-/// How a life of the ranks ended well.
+/// The good ends of a life of the ranks.
 enum End {
     /// All steps are done, or it was asked to halt.
     Done,
@@ -202,17 +202,17 @@ enum End {
     Resized(u32),
 }
 
-/// How often ranks were lost.
+/// Losses of ranks in a row.
 #[derive(Debug, Default)]
 struct Tries {
     life: u32,
     losses: u32,
-    /// What was saved when they were lost last.
+    /// Steps of the checkpoint that was saved when they were lost last.
     saved: Option<u64>,
 }
 
 impl Tries {
-    /// Whether it makes sense to make the ranks again.
+    /// Returns true when it makes sense to make the ranks again.
     fn again(&mut self, failure: &Failure, saved: Option<u64>) -> bool {
         self.losses = if saved == self.saved {
             self.losses + 1
@@ -572,7 +572,7 @@ impl<'a> Life<'a> {
     }
 }
 
-/// How long a rank may take to say that it is there: what it does when another is lost ends soon.
+/// Time that a rank may take to say that it is there: what it does when another is lost ends soon.
 const PRESENT: Duration = Duration::from_secs(30);
 
 async fn stop(group: &Group<PretrainRank>) {
@@ -581,7 +581,7 @@ async fn stop(group: &Group<PretrainRank>) {
     }
 }
 
-/// How long ranks may take for one thing. One that is lost is noticed at once.
+/// Time that ranks may take for one thing. One that is lost is noticed at once.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn tree(ranks: u32) -> Result<PlaceTree, Failure> {

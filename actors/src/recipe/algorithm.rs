@@ -1,5 +1,5 @@
-//! What an algorithm's name stands for: a baseline and an objective, with the numbers of its paper
-//! wherever the recipe has no own.
+//! Algorithms by name: a baseline and an objective, with the numbers of its paper wherever the
+//! recipe has no own.
 
 use odeon_algorithms::objective::{
     Baseline, Gae, GroupBaseline, KlEstimator, KlPenalty, Lagrangian, Lambda, Overlong,
@@ -43,7 +43,7 @@ pub enum Algorithm {
 }
 
 impl RlSection {
-    /// What the penalty for leaving the reference policy is, if there is one, with the algorithm's own
+    /// The penalty for leaving the reference policy, if there is one, with the algorithm's own
     /// estimator unless the recipe has another.
     fn penalty(&self, estimator: KlEstimator) -> Option<KlPenalty> {
         (self.kl > 0.0).then_some(KlPenalty {
@@ -52,7 +52,7 @@ impl RlSection {
         })
     }
 
-    /// What rewards are compared with.
+    /// The baseline that rewards are compared with.
     #[must_use]
     pub fn baseline(&self) -> Baseline {
         match self.algorithm {
@@ -84,7 +84,7 @@ impl RlSection {
         }
     }
 
-    /// What makes a batch.
+    /// The rules by which batches are made.
     #[must_use]
     pub fn ledger(&self) -> LedgerConfig {
         let rounds = self.refill.unwrap_or(match self.algorithm {
@@ -107,7 +107,7 @@ impl RlSection {
         }
     }
 
-    /// What is done in a step, where models are placed.
+    /// The program of a step, where models are placed.
     #[must_use]
     pub fn program(&self) -> Program {
         match (self.algorithm, self.ledger().uniform) {
@@ -136,7 +136,7 @@ impl RlSection {
         })
     }
 
-    /// What the policy minimises.
+    /// The objective that the policy minimises.
     #[must_use]
     pub fn objective(&self) -> PolicyObjective {
         let (low, high) = match self.algorithm {
@@ -169,7 +169,7 @@ impl RlSection {
         }
     }
 
-    /// What long replies cost, if they do.
+    /// The cost of long replies, if they have one.
     #[must_use]
     pub fn overlong(&self) -> Option<Overlong> {
         // A fifth of the longest, as there.

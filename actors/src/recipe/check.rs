@@ -1,4 +1,5 @@
-//! What no single field shows: fields against each other, against the task and against the model.
+//! Checks that no single field can make: fields against each other, against the task and against
+//! the model.
 
 use odeon_algorithms::environment::Tool;
 use odeon_algorithms::objective::KlEstimator;
@@ -12,7 +13,7 @@ use crate::hybrid::Choice;
 use crate::rl::rollout::Swap;
 use crate::rl::store::encode_prompt;
 
-/// What is wrong, and with which fields: the first of them that the file sets stands for the line.
+/// An error, and the fields at fault: the first of them that the file sets stands for the line.
 pub(super) struct Blame {
     pub(super) table: &'static str,
     pub(super) fields: Vec<&'static str>,
@@ -388,7 +389,7 @@ fn check_task(spec: &TaskSpec) -> Result<(), Blame> {
     blame(table(spec), [field], error.to_string())
 }
 
-/// Whether a model can read the task's prompts and has room for them.
+/// Checks that a model can read the task's prompts and has room for them.
 pub(super) fn fits(
     recipe: &Recipe,
     tokenizer: &Tokenizer,

@@ -22,7 +22,7 @@ pub struct EnvironmentSection {
     /// The longest that a call may take, in seconds.
     #[serde(default = "default_call")]
     pub call_seconds: f64,
-    /// How long calls are made to take beside what they take, in milliseconds: the median.
+    /// Time that is added to each call, in milliseconds: the median.
     #[serde(default)]
     pub latency_ms: f64,
     /// The standard deviation of its logarithm.

@@ -14,7 +14,7 @@ pub(super) struct Field {
     range: Range,
 }
 
-/// What a field may hold.
+/// The values that a field may hold.
 enum Range {
     Whole(i64, i64),
     Number(f64, f64, Ends),
@@ -275,7 +275,7 @@ const TASKS: [&str; 5] = [
     "task.code",
 ];
 
-/// What a recipe needs at least, for whoever begins with an empty file.
+/// The least that a recipe needs, for whoever begins with an empty file.
 const LEAST: &str = "a recipe needs at least [run] with name, [model], one of [task.sums], \
                      [task.countdown], [task.gsm8k], [task.maths] and [task.code], and [rl] with \
                      algorithm, steps, groups, group_size, lr and response_max";

@@ -25,25 +25,25 @@ pub struct PretrainRecipe {
     pub run: RunSection,
     /// The model: built from scratch, or loaded.
     pub model: ModelSection,
-    /// What reads pictures, in a model that is built from scratch.
+    /// The encoder of pictures, in a model that is built from scratch.
     pub vision: Option<VisionSection>,
-    /// What text becomes tokens by.
+    /// The tokenizer of the text.
     #[serde(default)]
     pub tokenizer: TokenizerSection,
-    /// How long, and how weights move.
+    /// Number of steps, and settings of the optimiser and of checkpoints.
     pub pretrain: PretrainSection,
     /// Where samples come from.
     #[serde(rename = "source")]
     pub sources: Vec<SourceSpec>,
-    /// What steps are made of.
+    /// Plan of the steps: their samples, and the distribution of these over ranks.
     pub plan: PlanSpec,
-    /// Who reads and who builds.
+    /// Processes that read samples and build batches.
     #[serde(default)]
     pub data: DataSection,
-    /// Who trains.
+    /// Processes that train.
     #[serde(default)]
     pub processes: RanksSection,
-    /// How progress is measured.
+    /// Evaluation on held-out samples.
     #[serde(default)]
     pub eval: HeldOutSection,
 }
@@ -117,7 +117,7 @@ pub struct PretrainSection {
     /// The largest norm of the gradient.
     #[serde(default = "default_clip")]
     pub clip: f32,
-    /// What moves the parameters.
+    /// The optimiser that moves the parameters.
     #[serde(default)]
     pub optimizer: Optimizer,
     /// Steps between two checkpoints.
@@ -237,7 +237,7 @@ const fn default_keep() -> usize {
     2
 }
 
-/// What a pretraining recipe asks for and cannot have: the table, the field, and why.
+/// A thing that a pretraining recipe asks for and cannot have: the table, the field, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) table: &'static str,
@@ -252,7 +252,7 @@ impl PretrainRecipe {
         self.run.out.join(&self.run.name)
     }
 
-    /// Whether it can be run, as far as the file tells.
+    /// Checks that it can be run, as far as the file tells.
     pub(super) fn check(&self) -> Result<(), Fault> {
         let fault = |table, field, what: String| Err(Fault { table, field, what });
         if let Err(error) = self.run.device.parse::<Device>() {
@@ -303,7 +303,8 @@ impl PretrainRecipe {
         Ok(())
     }
 
-    /// Whether pictures find who reads them. What a loaded model reads is known when it is loaded.
+    /// Checks that pictures find an encoder that reads them. What a loaded model reads is known
+    /// when it is loaded.
     fn check_vision(&self) -> Result<(), Fault> {
         let fault = |table, field, what: String| Err(Fault { table, field, what });
         let Some(vision) = &self.vision else {
@@ -344,7 +345,7 @@ impl PretrainRecipe {
         }
     }
 
-    /// What text becomes tokens by.
+    /// The tokenizer of the text.
     ///
     /// # Errors
     /// It cannot be read.
@@ -356,7 +357,7 @@ impl PretrainRecipe {
         }
     }
 
-    /// What the run is made from, with its checkpoints in `checkpoint`.
+    /// The plan of the run, with its checkpoints in `checkpoint`.
     ///
     /// # Errors
     /// The tokenizer or the device cannot be had.

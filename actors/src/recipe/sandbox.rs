@@ -12,9 +12,9 @@ use crate::sandbox::{Isolation, SandboxSpec};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxSection {
-    /// How far programs are kept from the machine.
+    /// Isolation of programs from the machine.
     pub isolation: Isolation,
-    /// How many run at a time.
+    /// Number of programs that run at a time.
     pub workers: usize,
     /// Seconds by the clock.
     pub seconds: f64,
@@ -26,7 +26,7 @@ pub struct SandboxSection {
     pub processes: u32,
     /// All of its files together, in MiB.
     pub file_mib: u64,
-    /// What it may print, in KiB.
+    /// The most that it may print, in KiB.
     pub output_kib: usize,
 }
 

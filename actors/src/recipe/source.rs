@@ -22,7 +22,7 @@ pub struct RecipeError {
     pub path: PathBuf,
     /// The line, from 1; 0 when the file cannot be read.
     pub line: usize,
-    /// What is wrong and what was expected.
+    /// The error, and what was expected.
     pub what: String,
 }
 
@@ -87,7 +87,7 @@ impl Source {
         Ok(recipe)
     }
 
-    /// Whether it is of a pretraining run: it has a table `[pretrain]`.
+    /// Returns true for a recipe of a pretraining run: it has a table `[pretrain]`.
     #[must_use]
     pub fn pretrains(&self) -> bool {
         let table = DeTable::parse(&self.text);
@@ -140,7 +140,7 @@ impl Source {
         self.error(blame.table, field, &blame.what)
     }
 
-    /// Whether the text sets a field, so that it has not its default.
+    /// Returns true when the text sets a field, so that it has not its default.
     fn sets(&self, table: &str, field: &str) -> bool {
         self.place(table, field) != self.place(table, "")
     }

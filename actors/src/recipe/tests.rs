@@ -489,7 +489,7 @@ fn algorithms_have_the_numbers_of_their_papers() {
     );
 }
 
-/// What contradicts another field is said before anything starts.
+/// A contradiction to another field is reported before anything starts.
 #[test]
 fn an_algorithm_without_what_it_needs_is_refused() {
     let refused = |algorithm: &str, more: &str, end: &str| {

@@ -16,7 +16,7 @@ use crate::trajectory::Batch;
 /// A number for each token that was sampled of each reply.
 type PerToken = Vec<Vec<f32>>;
 
-/// What each reply has earned, long ones less.
+/// Rewards of the replies, less the penalties of long ones.
 pub(crate) fn rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
     let all = batch.trajectories.iter();
     all.map(|it| shaped(it.reward, it.response.len(), overlong))
@@ -27,7 +27,7 @@ fn shaped(reward: f32, tokens: usize, overlong: Option<Overlong>) -> f32 {
     reward + overlong.map_or(0.0, |overlong| overlong.penalty(tokens))
 }
 
-/// What the greedy replies have earned, long ones less.
+/// Rewards of the greedy replies, less the penalties of long ones.
 pub(crate) fn greedy_rewards(batch: &Batch, overlong: Option<Overlong>) -> Vec<f32> {
     let all = batch.greedy.iter();
     all.map(|it| shaped(it.reward, it.tokens, overlong))

@@ -1,4 +1,4 @@
-//! How weights get from the trainer to every relay: along a chain, chunk by chunk. Pure.
+//! The way of weights from the trainer to every relay: along a chain, chunk by chunk. Pure.
 //!
 //! The trainer hands a version to one relay, the master. Each relay hands a chunk on while it
 //! receives the next, so a broadcast takes hardly longer than one transfer however many relays
@@ -51,13 +51,13 @@ pub type RelayId = u64;
 /// Counts the changes of a chain, from 1.
 pub type Term = u64;
 
-/// Who stands at an end of a link.
+/// A member at one end of a link.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, odeon::Shape,
 )]
 #[serde(crate = "odeon::serde")]
 pub enum Peer {
-    /// Who makes the weights. It is before the master.
+    /// The source of the weights. It is before the master.
     Trainer,
     /// A relay.
     Relay(RelayId),
@@ -67,13 +67,13 @@ pub enum Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Edge {
-    /// Who.
+    /// The neighbour.
     pub peer: Peer,
     /// The change that made them neighbours.
     pub term: Term,
 }
 
-/// What one member has to know of the chain.
+/// The place of a member in the chain, and its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Place {
@@ -85,7 +85,7 @@ pub struct Place {
     pub downstream: Option<Edge>,
 }
 
-/// What a change comes to: the new places, of those alone that have one. At most five, however long
+/// The result of a change: the new places, of those alone that have one. At most five, however long
 /// the chain is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the members do not know of it until they are told"]
@@ -230,7 +230,7 @@ impl Chain {
         self.places.get(&peer).copied()
     }
 
-    /// Who receives from the trainer.
+    /// The relay that receives from the trainer.
     #[must_use]
     pub fn master(&self) -> Option<RelayId> {
         self.after(Peer::Trainer)
@@ -247,13 +247,13 @@ impl Chain {
         std::iter::successors(self.head, |relay| self.after(Peer::Relay(*relay)))
     }
 
-    /// How many relays there are.
+    /// Number of relays.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len() - 1
     }
 
-    /// Whether there is no relay.
+    /// Returns true when there is no relay.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.head.is_none()
@@ -318,7 +318,7 @@ impl Chain {
         }
     }
 
-    /// What to tell those whose neighbours have changed in this term.
+    /// The new places of members whose neighbours have changed in this term.
     fn rewiring(&mut self, touched: &[Peer]) -> Rewiring {
         let term = self.term;
         let mut places: Vec<(Peer, Place)> = vec![];

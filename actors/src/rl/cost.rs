@@ -6,17 +6,17 @@ use odeon_algorithms::tokenizer::Tokenizer;
 
 use crate::trajectory::Trajectory;
 
-/// What a [`Cost`] is made from.
+/// Settings that a [`Cost`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct CostArgs {
-    /// What costs.
+    /// The measure of cost.
     pub harm: Harm,
-    /// How tokens become text.
+    /// The tokenizer that turns tokens into text.
     pub tokenizer: Tokenizer,
 }
 
-/// What a reply costs, from 0 to 1.
+/// The cost of a reply, from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub enum Harm {

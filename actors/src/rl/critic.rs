@@ -18,11 +18,11 @@ use crate::engine::{EngineSpec, ScoreEngine, in_place};
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::Version;
 
-/// What a [`Critic`] is made from.
+/// Settings that a [`Critic`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct CriticArgs {
-    /// What computes.
+    /// The engine that computes.
     pub engine: EngineSpec,
     /// Where it is saved.
     pub checkpoint: PathBuf,
@@ -37,9 +37,9 @@ pub struct Values(pub PackedBatch);
 #[message(reply = Result<f64, Failure>, name = "critic.Learn")]
 #[derive(Debug)]
 pub struct Learn {
-    /// What was done.
+    /// The batch of replies.
     pub batch: PackedBatch,
-    /// What it was worth.
+    /// Returns of the replies, token by token.
     pub returns: Packed<Vec<f32>>,
 }
 

@@ -35,9 +35,9 @@ use crate::trajectory::Version;
 pub struct Stand {
     /// Where.
     pub place: Place,
-    /// Who is before.
+    /// The member before it.
     pub upstream: Option<Recipient<Asked>>,
-    /// Who is behind.
+    /// The member behind it.
     pub downstream: Option<Recipient<Sent>>,
     /// Relays in the chain.
     pub relays: u64,
@@ -47,9 +47,9 @@ pub struct Stand {
 #[message(name = "chain.Asked")]
 #[derive(Debug)]
 pub struct Asked {
-    /// Who it is.
+    /// The member that says it.
     pub from: Peer,
-    /// What it says.
+    /// The word that it says.
     pub word: Word,
 }
 
@@ -57,7 +57,7 @@ pub struct Asked {
 #[derive(Debug, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub enum Word {
-    /// What it wants.
+    /// A request for a version or a chunk.
     Request(Request),
     /// A parcel of this key was looked at, so there is room for another on the link.
     Taken(LinkKey),
@@ -69,7 +69,7 @@ pub enum Word {
 pub struct Sent {
     /// Which want it answers.
     pub key: LinkKey,
-    /// What it is.
+    /// The parcel.
     pub parcel: Parcel,
     /// The bytes of a chunk.
     pub bytes: Option<Blob>,
@@ -104,7 +104,7 @@ pub(super) struct Handing {
     counts: HandingCounts,
 }
 
-/// What a member has handed on, in bytes.
+/// Bytes that a member has handed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct HandingCounts {
@@ -114,7 +114,7 @@ pub struct HandingCounts {
     pub travelled: u64,
 }
 
-/// What has been handed on so far.
+/// Count the bytes that have been handed on so far.
 #[message(reply = HandingCounts, name = "chain.Count")]
 #[derive(Debug)]
 pub struct CountHanded;
@@ -126,7 +126,7 @@ struct Whole {
     view: BlobView,
 }
 
-/// How long nothing has been taken in.
+/// Number of looks in which nothing has been taken in.
 #[derive(Debug, Default)]
 pub(super) struct Beats {
     fed: u64,
@@ -174,7 +174,7 @@ impl Handing {
         }
     }
 
-    /// What it has handed on.
+    /// Bytes that it has handed on.
     pub(super) const fn counts(&self) -> HandingCounts {
         self.counts
     }
@@ -184,7 +184,7 @@ impl Handing {
         self.member.place().term
     }
 
-    /// What is here, for an election.
+    /// Versions that are here, for an election.
     pub(super) fn holding(&self, relay: RelayId) -> Holding {
         self.member.inbox().holding(relay)
     }
@@ -235,7 +235,7 @@ impl Handing {
         Ok(())
     }
 
-    /// Who is behind has said something.
+    /// Takes in a word of the member behind.
     pub(super) async fn asked(&mut self, asked: Asked) {
         let Asked { from, word } = asked;
         match word {
@@ -386,7 +386,7 @@ impl Handing {
         Delta::from_bytes(came).apply(base).ok().map(Cow::Owned)
     }
 
-    /// What has come in is whole.
+    /// Seals the version that has come in, which is whole.
     async fn seal(&mut self, version: Version) {
         let Some((_, writer)) = self.incoming.take() else {
             return;
@@ -465,7 +465,7 @@ impl Handing {
         }
     }
 
-    /// What has changed in a chunk; nothing where that is not wanted, or not shorter.
+    /// The difference of a chunk from its base; `None` where that is not wanted, or not shorter.
     fn changed(&self, form: Form, range: Range<usize>, bytes: &[u8]) -> Option<Delta> {
         let (Form::Since(base), Forms::Changes(word)) = (form, self.member.forms()) else {
             return None;

@@ -125,7 +125,7 @@ fn outcome_of(ran: Ran) -> Outcome {
     }
 }
 
-/// What no program can guess.
+/// A random text that no program can guess.
 fn nonce() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

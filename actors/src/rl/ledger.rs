@@ -38,15 +38,15 @@ pub struct LedgerConfig {
     /// The most optimiser steps that may lie between the weights that made a trajectory and the
     /// weights that it trains.
     pub staleness_max: u64,
-    /// Whether groups whose rewards are all equal stay.
+    /// The rule for groups whose rewards are all equal.
     pub uniform: Uniform,
-    /// Whether each group has a greedy reply beside its samples.
+    /// The rule for greedy replies: none, or one in each group beside its samples.
     pub greedy: Greedy,
     /// Which complete groups a batch takes, when there are more than it needs.
     pub sampler: SamplerSpec,
 }
 
-/// What becomes of a group whose rewards are all equal: it says nothing about what was better.
+/// The rule for a group whose rewards are all equal: it says nothing about what was better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub enum Uniform {
@@ -62,7 +62,7 @@ pub enum Uniform {
     },
 }
 
-/// Whether each group has a greedy reply beside its samples.
+/// The rule for greedy replies: none, or one in each group beside its samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub enum Greedy {
@@ -93,7 +93,7 @@ impl LedgerConfig {
         self.group_size + u32::from(self.greedy == Greedy::Yes)
     }
 
-    /// How the tokens of a sample are chosen.
+    /// The choice of the tokens of a sample: sampled or greedy.
     #[must_use]
     pub const fn decode(&self, sample: u32) -> Decode {
         if sample < self.group_size {
@@ -104,7 +104,7 @@ impl LedgerConfig {
     }
 }
 
-/// What became of a reported trajectory.
+/// The outcome of the report of a trajectory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It is in.
@@ -133,9 +133,9 @@ pub struct Ledger {
     left_out: u64,
     /// Samples that nobody works on.
     open: VecDeque<SampleId>,
-    /// Who works on what.
+    /// The rollout that works on each sample.
     working: HashMap<SampleId, u64>,
-    /// What there is of replies that have not ended.
+    /// Tokens so far of replies that have not ended.
     partials: HashMap<SampleId, Partial>,
     groups: BTreeMap<u64, Vec<Trajectory>>,
     /// Trajectories of all of them.
@@ -147,7 +147,7 @@ pub struct Ledger {
     counts: Counts,
 }
 
-/// What a ledger has counted so far.
+/// Numbers that a ledger has counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Counts {
@@ -179,7 +179,7 @@ pub struct Counts {
     pub inherent_staleness_max: u64,
 }
 
-/// Who asks for orders.
+/// A rollout that asks for orders.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
     /// Which rollout.
@@ -195,7 +195,7 @@ pub struct Asker<'a> {
     pub tokens_max: usize,
 }
 
-/// How full a ledger is, in samples.
+/// Trajectories and samples in a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     /// Trajectories that have come and are not in a batch yet.
@@ -210,7 +210,7 @@ pub struct Fill {
 }
 
 impl Ledger {
-    /// How full it is.
+    /// Trajectories and samples that are in it.
     #[must_use]
     pub fn fill(&self) -> Fill {
         let group = self.config.orders() as usize;
@@ -270,8 +270,8 @@ impl Ledger {
         };
     }
 
-    /// Whether a trainer that goes on after this step gets the same batches again, as far as there
-    /// were any.
+    /// Returns true when a trainer that goes on after this step gets the same batches again, as far
+    /// as there were any.
     #[must_use]
     pub fn repeats_from(&self, version: Version) -> bool {
         let newest = self.newest_step();
@@ -369,8 +369,8 @@ impl Ledger {
         given
     }
 
-    /// Whether a sample that nobody works on is for this rollout. What nobody can go on with any more
-    /// is forgotten.
+    /// Returns true when a sample that nobody works on is for this rollout. What nobody can go on
+    /// with any more is forgotten.
     fn suits(&mut self, id: SampleId, asker: Asker<'_>) -> bool {
         if let Some(partial) = self.partials.get(&id) {
             if asker.holds.contains(&partial.version) && !self.is_stale(partial.version) {
@@ -391,7 +391,7 @@ impl Ledger {
         self.open.len()
     }
 
-    /// What there is of a reply.
+    /// The tokens so far of a reply.
     #[must_use]
     pub fn partial(&self, id: SampleId) -> Option<&Partial> {
         self.partials.get(&id)
@@ -446,7 +446,7 @@ impl Ledger {
         taken.unwrap_or(self.trained).max(self.trained)
     }
 
-    /// Whether a reply of these weights could not be trained on any more.
+    /// Returns true when a reply of these weights could not be trained on any more.
     fn is_stale(&self, version: Version) -> bool {
         self.newest_step().saturating_sub(version) > self.config.staleness_max
     }
@@ -515,8 +515,8 @@ impl Ledger {
         Admission::Accepted
     }
 
-    /// Whether a group without a difference stays. It depends on the group's number and not on how
-    /// many were left out by now, so that the order in which groups end does not matter.
+    /// Returns true when a group without a difference stays. It depends on the group's number and
+    /// not on how many were left out by now, so that the order in which groups end does not matter.
     const fn keeps_uniform(&self, group: u64) -> bool {
         match self.config.uniform {
             Uniform::Kept => true,
@@ -660,7 +660,7 @@ impl Ledger {
         &self.config
     }
 
-    /// What it has counted so far.
+    /// Numbers that it has counted so far.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
@@ -1063,7 +1063,7 @@ mod tests {
         config: LedgerConfig,
         sampler: Arc<dyn Sampler>,
         ledger: Ledger,
-        /// What each rollout works on, and with which weights.
+        /// Samples that each rollout works on, and with which weights.
         hands: HashMap<u64, Vec<(SampleId, Version, Weights)>>,
         /// The batches of the steps that the present weights come from.
         trained: Vec<Batch>,
@@ -1135,7 +1135,8 @@ mod tests {
             true
         }
 
-        /// Whether the present weights come from these, or the same batches will make them again.
+        /// Returns true when the present weights come from these, or the same batches will make
+        /// them again.
         fn is_of_run(&self, version: Version, weights: Weights) -> bool {
             let known = self.weights.get(version as usize);
             known == Some(&weights)

@@ -20,15 +20,15 @@ use super::repack::{
 };
 use super::rollout::{HandIn, Load, Look, Rollout, Wake};
 
-/// What a [`Packer`] is made from.
+/// Settings that a [`Packer`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct PackerArgs {
-    /// Who is packed together.
+    /// Rollouts that are packed together.
     pub rollouts: Vec<Ref<Rollout>>,
-    /// Who knows who tells of newer weights.
+    /// The actor that names the relay to hear of newer weights from.
     pub relays: Ref<Relays>,
-    /// What a rollout may hold.
+    /// The most that a rollout may hold.
     pub limits: RepackLimits,
     /// Time between two looks; there is another right after each update of the weights.
     pub period: Duration,
@@ -39,7 +39,7 @@ pub struct PackerArgs {
 #[derive(Debug)]
 pub struct Turn;
 
-/// What the packer has done since it started.
+/// Count the moves that the packer has made since it started.
 #[message(reply = PackerCounts, name = "packer.Count")]
 #[derive(Debug)]
 pub struct CountPacked;
@@ -56,8 +56,8 @@ pub struct PackerCounts {
     pub left_out: u64,
 }
 
-/// How long a rollout may take to say what it is at. One that is in the middle of a long step is
-/// looked at the next time.
+/// The longest time that a rollout may take to answer a look. One that is in the middle of a long
+/// step is looked at the next time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module.

@@ -16,15 +16,15 @@ use tokio::sync::Mutex;
 use super::judge::{CodeJudge, JudgeError};
 use crate::sandbox::{End, Isolation, Sandbox, SandboxError, SandboxSpec, Work};
 
-/// How programs in replies are run. It says nothing to tasks whose replies hold none.
+/// Settings for running programs in replies. They say nothing to tasks whose replies hold none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct ProgramSpec {
-    /// What each of them may take.
+    /// Limits of each program.
     pub sandbox: SandboxSpec,
-    /// How far they are kept from the machine.
+    /// Isolation of programs from the machine.
     pub isolation: Isolation,
-    /// How many run at a time.
+    /// Number of programs that run at a time.
     pub at_once: NonZeroUsize,
 }
 
@@ -49,7 +49,7 @@ pub enum RefereeError {
     /// There is no sandbox. Programs are never run without one.
     #[error("replies of the task `code` are run in a sandbox, and there is none: {0}")]
     Sandbox(#[from] SandboxError),
-    /// What runs the programs of a language is not there.
+    /// The interpreter of a language is not there.
     #[error(
         "the task `code` has problems for {language:?}, which `{program}` runs, and in the sandbox \
          that cannot be started: {why}. Install the package `{package}` under /usr"
@@ -57,19 +57,19 @@ pub enum RefereeError {
     NoInterpreter {
         /// The language.
         language: Language,
-        /// What runs it.
+        /// The interpreter.
         program: &'static str,
-        /// What stood in the way.
+        /// The obstacle, in words.
         why: String,
-        /// What Debian and most others call what holds it.
+        /// The package that holds it, by its name in Debian and most others.
         package: &'static str,
     },
     /// It is there, and does not fit into the limits.
     #[error("`{program}` does not start within the limits of the sandbox: it {end}; give it more")]
     Limits {
-        /// What was started.
+        /// The program that was started.
         program: &'static str,
-        /// How it ended.
+        /// The end of the program.
         end: End,
     },
     /// There are no threads beside this one, as in a simulation.

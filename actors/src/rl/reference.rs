@@ -6,11 +6,11 @@ use odeon::{Context, Failure, actor, message};
 use crate::engine::{EngineSpec, ScoreEngine, in_place};
 use crate::packed::{Packed, PackedBatch};
 
-/// What a [`Reference`] is made from.
+/// Settings that a [`Reference`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct ReferenceArgs {
-    /// What computes, with the weights to keep.
+    /// The engine that computes, with the weights to keep.
     pub engine: EngineSpec,
 }
 

@@ -48,7 +48,7 @@ impl Edition {
         self.0
     }
 
-    /// What the chain knows by this number.
+    /// The edition that the chain knows by this number.
     #[must_use]
     pub const fn of_chain(number: Version) -> Self {
         Self(number)
@@ -85,24 +85,24 @@ pub struct Subscribe(pub Recipient<Fresh>);
 #[derive(Clone, Debug)]
 pub struct Fresh(pub Edition);
 
-/// What you have of the weights, for an election.
+/// Tell which versions of the weights you have, for an election.
 #[message(reply = Holding, name = "relay.Hold")]
 #[derive(Debug)]
 pub struct Hold;
 
-/// What a [`Relay`] is made from.
+/// Settings that a [`Relay`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct RelayArgs {
     /// Which one it is.
     pub id: RelayId,
-    /// Who watches over the relays.
+    /// The actor that watches over the relays.
     pub relays: Ref<Relays>,
     /// The rollouts that draw from it.
     pub seats: Vec<Seat>,
-    /// How often it says that it is there.
+    /// Time between two words to it that this relay is there.
     pub beat: Duration,
-    /// How chunks travel.
+    /// The forms in which chunks travel.
     pub forms: Forms,
 }
 

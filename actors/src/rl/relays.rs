@@ -1,4 +1,5 @@
-//! Who watches over the relays: keeps the book of their [`Chain`] and tells each where it stands.
+//! The actor that watches over the relays: it keeps the book of their [`Chain`] and tells each
+//! where it stands.
 //!
 //! It knows nothing that its members do not tell it: each says now and then that it is there, in
 //! which life, and which order it has heard of last. So a new life of it has the book again after
@@ -62,10 +63,10 @@ pub struct Draw(pub Ref<Relay>);
 #[derive(Debug)]
 pub struct Order;
 
-/// How long relays may take to say what they have, before the others elect.
+/// The longest time that relays may take to say which versions they have, before the others elect.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many terms a life has: a change each millisecond for a month.
+/// Number of terms that a life has: a change each millisecond for a month.
 const TERMS_OF_A_LIFE: u64 = 1 << 32;
 
 /// See the module.

@@ -41,7 +41,7 @@ use crate::trajectory::Version;
 /// Which replica. It names the same one from snapshot to snapshot.
 pub type ReplicaId = u64;
 
-/// What a replica is at.
+/// The phase that a replica is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 #[non_exhaustive]
@@ -56,7 +56,7 @@ pub enum Phase {
     Gone,
 }
 
-/// What is known of a replica at one moment.
+/// State of a replica at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Replica {
@@ -75,12 +75,12 @@ pub struct Replica {
     pub running: u32,
     /// Requests in its queue.
     pub waiting: u32,
-    /// What it is at.
+    /// Its phase.
     pub phase: Phase,
 }
 
 impl Replica {
-    /// Whether it may be emptied or filled up: it serves, its cache is in its ramp-down
+    /// Returns true when it may be emptied or filled up: it serves, its cache is in its ramp-down
     /// (`kv_used < min(kv_capacity, kv_before)`), nothing waits, and it has some requests but fewer
     /// than a roofline batch.
     ///
@@ -97,7 +97,7 @@ impl Replica {
     }
 }
 
-/// What a destination may hold.
+/// The most that a destination may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct RepackLimits {
@@ -169,20 +169,20 @@ impl Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Move {
-    /// Who is emptied, and may pull the newest weights then.
+    /// The replica that is emptied, and may pull the newest weights then.
     pub source: ReplicaId,
-    /// Who takes them in.
+    /// The replica that takes the requests in.
     pub destination: ReplicaId,
     /// The weights of both.
     pub version: Version,
-    /// How many requests, when it was planned. Some may have ended since.
+    /// Number of requests, when it was planned. Some may have ended since.
     pub requests: u32,
     /// KV bytes of the source, when it was planned.
     pub kv_bytes: u64,
 }
 
-/// What to do, in this order. Versions are told apart, the oldest first: its replicas have most to
-/// gain from other weights.
+/// Moves to make, in this order. Versions are told apart, the oldest first: its replicas have most
+/// to gain from other weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Plan {
@@ -191,7 +191,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Who will be empty, in the order of the moves.
+    /// Replicas that will be empty, in the order of the moves.
     pub fn emptied(&self) -> impl Iterator<Item = ReplicaId> {
         self.moves.iter().map(|planned| planned.source)
     }

@@ -1,4 +1,4 @@
-//! How a run goes: what the trainer tells, and the actor in the driver that passes it on.
+//! Reports of a run: the trainer tells them, and an actor in the driver passes them on.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use crate::trajectory::{Batch, Trajectory, Version};
 pub enum Report {
     /// Supervised steps were done.
     Warmup {
-        /// How many in all.
+        /// Number of them in all.
         step: u64,
         /// The last of them.
         stats: StepStats,
@@ -41,7 +41,7 @@ pub enum Report {
         version: Version,
         /// The name of what it is: see [`Sign::name`].
         sign: String,
-        /// What was seen.
+        /// The sign, in words.
         why: String,
     },
     /// A checkpoint is safe.
@@ -79,7 +79,7 @@ pub struct StepReport {
     pub staleness_mean: f64,
     /// The largest.
     pub staleness_max: u64,
-    /// How many of its trajectories have each staleness, from 0 steps on.
+    /// Number of its trajectories of each staleness, from 0 steps on.
     #[serde(default)]
     pub staleness: Vec<u64>,
     /// Mean response length, in tokens.
@@ -92,7 +92,7 @@ pub struct StepReport {
     /// Mean time that a response waited for its tool, in seconds.
     #[serde(default)]
     pub tool_wait_mean: f64,
-    /// What the optimiser did.
+    /// Results of the optimiser step.
     pub stats: StepStats,
     /// Mean cost of the batch, where it counts.
     #[serde(default)]
@@ -112,8 +112,8 @@ pub(super) fn told(name: &'static str, step: u64, value: f64, unit: &'static str
     number.with("step", step).with("unit", unit).record();
 }
 
-/// What the device of a trainer reaches: the most that was seen of it. A single look may fall into a
-/// moment in which others hold the device, and show too little.
+/// The rate that the device of a trainer reaches: the most that was seen of it. A single look may
+/// fall into a moment in which others hold the device, and show too little.
 #[derive(Debug, Default)]
 pub(super) struct Reachable {
     /// Floating point operations per second; `None` where nothing is computed.
@@ -193,7 +193,7 @@ impl Stages {
 }
 
 impl StepReport {
-    /// What it says to who looks for signs that the run goes wrong.
+    /// Facts for the watch, which looks for signs that the run goes wrong.
     fn facts(&self) -> Facts {
         Facts {
             step: self.version,
@@ -308,7 +308,7 @@ pub(crate) fn signs(watch: &mut Watch, report: &Report) -> Vec<Report> {
     signs.into_iter().map(report).collect()
 }
 
-/// Who listens, and what is told beside the reports.
+/// The listener, and the watch that adds signs to the reports.
 #[derive(Debug)]
 struct Desk {
     listener: mpsc::UnboundedSender<Report>,
@@ -367,7 +367,7 @@ impl Monitor {
     }
 }
 
-/// How long asks between the actors of a run may take: a training step on a slow machine.
+/// The longest time for asks between the actors of a run: a training step on a slow machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -13,17 +13,17 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use super::referee::{ProgramSpec, Referee};
 use crate::trajectory::Trajectory;
 
-/// What a [`Reward`] is made from.
+/// Settings that a [`Reward`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct RewardArgs {
     /// The task whose answers it knows.
     pub task: TaskSpec,
-    /// How programs in replies are run, where the task has some.
+    /// Settings for running programs in replies, where the task has some.
     pub programs: ProgramSpec,
     /// The run's seed, from which the problems follow.
     pub seed: u64,
-    /// How tokens become text.
+    /// The tokenizer that turns tokens into text.
     pub tokenizer: Tokenizer,
 }
 
@@ -38,7 +38,7 @@ pub struct Reward {
     bench: Arc<Bench>,
 }
 
-/// What judging takes.
+/// The referee, and all else that judging takes.
 #[derive(Debug)]
 struct Bench {
     referee: Referee,

@@ -15,15 +15,15 @@ use super::report::{Report, told};
 use crate::engine::{EngineSpec, RewardEngine, RewardModelSpec, in_place};
 use crate::trajectory::Trajectory;
 
-/// What a [`RewardModel`] is made from.
+/// Settings that a [`RewardModel`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct RewardModelArgs {
-    /// What computes.
+    /// The engine that computes.
     pub engine: EngineSpec,
-    /// What it learns, and how it counts.
+    /// The reward that it learns, and its part.
     pub learned: LearnedReward,
-    /// Who hears what it has learnt.
+    /// The actor that hears the results of the learning.
     pub reports: Recipient<Report>,
 }
 
@@ -31,7 +31,7 @@ pub struct RewardModelArgs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct LearnedReward {
-    /// What it learns, and from where.
+    /// Settings of the model: the question that it answers, and its training.
     pub model: RewardModelSpec,
     /// Its part of the reward; the rest is the checker's.
     pub blend: Blend,
@@ -52,11 +52,11 @@ pub struct Turn;
 pub struct RewardModel {
     engine: Box<dyn RewardEngine>,
     args: RewardModelArgs,
-    /// Whether it has learnt in this life.
+    /// Set when it has learnt in this life.
     learnt: bool,
     /// Replies, and who waits for them.
     waiting: Vec<(Trajectory, oneshot::Sender<Result<Trajectory, Failure>>)>,
-    /// Whether a [`Turn`] is in the mailbox.
+    /// Set when a [`Turn`] is in the mailbox.
     turning: bool,
 }
 

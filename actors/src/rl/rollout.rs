@@ -38,27 +38,27 @@ use super::tools::Call;
 use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place};
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
 
-/// What a [`Rollout`] is made from.
+/// Settings that a [`Rollout`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct RolloutArgs {
-    /// What generates.
+    /// The engine that generates.
     pub engine: EngineSpec,
     /// Where orders come from.
     pub store: Ref<SampleStore>,
-    /// Who knows where weights come from.
+    /// The actor that names the relay to draw weights from.
     pub relays: Ref<Relays>,
-    /// Who judges.
+    /// The actors that judge.
     pub judges: Judges,
-    /// What replies can call, where they can.
+    /// The tool that replies can call, if there is one.
     pub tooling: Option<Tooling>,
-    /// How it changes to other weights.
+    /// The way in which it changes to other weights.
     pub swap: Swap,
-    /// How often it says how far it is: what is made anew at most when it is lost.
+    /// Time between two reports of its progress: what is made anew at most when it is lost.
     pub tell_every: Duration,
 }
 
-/// How a rollout changes to newer weights.
+/// The way in which a rollout changes to newer weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde", rename_all = "snake_case")]
 pub enum Swap {
@@ -85,7 +85,7 @@ pub struct Wake;
 #[derive(Debug)]
 pub struct Pump;
 
-/// What a rollout is at.
+/// Look at the rollout's load: its weights, its cache, and its replies by state.
 #[message(reply = Load, name = "rollout.Look")]
 #[derive(Debug)]
 pub struct Look;
@@ -106,7 +106,7 @@ pub struct Load {
     pub waiting: u32,
     /// Trajectories that have ended and have no reward yet.
     pub judging: u32,
-    /// Whether it begins no more, since there are newer weights.
+    /// Set when it begins no more, since there are newer weights.
     pub draining: bool,
 }
 
@@ -116,7 +116,7 @@ pub struct Load {
 #[derive(Debug)]
 pub struct HandIn(pub Version);
 
-/// What a rollout has done since it started.
+/// Count the tokens and the time of the rollout since it started.
 #[message(reply = RolloutCounts, name = "rollout.Count")]
 #[derive(Debug)]
 pub struct CountTokens;
@@ -156,7 +156,7 @@ struct UnderWay {
     life: Incarnation,
     /// Tokens that the store knows of.
     told: usize,
-    /// How long it has waited for its tool.
+    /// Time that it has waited for its tool.
     waited: Duration,
     /// For people to see.
     span: OpenSpan,
@@ -199,15 +199,15 @@ pub struct Rollout {
     judging: Judging,
     /// The store's book that knows of all that.
     book: Option<Book>,
-    /// Whether the store has no book open: it wakes this rollout when there is one.
+    /// Set when the store has no book open: it wakes this rollout when there is one.
     shut: bool,
-    /// Whether the store waits for word of this rollout.
+    /// Set when the store waits for word of this rollout.
     called: bool,
     /// When it last said how far it is.
     told: Timestamp,
-    /// Whether it has asked for orders in vain: the store wakes it when there are some.
+    /// Set when it has asked for orders in vain: the store wakes it when there are some.
     in_vain: bool,
-    /// Whether a [`Pump`] is in the mailbox.
+    /// Set when a [`Pump`] is in the mailbox.
     pumping: bool,
     counts: RolloutCounts,
 }
@@ -363,13 +363,13 @@ impl Rollout {
         }
     }
 
-    /// What kept it from asking is over.
+    /// Asks the store again, since the obstacle to that is over.
     async fn exchange_soon(&mut self, cx: &Context<Self>) {
         (self.in_vain, self.shut, self.called) = (false, false, true);
         self.pump_later(cx).await;
     }
 
-    /// Whether there is something to exchange with the store, beside how far it is.
+    /// Returns true when there is something to exchange with the store, beside its progress.
     fn has_to_tell(&self) -> bool {
         let asks = self.room() > 0 && !self.in_vain;
         let has = asks || self.called || !self.judging.judged.is_empty();
@@ -492,12 +492,12 @@ impl Rollout {
             .min(most.saturating_sub(held))
     }
 
-    /// Whether the relay has told of other weights than there are here.
+    /// Returns true when the relay has told of other weights than there are here.
     fn has_newer(&self) -> bool {
         self.announced > self.edition
     }
 
-    /// Whether it can take other weights now.
+    /// Returns true when it can take other weights now.
     fn may_pull(&self) -> bool {
         match self.args.swap {
             // Whoever goes on with a begun reply needs the weights that it has now.
@@ -510,20 +510,20 @@ impl Rollout {
         }
     }
 
-    /// Whether it only ends what is under way.
+    /// Returns true when it only ends what is under way.
     fn is_draining(&self) -> bool {
         self.args.swap == Swap::Drain && self.version.is_some() && self.has_newer()
     }
 
-    /// Whether a reply has called its tool and nobody knows yet: a rollout of which all replies wait
-    /// says so before it waits with them.
+    /// Returns true when a reply has called its tool and nobody knows yet: a rollout of which all
+    /// replies wait says so before it waits with them.
     fn is_still_to_tell(&self) -> bool {
         let mut all = self.under_way.values();
         let waits = self.calling.under_way() > 0 && self.args.swap != Swap::Interrupt && !self.shut;
         waits && all.any(|it| it.begun() > it.told)
     }
 
-    /// How far it has come since it last said so.
+    /// Tokens that it has made since it last told its progress.
     fn came_on(&mut self) -> Vec<CameOn> {
         self.told = Clock::now();
         if self.args.swap == Swap::Interrupt {
@@ -654,7 +654,7 @@ impl Rollout {
         }
     }
 
-    /// Whether it has an order for a reply, works on it, or has it judged.
+    /// Returns true when it has an order for a reply, works on it, or has it judged.
     fn has(&self, id: SampleId) -> bool {
         self.under_way.contains_key(&id)
             || self.waiting.iter().any(|order| order.id == id)
@@ -800,7 +800,7 @@ pub(super) async fn rest(takes: Duration) {
     }
 }
 
-/// Whether a question to the store is to be asked again, of its next life.
+/// Succeeds when a question to the store is to be asked again, of its next life.
 fn lost(error: AskError) -> Result<(), Failure> {
     match error {
         AskError::Died(_) | AskError::LinkLost { .. } => {
@@ -828,7 +828,7 @@ fn first_of(claims: &mut Vec<CameOn>) -> Vec<CameOn> {
     claims.drain(..fits).collect()
 }
 
-/// How many of these, by their tokens, fit into one message.
+/// Number of these that fit into one message, by their tokens.
 fn fitting(all: impl Iterator<Item = usize>) -> usize {
     let mut tokens = 0;
     let fits = all.take_while(|more| {

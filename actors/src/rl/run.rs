@@ -44,7 +44,7 @@ use super::tools::{Tools, ToolsArgs};
 use super::trainer::{Halt, TrainPlan, Trainer, TrainerArgs, insist};
 use crate::engine::{EngineSpec, Progress};
 
-/// What a run is made from, with everything that a recipe leaves open decided.
+/// Settings that a run is made from, with everything that a recipe leaves open decided.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     /// The store: task, tokenizer, bounds.
@@ -57,46 +57,46 @@ pub struct RunPlan {
     pub rollouts: usize,
     /// Relay processes on each node that has rollouts.
     pub relays: usize,
-    /// How weights travel from relay to relay.
+    /// The forms in which weights travel from relay to relay.
     pub forms: Forms,
-    /// How rollouts change to newer weights.
+    /// The way in which rollouts change to newer weights.
     pub swap: Swap,
-    /// How often they say how far they are with replies.
+    /// Time between two reports of their progress with replies.
     pub tell_every: Duration,
     /// When those that run dry are packed together.
     pub repack: Option<Repack>,
-    /// Who has a process of its own.
+    /// The actors that have a process of their own.
     pub processes: Processes,
-    /// What the processes reserve.
+    /// Resources that the processes reserve.
     pub needs: RoleNeeds,
-    /// Whether there is a reference (divergence penalty).
+    /// Set when there is a reference (divergence penalty).
     pub reference: bool,
-    /// How programs in replies are run, where the task has some.
+    /// Settings for running programs in replies, where the task has some.
     pub programs: ProgramSpec,
-    /// What replies can call, where they can.
+    /// The tool that replies can call, if there is one.
     pub environment: Option<Acting>,
     /// A reward that is learnt, where the checker's is not all that counts.
     pub learned: Option<LearnedReward>,
-    /// What harm is, where it has a price.
+    /// The measure of harm, where it has a price.
     pub harm: Option<Harm>,
-    /// What the trainer does, and when.
+    /// Steps of the trainer, checkpoints, and evaluations.
     pub train: TrainPlan,
-    /// Who looks for signs that it goes wrong, and has seen what the run told before.
+    /// The watch for signs that the run goes wrong; it has seen what the run told before.
     pub watch: Watch,
 }
 
-/// What replies can call.
+/// The tool that replies can call, and its latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Acting {
     /// The tool, and how much of it.
     pub environment: EnvironmentConfig,
-    /// How long calls are made to take.
+    /// Time that is added to each call.
     pub latency: Latency,
     /// The longest reply, in tokens, what tools write included.
     pub response_max: usize,
 }
 
-/// Who has a process of its own.
+/// The actors that have a process of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processes {
     /// Whoever computes, so that it takes nobody else down.
@@ -114,8 +114,8 @@ impl Processes {
         }
     }
 
-    /// How often relays say that they are there: what is lost of an order, or with whoever keeps
-    /// their book, is made up for after that time.
+    /// Time between two words of relays that they are there: what is lost of an order, or with
+    /// whoever keeps their book, is made up for after that time.
     const fn beat(self) -> Duration {
         match self {
             Self::Own => Duration::from_secs(1),
@@ -130,11 +130,11 @@ impl Processes {
 pub struct Repack {
     /// Time between two looks, beside those after each update.
     pub period: Duration,
-    /// What a rollout may hold.
+    /// The most that a rollout may hold.
     pub limits: RepackLimits,
 }
 
-/// What each role reserves on its node.
+/// Resources that each role reserves on its node.
 #[derive(Clone, Debug, Default)]
 pub struct RoleNeeds {
     /// The trainer.
@@ -146,7 +146,8 @@ pub struct RoleNeeds {
 }
 
 impl RunPlan {
-    /// What the roles with a process of their own reserve, in the order in which they start.
+    /// Resources that the roles with a process of their own reserve, in the order in which they
+    /// start.
     pub fn reservations(&self) -> impl Iterator<Item = (String, &Needs)> {
         let scorers = [
             ("critic", self.train.baseline.has_critic()),
@@ -167,17 +168,17 @@ impl RunPlan {
 /// A run that has started.
 #[derive(Debug)]
 pub struct Run {
-    /// What the trainer tells.
+    /// Reports of the trainer.
     pub reports: mpsc::UnboundedReceiver<Report>,
     /// The sample store.
     pub store: Ref<SampleStore>,
-    /// Who judges.
+    /// The actor that judges.
     pub reward: Ref<Reward>,
-    /// Who answers calls, where there are some.
+    /// The actor that answers calls, where there are some.
     pub tools: Option<Ref<Tools>>,
     /// The relays, by their numbers.
     pub relays: Vec<Ref<Relay>>,
-    /// Who watches over them.
+    /// The actor that watches over the relays.
     pub chain: Ref<Relays>,
     /// The trainer.
     pub trainer: Ref<Trainer>,
@@ -484,7 +485,7 @@ impl Run {
     }
 }
 
-/// What people call a relay: by its number where there are several.
+/// The name of a relay for people: with its number where there are several.
 #[must_use]
 pub fn relay_role(index: usize, relays: usize) -> String {
     match relays {

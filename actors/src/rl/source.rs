@@ -18,15 +18,15 @@ use super::relay::Edition;
 use super::relays::{EnterSource, Relays};
 use crate::engine::in_place;
 
-/// What a [`Source`] is made from.
+/// Settings that a [`Source`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct SourceArgs {
-    /// Who watches over the relays.
+    /// The actor that watches over the relays.
     pub relays: Ref<Relays>,
-    /// How often it says that it is there.
+    /// Time between two words to it that this source is there.
     pub beat: Duration,
-    /// How chunks travel.
+    /// The forms in which chunks travel.
     pub forms: Forms,
 }
 
@@ -40,8 +40,9 @@ pub struct Put {
     pub blob: Blob,
 }
 
-/// What a hop between two processes of a machine costs: a message, and a copy and a checksum of the
-/// bytes. Far slower links want fewer and far quicker ones more chunks, as the root of the ratio.
+/// The cost of a hop between two processes of a machine: a message, and a copy and a checksum of
+/// the bytes. Far slower links want fewer and far quicker ones more chunks, as the root of the
+/// ratio.
 const PACE: Pace = Pace {
     startup_s: 100e-6,
     seconds_per_byte: 1.0 / 2e9,
@@ -116,7 +117,7 @@ fn unfit(error: impl Error) -> Failure {
     Failure::error(error).fatal()
 }
 
-/// How a version is handed to so many relays, with the checksum of each chunk.
+/// The division of a version into chunks for so many relays, with the checksum of each chunk.
 fn cut(edition: Edition, bytes: &[u8], relays: u64) -> Result<Manifest, Failure> {
     let (len, bounds) = (bytes.len() as u64, ChunkBounds::default());
     let chunking = chunking(relays + 1, len, &PACE, &bounds).map_err(unfit)?;

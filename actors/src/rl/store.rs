@@ -33,7 +33,7 @@ use super::rollout::{MESSAGE_TOKENS_MAX, Rollout, Wake};
 use crate::packed::PackedBatch;
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Used, Version};
 
-/// What a [`SampleStore`] is made from.
+/// Settings that a [`SampleStore`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct StoreArgs {
@@ -41,9 +41,9 @@ pub struct StoreArgs {
     pub task: TaskSpec,
     /// The run's seed.
     pub seed: u64,
-    /// How prompts become tokens.
+    /// The tokenizer that turns prompts into tokens.
     pub tokenizer: Tokenizer,
-    /// What makes a batch.
+    /// The rules by which batches are made.
     pub ledger: LedgerConfig,
 }
 
@@ -61,7 +61,7 @@ pub struct Book {
 #[message(reply = Exchanged, name = "store.Exchange")]
 #[derive(Debug)]
 pub struct Exchange {
-    /// Who.
+    /// The rollout.
     pub rollout: Ref<Rollout>,
     /// Which life of it.
     pub incarnation: Incarnation,
@@ -71,17 +71,17 @@ pub struct Exchange {
     pub begins_with: Option<Edition>,
     /// The weights that it has.
     pub holds: Vec<Edition>,
-    /// What it has finished.
+    /// Trajectories that it has finished.
     pub finished: Vec<Trajectory>,
-    /// How far it has come with others since it last said so.
+    /// Its progress with others since it last told.
     pub came_on: Vec<CameOn>,
-    /// What others are to go on with.
+    /// Replies that others are to go on with.
     pub handed_in: Vec<SampleId>,
     /// Its free slots.
     pub room: usize,
 }
 
-/// What becomes of an [`Exchange`].
+/// The answer to an [`Exchange`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub enum Exchanged {
@@ -97,7 +97,7 @@ pub enum Exchanged {
 #[message(reply = (), name = "store.Claim")]
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Who.
+    /// The rollout.
     pub rollout: Ref<Rollout>,
     /// Which life of it.
     pub incarnation: Incarnation,
@@ -107,7 +107,7 @@ pub struct Claim {
     pub works_on: Vec<CameOn>,
 }
 
-/// How far a rollout has come with a reply.
+/// Progress of a rollout with a reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct CameOn {
@@ -129,7 +129,7 @@ pub struct Take {
     pub consumer: Recipient<Ready>,
 }
 
-/// What there is of a batch.
+/// The answer to [`Take`]: the batch, if it is complete.
 #[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub enum Taken {
@@ -187,11 +187,11 @@ pub struct Durable {
 #[derive(Debug)]
 pub struct Settle(pub Book);
 
-/// How long a book that follows a lost one gives no orders: whoever is in the middle of a burst of
-/// tokens is heard before others are given what it works on.
+/// The time for which a book that follows a lost one gives no orders: whoever is in the middle of a
+/// burst of tokens is heard before others are given what it works on.
 const CLAIMED_WITHIN: Duration = Duration::from_millis(500);
 
-/// What the store has counted so far, in its present life.
+/// Count the trajectories and orders of the store so far, in its present life.
 #[message(reply = Counts, name = "store.Count")]
 #[derive(Debug)]
 pub struct Count;
@@ -204,12 +204,12 @@ struct Open {
     trainer: Incarnation,
     /// Where that began.
     began_at: Version,
-    /// Whether orders are given.
+    /// Set when orders are given.
     settled: bool,
 }
 
 impl Open {
-    /// Whether the trainer's weights come from these, or are these.
+    /// Returns true when the trainer's weights come from these, or are these.
     const fn knows(&self, life: Incarnation, version: Version) -> bool {
         life >= self.trainer || version <= self.began_at
     }
@@ -221,7 +221,7 @@ pub struct SampleStore {
     seed: u64,
     tokenizer: Tokenizer,
     ledger: Ledger,
-    /// What the ledger is; `None` before the trainer has said where it is.
+    /// The book that the ledger is; `None` before the trainer has said where it is.
     open: Option<Open>,
     /// The last life of the trainer that was heard of.
     trainer: Incarnation,
@@ -231,7 +231,7 @@ pub struct SampleStore {
     watched: HashMap<ActorId, (Ref<Rollout>, Incarnation)>,
     /// The weights that rollouts have.
     holds: HashMap<ActorId, Vec<Version>>,
-    /// How many have them.
+    /// Number of rollouts that have each version.
     held: BTreeMap<Version, usize>,
     /// The last life of each rollout that is known to be over.
     over: HashMap<ActorId, Incarnation>,
@@ -472,7 +472,7 @@ impl SampleStore {
         self.wake_idle().await;
     }
 
-    /// Whether this life of a rollout is not known to be over. Those before it are.
+    /// Returns true when this life of a rollout is not known to be over. Those before it are.
     async fn meet(
         &mut self,
         rollout: Ref<Rollout>,

@@ -27,9 +27,9 @@ pub enum ToolboxError {
          the package `python3` under /usr, or give programs more in [sandbox]"
     )]
     NoInterpreter {
-        /// What was started.
+        /// The program that was started.
         program: &'static str,
-        /// How it ended.
+        /// The end of the program.
         end: End,
     },
     /// There are no threads beside this one, as in a simulation.
@@ -78,8 +78,8 @@ impl Toolbox {
         }
     }
 
-    /// What the tool answers to a call. A program that fails has what it said last for an answer, and
-    /// one that was ended has none.
+    /// Runs a call of the tool and gives its answer. A program that fails has what it said last for
+    /// an answer, and one that was ended has none.
     ///
     /// # Errors
     /// The tool is lost, which is never the call's fault.
@@ -176,7 +176,7 @@ fn work(program: &str) -> Work {
     }
 }
 
-/// What a program has to say.
+/// The words of a program that has ended.
 fn said(ran: &Ran) -> String {
     match ran.end {
         End::Exited(0) => String::from_utf8_lossy(&ran.stdout.bytes).into_owned(),

@@ -16,17 +16,17 @@ use super::referee::ProgramSpec;
 use super::toolbox::Toolbox;
 use crate::trajectory::SampleId;
 
-/// What [`Tools`] are made from.
+/// Settings that [`Tools`] are made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct ToolsArgs {
-    /// What replies can call.
+    /// The tool that replies can call, and its limits.
     pub environment: EnvironmentConfig,
-    /// How programs are run, where calls hold some.
+    /// Settings for running programs, where calls hold some.
     pub programs: ProgramSpec,
-    /// How long calls are made to take, beside what they take.
+    /// Time that is added to each call, beside what it takes.
     pub latency: Latency,
-    /// What latencies follow from.
+    /// The seed of latencies.
     pub seed: u64,
 }
 
@@ -38,11 +38,11 @@ pub struct Call {
     pub id: SampleId,
     /// Which of its calls, from 0.
     pub turn: usize,
-    /// What it says.
+    /// The text of the call.
     pub input: String,
 }
 
-/// What the tool actor has done since it started.
+/// Count the calls of the tool actor since it started.
 #[message(reply = ToolCounts, name = "tools.Count")]
 #[derive(Debug)]
 pub struct CountCalls;

@@ -32,15 +32,15 @@ use crate::engine::{EngineSpec, Progress, RunState, Signals, StepStats, TrainEng
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::{Batch, Used};
 
-/// What a [`Trainer`] is made from.
+/// Settings that a [`Trainer`] is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct TrainerArgs {
-    /// What trains.
+    /// The engine that trains.
     pub engine: EngineSpec,
     /// Where batches come from.
     pub store: Ref<SampleStore>,
-    /// Who hands weights on.
+    /// Settings of the actor that hands weights on.
     pub source: SourceArgs,
     /// Expects reward, token by token.
     pub critic: Option<Ref<Critic>>,
@@ -48,13 +48,13 @@ pub struct TrainerArgs {
     pub cost_critic: Option<Ref<Critic>>,
     /// Rates tokens under the policy before the reinforcement, for a divergence penalty.
     pub reference: Option<Ref<Reference>>,
-    /// Who hears how it goes.
+    /// The actor that hears the reports.
     pub reports: Recipient<Report>,
-    /// What it does, and when.
+    /// Steps, checkpoints and evaluations.
     pub plan: TrainPlan,
 }
 
-/// What a trainer does, and when.
+/// The course of a training: its steps, checkpoints and evaluations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct TrainPlan {
@@ -76,11 +76,11 @@ pub struct TrainPlan {
     pub eval_problems: usize,
     /// Steps between evaluations; 0 only before and after the reinforcement.
     pub eval_every: u64,
-    /// What rewards are compared with; a critic, if there is one.
+    /// The baseline that rewards are compared with; a critic, if there is one.
     pub baseline: Baseline,
-    /// What long replies cost.
+    /// The cost of long replies.
     pub overlong: Option<Overlong>,
-    /// What harm costs at first, and how that moves.
+    /// The first price of harm, and its rule of change.
     pub price: Option<Lagrangian>,
 }
 
@@ -108,25 +108,25 @@ pub struct Trainer {
     engine: Box<dyn TrainEngine>,
     args: TrainerArgs,
     progress: Progress,
-    /// What goes into a checkpoint beside the engine's state.
+    /// State of the run that goes into a checkpoint beside the engine's.
     run: RunState,
     /// Where its newest checkpoint is.
     saved: Option<Progress>,
-    /// Whether it was asked to do no more.
+    /// Set when it was asked to do no more.
     halted: bool,
     evaluated: Option<u64>,
     /// Its end of the chain of relays.
     source: Ref<Source>,
-    /// Whether this life has published.
+    /// Set when this life has published.
     published: bool,
     incarnation: Incarnation,
     /// The step after which this life began.
     began_at: u64,
     /// The life of the store that knows where it is.
     store: Incarnation,
-    /// Whether the store will say when there is a batch.
+    /// Set when the store will say when there is a batch.
     awaits: bool,
-    /// Whether a [`Turn`] is in the mailbox.
+    /// Set when a [`Turn`] is in the mailbox.
     turning: bool,
     /// When it was done with the step before, in this life.
     free_since: Option<Timestamp>,
@@ -372,7 +372,7 @@ impl Trainer {
         self.evaluate_if_due().await
     }
 
-    /// What other actors know about a batch: advantages, and the reference's opinion.
+    /// Signals of other actors on a batch: advantages, and the reference's log-probabilities.
     async fn signals(
         &self,
         packed: &PackedBatch,
@@ -440,7 +440,7 @@ impl Trainer {
         Ok((advantages, loss))
     }
 
-    /// What harm costs now.
+    /// The present price of harm.
     fn price(&self) -> Option<Lagrangian> {
         let begun = self.args.plan.price?;
         Some(Lagrangian {
@@ -535,7 +535,7 @@ pub(super) fn unsaved(failure: Failure) -> Failure {
 }
 
 impl TrainPlan {
-    /// What a run begins with.
+    /// The state that a run begins with.
     fn begin(&self) -> RunState {
         RunState {
             used: Used::default(),
@@ -543,7 +543,7 @@ impl TrainPlan {
         }
     }
 
-    /// Whether rollouts are given the weights after this step.
+    /// Returns true when rollouts are given the weights after this step.
     const fn publishes(&self, version: u64) -> bool {
         version.is_multiple_of(self.publish_every) || version == self.steps
     }

@@ -23,7 +23,7 @@ pub enum Backend {
     Limits,
 }
 
-/// How programs are run here.
+/// The way in which programs are run here.
 #[derive(Debug)]
 pub(super) struct Plan {
     spec: SandboxSpec,
@@ -110,12 +110,12 @@ impl Plan {
         &self.spec
     }
 
-    /// Whether programs are another user than this process.
+    /// The other user that programs run as, if they do not run as that of this process.
     pub(super) const fn other_user(&self) -> Option<u32> {
         if self.root { Some(NOBODY) } else { None }
     }
 
-    /// What `mount` is told to show under `root`.
+    /// Lines for `mount` of all that it is to show under `root`.
     pub(super) fn mounts(&self, root: &Path) -> String {
         mounts::table(&self.system, root, &self.spec)
     }
@@ -124,12 +124,12 @@ impl Plan {
         &self.system
     }
 
-    /// How many processes a look may find: tools are among them.
+    /// Number of processes that a look may find: tools are among them.
     pub(super) const fn processes_seen_max(&self) -> usize {
         self.spec.processes as usize + TOOLS
     }
 
-    /// What shows that a sandbox is one.
+    /// A program that fails where the sandbox isolates nothing.
     pub(super) fn probe(&self, folder: &Path) -> Work {
         let isolated = match self.backend {
             Backend::Limits => "",
@@ -148,7 +148,7 @@ impl Plan {
         }
     }
 
-    /// What is executed for a program whose files are in the folder `run` of `base`. It begins when
+    /// The command line for a program whose files are in the folder `run` of `base`. It begins when
     /// it has read a line.
     pub(super) fn command(&self, base: &Path, run: &Path, work: &Work) -> Vec<String> {
         let mut line = words("setsid");
@@ -193,7 +193,7 @@ impl Plan {
         line
     }
 
-    /// What bubblewrap shows of the machine.
+    /// Options of bubblewrap for all that it shows of the machine.
     fn bound(&self, run: &Path, work: &Work) -> Vec<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut line = vec![];
@@ -221,7 +221,7 @@ impl Plan {
         line
     }
 
-    /// What the kernel holds every process to.
+    /// The command that sets the kernel's limits on every process.
     fn limits(&self) -> Vec<String> {
         let SandboxSpec {
             cpu,
@@ -337,7 +337,7 @@ const BASH: &str = "/bin/bash";
 const CLOSED_BY_SH: u32 = 9;
 /// `O_CLOEXEC`, as the kernel shows it.
 const CLOSES: u64 = 0o2_000_000;
-/// Who programs are when this process is root.
+/// The user that programs run as when this process is root.
 const NOBODY: u32 = 65534;
 /// Tools that live as long as the program, and count.
 const TOOLS: usize = 3;

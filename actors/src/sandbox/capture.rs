@@ -1,4 +1,4 @@
-//! What a program prints, up to a bound.
+//! Output of a program, up to a bound.
 
 use std::fmt::{self, Debug, Display};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,16 +8,16 @@ use tokio::sync::Notify;
 
 use super::script::BEGUN;
 
-/// What a program printed.
+/// Output that a program printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Captured {
     /// As it printed it, or the beginning of that.
     pub bytes: Vec<u8>,
-    /// Whether it printed more, which nobody has read.
+    /// Set when it printed more, which nobody has read.
     pub cut: bool,
 }
 
-/// What is being captured. Clones are the same.
+/// Output that is being captured. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capture {
     held: Arc<Mutex<Captured>>,
@@ -54,8 +54,8 @@ impl Capture {
 }
 
 impl Captured {
-    /// What came before the program began, and what the program itself said; nothing of the latter
-    /// when it did not begin.
+    /// Splits what came before the program began from what the program itself said; nothing of the
+    /// latter when it did not begin.
     pub(super) fn split_at_begin(self, bytes_max: usize) -> (String, Option<Self>) {
         let mut found = self.bytes.windows(BEGUN.len());
         let Some(at) = found.position(|window| window == BEGUN) else {
@@ -69,7 +69,8 @@ impl Captured {
         (before, Some(Self { bytes, cut }))
     }
 
-    /// Whether the last words are that memory was refused, as interpreters and libraries say it.
+    /// Returns true when the last words are that memory was refused, as interpreters and libraries
+    /// say it.
     pub(super) fn ends_for_want_of_memory(&self) -> bool {
         let text = String::from_utf8_lossy(&self.bytes);
         let last = text.trim_end().lines().next_back().unwrap_or_default();

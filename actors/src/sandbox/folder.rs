@@ -25,7 +25,7 @@ pub(super) struct Folder {
 #[derive(Debug)]
 pub(super) struct RunFolder {
     path: PathBuf,
-    /// Whether only we wrote into it.
+    /// Set when only this process wrote into it.
     ours: bool,
 }
 

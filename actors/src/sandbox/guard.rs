@@ -1,5 +1,5 @@
-//! Who ends programs when this process is killed: a shell that knows which run, and that sees the
-//! pipe from this process end.
+//! The guard that ends programs when this process is killed: a shell that knows which run, and that
+//! sees the pipe from this process end.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -219,7 +219,8 @@ impl Group {
         let _ = rustix::process::kill_process_group(self.0, Signal::KILL);
     }
 
-    /// Whether a process of it runs. One that has ended and that nobody has reaped does not.
+    /// Returns true when a process of it runs. One that has ended and that nobody has reaped does
+    /// not.
     fn lives(&self) -> bool {
         if rustix::process::test_kill_process_group(self.0).is_err() {
             return false;
@@ -281,7 +282,7 @@ async fn watch(pid: i32, spec: &SandboxSpec, processes_max: usize, last: &mut Us
     }
 }
 
-/// What is to be told of a program.
+/// The report on a program that is over.
 fn told(over: Over, out: Captured, err: Captured, spec: &SandboxSpec, last: Usage) -> Ran {
     let (before, said) = err.split_at_begin(spec.output_bytes);
     let begun = said.is_some();
@@ -326,13 +327,13 @@ const SIGKILL: i32 = Signal::KILL.as_raw();
 const SIGXCPU: i32 = Signal::XCPU.as_raw();
 /// Room for what tools say before the program begins.
 const SET_UP_BYTES: usize = 8 << 10;
-/// How often what a program takes is looked at, at first and at last.
+/// Pause between two looks at what a program takes: at first, and at last.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const LOOK_PAUSE_MAX: Duration = Duration::from_millis(100);
-/// How often the processes below are killed before all are.
+/// The most times that the processes below are killed before all are.
 const END_TRIES: u32 = 20;
 const END_PAUSE: Duration = Duration::from_millis(5);
-/// How long what was killed may take to end.
+/// Time that killed processes may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the last of what was printed is waited for.
+/// Time to wait for the last of what was printed.
 const PRINT_PATIENCE: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! What programs see of the machine where they have a root of their own.
+//! Parts of the machine that programs see where they have a root of their own.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) enum Mount {
     Link(PathBuf, PathBuf),
 }
 
-/// What programs see of the machine, as far as it is there.
+/// Parts of the machine that programs see, as far as they are there.
 pub(super) fn system(readable: &[PathBuf]) -> Vec<Mount> {
     let mut found = vec![];
     for path in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"].map(PathBuf::from) {
@@ -43,7 +43,7 @@ pub(super) fn system(readable: &[PathBuf]) -> Vec<Mount> {
     found
 }
 
-/// Whether a folder can be shown, beside what the sandbox itself has.
+/// Returns true when a folder can be shown, beside what the sandbox itself has.
 pub(super) fn can_be_shown(path: &Path) -> bool {
     let plain = path.components().all(|part| part != Component::ParentDir);
     plain
@@ -56,7 +56,7 @@ pub(super) fn under(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// What `mount` is told to show under `root`, in the format of fstab(5).
+/// Lines for `mount` of all that it is to show under `root`, in the format of fstab(5).
 pub(super) fn table(shown: &[Mount], root: &Path, spec: &SandboxSpec) -> String {
     let root_text = in_fstab(root);
     let mut text = format!("{root_text} {root_text} none bind,ro,nosuid,nodev,noexec 0 0\n");
@@ -88,7 +88,7 @@ fn in_fstab(path: &Path) -> String {
         .replace('\n', "\\012")
 }
 
-/// How many files a program may have in its folder.
+/// Number of files that a program may have in its folder.
 const FILES: u32 = 4096;
 /// Folders that are of the sandbox itself, or that it is to keep away.
 pub(super) const TAKEN: [&str; 5] = ["/work", "/old", "/proc", "/sys", "/dev"];

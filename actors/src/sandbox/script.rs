@@ -1,4 +1,4 @@
-//! What tools are told: the command lines and shell scripts between this process and a program.
+//! Command lines and shell scripts between this process and a program.
 
 /// New namespaces of every kind that a program could look through. Ended, it ends the first
 /// process.

@@ -23,7 +23,7 @@ async fn sandboxes(spec: &SandboxSpec) -> Vec<Sandbox> {
     found
 }
 
-/// Whether programs can be run that are written in Python.
+/// Returns true when programs can be run that are written in Python.
 async fn python(sandbox: &Sandbox) -> bool {
     let ran = sandbox.run(script("python3", "")).await.unwrap();
     let there = !matches!(ran.end, End::NotStarted(_));

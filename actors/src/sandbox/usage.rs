@@ -1,16 +1,16 @@
-//! What a process and all below it take, as the kernel shows it.
+//! Resources that a process and all below it take, as the kernel shows it.
 
 use std::fs;
 use std::time::Duration;
 
-/// What processes take together.
+/// Resources that processes take together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// How many processes and threads there are.
+    /// Number of processes and threads.
     pub(super) processes: usize,
-    /// What they hold in memory. What two of them share counts twice.
+    /// Bytes that they hold in memory. What two of them share counts twice.
     pub(super) memory_bytes: u64,
-    /// How long they, and those of theirs that have ended, kept processors busy.
+    /// Time for which they, and those of theirs that have ended, kept processors busy.
     pub(super) cpu: Duration,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn children(pid: i32) -> Vec<i32> {
     found
 }
 
-/// How many threads a process has; their children are added.
+/// Counts the threads of a process; their children are added.
 fn threads(pid: i32, found: &mut Vec<i32>) -> usize {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return 0;

@@ -1,4 +1,4 @@
-//! What a simulated run is followed for, and how it is followed.
+//! Measurements of a simulated run.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::rl::rollout::{CountTokens, RolloutCounts};
 use crate::rl::run::Run;
 use crate::rl::store::{Count, Counts};
 
-/// What was measured after the first steps.
+/// Numbers that were measured after the first steps.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) seconds: f64,
@@ -24,7 +24,7 @@ pub(super) struct Measured {
     pub(super) inherent_max: u64,
     pub(super) training: f64,
     pub(super) publishing: f64,
-    /// What all rollouts have done together.
+    /// Sums over all rollouts.
     pub(super) rolled: RolloutCounts,
     pub(super) packed: PackerCounts,
     pub(super) wasted: u64,
@@ -32,7 +32,7 @@ pub(super) struct Measured {
     pub(super) timeline: Vec<Moment>,
 }
 
-/// How many replies have each staleness, from 0 steps on.
+/// Number of replies of each staleness, from 0 steps on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Staleness(pub(super) Vec<u64>);
 
@@ -198,9 +198,9 @@ struct Watch {
     begun: Timestamp,
     at: Timestamp,
     quantum: f64,
-    /// What each said last, and when it began to generate in this life.
+    /// The last counts of each, and when it began to generate in this life.
     last: Vec<(RolloutCounts, Option<Timestamp>)>,
-    /// What all of them did since the first look.
+    /// Sums over all of them since the first look.
     sum: RolloutCounts,
     timeline: Vec<Moment>,
     /// Steps that are trained.
@@ -262,14 +262,14 @@ impl Watch {
         self.sum.pulling += more.pulling;
     }
 
-    /// Whether the first rollouts generate in a life that began after this moment.
+    /// Returns true when the first rollouts generate in a life that began after this moment.
     fn generates_again(&self, first: usize, after: Timestamp) -> bool {
         let mut all = self.last.iter().take(first);
         all.all(|(_, since)| since.is_some_and(|since| since > after))
     }
 }
 
-/// What each rollout has done; nothing of those that are lost.
+/// The counts of each rollout; `None` for those that are lost.
 async fn counts(run: &Run) -> Vec<Option<RolloutCounts>> {
     let all = run.rollouts.iter().map(async |rollout| {
         let asked = rollout.ask(CountTokens).timeout(PATIENCE);
@@ -278,7 +278,7 @@ async fn counts(run: &Run) -> Vec<Option<RolloutCounts>> {
     join_all(all).await
 }
 
-/// What the loss of a machine at a moment meant, whose rollouts were back after a while.
+/// Effects of the loss of a machine at a moment, whose rollouts were back after a while.
 fn lost_machine(timeline: &[Moment], at: Duration, took: Duration, reordered: u64) -> Lost {
     let (at_s, recovered_s) = (at.as_secs_f64(), took.as_secs_f64());
     let span = |from: f64, to: f64| {
@@ -314,11 +314,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Without a step for so long, a run makes no more: one on few cards takes some minutes for one.
 const SILENCE_MAX: Duration = Duration::from_hours(12);
 
-/// How long a rollout may take to answer: it may be computing long replies anew that others began.
+/// Time that a rollout may take to answer: it may be computing long replies anew that others began.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the packer may take to answer: it waits for rollouts that are in the middle of a step, in
-/// each of the looks that are queued.
+/// Time that the packer may take to answer: it waits for rollouts that are in the middle of a step,
+/// in each of the looks that are queued.
 const LOOKS: Duration = Duration::from_secs(600);
 
 const NOT_BACK: &str = "the rollouts of the lost machine were not back at the end: expected more \

@@ -1,11 +1,11 @@
-//! How rollouts and trainer work together. See [`simulate`](super).
+//! The ways in which rollouts and trainer work together. See [`simulate`](super).
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::modelled::Delivery;
 use crate::rl::rollout::Swap;
 
-/// How rollouts and trainer work together. See [`simulate`](super).
+/// The way in which rollouts and trainer work together. See [`simulate`](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -26,7 +26,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether rollouts and trainer have cards of their own.
+    /// Returns true when rollouts and trainer have cards of their own.
     pub(super) const fn is_apart(self) -> bool {
         !matches!(self, Self::Synchronous)
     }
@@ -51,7 +51,7 @@ impl Mode {
         }
     }
 
-    /// How new weights come to rollouts on so many machines.
+    /// The way of new weights to rollouts on so many machines.
     pub(super) const fn delivery(self, machines: u32) -> Delivery {
         match self {
             Self::Synchronous => Delivery::Colocated,

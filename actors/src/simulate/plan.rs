@@ -156,7 +156,7 @@ impl Scenario {
         })
     }
 
-    /// How many of so many machines roll out, where they are apart.
+    /// Number of machines that roll out, of so many, where they are apart.
     fn rollout_machines(&self, model: &ModelSection, machines: u32) -> Result<u32, Failure> {
         if let Some(share) = model.rollout_share {
             let apart = (f64::from(machines) * share).round() as u32;
@@ -176,5 +176,5 @@ impl Scenario {
     }
 }
 
-/// How often rollouts tell how far they are.
+/// Time between two reports of rollouts on their progress.
 const TELL_EVERY: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! What is simulated: a file, checked before anything starts.
+//! The file that describes a simulation, checked before anything starts.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 use super::mode::Mode;
 use crate::engine::modelled::Prefixes;
 
-/// What is simulated: a file.
+/// A simulation, as a file describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Its name, seed and size.
     pub simulation: SimulationSection,
-    /// What is generated.
+    /// The prompts and replies of a step.
     pub workload: WorkloadSection,
     /// The models, each simulated by itself.
     pub model: Vec<ModelSection>,
-    /// What is lost on the way.
+    /// The machine that is lost on the way.
     #[serde(default)]
     pub failure: Option<FailureSection>,
 }
@@ -43,7 +43,7 @@ pub struct SimulationSection {
     /// Steps before anything is measured, while the pipeline fills.
     #[serde(default = "default_skip")]
     pub skip: u64,
-    /// How rollouts and trainer work together, each simulated by itself.
+    /// The ways in which rollouts and trainer work together, each simulated by itself.
     pub modes: Vec<Mode>,
     /// Seconds between two looks for rollouts that run dry.
     #[serde(default = "default_repack")]
@@ -51,7 +51,7 @@ pub struct SimulationSection {
     /// Tokens that are counted as one.
     #[serde(default = "default_quantum")]
     pub quantum: u32,
-    /// Whether replies to one prompt share its keys and values.
+    /// Sharing of keys and values among replies to one prompt.
     #[serde(default)]
     pub prefixes: Prefixes,
 }
@@ -67,11 +67,11 @@ pub struct WorkloadSection {
     /// Optimiser updates in a step, each with an equal part of its prompts.
     #[serde(default = "default_mini_batches")]
     pub mini_batches: u32,
-    /// What the replies are.
+    /// The kind of replies.
     pub kind: Kind,
 }
 
-/// What replies are.
+/// The kind of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -135,7 +135,7 @@ pub struct FailureSection {
 }
 
 impl FailureSection {
-    /// How long another machine takes to be there.
+    /// Time that another machine takes to be there.
     pub(super) fn replaced(self) -> Duration {
         Duration::from_secs_f64(self.replaced_seconds)
     }
@@ -170,7 +170,7 @@ pub enum ModelName {
 }
 
 impl CardName {
-    /// What it can do.
+    /// Rates and sizes of the card, for the cost model.
     #[must_use]
     pub fn card(self) -> Card {
         match self {
@@ -200,7 +200,7 @@ pub enum ScenarioError {
     Field {
         /// The line of the file, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error there.
         what: String,
     },
     /// A number has no sense.
@@ -208,9 +208,9 @@ pub enum ScenarioError {
     Range {
         /// The field.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// The values that it may have.
         expected: &'static str,
     },
 }

@@ -1,11 +1,12 @@
-//! How many of a cluster's machines roll out and how many train, where they are apart.
+//! The split of a cluster's machines into those that roll out and those that train, where they are
+//! apart.
 
 use odeon_algorithms::cost::{Card, CostError, ModelSize, Replica, Sequences, Trainer};
 use odeon_algorithms::workload::{SampleKey, Workload};
 
 use super::scenario::ModelSection;
 
-/// What a step consists of, and of what cards it is made.
+/// The parts of a step, and the cards that make it.
 pub(super) struct Step<'a> {
     pub(super) card: &'a Card,
     pub(super) size: &'a ModelSize,
@@ -20,8 +21,8 @@ pub(super) struct Step<'a> {
 const TRAINER_BUSY: f64 = 0.9;
 
 impl Step<'_> {
-    /// How many of `machines` roll out, so that steps come soonest: as many as leave a trainer that
-    /// keeps up.
+    /// Number of machines, of `machines`, that roll out, so that steps come soonest: as many as
+    /// leave a trainer that keeps up.
     ///
     /// # Errors
     /// The model fits no trainer on fewer than all of the machines, or no rollout.
@@ -73,7 +74,7 @@ impl Step<'_> {
         replies * takes / (slots * replicas)
     }
 
-    /// What the first step would be.
+    /// Sums over the samples of the first step.
     fn sample(&self) -> Sample {
         let mut sample = Sample::default();
         let mut lengths = vec![];

@@ -130,7 +130,7 @@ fn replies(engine: &mut dyn RolloutEngine, orders: &[Order]) -> BTreeMap<SampleI
     rest(engine)
 }
 
-/// What is under way, to its end.
+/// Steps until nothing is under way any more.
 fn rest(engine: &mut dyn RolloutEngine) -> BTreeMap<SampleId, Response> {
     let mut all = BTreeMap::new();
     while engine.active() > 0 {
@@ -369,7 +369,7 @@ fn a_reply_that_is_lost_on_its_way_goes_on_from_what_has_come() {
     }
 }
 
-/// What a rollout says that gives up.
+/// The failure of a rollout that gives up.
 fn gives_up(engine: &mut dyn RolloutEngine) -> String {
     engine.admit(&order(0, Decode::Sampled, None)).unwrap();
     loop {

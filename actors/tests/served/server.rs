@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// What a server does with the next request for a reply.
+/// A fault of a server at the next request for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Answers with a status and some words.
@@ -38,13 +38,13 @@ pub(crate) enum Fault {
     Garbage,
 }
 
-/// How a server is made.
+/// Settings that a server is made from.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) dialect: Dialect,
     pub(crate) config: ModelConfig,
     pub(crate) context: usize,
-    /// Whether SGLang sends new tokens alone.
+    /// Set when SGLang sends new tokens alone.
     pub(crate) incremental: bool,
     /// The key that it wants.
     pub(crate) key: Option<String>,
@@ -94,7 +94,7 @@ struct Inner {
     counts: Counts,
 }
 
-/// What a server was asked.
+/// Number of calls that a server was asked, by kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) asked: usize,

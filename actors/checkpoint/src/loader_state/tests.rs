@@ -50,7 +50,7 @@ impl Loader {
         }
     }
 
-    /// What a checkpoint does with them.
+    /// Encodes, decodes and reshards the readers' states, as a checkpoint does.
     fn restart(&mut self, readers: usize) {
         let states = self
             .readers

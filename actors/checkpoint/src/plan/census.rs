@@ -1,4 +1,4 @@
-//! What all ranks have, where those that have the same are told of once.
+//! State of all ranks, in which equal parts are listed once.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::local::{Local, StatePart};
 
-/// What ranks have. Replicas have the same, so for most layouts this is much smaller than what each
-/// rank says, and it stays so when it is joined on its way up a tree.
+/// Parts of the job's state that ranks have. Replicas have the same, so for most layouts this is
+/// much smaller than what each rank says, and it stays so when it is joined on its way up a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Census {
-    /// What some ranks have of a state of a role: each once.
+    /// Distinct parts: tensors of one state of one role, each listed once.
     pub(crate) parts: Vec<StatePart>,
     /// The ranks, each with what it has, in its order.
     pub(crate) ranks: Vec<(usize, Vec<usize>)>,
@@ -42,19 +42,19 @@ impl Census {
         }
     }
 
-    /// How many ranks it knows of.
+    /// Number of ranks that it knows of.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.ranks.len()
     }
 
-    /// How many different states of roles it knows.
+    /// Number of different states of roles that it knows.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// What a rank has, by its place.
+    /// State of the rank at a place in the list.
     pub(crate) fn local(&self, at: usize) -> Local {
         let parts = self.ranks.get(at).into_iter().flat_map(|(_, parts)| parts);
         Local {

@@ -1,4 +1,4 @@
-//! Who reads which blocks, and what of them belongs to whom.
+//! Plan of a load: the rank that reads each block, and the ranks that its parts belong to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,19 +10,19 @@ use super::save::{check, members, offsets, take};
 use crate::local::{LocalTensor, TensorName};
 use crate::manifest::{Manifest, Piece, Tensor};
 
-/// What each rank reads and receives.
+/// Reads and messages of all ranks in a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadPlan {
     /// By rank, in order.
     pub(crate) ranks: Vec<RankLoad>,
 }
 
-/// What one rank reads and receives.
+/// Reads and messages of one rank in a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankLoad {
-    /// What it reads, in the order of the files.
+    /// Reads of this rank, in the order of the files.
     pub reads: Vec<Read>,
-    /// Who sends it something, and how many messages.
+    /// Ranks that send something to this one, each with its number of messages.
     pub senders: Vec<(usize, usize)>,
 }
 
@@ -40,15 +40,15 @@ pub struct Read {
 /// A block, which is checked whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: usize,
-    /// What they must add up to.
+    /// CRC-32 that the bytes must have.
     pub crc: u32,
     /// To whom what of it belongs.
     pub wanted: Vec<Delivery>,
 }
 
-/// What of a block belongs to a rank.
+/// The part of a block that belongs to a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// The rank; the one that reads may be among them.
@@ -78,9 +78,9 @@ pub enum LoadPlanError {
     NoTensor {
         /// The tensor.
         name: String,
-        /// Who wants it.
+        /// The rank that wants it.
         rank: usize,
-        /// What there is instead.
+        /// The names nearest to it that the checkpoint has, in words.
         near: String,
     },
     /// The tensor is another.
@@ -88,11 +88,11 @@ pub enum LoadPlanError {
     Other {
         /// The tensor.
         name: String,
-        /// Who wants it.
+        /// The rank that wants it.
         rank: usize,
-        /// What it wants.
+        /// Type and shape that the rank wants.
         wanted: String,
-        /// What there is.
+        /// Type and shape in the checkpoint.
         found: String,
     },
     /// The checkpoint does not have all of it.
@@ -100,9 +100,9 @@ pub enum LoadPlanError {
     Gap {
         /// The tensor.
         name: String,
-        /// Who wants it.
+        /// The rank that wants it.
         rank: usize,
-        /// What is not there.
+        /// The region that is missing.
         region: String,
     },
     /// No rank can read a file.
@@ -126,11 +126,11 @@ struct Need {
     region: Region,
     /// At which byte of what they have of the tensor it begins.
     start: usize,
-    /// What the piece has of it.
+    /// The intersection with the piece.
     common: Region,
 }
 
-/// Who may read a file.
+/// The ranks that may read a file.
 #[derive(Clone, Copy, Debug)]
 pub enum Readers<'a> {
     /// Whoever wants something of it.
@@ -196,7 +196,7 @@ struct Stretch {
     file: usize,
     start: u64,
     bytes: usize,
-    /// Who wants something of each of the blocks.
+    /// Kinds of ranks that want something of each of the blocks.
     parts: Vec<usize>,
     blocks: Vec<(usize, u32, Vec<PartCopy>)>,
 }
@@ -315,7 +315,8 @@ fn found<'a>(
     }
 }
 
-/// What of a block goes where. `boxes` are those of the block, relative to the piece.
+/// Copies from a block to each rank that needs a part of it. `boxes` are those of the block,
+/// relative to the piece.
 fn copies(boxes: &[Region], piece: &Piece, needs: &[Need], element_bytes: usize) -> Vec<PartCopy> {
     let mut copies = vec![];
     let mut at = 0;
@@ -420,7 +421,7 @@ fn assign(
 }
 
 impl LoadPlan {
-    /// What a rank reads and receives.
+    /// Reads and messages of a rank.
     #[must_use]
     pub fn of(&self, rank: usize) -> Option<&RankLoad> {
         self.ranks.get(rank)
@@ -448,7 +449,7 @@ impl Read {
         self.blocks.iter().map(|block| block.bytes).sum()
     }
 
-    /// Who gets something of it.
+    /// Ranks that get something of it.
     pub(crate) fn receivers(&self) -> impl Iterator<Item = usize> {
         let wanted = self.blocks.iter().flat_map(|block| &block.wanted);
         wanted.map(|delivery| delivery.rank)

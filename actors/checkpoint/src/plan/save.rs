@@ -1,4 +1,4 @@
-//! Who writes which box, when several ranks have it.
+//! Plan of a save: the rank that writes each box, where several ranks have it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::census::Census;
 use crate::local::{Local, LocalTensor, TensorName};
 
-/// What each rank writes.
+/// The boxes that each rank writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavePlan {
     /// By rank, in order.
@@ -42,7 +42,7 @@ pub struct Write {
     pub region: Region,
     /// At which byte of what the rank has of the tensor it begins.
     pub start: usize,
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
@@ -58,13 +58,13 @@ pub enum PlanError {
     Disagree {
         /// The tensor.
         name: String,
-        /// Who says so.
+        /// The rank that disagrees.
         rank: usize,
-        /// What.
+        /// Type and shape that it has.
         found: String,
-        /// Who has said something else before.
+        /// The rank that has named another type or shape before.
         first: usize,
-        /// What.
+        /// Type and shape that this one has.
         expected: String,
     },
     /// No rank has some part of a tensor.
@@ -80,7 +80,7 @@ pub enum PlanError {
     Impossible {
         /// The rank.
         rank: usize,
-        /// What.
+        /// The reason, in words.
         detail: String,
     },
 }
@@ -167,7 +167,7 @@ pub fn plan(census: &Census, slice_bytes: usize) -> Result<SavePlan, PlanError> 
 }
 
 impl SavePlan {
-    /// What a rank writes; nothing for one that is not there.
+    /// Boxes that a rank writes; none for a rank that is not there.
     #[must_use]
     pub fn of(&self, rank: usize) -> &[Item] {
         self.ranks.get(rank).map_or(&[], Vec::as_slice)

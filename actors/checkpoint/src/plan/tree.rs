@@ -1,4 +1,4 @@
-//! Who talks to whom when all ranks have to agree. Pure.
+//! The tree of ranks along which messages travel when all have to agree. Pure.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ impl Tree {
         Self::new(ranks, ranks, 1)
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub const fn ranks(&self) -> usize {
         self.ranks

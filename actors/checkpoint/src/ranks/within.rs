@@ -21,7 +21,7 @@ pub struct Within {
 struct Shared {
     /// From whom to whom; made when it is first used.
     channels: Mutex<HashMap<(usize, usize), Arc<Channel>>>,
-    /// Who is gone.
+    /// Ranks that are gone.
     gone: watch::Sender<Vec<usize>>,
 }
 

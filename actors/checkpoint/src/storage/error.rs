@@ -1,4 +1,4 @@
-//! What can go wrong with a place, told apart by what to do.
+//! Errors of a storage, told apart by what to do about each.
 
 use std::error::Error;
 
@@ -27,7 +27,7 @@ pub enum StorageError {
         file: String,
         /// The byte, where it is known.
         offset: Option<u64>,
-        /// What the system says.
+        /// Message of the system.
         detail: String,
     },
     /// There is no room. Remove something and save again.
@@ -37,7 +37,7 @@ pub enum StorageError {
         file: String,
         /// From which byte on it was not written, where that is known.
         offset: Option<u64>,
-        /// What the system says.
+        /// Message of the system.
         detail: String,
     },
     /// The file is cut off.
@@ -60,11 +60,11 @@ pub enum StorageError {
         file: String,
         /// Where they begin.
         offset: u64,
-        /// How many were compared.
+        /// Number of bytes that were compared.
         bytes: u64,
-        /// What was recorded.
+        /// CRC-32 that is recorded.
         expected: u32,
-        /// What is there.
+        /// CRC-32 of the bytes that are there.
         found: u32,
     },
     /// It does not work, also when it is tried again.
@@ -74,7 +74,7 @@ pub enum StorageError {
         file: String,
         /// The byte, where it is known.
         offset: Option<u64>,
-        /// What the system says.
+        /// Message of the system.
         detail: String,
     },
 }

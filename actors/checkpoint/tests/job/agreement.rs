@@ -1,4 +1,5 @@
-//! What ranks agree on: plans that stay good, ranks that fail or are lost, and who waits for what.
+//! Agreement of ranks: plans that stay good, ranks that fail or are lost, and the waits for each
+//! other.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

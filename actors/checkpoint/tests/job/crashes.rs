@@ -125,7 +125,7 @@ async fn a_crash_at_any_operation_leaves_a_folder_that_loads() {
 
 const CHILD: &str = "ODEON_CHECKPOINT_CHILD";
 
-/// What is killed: saves step after step. Does nothing where it is a test among others.
+/// The process to kill: makes saves step after step. Does nothing where it is a test among others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_saves_until_it_is_killed() {
     let Some(folder) = std::env::var_os(CHILD) else {

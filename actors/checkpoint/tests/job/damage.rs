@@ -33,7 +33,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What `verify` says, where it says that something is wrong: file, offset, words.
+/// The first fault that `verify` finds, if any: file, offset, words.
 async fn found(storage: &Storage) -> Option<(String, Option<u64>, String)> {
     match verify::verify(storage, Which::Latest).await {
         Ok(report) => {

@@ -13,7 +13,7 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
-/// What goes wrong.
+/// A kind of failure of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// From an operation on, nothing works any more: the process has crashed.
@@ -26,7 +26,7 @@ pub(crate) enum Trouble {
     Denied,
 }
 
-/// Whether the operation during which it crashes has taken effect.
+/// Outcome of the operation during which it crashes: with effect, or without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     No,
@@ -62,7 +62,7 @@ impl Faulty {
 }
 
 impl State {
-    /// How many operations there were.
+    /// Number of operations so far.
     pub(crate) fn operations(&self) -> usize {
         self.operations.load(SeqCst)
     }

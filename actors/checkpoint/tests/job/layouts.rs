@@ -7,7 +7,7 @@ use proptest::sample::select;
 
 use crate::world::{Known, ends, expect_same, load, reference, save, small};
 
-/// How ranks share a tensor.
+/// Distribution of a tensor over ranks.
 #[derive(Clone, Debug)]
 enum Share {
     /// All have all of it.
@@ -50,7 +50,7 @@ fn tensors() -> impl Strategy<Value = Vec<(Vec<usize>, Dtype, Share, Share)>> {
 }
 
 impl Share {
-    /// What a rank has; nothing, where others have all of it.
+    /// The part that a rank has; `None` where others have all of it.
     fn held(&self, shape: &[usize], rank: usize, ranks: usize) -> Option<Held> {
         let elements: usize = shape.iter().product();
         match self {

@@ -154,7 +154,7 @@ pub(crate) async fn save(
     future::join_all(saves).await
 }
 
-/// What each rank then has.
+/// The result of a load on a rank, and the bytes of its tensors.
 pub(crate) type Filled = Result<(Loaded, Vec<Vec<u8>>), LoadError>;
 
 /// Loads what each rank wants.

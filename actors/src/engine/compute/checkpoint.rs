@@ -22,7 +22,7 @@ const MODEL: &str = "model";
 const STATE: &str = "trainer.state";
 const RUN: &str = "run.json";
 
-/// How many older checkpoints stay when a new one is complete.
+/// Number of older checkpoints that stay when a new one is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Older {
     /// None.
@@ -145,7 +145,7 @@ pub(super) fn latest(folder: &Path) -> Result<Option<(Progress, PathBuf)>, Failu
     Ok(newest.map(|(progress, name)| (progress, folder.join(name))))
 }
 
-/// What the run needs to go on, from a checkpoint's folder.
+/// Reads the state that the run needs to go on, from a checkpoint's folder.
 pub(super) fn run_state(target: &Path) -> Result<RunState, Failure> {
     let path = target.join(RUN);
     let text = fs::read(&path).map_err(|error| {

@@ -1,4 +1,4 @@
-//! What a device reaches in the arithmetic that training is made of.
+//! Peak rate of a device in the arithmetic that training is made of.
 
 use odeon::Clock;
 use odeon_gpu::{Any, Backend, MatMul};

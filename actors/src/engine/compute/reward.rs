@@ -47,7 +47,7 @@ impl std::fmt::Debug for RewardModel {
     }
 }
 
-/// What rates.
+/// A reward model that is ready to rate.
 struct Ready {
     scorer: Scorer,
     card: Card,
@@ -55,7 +55,7 @@ struct Ready {
     anchors: Option<Anchors>,
 }
 
-/// What is saved beside the weights.
+/// Results of the training, saved beside the weights.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 struct Card {
@@ -176,7 +176,7 @@ impl RewardModel {
         Ok(total)
     }
 
-    /// What a model says of pairs that it has not learnt from.
+    /// Measures a model on pairs that it has not learnt from.
     fn measure(
         &self,
         scorer: &mut Scorer,
@@ -335,7 +335,8 @@ fn unzipped(scores: &[f32]) -> (Vec<f32>, Vec<f32>) {
     scores.chunks(2).map(|both| (both[0], both[1])).unzip()
 }
 
-/// Whether a folder has a reward model of this kind for tokens of a policy with this vocabulary.
+/// Checks that a folder has a reward model of this kind for tokens of a policy with this
+/// vocabulary.
 ///
 /// # Errors
 /// It has not, with what it has.

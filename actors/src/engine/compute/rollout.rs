@@ -27,7 +27,7 @@ impl ComputeSpec {
         Some(Environment::new(environment, self.tokenizer.clone()))
     }
 
-    /// What the draws of a sample follow from.
+    /// The seed for all draws of a sample.
     pub(in crate::engine) const fn seed_of(&self, id: SampleId) -> u64 {
         self.seed ^ number(id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -122,7 +122,7 @@ impl Rollout {
         self.all().map(|it| &it.generator)
     }
 
-    /// What is to be generated behind all that there is of a reply.
+    /// The request for the tokens behind all that there is of a reply.
     fn request(&self, order: &Order) -> Request {
         let sampling = self.spec.sampling;
         let begun: &[u32] = order.partial.as_ref().map_or(&[], |it| &it.tokens);
@@ -282,11 +282,11 @@ pub struct Sampler {
     stop: u32,
     seed: u64,
     asked: u64,
-    /// What answers may call.
+    /// The environment that answers may call.
     environment: Option<Environment>,
 }
 
-/// What a tool answers to calls of several answers, in their order.
+/// Runs calls of several answers and gives the tool's outputs, in their order.
 pub type RunCalls<'a> = &'a mut dyn FnMut(Vec<String>) -> Result<Vec<String>, Failure>;
 
 impl Sampler {
@@ -440,7 +440,7 @@ impl Sampler {
         Ok(answers.into_iter().map(without_stop).collect())
     }
 
-    /// What is next in an answer that has stopped; `None` where it has ended.
+    /// The next thing to do for an answer that has stopped; `None` where it has ended.
     fn next(&self, answer: &Answer) -> Option<Next> {
         let environment = self.environment.as_ref()?;
         let last = answer.tokens.last()?;
@@ -508,7 +508,7 @@ impl Sampler {
     }
 }
 
-/// What there is of an answer.
+/// The tokens of an answer so far.
 #[derive(Clone, Debug, Default)]
 struct Answer {
     tokens: Vec<u32>,

@@ -39,7 +39,7 @@ pub(super) fn rows(trajectories: &[Trajectory]) -> Vec<Row> {
     trajectories.iter().map(Row::of).collect()
 }
 
-/// How many numbers each response has: one for each token that was sampled.
+/// Number of sampled tokens of each response: so many numbers it has.
 pub(super) fn response_lengths(trajectories: &[Trajectory]) -> Vec<usize> {
     trajectories.iter().map(Trajectory::sampled).collect()
 }
@@ -89,7 +89,7 @@ impl ScoreEngine for Reference {
 /// Expected reward from each token on: the policy's architecture with a value head.
 pub struct Critic {
     spec: ComputeSpec,
-    /// What it has learnt; nothing until it is first asked.
+    /// Model and optimiser of the critic; `None` until it is first asked.
     optimizer: Option<Optimizer>,
     /// With whom it learns, where it does not learn alone.
     peers: Option<Box<dyn Peers>>,

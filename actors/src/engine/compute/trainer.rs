@@ -24,7 +24,7 @@ pub struct Trainer {
     spec: ComputeSpec,
     task: Box<dyn Task>,
     optimizer: Optimizer,
-    /// Whether the optimiser has the settings of the reinforcement.
+    /// Set when the optimiser has the settings of the reinforcement.
     reinforcing: bool,
     sampler: Option<Sampler>,
     /// With whom it trains, where it does not train alone.
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Trainer {
     }
 }
 
-/// What came of a pass over a batch.
+/// Results of a pass over a batch.
 struct Pass {
     loss: f64,
     flops: f64,
@@ -78,7 +78,7 @@ impl Trainer {
         self.peers = Some(peers);
     }
 
-    /// What a whole minibatch has, of which `totals` are here.
+    /// Totals of a whole minibatch, of which `totals` are those of this rank.
     fn of_all(&mut self, mut totals: Totals) -> Result<Totals, Failure> {
         if let Some(peers) = &mut self.peers {
             let counts = [totals.sequences, totals.tokens, totals.positive_tokens];

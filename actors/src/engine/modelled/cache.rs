@@ -1,4 +1,4 @@
-//! What has keys and values on a rollout, in tokens. Pure.
+//! Tokens that have keys and values on a rollout. Pure.
 
 use std::collections::HashMap;
 

@@ -83,7 +83,7 @@ pub struct ModelledRollout {
     /// In the order in which they were admitted.
     active: Vec<Reply>,
     cache: Cache,
-    /// What is to get keys and values with the next step.
+    /// Sequences that get keys and values with the next step.
     prefill: Sequences,
     thought: Thought,
     waited: f64,
@@ -172,7 +172,8 @@ impl ModelledRollout {
         all.filter(move |it| it.place == Place::Cached && it.goes_on <= now)
     }
 
-    /// How many replies go on with the newest weights or with those before, and their tokens.
+    /// Number of replies that go on with the newest weights or with those before, and of their
+    /// tokens.
     fn load_of(&self, newest: bool) -> (u64, u64) {
         let of = |it: &&Reply| (it.weights == self.weights) == newest;
         let quantum = self.quantum();

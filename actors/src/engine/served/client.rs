@@ -21,7 +21,7 @@ pub(super) struct Attempt {
     pub(super) number: u64,
 }
 
-/// What the tasks that speak to the server tell the engine.
+/// News for the engine from the tasks that speak to the server.
 #[derive(Debug)]
 pub(super) enum News {
     /// New tokens.
@@ -34,16 +34,16 @@ pub(super) enum News {
     Updated(u64, Result<Instance, ServedError>),
 }
 
-/// What tells a server from the same one started anew.
+/// Marks that tell a server from the same one started anew.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Instance {
     /// When its process began, if it tells.
     started: Option<f64>,
-    /// What its weights are called, if it keeps such a name.
+    /// The name of its weights, if it keeps such a name.
     pub(super) version: String,
 }
 
-/// What a server tells of itself.
+/// Numbers that a server tells of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Metrics {
     /// When its process began.
@@ -189,7 +189,7 @@ impl Client {
         Ok((name.to_owned(), context))
     }
 
-    /// What it tells of itself; nothing where it has no metrics.
+    /// Asks the server for its metrics; all `None` where it has none.
     pub(super) async fn metrics(&self) -> Result<Metrics, ServedError> {
         let said = match self.get("/metrics").await {
             Err(ServedError::Status { .. }) => return Ok(Metrics::default()),
@@ -382,7 +382,7 @@ async fn text(mut response: Response, url: &str, waits: Duration) -> Result<Stri
     Ok(String::from_utf8_lossy(&all).into_owned())
 }
 
-/// What an error says, with what led to it.
+/// The text of an error and of its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |it| it.source());
     let mut texts = vec![error.to_string()];

@@ -1,4 +1,4 @@
-//! How vLLM and SGLang are spoken to: everything in which they differ. Pure.
+//! Protocols of vLLM and SGLang: everything in which they differ. Pure.
 //!
 //! Both stream server-sent events, of which the last is `[DONE]`.
 //!
@@ -37,7 +37,7 @@ pub enum Dialect {
     Sglang,
 }
 
-/// What a server is asked to continue.
+/// A request to continue a sequence of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
     /// Its tokens: those of the prompt, and what there is of the reply.
@@ -54,7 +54,7 @@ pub struct Ask {
     pub stop: u32,
 }
 
-/// What an event of a stream says.
+/// The content of one event of a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Piece {
     /// New tokens with their log-probabilities.
@@ -349,8 +349,8 @@ fn sglang(data: &str, event: &Value, have: usize) -> Result<Piece, DecodeError> 
     })
 }
 
-/// What the word for the end of a reply means. The token that it ended with, if the server names it,
-/// is the last of its last event.
+/// Reads the word for the end of a reply. The token that it ended with, if the server names it, is
+/// the last of its last event.
 fn finish(
     word: Option<&str>,
     stop: Option<u64>,

@@ -1,4 +1,4 @@
-//! What goes wrong with a server, in words that name it.
+//! Errors of a server, in words that name it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,15 +12,15 @@ pub enum ServedError {
     /// Nobody takes connections there. Nothing was done.
     #[error("{url} cannot be reached: {why}; is the server up, and is that its address?")]
     Unreachable {
-        /// What was asked.
+        /// The URL that was asked.
         url: String,
-        /// What the network says.
+        /// Message of the network.
         why: String,
     },
     /// It refused, or failed; nothing of a reply is lost by that.
     #[error("{url} answered {status}: {body}")]
     Status {
-        /// What was asked.
+        /// The URL that was asked.
         url: String,
         /// The status of HTTP.
         status: u16,
@@ -30,25 +30,25 @@ pub enum ServedError {
     /// It holds the connection and sends nothing. What it has sent before counts.
     #[error("{url} has sent nothing for {:.1} s", waited.as_secs_f64())]
     Silent {
-        /// What was asked.
+        /// The URL that was asked.
         url: String,
-        /// How long was waited.
+        /// Time that was waited.
         waited: Duration,
     },
     /// The connection ended before the reply did. What came before counts.
     #[error("{url} broke off: {why}")]
     BrokenOff {
-        /// What was asked.
+        /// The URL that was asked.
         url: String,
-        /// How.
+        /// Message of the network.
         why: String,
     },
     /// It ended a reply that had not come to its end. What came before counts.
     #[error("{url} gave a reply up: {why}")]
     Aborted {
-        /// What was asked.
+        /// The URL that was asked.
         url: String,
-        /// What it says.
+        /// The reason that the server gives.
         why: String,
     },
     /// It does not have the weights that it was given: it was started anew since. Nothing was made
@@ -61,11 +61,11 @@ pub enum ServedError {
     /// It sent what no such server sends: most likely an older release, or another program.
     #[error("{url} sent what is no answer of {dialect}: {why}")]
     Strange {
-        /// What was asked.
+        /// The URL that was asked.
         url: String,
         /// Whose answer was expected.
         dialect: Dialect,
-        /// What is wrong with it.
+        /// The fault in the answer.
         why: DecodeError,
     },
     /// Weights could not be written to where the server reads them.
@@ -73,7 +73,7 @@ pub enum ServedError {
     Folder {
         /// Where.
         path: PathBuf,
-        /// What is in the way.
+        /// The error, in words.
         why: String,
     },
     /// The settings name something that is not there.
@@ -89,14 +89,14 @@ pub enum ServedError {
     },
 }
 
-/// What is wrong with an event of a stream. None of its tokens was taken.
+/// A fault in an event of a stream. None of its tokens was taken.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// No JSON, or of another form.
     #[error("{why} in `{excerpt}`")]
     Json {
-        /// What the parser says.
+        /// Message of the parser.
         why: String,
         /// The begin of the text.
         excerpt: String,
@@ -126,7 +126,7 @@ pub enum DecodeError {
     LogProb {
         /// The token.
         token: u32,
-        /// What stands there.
+        /// The value in its place.
         found: String,
     },
     /// The server lists neither all tokens so far nor those since the last event.

@@ -1,4 +1,4 @@
-//! What is done about a reply that was lost. Pure.
+//! Remedies for a reply that was lost. Pure.
 //!
 //! A reply is never asked for twice at the same time, and what has come of it is the begin of the
 //! next prompt: so it may be asked for again after any loss that time can mend.
@@ -9,7 +9,7 @@ use odeon::serde::{Deserialize, Serialize};
 
 use super::error::ServedError;
 
-/// How long a server is waited for, and how often.
+/// Timeouts and retries towards a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Patience {
@@ -44,7 +44,7 @@ impl Default for Patience {
     }
 }
 
-/// What is done about a loss.
+/// The remedy for a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// The reply is asked for again, from what there is of it on.
@@ -60,7 +60,7 @@ pub enum Remedy {
 }
 
 impl Patience {
-    /// What is done about the `losses`th loss in a row of a reply, counted from 1.
+    /// The remedy for the `losses`th loss in a row of a reply, counted from 1.
     #[must_use]
     pub fn remedy(&self, lost: &ServedError, losses: u32) -> Remedy {
         if losses > self.losses {
@@ -87,7 +87,7 @@ impl Patience {
     }
 }
 
-/// Whether the same call may go well later.
+/// Returns true when the same call may go well later.
 pub(super) fn passes(error: &ServedError) -> bool {
     match error {
         ServedError::Unreachable { .. }

@@ -33,7 +33,7 @@ impl ChunkSet {
         set
     }
 
-    /// Whether it is new and below `len`.
+    /// Adds a chunk; returns true when it is new and below `len`.
     pub(super) fn insert(&mut self, chunk: u32) -> bool {
         let new = chunk < self.len && !self.contains(chunk);
         if new {
@@ -74,7 +74,7 @@ impl ChunkSet {
         })
     }
 
-    /// What is not in it, as ranges.
+    /// Ranges of chunks that are not in it.
     pub(super) fn missing(&self) -> Vec<Range<u32>> {
         let mut ranges: Vec<Range<u32>> = vec![];
         for chunk in (0..self.len).filter(|chunk| !self.contains(*chunk)) {

@@ -1,4 +1,4 @@
-//! How long chunks should be, so that the pipeline is full soon and each hop costs little. Pure.
+//! The length of chunks with which the pipeline is full soon and each hop costs little. Pure.
 //!
 //! A hop takes `a` seconds to begin a chunk and `b` for each byte. In a line of `n` members, who
 //! has the weights first among them, `k` chunks of `M / k` bytes pass `n - 1` hops; a member
@@ -16,7 +16,7 @@
 
 use super::CHUNKS_MAX;
 
-/// What a hop costs.
+/// Costs of a hop, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// Seconds before the first byte of a chunk: the paper's a.
@@ -25,7 +25,7 @@ pub struct Pace {
     pub seconds_per_byte: f64,
 }
 
-/// How long chunks may be, whatever is best for the pipeline.
+/// Bounds on the length of chunks, whatever is best for the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkBounds {
     /// At least, so that a checksum and a message are little beside it.
@@ -48,12 +48,12 @@ impl Default for ChunkBounds {
 /// bytes.
 pub const ALIGN_BYTES: u64 = 8;
 
-/// How a version is cut.
+/// The division of a version into chunks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chunking {
     /// Bytes of each chunk but the last, which may be shorter.
     pub chunk_bytes: u64,
-    /// How many there are.
+    /// Number of chunks.
     pub chunks: u64,
     /// Seconds until the last member has all of them.
     pub expected_s: f64,
@@ -65,7 +65,7 @@ pub struct Chunking {
 pub struct PaceError {
     /// Which number.
     pub what: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: f64,
 }
 

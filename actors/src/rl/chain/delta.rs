@@ -47,8 +47,8 @@ pub enum DeltaError {
     Beyond,
 }
 
-/// What of `next` differs from `base`; `None` when that is not shorter than `next` itself, or they
-/// are not equally long.
+/// Encodes the difference of `next` from `base`; `None` when that is not shorter than `next`
+/// itself, or they are not equally long.
 #[must_use]
 pub fn encode(base: &[u8], next: &[u8], word: Word) -> Option<Delta> {
     if base.len() != next.len() {
@@ -92,7 +92,8 @@ fn runs<const N: usize>(base: &[u8], next: &[u8]) -> Option<Vec<u8>> {
     (runs.len() < next.len()).then_some(runs)
 }
 
-/// How many words are the same, from the beginning. Several at a time, as long as it can.
+/// Number of words that are the same, from the beginning. Compares several at a time, as long as
+/// it can.
 fn same_words<const N: usize>(old: &[[u8; N]], new: &[[u8; N]]) -> usize {
     const BLOCK: usize = 16;
     let (old_blocks, _) = old.as_flattened().as_chunks::<BLOCK>();
@@ -136,7 +137,7 @@ impl Delta {
         Ok(bytes)
     }
 
-    /// What travels for it.
+    /// The bytes that travel for it.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {

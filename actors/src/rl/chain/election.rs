@@ -1,4 +1,4 @@
-//! Who becomes the master when there is none.
+//! Election of a master when there is none.
 
 use std::cmp::Reverse;
 
@@ -7,11 +7,11 @@ use odeon::serde::{Deserialize, Serialize};
 use super::RelayId;
 use crate::trajectory::Version;
 
-/// What a relay says that it has, for an election.
+/// Versions that a relay says it has, for an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Holding {
-    /// Who.
+    /// The relay.
     pub relay: RelayId,
     /// Its newest complete version.
     pub complete: Option<Version>,

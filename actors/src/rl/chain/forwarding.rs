@@ -31,7 +31,8 @@ pub struct LinkKey {
     pub attempt: u32,
 }
 
-/// What a receiver has and lacks. The first thing over a link, and again when nothing comes.
+/// Versions and chunks that a receiver has and lacks. The first thing over a link, and again when
+/// nothing comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Want {
@@ -53,7 +54,7 @@ impl Want {
     }
 }
 
-/// How the bytes of a chunk travel.
+/// The form in which the bytes of a chunk travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub enum Form {
@@ -76,7 +77,7 @@ pub enum Forms {
     Changes(delta::Word),
 }
 
-/// What a receiver says to who is before it.
+/// A message of a receiver to the member before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 #[non_exhaustive]
@@ -101,7 +102,7 @@ pub enum Request {
     },
 }
 
-/// What a sender says to who is behind it.
+/// A message of a sender to the member behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 #[non_exhaustive]
@@ -114,7 +115,7 @@ pub enum Parcel {
         version: Version,
         /// Which.
         chunk: u32,
-        /// How.
+        /// The form of its bytes.
         form: Form,
     },
 }
@@ -126,7 +127,8 @@ pub struct Forwarding {
     key: LinkKey,
     /// The newest complete version of the receiver.
     done: Option<Version>,
-    /// What came in at the receiver when it said what it wants.
+    /// The version that came in at the receiver when it sent its want, and the chunks that it
+    /// lacked.
     resume: Option<(Version, Vec<Range<u32>>)>,
     lot: Option<Lot>,
 }
@@ -152,7 +154,7 @@ impl Forwarding {
         }
     }
 
-    /// What to send now, from what is in `inbox`; `None` when there is nothing yet.
+    /// The next parcel to send, from what is in `inbox`; `None` when there is nothing yet.
     pub fn next_parcel(&mut self, inbox: &Inbox, forms: Forms) -> Option<Parcel> {
         // A version that was incomplete here may have been given up for a newer one.
         self.lot

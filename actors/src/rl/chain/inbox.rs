@@ -1,5 +1,5 @@
-//! What a member has of the weights: complete versions, and one that comes in. Pure: the bytes
-//! themselves are elsewhere.
+//! Weights of a member: complete versions, and one that comes in. Pure: the bytes themselves are
+//! elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Arrived {
     }
 }
 
-/// What became of an offer.
+/// The result of an offer that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Begun {
@@ -73,7 +73,7 @@ pub enum OfferRefused {
     Conflict(Version),
 }
 
-/// What became of a chunk that was taken.
+/// The result of a chunk that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// More are missing.
@@ -94,7 +94,7 @@ pub enum Refusal {
     NoSuchChunk {
         /// Which.
         chunk: u32,
-        /// How many there are.
+        /// Number of its chunks.
         chunks: u32,
     },
     /// It is in already.
@@ -220,13 +220,13 @@ impl Inbox {
         self.complete.get(&version).or(coming)
     }
 
-    /// Whether all of a version is there.
+    /// Returns true when all of a version is there.
     #[must_use]
     pub fn is_complete(&self, version: Version) -> bool {
         self.complete.contains_key(&version)
     }
 
-    /// Whether the bytes of a chunk are there.
+    /// Returns true when the bytes of a chunk are there.
     #[must_use]
     pub fn has(&self, version: Version, chunk: u32) -> bool {
         match self.complete.get(&version) {
@@ -237,7 +237,7 @@ impl Inbox {
         }
     }
 
-    /// What a relay says before an election.
+    /// Versions that a relay reports before an election.
     #[must_use]
     pub fn holding(&self, relay: RelayId) -> Holding {
         let incoming = self.incoming.as_ref();
@@ -248,8 +248,8 @@ impl Inbox {
         }
     }
 
-    /// What to ask for after a reconnect: what is missing of the version that comes in, and
-    /// whatever is newer.
+    /// The request after a reconnect: the missing chunks of the version that comes in, and whatever
+    /// is newer.
     #[must_use]
     pub fn want(&self, key: LinkKey) -> Want {
         let incoming = self.incoming.as_ref();
@@ -267,7 +267,7 @@ impl Inbox {
         (incoming.manifest.version() == version).then_some(&incoming.chunks)
     }
 
-    /// Whether a version is newer than what is complete.
+    /// Checks that a version is newer than the complete ones.
     fn check(&self, offered: &Manifest) -> Result<(), OfferRefused> {
         let version = offered.version();
         if self

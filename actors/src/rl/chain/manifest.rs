@@ -1,4 +1,4 @@
-//! What a version of the weights consists of.
+//! Chunks and checksums of a version of the weights.
 
 use std::ops::Range;
 
@@ -84,7 +84,7 @@ impl Manifest {
         self.bytes
     }
 
-    /// How many chunks there are: at least one.
+    /// Number of chunks: at least one.
     #[must_use]
     pub const fn chunks(&self) -> u32 {
         self.checksums.len() as u32
@@ -104,8 +104,8 @@ impl Manifest {
         self.checksums.get(chunk as usize).copied()
     }
 
-    /// Whether chunks of both lie at the same places, so that one can be told by what has changed
-    /// since the other.
+    /// Returns true when chunks of both lie at the same places, so that one can be told by its
+    /// difference from the other.
     #[must_use]
     pub const fn is_laid_out_as(&self, other: &Self) -> bool {
         self.bytes == other.bytes && self.chunk_bytes == other.chunk_bytes

@@ -38,7 +38,7 @@ pub struct OldOrder {
     pub known: u64,
 }
 
-/// What became of an offer.
+/// The result of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Offered {
@@ -50,7 +50,7 @@ pub enum Offered {
     Ignored,
 }
 
-/// What became of a chunk.
+/// The result of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Received {
@@ -232,13 +232,13 @@ impl Member {
         self.inbox.prune(&in_use)
     }
 
-    /// What is here.
+    /// Versions and chunks that are here.
     #[must_use]
     pub const fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 
-    /// How it sends chunks.
+    /// The forms in which it sends chunks.
     #[must_use]
     pub const fn forms(&self) -> Forms {
         self.forms

@@ -56,7 +56,7 @@ pub enum SamplerSpec {
     Fifo,
     /// The newest weights; then the order of completion.
     Freshest,
-    /// What is nearest to being too old; then the order of completion.
+    /// The group that is nearest to being too old; then the order of completion.
     Oldest,
     /// The largest variance of rewards, which says most about what was better; then the lowest number.
     Spread,

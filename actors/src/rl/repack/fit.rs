@@ -15,7 +15,7 @@ pub enum Unfit {
     Excluded {
         /// Which.
         replica: ReplicaId,
-        /// What it is at.
+        /// Its phase.
         phase: Phase,
     },
     /// It has other weights by now. Trajectories would come from two versions.
@@ -33,7 +33,7 @@ pub enum Unfit {
     Queued {
         /// Which.
         replica: ReplicaId,
-        /// How many.
+        /// Number of requests.
         waiting: u32,
     },
     /// Its last request has ended: it can pull by itself.

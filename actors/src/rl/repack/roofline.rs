@@ -1,4 +1,5 @@
-//! How many requests a device decodes before arithmetic and no longer memory is what it waits for.
+//! Number of requests that a device decodes before it waits for arithmetic, and no longer for
+//! memory.
 
 /// A device and a model, for [`roofline_batch`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +26,7 @@ pub struct Roofline {
 pub struct RooflineError {
     /// Which field.
     pub what: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: f64,
 }
 

@@ -206,7 +206,7 @@ fn carried_out(world: &World, plan: &Plan) -> BTreeMap<ReplicaId, Vec<Request>> 
     held
 }
 
-/// Whether what `source` holds could be put to what `destination` holds.
+/// Returns true when the requests of `source` could be put to those of `destination`.
 fn fits(
     world: &World,
     held: &BTreeMap<ReplicaId, Vec<Request>>,

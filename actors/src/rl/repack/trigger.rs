@@ -27,7 +27,7 @@ pub struct Trigger {
     since: Duration,
     /// The newest weights that it was told of.
     newest: Option<Version>,
-    /// Whether no plan was made since.
+    /// The newest weights, when no plan was made since they came.
     update: Option<Version>,
 }
 
@@ -55,7 +55,7 @@ impl Trigger {
         }
     }
 
-    /// Whether to plan now, and why. Says so once.
+    /// The cause to plan now, if there is one. Each is given once.
     #[must_use]
     pub fn due(&mut self, now: Duration) -> Option<Cause> {
         let cause = match self.update.take() {

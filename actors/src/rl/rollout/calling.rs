@@ -24,19 +24,19 @@ pub struct Answered {
     pub id: SampleId,
     /// Which of this rollout's calls it was.
     pub number: u64,
-    /// What the tool says.
+    /// The answer of the tool.
     pub outcome: Result<String, Failure>,
 }
 
-/// What replies can call, and who answers.
+/// The tool that replies can call, and the actor that answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Tooling {
-    /// Who answers.
+    /// The actor that answers.
     pub tools: Ref<Tools>,
-    /// What they can call.
+    /// The tool that they can call, and its limits.
     pub environment: EnvironmentConfig,
-    /// How tokens become text.
+    /// The tokenizer that turns tokens into text.
     pub tokenizer: Tokenizer,
     /// The longest reply, in tokens.
     pub response_max: usize,
@@ -89,7 +89,7 @@ impl Calling {
         self.answered.clear();
     }
 
-    /// What is next in a reply of which there is so much.
+    /// The next thing to do for a reply of which there is so much.
     pub(super) fn next(&self, partial: &Partial) -> Next {
         let Some((tooling, environment)) = &self.tooling else {
             return Next::GoesOn;

@@ -25,15 +25,15 @@ pub struct Judged {
     pub outcome: Result<Trajectory, Failure>,
 }
 
-/// Who judges replies.
+/// Actors that judge replies.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct Judges {
-    /// Who says how good a reply is.
+    /// The actor that says how good a reply is.
     pub reward: Ref<Reward>,
-    /// Who has learnt to say it, where that counts as well.
+    /// The actor that has learnt to say it, where that counts as well.
     pub model: Option<Ref<RewardModel>>,
-    /// Who says what it costs, where that counts.
+    /// The actor that says what it costs, where that counts.
     pub cost: Option<Ref<Cost>>,
 }
 
@@ -41,7 +41,7 @@ pub struct Judges {
 /// made those of its first.
 type Weights = (Version, Incarnation);
 
-/// What is being judged, and what has been.
+/// Replies that are being judged, and those that have been.
 #[derive(Debug)]
 pub(super) struct Judging {
     judges: Judges,
@@ -134,8 +134,9 @@ where
 /// that waits for so many rewards begins no more.
 pub(super) const HELD_PER_SLOT: usize = 4;
 
-/// How long a reward, or what a tool says, may take: programs have time limits of their own and wait for
-/// each other, so that only an actor that is lost does not answer, and then asks end by themselves.
+/// The longest time for a reward, or for the answer of a tool: programs have time limits of their
+/// own and wait for each other, so that only an actor that is lost does not answer, and then asks
+/// end by themselves.
 const JUDGED_WITHIN: Duration = Duration::from_hours(6);
 
 /// Lives of whoever is asked that may end over one reply, before the rollout fails.

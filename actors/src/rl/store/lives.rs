@@ -1,4 +1,4 @@
-//! Who depends on what a store remembers hears of each of its lives.
+//! News of each life of a store, for whoever depends on what it remembers.
 //!
 //! A watch is for the life that there is when it is placed, and one that waits for the store's word
 //! must miss none. So the watch is placed first, and the store is asked then which life it is in.

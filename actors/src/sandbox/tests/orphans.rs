@@ -1,5 +1,5 @@
-//! What programs leave running is ended: with the program, with who waits for it, and with this
-//! process.
+//! Processes that programs leave running are ended: with the program, with who waits for it, and
+//! with this process.
 
 use std::process::{Command, Stdio};
 

@@ -8,7 +8,7 @@ use crate::trajectory::Version;
 
 const SEEDS: u64 = 1_000;
 
-/// What happens to members in a world, one thing at a time.
+/// Draws faults and changes for members in a world, one at a time.
 struct Fate {
     world: World,
     next_relay: RelayId,

@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-/// What links do. Times are in one unit, whichever.
+/// Delays and faults of links. Times are in one unit, whichever.
 #[derive(Clone, Copy)]
 pub(super) struct Links {
     /// A chunk takes this, and
@@ -64,9 +64,9 @@ pub(super) struct Node {
     pub(super) member: Member,
     pub(super) bytes: BTreeMap<Version, Vec<u8>>,
     life: u64,
-    /// Whether a chunk is on the link behind it.
+    /// Set when a chunk is on the link behind it.
     busy: bool,
-    /// Whether a chunk was taken in since the last look.
+    /// Set when a chunk was taken in since the last look.
     fed: bool,
     best: Option<Version>,
     /// When each version was complete.
@@ -414,7 +414,7 @@ impl World {
         (Payload::Delta(delta), takes)
     }
 
-    /// What always holds.
+    /// Checks the invariants of a member.
     fn check(&mut self, peer: Peer) {
         let seed = self.seed;
         let node = self.nodes.get_mut(&peer).unwrap();

@@ -71,8 +71,8 @@ proptest! {
         prop_assert!(plan.moves.len() <= possible);
     }
 
-    /// What the module says it reaches: pairs that remain pass a limit together, so twice the sum
-    /// of their shares of both limits is more than their number.
+    /// The bound that the module promises: pairs that remain pass a limit together, so twice the
+    /// sum of their shares of both limits is more than their number.
     #[test]
     fn fewer_than_four_times_the_fewest_remain(replicas in few(100..101), batch_max in 8..16_u32) {
         let limits = RepackLimits::new(batch_max);
