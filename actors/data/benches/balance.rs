@@ -1,4 +1,4 @@
-//! What balancing gains, how long it takes to plan, and how many connections feed the ranks.
+//! Measurements of balancing: its gain, the time to plan, and the connections that feed the ranks.
 //!
 //! `cargo bench -p odeon-data --bench balance -- [gain] [sweep] [text] [partition] [latency] [connections]`
 //!
@@ -26,7 +26,7 @@ const STEPS: u64 = 10;
 /// Patches that become one token of the backbone.
 const PATCHES_PER_TOKEN: u32 = 4;
 
-/// What samples are like: log-normal in everything.
+/// Distributions of samples: log-normal in everything.
 #[derive(Clone, Copy)]
 struct Lengths {
     /// Median of a text's tokens, and the spread of their logarithm.
@@ -94,7 +94,7 @@ impl Lengths {
     }
 }
 
-/// What is computed.
+/// The cost of computing text and pictures.
 #[derive(Clone, Copy)]
 struct Work {
     text: Quadratic,

@@ -1,5 +1,6 @@
-//! How quickly samples come, beside PyTorch's DataLoader and Hugging Face datasets; what memory a data
-//! plane takes, beside a loader of each rank; how long ranks wait when a loader is killed.
+//! Measurements of loading: how quickly samples come, beside PyTorch's DataLoader and Hugging Face
+//! datasets; what memory a data plane takes, beside a loader of each rank; how long ranks wait when
+//! a loader is killed.
 //!
 //! `cargo bench -p odeon-data --bench loading -- [samples] [memory] [losses] [--rounds N]
 //! [--documents N] [--pictures N] [--clients N] [--clients-run N] [--block-kib N]`
@@ -93,7 +94,7 @@ const CONTEXT: u32 = 1024;
 /// Tokens of a step.
 const STEP: u64 = 16_384;
 
-/// What is read: the same for all.
+/// The workload that is read: the same for all.
 struct Workload {
     name: &'static str,
     source: SourceSpec,
@@ -513,7 +514,7 @@ async fn memory(clients: usize, run: usize, block_kib: usize) {
     println!("| times less | {:.1} |", all / whole);
 }
 
-/// What a plane takes that feeds so many clients, its processes as a whole.
+/// Measures the memory that a plane takes which feeds so many clients, its processes as a whole.
 async fn plane_memory(
     folder: &Path,
     sources: Vec<SourceSpec>,
@@ -563,8 +564,9 @@ async fn plane_memory(
     most
 }
 
-/// What ranks wait when loaders are killed, with others that stand in for them and without: now and
-/// then, and so often that their supervisor makes them wait before they begin again.
+/// Measures the time that ranks wait when loaders are killed, with others that stand in for them
+/// and without: now and then, and so often that their supervisor makes them wait before they begin
+/// again.
 async fn losses(count: usize) {
     let folder = tempfile::tempdir().unwrap();
     documents(&folder.path().join("text"), count);

@@ -8,18 +8,18 @@ use odeon::{AskError, Clock, Failure, Handler, Message, Ref};
 
 use crate::loader::{LoadFault, ShadowLoader, SourceLoader};
 
-/// Who has a cell.
+/// The actors that have a cell.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Holder {
     /// The loader.
     pub loader: Ref<SourceLoader>,
-    /// Who stands in for it.
+    /// The loader that stands in for it.
     pub shadow: Option<Ref<ShadowLoader>>,
 }
 
-/// How long whoever waits for samples waits in all. Reading a cell takes seconds at most; a store that
-/// does not answer for so long will not.
+/// The longest wait for samples in all. Reading a cell takes seconds at most; a store that does not
+/// answer for so long will not.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Times that a loader may be lost while it is asked one thing.

@@ -1,4 +1,4 @@
-//! Who brings a rank its batches: from a constructor, or from the rank that fetches for it.
+//! Clients that bring a rank its batches: from a constructor, or from the rank that fetches for it.
 //!
 //! ```text
 //!  DataConstructor <── Fetch ── DataClient of the first rank <── Next ── those of the others
@@ -60,7 +60,7 @@ pub struct Serve {
     pub clients: Vec<Ref<DataClient>>,
 }
 
-/// What a rank works on in a step, and no more in any before it.
+/// Asks for the batch of a rank in a step; the rank has no more use for any before it.
 #[message(reply = Result<Delivery, Failure>, name = "data.Next")]
 #[derive(Clone, Debug)]
 pub struct Next {
@@ -68,11 +68,11 @@ pub struct Next {
     pub step: u64,
     /// The rank that asks: that of the client, or one that it feeds.
     pub rank: u32,
-    /// What was answered before was gone with whoever made it.
+    /// Set where the batch that was answered before was gone with whoever made it.
     pub again: bool,
 }
 
-/// What a client has done.
+/// Asks for the counts of a client.
 #[message(reply = ClientCounts, name = "data.CountBrought")]
 #[derive(Clone, Debug)]
 pub struct CountBrought;
@@ -121,7 +121,7 @@ struct Serving {
     from: Source,
 }
 
-/// Who has batches.
+/// The actor that has batches.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Constructor(Ref<DataConstructor>),
@@ -254,7 +254,7 @@ impl DataClient {
     }
 }
 
-/// How long a batch may take in all.
+/// The longest time that a batch may take in all.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Before somebody is asked again.
@@ -292,7 +292,7 @@ async fn try_bring(serving: Serving, step: u64, again: bool) -> Arrival {
     Ok((delivery, view))
 }
 
-/// What a rank that has no client works on in a step, opened, over the losses of the constructor.
+/// Fetches and opens the batch of a rank that has no client, over the losses of the constructor.
 ///
 /// # Errors
 /// It cannot be built, or the constructor is lost again and again.
@@ -341,7 +341,7 @@ pub async fn fetch_pictures(
     }
 }
 
-/// How often somebody was lost while it was asked one thing.
+/// Number of times that somebody was lost while it was asked one thing.
 struct Losses(u32);
 
 impl Losses {

@@ -28,32 +28,32 @@ use crate::plan::{self, Bucket, CellName, EncoderShare, Feed, FetchPlan, Slice};
 use crate::planner::{Dealt, Part, PartOf, Passed, Planner};
 use crate::sample::{Image, Reader, Sample, SampleError, SampleId, write_images};
 
-/// What a constructor is made from.
+/// The arguments of a constructor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct ConstructorArgs {
-    /// Who plans.
+    /// The planner of the steps.
     pub planner: Ref<Planner>,
-    /// Who knows what was built.
+    /// The ledger of what was built.
     pub ledger: Ref<Ledger>,
     /// Which ranks fetch what.
     pub fetch: FetchPlan,
-    /// Whether pictures are shared among all ranks, apart from their samples.
+    /// Set where pictures are shared among all ranks, apart from their samples.
     pub encodes: bool,
     /// The first bucket that it builds.
     pub first: u32,
-    /// How many.
+    /// Number of buckets that it builds.
     pub count: u32,
     /// The first step that somebody will want.
     pub step: u64,
     /// Steps that are built before somebody wants them.
     pub ahead: u64,
-    /// How long a loader may take before its shadow is asked, too.
+    /// The longest time that a loader may take before its shadow is asked, too.
     pub patience: Duration,
 }
 
-/// What a rank works on in a step. Answered when it is built. A rank that fetches it has no more use
-/// for the steps before.
+/// Asks for the batch of a rank in a step. Answered when it is built. A rank that fetches it has no
+/// more use for the steps before.
 #[message(reply = Result<Delivery, Failure>, name = "data.Fetch")]
 #[derive(Clone, Debug)]
 pub struct Fetch {
@@ -77,7 +77,7 @@ pub struct Delivery {
     pub samples: u32,
     /// The samples of each micro-batch, in the order in which they are packed.
     pub microbatches: Vec<Vec<SampleId>>,
-    /// How many bytes each packed micro-batch has; one after the other they are `bytes`.
+    /// Bytes of each packed micro-batch; one after the other they are `bytes`.
     pub lengths: Vec<u64>,
     /// The micro-batches, packed.
     pub bytes: Blob,
@@ -105,7 +105,7 @@ pub struct FetchPictures {
 pub struct Share {
     /// The pictures, in the order of the plan.
     pub bytes: Blob,
-    /// How many.
+    /// Number of pictures.
     pub count: u32,
     /// A hash of the bytes.
     pub digest: [u8; 32],
@@ -160,7 +160,7 @@ impl Delivery {
     }
 }
 
-/// What a constructor has done since it started.
+/// Asks for the counts of a constructor since it started.
 #[message(reply = ConstructorCounts, name = "data.CountBuilt")]
 #[derive(Clone, Debug)]
 pub struct CountBuilt;
@@ -215,7 +215,7 @@ struct Waiter {
 enum Wanted {
     /// This of the step's batches.
     Batch(usize, oneshot::Sender<Result<Delivery, Failure>>),
-    /// What this rank encodes.
+    /// The pictures that this rank encodes.
     Share(u32, oneshot::Sender<Result<Share, Failure>>),
 }
 
@@ -444,7 +444,7 @@ impl DataConstructor {
     }
 }
 
-/// How long the planner may take: as long as reading may.
+/// The longest time that the planner may take: as long as reading may.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Before the planner, or what was lost with a loader, is asked for again.
@@ -543,7 +543,7 @@ async fn try_build(args: &ConstructorArgs, blobs: &Blobs, step: u64) -> Step {
     })
 }
 
-/// What the ranks encode that work on the buckets of a constructor.
+/// The shares of encoding of the ranks that work on the buckets of a constructor.
 fn shares<'a>(args: &ConstructorArgs, part: &'a Part) -> Vec<(u32, &'a EncoderShare)> {
     let own = args.first..args.first + args.count;
     let (tree, axis) = (&args.fetch.tree, args.fetch.axis);

@@ -43,11 +43,11 @@ pub struct Corpus {
     pub archive: &'static str,
     /// The SHA-256 of the package.
     pub archive_sha256: &'static str,
-    /// What the paths of all its files in the package begin with, which is taken away.
+    /// The common begin of the paths of all its files in the package, which is taken away.
     pub root: &'static str,
     /// Which of the paths below that belong to it (`*` and `?` within a name, `**` for any folders).
     pub paths: &'static [&'static str],
-    /// How many files that are.
+    /// Number of files that belong to it.
     pub files: u32,
     /// Their bytes.
     pub bytes: u64,
@@ -56,7 +56,7 @@ pub struct Corpus {
     pub sha256: &'static str,
     /// The licence of the content, as its authors state it.
     pub licence: &'static str,
-    /// What it is.
+    /// A description of it.
     pub about: &'static str,
 }
 
@@ -175,7 +175,7 @@ pub enum CorpusError {
          other means", directory.display()
     )]
     Download {
-        /// What was run.
+        /// The command that was run.
         command: String,
         /// The package to get.
         archive: &'static str,
@@ -184,8 +184,8 @@ pub enum CorpusError {
         /// The last that the client said.
         reason: String,
     },
-    /// What is there is not what is pinned. Remove it and fetch again; if that repeats, the registry
-    /// has been changed and must not be trusted.
+    /// The package or folder is not the one that is pinned. Remove it and fetch again; if that
+    /// repeats, the registry has been changed and must not be trusted.
     #[error(
         "{} has sha256 {found}, but {expected} is pinned; remove it and fetch again",
         path.display()

@@ -14,11 +14,11 @@ use odeon::{Failure, actor, message};
 use crate::plan::{PlaceTree, PlanState, Slice};
 use crate::planner::Readers;
 
-/// What a step begins with. Told before its plan is given to anybody.
+/// The state that a step begins with. Told before its plan is given to anybody.
 #[message(name = "data.Planned")]
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// What the planner knew before it.
+    /// The planner's state before it.
     pub state: PlanState,
     /// Its number.
     pub step: u64,
@@ -29,18 +29,18 @@ pub struct Planned {
 #[message(name = "data.Arranged")]
 #[derive(Clone, Debug)]
 pub struct Arranged {
-    /// Who gets what.
+    /// The mesh of ranks that steps are planned for.
     pub tree: PlaceTree,
-    /// Who reads what.
+    /// The loaders that read the cells of each source.
     pub readers: Readers,
 }
 
-/// What was told of that last.
+/// Asks for the last [`Arranged`] that was told.
 #[message(reply = Option<(PlaceTree, Readers)>, name = "data.Arrangement")]
 #[derive(Clone, Debug)]
 pub struct Arrangement;
 
-/// What a planner knew before a step, or before the last that is kept in front of it.
+/// Asks for the planner's state before a step, or before the last that is kept in front of it.
 #[message(reply = Option<PlanState>, name = "data.Recall")]
 #[derive(Clone, Debug)]
 pub struct Recall {
@@ -54,13 +54,13 @@ pub struct Recall {
 pub struct Built {
     /// The step.
     pub step: u64,
-    /// What.
+    /// The product that was built.
     pub product: Product,
     /// A hash of its bytes.
     pub digest: [u8; 32],
 }
 
-/// What ranks are given of a step. With others a step is dealt out anew.
+/// A product of a step that ranks are given. With others a step is dealt out anew.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, odeon::Shape,
 )]
@@ -101,7 +101,7 @@ pub struct Committed {
     pub next: u64,
 }
 
-/// What the ledger has seen.
+/// Asks for the counts of the ledger.
 #[message(reply = LedgerCounts, name = "data.CountLedger")]
 #[derive(Clone, Debug)]
 pub struct CountLedger;

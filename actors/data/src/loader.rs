@@ -30,18 +30,18 @@ use crate::plan::{CellMeta, CellName};
 use crate::sample::{SampleId, SourceNumber};
 use crate::source::{Cell, SourceSpec};
 
-/// What a loader is made from.
+/// The arguments of a loader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct LoaderArgs {
-    /// What people call it.
+    /// The name of it for people.
     pub name: String,
     /// All sources of the run, by their numbers. One is opened when a cell of it is first wanted.
     pub sources: Vec<SourceSpec>,
-    /// What these were when the run began, so that a source is not another one for whoever opens it
-    /// later. Nobody knows that yet while sources are surveyed.
+    /// Hashes of these sources when the run began, so that a source is not another one for whoever
+    /// opens it later. Nobody knows them yet while sources are surveyed.
     pub identities: Vec<[u8; 32]>,
-    /// What text becomes tokens by.
+    /// The tokenizer of text.
     pub tokenizer: Tokenizer,
     /// Where indices are kept, and what files unpack to.
     pub cache: PathBuf,
@@ -58,7 +58,7 @@ pub struct LoaderArgs {
 pub struct LoadFault {
     /// The source.
     pub source_name: String,
-    /// What is wrong: the file, the place in it, and what to do.
+    /// The fault: the file, the place in it, and what to do.
     pub detail: String,
 }
 
@@ -71,7 +71,7 @@ pub struct Hold {
     pub cells: Vec<CellName>,
 }
 
-/// What a source is like.
+/// Asks for the number of cells and the identity of a source.
 #[message(reply = Result<Surveyed, LoadFault>, name = "data.Survey")]
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -89,7 +89,7 @@ pub struct Surveyed {
     pub identity: [u8; 32],
 }
 
-/// What a source takes, by its first cell.
+/// Asks for the time and memory that a source takes, measured with its first cell.
 #[message(reply = Result<Measured, LoadFault>, name = "data.Measure")]
 #[derive(Clone, Debug)]
 pub struct Measure {
@@ -101,7 +101,7 @@ pub struct Measure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Measured {
-    /// What is in the cell.
+    /// The samples in the cell.
     pub cell: CellMeta,
     /// Seconds of a thread that making it took.
     pub busy_seconds: f64,
@@ -111,7 +111,7 @@ pub struct Measured {
     pub memory_per_thread: u64,
 }
 
-/// What is in a cell. Answered when the cell is read.
+/// Asks for the samples in a cell. Answered when the cell is read.
 #[message(reply = Result<CellMeta, LoadFault>, name = "data.Describe")]
 #[derive(Clone, Debug)]
 pub struct Describe {
@@ -133,11 +133,11 @@ pub struct Take {
 pub struct Taken {
     /// The samples, one after the other, as `Sample` encodes them.
     pub bytes: Blob,
-    /// How long each is.
+    /// Bytes of each sample.
     pub lengths: Vec<u32>,
 }
 
-/// What a loader has done since it started, and holds now.
+/// Asks for the counts of a loader since it started, and for what it holds now.
 #[message(reply = LoaderCounts, name = "data.CountLoaded")]
 #[derive(Clone, Debug)]
 pub struct CountLoaded;
@@ -162,11 +162,11 @@ pub struct LoaderCounts {
     pub busy_seconds: f64,
     /// Sources that it has open.
     pub open: u64,
-    /// What making cells of each source took, by its number.
+    /// The work of making cells of each source, by its number.
     pub sources: BTreeMap<u16, SourceWork>,
 }
 
-/// What making cells of a source took.
+/// The work of making cells of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct SourceWork {
@@ -311,7 +311,7 @@ fn measured(shelf: &mut Shelf, measure: &Measure) -> Later<Result<Measured, Load
     })
 }
 
-/// What a planner sees of a cell.
+/// The part of a cell that a planner sees.
 fn described(name: CellName, cell: &Cell) -> CellMeta {
     let samples = cell.samples.iter().map(|(meta, _)| meta.clone());
     CellMeta {

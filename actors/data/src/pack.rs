@@ -41,7 +41,7 @@ pub enum PackError {
     Sample {
         /// Which.
         nth: usize,
-        /// What is wrong with it.
+        /// The fault of the sample.
         error: SampleError,
     },
 }

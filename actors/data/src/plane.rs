@@ -36,32 +36,32 @@ use crate::planner::{
 use crate::sample::SourceNumber;
 use crate::source::SourceSpec;
 
-/// What a data plane is made from.
+/// The settings of a data plane.
 #[derive(Clone, Debug)]
 pub struct DataPlan {
-    /// What the names of its actors begin with; nothing where a run has one plane.
+    /// A prefix of the names of its actors; empty where a run has one plane.
     pub prefix: String,
     /// The sources, by their numbers.
     pub sources: Vec<SourceSpec>,
-    /// What text becomes tokens by.
+    /// The tokenizer of text.
     pub tokenizer: Tokenizer,
     /// Where indices are kept, and what files unpack to.
     pub cache: PathBuf,
-    /// What steps are made of.
+    /// The plan of steps: their mixture, their size, and their placing.
     pub spec: PlanSpec,
-    /// Who gets what.
+    /// The mesh of ranks that it feeds.
     pub tree: PlaceTree,
     /// Where the data goes on; from the begin of all sources without.
     pub state: Option<PlanState>,
-    /// Who reads.
+    /// The loaders, which read.
     pub loaders: Loaders,
-    /// Who builds.
+    /// The constructors, which build.
     pub constructors: Constructors,
     /// Steps whose plans are ready before somebody asks.
     pub planned_ahead: u64,
-    /// How long a loader may take before its shadow is asked, too.
+    /// The longest time that a loader may take before its shadow is asked, too.
     pub patience: Duration,
-    /// Who has a process of its own.
+    /// The placing of actors in processes.
     pub processes: Processes,
 }
 
@@ -82,12 +82,12 @@ pub struct Loaders {
     pub bytes_max: u64,
     /// Cells that each makes at a time.
     pub threads: usize,
-    /// What each reserves on its node. It stays as it is when sources come and go.
+    /// The resources that each reserves on its node. They stay the same when sources come and go.
     pub needs: Needs,
 }
 
 impl Loaders {
-    /// What one loader may take.
+    /// The most that one loader may take.
     fn caps(&self) -> LoaderCaps {
         LoaderCaps {
             threads: self.threads.max(1) as u32,
@@ -119,7 +119,7 @@ impl DataPlan {
         }
     }
 
-    /// What an actor of this role is called.
+    /// The name of an actor of this role.
     fn named(&self, role: &str) -> String {
         format!("{}{role}", self.prefix)
     }
@@ -147,15 +147,16 @@ impl DataPlan {
 /// The constructors of a data plane.
 #[derive(Clone, Debug)]
 pub struct Constructors {
-    /// How many: each has an equal part of the buckets, and at most as many as there are.
+    /// Number of constructors: each has an equal part of the buckets, and there are at most as many
+    /// as buckets.
     pub count: u32,
     /// Steps that each builds ahead.
     pub ahead: u64,
-    /// What each reserves on its node.
+    /// The resources that each reserves on its node.
     pub needs: Needs,
 }
 
-/// Who has a process of its own.
+/// The actors that have a process of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processes {
     /// Loaders and constructors, so that none takes another down.
@@ -355,7 +356,7 @@ impl DataPlane {
         self.constructors.iter().map(|seat| seat.actor)
     }
 
-    /// What a checkpoint keeps of the data plane, so that a run goes on with this step.
+    /// The state of the data plane that a checkpoint keeps, so that a run goes on with this step.
     ///
     /// # Errors
     /// The step is durably done, or the planner does not answer.
@@ -526,7 +527,7 @@ impl DataPlane {
         sums.into_iter().map(each).collect()
     }
 
-    /// What all of its actors have done.
+    /// Counts of all of its actors.
     ///
     /// # Errors
     /// One of them does not answer.
@@ -612,7 +613,7 @@ impl DataPlane {
     }
 }
 
-/// What the actors of a data plane have done.
+/// Counts of the actors of a data plane.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlaneCounts {
     /// The planner.
@@ -627,7 +628,7 @@ pub struct PlaneCounts {
     pub constructors: Vec<ConstructorCounts>,
 }
 
-/// What was found out of a source.
+/// The findings about a source.
 struct Surveyed {
     shape: SourceShape,
     identity: [u8; 32],

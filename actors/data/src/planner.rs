@@ -26,29 +26,29 @@ use crate::plan::{
     SourceShape, StepPlan, Waiting,
 };
 
-/// What a planner is made from.
+/// The arguments of a planner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct PlannerArgs {
-    /// What the steps of the run are made of.
+    /// The plan of the run's steps.
     pub spec: PlanSpec,
     /// The sources, by their numbers.
     pub sources: Vec<SourceShape>,
-    /// Who gets what.
+    /// The mesh of ranks that it plans for.
     pub tree: PlaceTree,
-    /// What the first step begins with, in the first life.
+    /// The state that the first step begins with, in the first life.
     pub state: PlanState,
-    /// Who remembers what the next life has to know.
+    /// The ledger that remembers what the next life has to know.
     pub ledger: Ref<Ledger>,
-    /// Who reads.
+    /// The loaders that read.
     pub readers: Readers,
     /// Steps whose plans are ready before somebody asks.
     pub ahead: u64,
-    /// How long a loader may take before its shadow is asked, too.
+    /// The longest time that a loader may take before its shadow is asked, too.
     pub patience: Duration,
 }
 
-/// Who reads the cells of each source, and who stands in for whom.
+/// Loaders that read the cells of each source, and those that stand in for them.
 #[derive(Clone, Debug, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Readers {
@@ -56,7 +56,7 @@ pub struct Readers {
     pub loaders: BTreeMap<u32, Ref<SourceLoader>>,
     /// Those who stand in: the n-th for each loader whose number is n modulo their count.
     pub shadows: Vec<Ref<ShadowLoader>>,
-    /// How the cells of each source are dealt out.
+    /// The dealing of each source's cells to loaders.
     pub sources: Vec<Dealing>,
 }
 
@@ -90,7 +90,7 @@ pub struct PartOf {
     pub step: u64,
     /// The first bucket.
     pub first: u32,
-    /// How many.
+    /// Number of buckets.
     pub count: u32,
 }
 
@@ -119,7 +119,7 @@ pub struct Part {
     /// For each rank of the mesh the pictures that it encodes; empty where pictures are encoded with
     /// their samples.
     pub encoder: Vec<EncoderShare>,
-    /// Who has the cells that their samples, and the pictures of their ranks, are of.
+    /// Holders of the cells that their samples, and the pictures of their ranks, are of.
     pub holders: Vec<(CellName, Holder)>,
 }
 
@@ -133,7 +133,7 @@ pub struct Passed {
     pub below: u64,
 }
 
-/// What the planner knew before a step: what a checkpoint keeps of the data plane.
+/// Asks for the planner's state before a step: what a checkpoint keeps of the data plane.
 #[message(reply = Result<PlanState, Failure>, name = "data.StateBefore")]
 #[derive(Clone, Debug)]
 pub struct StateBefore {
@@ -145,9 +145,9 @@ pub struct StateBefore {
 #[message(reply = Result<(), Failure>, name = "data.Retree")]
 #[derive(Clone, Debug)]
 pub struct Retree {
-    /// Who gets what.
+    /// The mesh of ranks from then on.
     pub tree: PlaceTree,
-    /// What is known before the first step with it.
+    /// The state before the first step with it.
     pub state: PlanState,
 }
 
@@ -161,13 +161,13 @@ pub struct Redeal {
     pub sources: Vec<Vec<u32>>,
 }
 
-/// What the planner knows of what was and of what is coming.
+/// Asks for what the planner knows of the past and of what is coming.
 #[message(reply = Outlook, name = "data.LookAhead")]
 #[derive(Clone, Debug)]
 pub struct LookAhead {
-    /// What was drawn in steps from this one on.
+    /// The first step whose drawn samples are told.
     pub since: u64,
-    /// What is coming in so many steps.
+    /// Number of steps ahead for which the samples to come are told.
     pub lead: u32,
 }
 
@@ -194,11 +194,11 @@ pub struct Outlook {
 #[serde(crate = "odeon::serde")]
 #[error("the sources ended after {steps} steps: let them repeat, or ask for fewer steps")]
 pub struct Ended {
-    /// How many steps there are.
+    /// Number of steps that there are.
     pub steps: u64,
 }
 
-/// What the planner has done since it started.
+/// Asks for the counts of the planner since it started.
 #[message(reply = PlannerCounts, name = "data.CountPlanned")]
 #[derive(Clone, Debug)]
 pub struct CountPlanned;
@@ -232,7 +232,7 @@ struct Described {
 #[derive(Clone, Debug)]
 struct Again;
 
-/// How often.
+/// The pause between two such tellings.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Somebody waits for a step to be planned.
@@ -249,17 +249,17 @@ pub struct Planner {
     planning: Planning,
     /// Steps that are planned and not passed.
     plans: BTreeMap<u64, StepPlan>,
-    /// What was known before each of them.
+    /// The state before each of them.
     states: BTreeMap<u64, PlanState>,
-    /// How far each constructor is, by its first bucket.
+    /// The step that each constructor has passed, by its first bucket.
     passed: BTreeMap<u32, u64>,
-    /// Who waits for what.
+    /// Those who wait for a step to be planned.
     waiting: Vec<Waiter>,
     /// Cells that loaders are asked to describe.
     asked: BTreeSet<CellName>,
     /// Cells that were described and are not passed.
     known: BTreeSet<CellName>,
-    /// How many steps there are, once the sources have ended.
+    /// Number of steps that there are, once the sources have ended.
     ended: Option<u64>,
     /// Samples of each source in steps that were planned.
     drawn: BTreeMap<u64, Vec<u32>>,
@@ -522,7 +522,7 @@ impl Planner {
         told.map_err(Failure::error)
     }
 
-    /// What was heard is forgotten with the planning that heard it.
+    /// Forgets what was heard with the planning that heard it.
     fn restart(&mut self) {
         self.asked.clear();
         self.known.clear();

@@ -28,7 +28,7 @@ pub struct SampleId {
     pub nth: u32,
 }
 
-/// What a plan sees of a sample.
+/// The part of a sample that a plan sees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct SampleMeta {
     /// Its name.
@@ -85,7 +85,7 @@ pub enum SampleError {
         /// The bytes that there are.
         found: u64,
     },
-    /// What it says of itself contradicts itself.
+    /// The sample contradicts itself.
     #[error("a sample contradicts itself: {0}")]
     Inconsistent(&'static str),
 }
@@ -200,7 +200,7 @@ impl Sample {
         Ok(sample)
     }
 
-    /// What a plan sees of the sample under this name, when it is delivered in `bytes` bytes.
+    /// The metadata of the sample under this name, when it is delivered in `bytes` bytes.
     #[must_use]
     pub fn meta(&self, id: SampleId, bytes: u32) -> SampleMeta {
         SampleMeta {

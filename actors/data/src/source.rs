@@ -56,7 +56,7 @@ use crate::{
     transform::Transform,
 };
 
-/// What sources of a process are opened with.
+/// The means to open sources of a process: the tokenizer, the cache, and the threads.
 #[derive(Clone, Debug)]
 pub struct Opening {
     tokenizer: Arc<Tokenizer>,
@@ -76,7 +76,7 @@ pub struct Source {
 /// The samples of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// What a plan sees of each, and its bytes, which [`Sample::decode`](crate::sample::Sample::decode)
+    /// The metadata of each, and its bytes, which [`Sample::decode`](crate::sample::Sample::decode)
     /// reads. They are parts of one allocation.
     pub samples: Vec<(SampleMeta, Bytes)>,
     /// The records that became no sample.
@@ -101,7 +101,7 @@ struct Inner {
     spooling: Mutex<()>,
 }
 
-/// What a block's records are read from.
+/// The bytes or rows that a block's records are read from.
 enum Fetched {
     Range { start: u64, file: u32, bytes: Bytes },
     Documents(Vec<(u32, Bytes)>),
@@ -257,7 +257,7 @@ impl Source {
         self.inner.number
     }
 
-    /// What it was opened by.
+    /// The spec that it was opened by.
     #[must_use]
     pub fn spec(&self) -> &SourceSpec {
         &self.inner.spec
@@ -442,7 +442,7 @@ impl Inner {
         Ok(pictures)
     }
 
-    /// How many of the files are read as such, and not with others.
+    /// Number of the files that are read as such, and not with others.
     fn own_files(&self) -> u32 {
         match &self.spec.format {
             Format::Images(images) => match images.captions {
@@ -859,7 +859,7 @@ impl Inner {
     }
 }
 
-/// Whether a file of a folder is of a format, as its name says.
+/// Returns true where a file of a folder is of a format, as its name says.
 fn takes(format: &Format, name: &str) -> bool {
     let name = plain_name(name);
     let any = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));

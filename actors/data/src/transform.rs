@@ -11,7 +11,7 @@ use crate::{
     source::{Longer, Pictures, Raw, SkipReason, SourceSpec},
 };
 
-/// What makes samples of the records of a source.
+/// The transform that makes samples of the records of a source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transform<'a> {
     tokenizer: &'a Tokenizer,
@@ -66,7 +66,7 @@ impl<'a> Transform<'a> {
         self.fitted(tokens, prompt, images)
     }
 
-    /// What is done with a sequence that is longer than the context.
+    /// The samples of a sequence: one, unless it is longer than the context.
     fn fitted(
         &self,
         mut tokens: Vec<u32>,

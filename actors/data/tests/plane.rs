@@ -152,7 +152,7 @@ impl World {
         })
     }
 
-    /// What all ranks get for a step, or why it has none.
+    /// The batches of all ranks for a step, or the reason why it has none.
     async fn step(&self, step: u64) -> Result<Vec<Delivery>, Failure> {
         let mut got = vec![];
         for bucket in 0..self.ranks {
@@ -544,8 +544,8 @@ async fn a_plane_goes_on_from_what_was_saved_and_with_other_loaders() {
     world.end().await;
 }
 
-/// What is measured decides how many loaders there are; here any demand is more than enough for more,
-/// or less than enough for as many.
+/// A spec in which what is measured decides how many loaders there are; here any demand is more
+/// than enough for more, or less than enough for as many.
 fn scaling(up: bool) -> ScalingSpec {
     let at = if up { 1e-9 } else { 1e9 };
     ScalingSpec {

@@ -13,7 +13,7 @@ pub struct Architecture {
     pub machine: u16,
     /// Of an address: 32 or 64.
     pub bits: u8,
-    /// Whether numbers begin with their lowest byte.
+    /// True where numbers begin with their lowest byte.
     pub little_endian: bool,
 }
 

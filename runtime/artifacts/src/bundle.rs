@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Digest, ListError, Listing, ListingError, Piece};
 
-/// What a node needs to start a program: named files, one of which is started.
+/// The files that a node needs to start a program: each has a name, and one of them is started.
 ///
 /// Its name is that of its canonical encoding ([`encode`](Self::encode)), so it does not depend on
 /// the order in which the files were given.
@@ -22,9 +22,9 @@ pub struct Bundle {
 /// One file of a [`Bundle`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleFile {
-    /// Whether it may be executed.
+    /// Set where the file may be executed.
     pub executable: bool,
-    /// What it holds.
+    /// The pieces of its content.
     pub listing: Listing,
 }
 
@@ -130,7 +130,7 @@ impl Bundle {
         self.files.values().flat_map(|file| file.listing.pieces())
     }
 
-    /// What the files have together when they lie in their folder.
+    /// Bytes of all files together when they lie in their folder.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.values().map(|file| file.listing.bytes()).sum()
@@ -212,7 +212,7 @@ impl Bundle {
     }
 }
 
-/// What an encoded bundle begins with. The last byte is the version.
+/// The first bytes of an encoded bundle. The last byte is the version.
 const HEAD: &[u8] = b"odeon-bundle\x01";
 
 /// Bytes that are still to be decoded.
@@ -242,7 +242,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Whether a file may be called so.
+/// Checks that a file may have this path in a bundle.
 fn check_path(path: &str) -> Result<(), BundleError> {
     let refuse = |why| {
         Err(BundleError::Path {
@@ -309,7 +309,7 @@ pub enum BundleError {
     Path {
         /// Its beginning.
         path: String,
-        /// What is wrong with it.
+        /// The rule that the path breaks.
         why: &'static str,
     },
     /// Two files of one path.
@@ -323,10 +323,10 @@ pub enum BundleError {
         /// The file that would lie in it.
         path: String,
     },
-    /// What should be started is not there.
+    /// The file to start is not there.
     #[error("the entry {0:?} is not among the files of the bundle")]
     NoEntry(String),
-    /// What should be started may not be executed.
+    /// The file to start may not be executed.
     #[error("the entry {0:?} of the bundle is not marked as executable")]
     EntryNotExecutable(String),
     /// Too many files.

@@ -1,4 +1,4 @@
-//! What is done to a disk, one durable step each, and the error that says where it failed.
+//! Disk operations, one durable step each, and the error that says where one failed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ pub enum DiskError {
     /// Anything else.
     #[error("cannot {doing} {}: {source}", path.display())]
     Failed {
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
         /// On what.
         path: PathBuf,
@@ -42,7 +42,7 @@ impl DiskError {
     }
 }
 
-/// What comes back when nothing is at a path.
+/// The value, or `None` where nothing is at the path.
 pub(crate) fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -57,7 +57,7 @@ pub(crate) fn length(path: &Path) -> Result<Option<u64>, DiskError> {
     Ok(found.filter(fs::Metadata::is_file).map(|it| it.len()))
 }
 
-/// What lies in a folder.
+/// Lists a folder.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>, DiskError> {
     fs::read_dir(folder)
         .and_then(Iterator::collect)

@@ -1,4 +1,4 @@
-//! What is read of an ELF file: as the loader reads it, by segments, since sections may be stripped.
+//! A reader of ELF files that goes by segments, as the loader does, since sections may be stripped.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub(crate) struct Elf {
     pub(crate) entry: u64,
     /// The loader that it asks for.
     pub(crate) interpreter: Option<String>,
-    /// Whether it is marked as a program although it can be loaded anywhere, as libraries can.
+    /// Set where it is marked as a program although it can be loaded anywhere, as libraries can.
     pub(crate) pie: bool,
     /// The libraries that it asks for.
     pub(crate) libraries: Vec<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Elf {
     pub(crate) defines: Vec<String>,
 }
 
-/// What the file says that it is.
+/// The kind of file that the header gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Object,

@@ -1,4 +1,4 @@
-//! What a program needs of a node, read from its file without running it.
+//! Requirements of a program on its node, read from the program's file without running it.
 
 use std::fmt;
 use std::fs::File;
@@ -14,13 +14,14 @@ use crate::elf::{self, Elf};
 /// A program for Linux.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executable {
-    /// What it is made of.
+    /// The architecture that it is built for.
     pub architecture: Architecture,
-    /// What is loaded with it; `None` when it brings all with it (linked statically).
+    /// The loader and libraries that it needs; `None` when it brings all with it (linked
+    /// statically).
     pub dynamic: Option<Dynamic>,
 }
 
-/// What a program asks the system to load with it.
+/// The loader and libraries that a program asks the system for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dynamic {
     /// The path of the loader that it wants. The kernel starts no other.
@@ -142,7 +143,7 @@ pub(crate) fn version_of(symbols: &str) -> Option<GlibcVersion> {
     symbols.strip_prefix("GLIBC_")?.parse().ok()
 }
 
-/// What a file is that begins otherwise.
+/// Identifies a file that is not ELF by its first bytes.
 fn instead_of_elf(head: &[u8]) -> NotAProgram {
     if head.is_empty() {
         return NotAProgram::Empty;
@@ -245,11 +246,11 @@ pub struct GlibcVersionError(String);
 pub struct InspectError {
     /// The file.
     pub path: PathBuf,
-    /// What it is instead.
+    /// The reason why it is not a program.
     pub fault: NotAProgram,
 }
 
-/// What a file is instead of a program for Linux.
+/// The reason why a file is not a program for Linux.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAProgram {
@@ -271,7 +272,7 @@ pub enum NotAProgram {
          give the program that the script starts"
     )]
     Script {
-        /// What its first line asks for.
+        /// The interpreter that its first line asks for.
         interpreter: String,
     },
     /// Text.
@@ -286,7 +287,7 @@ pub enum NotAProgram {
     /// A core file.
     #[error("is the memory of a process that ended, not a program")]
     Core,
-    /// What compilers write before they link.
+    /// An object file, as compilers write them before they link.
     #[error("is an object file that was not linked into a program yet")]
     Object,
     /// A shared library.
@@ -298,7 +299,7 @@ pub enum NotAProgram {
     /// Parts of it are missing.
     #[error("ends after {bytes} bytes, before parts that it announces: it was not copied whole")]
     Truncated {
-        /// How many it has.
+        /// Bytes that the file has.
         bytes: u64,
     },
     /// ELF that contradicts itself.
@@ -334,8 +335,8 @@ mod tests {
         std::env::current_exe().unwrap()
     }
 
-    /// What the C compiler makes of a program with these options; `None`, and said why, where there
-    /// is none.
+    /// Compiles a program with these options; `None`, with a printed reason, where there is no C
+    /// compiler.
     fn compiled(options: &[&str]) -> Option<(TempDir, PathBuf)> {
         let folder = tempfile::tempdir().unwrap();
         let (source, path) = (folder.path().join("a.c"), folder.path().join("a"));

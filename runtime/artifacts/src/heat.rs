@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bundle, Digest, Listing, Piece, Recording};
 
-/// What recordings of several starts say together. Pure.
+/// The pieces that are hot when a program starts, learnt from recordings of several starts. Pure.
 ///
 /// A program reads a small part of its file to start, and mostly the same part each time. Bringing
 /// that part first, in the order in which it is read, lets it start before the rest is there
@@ -21,12 +21,12 @@ pub struct Heat {
     starts: VecDeque<Vec<Recording>>,
 }
 
-/// What counts as hot, and how much is remembered.
+/// Bounds on which pieces count as hot, and on how much is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeatOptions {
     /// The part of all recordings that must have read a piece, from 0 to 1. Older ones count less.
     pub quantile: f64,
-    /// What a recording counts in relation to one of the start after it, from 0 to 1.
+    /// The weight of a recording relative to one of the start after it, from 0 to 1.
     pub decay: f64,
     /// The most starts that are remembered.
     pub starts_max: usize,
@@ -88,7 +88,7 @@ impl Heat {
         self.starts.truncate(self.options.starts_max);
     }
 
-    /// How many starts it has learnt from, those it has forgotten aside.
+    /// Number of starts it has learnt from, those it has forgotten aside.
     #[must_use]
     pub fn starts(&self) -> usize {
         self.starts.len()

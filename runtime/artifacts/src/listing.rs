@@ -16,14 +16,14 @@ use crate::Digest;
 pub struct Piece {
     /// The name of its bytes.
     pub digest: Digest,
-    /// How many bytes it has: at least 1, at most [`Piece::BYTES_MAX`].
+    /// Bytes of the piece: at least 1, at most [`Piece::BYTES_MAX`].
     pub bytes: u32,
 }
 
 impl Piece {
     /// The shortest piece that is cut, but for the last one of a file.
     pub const BYTES_MIN: usize = 64 << 10;
-    /// How long pieces are on average.
+    /// The average length of pieces, in bytes.
     pub const BYTES_AVERAGE: usize = 256 << 10;
     /// The longest piece. Nothing longer is taken from anybody.
     pub const BYTES_MAX: usize = 1 << 20;
@@ -144,7 +144,7 @@ impl Listing {
         self.digest
     }
 
-    /// How many bytes the file has.
+    /// Bytes of the file.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -220,7 +220,7 @@ impl Window {
         }
     }
 
-    /// What lies ahead; empty at the end.
+    /// The bytes that lie ahead; empty at the end.
     fn ahead(&mut self, source: &mut impl Read) -> io::Result<&[u8]> {
         if !self.ended && self.filled - self.passed < Piece::BYTES_MAX {
             self.buffer.copy_within(self.passed..self.filled, 0);
@@ -268,7 +268,7 @@ pub enum ListingError {
     Piece {
         /// Which.
         index: usize,
-        /// What it would have.
+        /// The length that the listing gives it, in bytes.
         bytes: u32,
     },
     /// The pieces do not add up.

@@ -1,4 +1,4 @@
-//! What a program of Odeon says about itself, read without running it.
+//! The manifest of a program of Odeon, read from its file without running it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,14 +7,14 @@ use std::path::Path;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-/// What a program of Odeon holds: who it is, and which actors it has.
+/// The manifest of a program of Odeon: its name, its versions, and the actors that it has.
 ///
 /// It lies anywhere in the program's file as [`magic`](Self::magic), the length of what follows as
 /// a little-endian `u32`, and this as JSON. A reader takes fields that it does not know for ones of
 /// a later version and passes over them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// What the program is called.
+    /// The name of the program.
     pub name: String,
     /// The version of the crate `odeon` that it was built with.
     pub odeon: String,
@@ -27,18 +27,18 @@ pub struct Manifest {
 /// A kind of actor in a [`Manifest`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActorEntry {
-    /// What it is called.
+    /// The name of the actor.
     pub name: String,
-    /// What it takes.
+    /// The messages that it takes.
     pub messages: Vec<MessageEntry>,
-    /// What it needs of a node, unless whoever spawns it says.
+    /// The resources that it needs of a node, unless whoever spawns it says.
     pub needs: Option<NeedsEntry>,
 }
 
 /// A message in a [`Manifest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageEntry {
-    /// What it is called.
+    /// The name of the message.
     pub name: String,
     /// The id of the method: a hash of its shape, in JSON as up to 16 hexadecimal digits, since
     /// numbers there are exact to 53 bits only.
@@ -46,7 +46,7 @@ pub struct MessageEntry {
     pub method: u64,
 }
 
-/// What an actor in a [`Manifest`] needs.
+/// The resources that an actor in a [`Manifest`] needs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NeedsEntry {
     /// Processors, in parts too.
@@ -67,7 +67,7 @@ impl Manifest {
     /// The longest JSON.
     pub const JSON_BYTES_MAX: usize = 1 << 20;
 
-    /// What a manifest begins with in a file.
+    /// The bytes that a manifest begins with in a file.
     #[must_use]
     pub fn magic() -> [u8; 16] {
         // Put together when it is needed, so that a program that only looks for manifests does not
@@ -229,7 +229,7 @@ pub enum ManifestError {
     Malformed {
         /// Where it begins.
         at: u64,
-        /// What is wrong.
+        /// The reason why it cannot be read.
         why: String,
     },
     /// A manifest that nobody would read.
@@ -238,7 +238,7 @@ pub enum ManifestError {
         Manifest::JSON_BYTES_MAX
     )]
     TooLong {
-        /// How many.
+        /// Bytes of its JSON.
         bytes: usize,
     },
     /// The file cannot be read.

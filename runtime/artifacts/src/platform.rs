@@ -1,4 +1,4 @@
-//! What a node can run.
+//! The platform of a node: the programs that it can run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,11 @@ use crate::elf::Elf;
 use crate::executable::version_of;
 use crate::{Architecture, Executable, GlibcVersion, Libc};
 
-/// What a node has to run programs with. It travels with what else a node says about itself.
+/// The means of a node to run programs: its architecture and its loaders. It travels with what else
+/// a node says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
-    /// What it executes.
+    /// The architecture that it executes.
     pub architecture: Architecture,
     /// The loaders that programs may ask for. Without one it runs programs that are linked
     /// statically, and no others.
@@ -100,7 +101,7 @@ impl Platform {
         (Architecture::of(&elf) == self.architecture).then_some(elf.defines)
     }
 
-    /// Whether a program can be started here, as far as its file says. Whether the libraries of
+    /// Checks that a program can be started here, as far as its file says. Whether the libraries of
     /// others that it asks for are there is seen when it starts.
     ///
     /// # Errors
@@ -204,9 +205,9 @@ pub enum CannotRun {
          build it for {node}, or start it on a node that is {program}"
     )]
     Architecture {
-        /// What it is built for.
+        /// The architecture that the program is built for.
         program: Architecture,
-        /// What the node executes.
+        /// The architecture that the node executes.
         node: Architecture,
     },
     /// The loader that it asks for is not there.
@@ -216,7 +217,7 @@ pub enum CannotRun {
         interpreter: String,
         /// Whose C libraries the node has.
         node: Vec<String>,
-        /// Whether it is that of musl.
+        /// Set where the loader is that of musl.
         musl: bool,
     },
     /// Its glibc is newer.

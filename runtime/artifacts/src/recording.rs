@@ -1,4 +1,4 @@
-//! What was read of a program's files while it started.
+//! Recordings of the reads of a program's files while it started.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Recording {
 pub struct FirstRead {
     /// The piece.
     pub piece: Digest,
-    /// How long after the start began.
+    /// The time from the begin of the start to the read.
     pub after: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Recorder {
         }
     }
 
-    /// What was noted so far.
+    /// The reads noted so far.
     #[must_use]
     pub fn recording(&self) -> &Recording {
         &self.recording

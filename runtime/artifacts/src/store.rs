@@ -58,7 +58,7 @@ pub struct Store {
     recovered: Recovered,
 }
 
-/// What opening a store found and removed.
+/// Leftovers of earlier processes that opening a store found and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Processes that ended without removing what they had not finished.
@@ -69,7 +69,7 @@ pub struct Recovered {
     pub bundles: usize,
 }
 
-/// What became of a piece that was brought.
+/// The result of storing a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// It was written.
@@ -115,13 +115,13 @@ impl Store {
         &self.folder
     }
 
-    /// What it holds now, with what is being written.
+    /// Bytes that it holds now, with those that are being written.
     #[must_use]
     pub fn held(&self) -> Footprint {
         *self.account.held()
     }
 
-    /// What opening it found and removed.
+    /// The leftovers that opening it found and removed.
     #[must_use]
     pub const fn recovered(&self) -> Recovered {
         self.recovered
@@ -402,7 +402,7 @@ impl Store {
     }
 }
 
-/// What in a folder is called by a digest. Anything else is not ours and is left alone.
+/// The entries of a folder that are named by a digest. Anything else is not ours and is left alone.
 fn digests(folder: &Path) -> Result<Vec<Digest>, DiskError> {
     let entries = disk::entries(folder)?;
     let names = entries
@@ -425,7 +425,7 @@ pub enum PutError {
     /// Empty, or longer than any piece.
     #[error("a piece has 1 to {} bytes, not {bytes}", Piece::BYTES_MAX)]
     Length {
-        /// How many came.
+        /// Bytes that came.
         bytes: usize,
     },
     /// Other bytes: they were damaged on the way, or whoever sent them is wrong.
@@ -451,7 +451,7 @@ pub enum GetError {
     /// It is not here: bring it.
     #[error("{0} is not in the store")]
     Missing(Digest),
-    /// What was here was something else: damaged on the disk. Bring it again.
+    /// The piece here holds other bytes: it was damaged on the disk. Bring it again.
     #[error("{0} was damaged on the disk")]
     Corrupt(Digest),
     /// The disk failed.

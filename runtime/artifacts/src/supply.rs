@@ -1,4 +1,4 @@
-//! How pieces come that are needed before all are there.
+//! A queue for pieces that are needed before all of them are there.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,22 +39,22 @@ pub struct Arrivals {
 
 #[derive(Debug)]
 struct State {
-    /// What readers wait for, next first.
+    /// Pieces that readers wait for, next first.
     urgent: VecDeque<Piece>,
-    /// What will be wanted, as is expected, next first.
+    /// Pieces that are expected to be wanted, next first.
     hot: VecDeque<Piece>,
     /// The rest, next first.
     cold: VecDeque<Piece>,
-    /// What is being fetched, and whether a reader waits for it.
+    /// Pieces that are being fetched, each with the pace at which its fetch began.
     under_way: HashMap<Digest, Pace>,
-    /// What readers wait for.
+    /// Pieces that readers wait for.
     awaited: HashMap<Digest, Awaited>,
     /// The most that are fetched at a time without a reader who waits.
     calm_max: usize,
     stopped: bool,
 }
 
-/// Whether somebody waited for a piece when it began to be fetched.
+/// The pace of a fetch: urgent where a reader waited for the piece when it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Urgent,
@@ -66,7 +66,7 @@ enum Pace {
 struct Awaited {
     /// Those who block their threads.
     readers: usize,
-    /// How it ended; stays until the last of them has seen it.
+    /// The end of the fetch; stays until the last of them has seen it.
     outcome: Option<Result<(), String>>,
     /// Those who do not.
     then: Vec<Then>,
@@ -184,13 +184,13 @@ impl Arrivals {
         self.changed.notify_all();
     }
 
-    /// Whether a reader waits for the piece.
+    /// Returns true while a reader waits for the piece.
     #[must_use]
     pub fn is_awaited(&self, piece: &Digest) -> bool {
         self.state().is_awaited(piece)
     }
 
-    /// Whether all have arrived that were asked for.
+    /// Returns true once all have arrived that were asked for.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let state = self.state();

@@ -75,7 +75,7 @@ pub(crate) fn serve<N: DeserializeOwned, T: Serialize, K>(
     std::process::exit(i32::from(serving().is_err()));
 }
 
-/// What every far process that serves runs on.
+/// The tokio runtime of every far process that serves.
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

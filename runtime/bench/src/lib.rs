@@ -1,4 +1,4 @@
-//! What the runtime costs, measured in the same run as a floor: the bare part that does the same
+//! Benchmarks of the runtime, each in the same run as its floor: the bare part that does the same
 //! work without the runtime (kameo for local messages, a framed echo over the same socket for
 //! remote ones, `memcpy` for bytes).
 //!

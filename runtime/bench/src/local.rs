@@ -9,7 +9,7 @@ use crate::subject::{self, Add, Subject};
 
 const MESSAGES: u64 = 40_000;
 
-/// What [`Subject`] is, on kameo alone.
+/// The same actor as [`Subject`], on kameo alone.
 #[derive(kameo::Actor)]
 pub(crate) struct Bare(pub(crate) u64);
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-/// What to measure, and how often.
+/// The groups to measure, and the number of rounds.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// Groups to run; empty for all.
@@ -28,7 +28,7 @@ impl Filter {
     }
 }
 
-/// What a row has to reach.
+/// The bound that a row has to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -56,21 +56,21 @@ impl Target {
 /// One measured quantity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The name of the measurement.
     pub name: String,
     /// The median over all rounds.
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What stands for the floor.
+    /// The name of the floor.
     pub against: &'static str,
     /// The floor's median.
     pub floor: Option<f64>,
     /// The median of the rounds' ratios.
     pub ratio: Option<f64>,
-    /// What it has to reach; `None` where the row only informs.
+    /// The bound that it has to keep; `None` where the row only informs.
     pub target: Option<Target>,
-    /// Whether it does.
+    /// True where it does, `None` without a target.
     pub pass: Option<bool>,
 }
 

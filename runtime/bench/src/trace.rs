@@ -1,4 +1,4 @@
-//! What it costs to be looked at: local messages of four systems side by side, two with tracing off,
+//! The cost of being looked at: local messages of four systems side by side, two with tracing off,
 //! one sampled as usual, and one of everything, while somebody looks at each four times a second.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::row::{Row, Target};
 use crate::subject::{self, Add, Subject};
 
 const MESSAGES: u64 = 200_000;
-/// How often somebody looks.
+/// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A system with one kind of tracing.

@@ -1,11 +1,11 @@
-//! Who may do what: the roles of keys.
+//! Access rights: the roles of keys.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a key is good for. Each role includes those before it.
+/// The rights of a key. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -55,7 +55,7 @@ pub struct NameError {
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 
-/// Whether people may give something this name: it stands in addresses, files and tables.
+/// Checks a name that people give to something: it stands in addresses, files and tables.
 ///
 /// # Errors
 /// They may not.

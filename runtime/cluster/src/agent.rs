@@ -45,14 +45,14 @@ struct Inner {
     forward: Forward,
     left: Left,
     book: Mutex<Book>,
-    /// What jobs with processes here were submitted as.
+    /// The specs of jobs with processes here.
     specs: Mutex<BTreeMap<JobId, JobSpec>>,
     /// Tries of other nodes that may have processes here, as those know.
     guests: Mutex<BTreeSet<(JobId, u32)>>,
-    /// Who asks this node to become another release.
+    /// Orders to this node to become another release.
     orders: mpsc::Sender<UpgradeOrder>,
     ordered: tokio::sync::Mutex<mpsc::Receiver<UpgradeOrder>>,
-    /// Whether what has ended is left to the next program of this process.
+    /// Set while what has ended is left to the next program of this process.
     passes: watch::Sender<bool>,
 }
 
@@ -74,9 +74,9 @@ pub(crate) struct TryEstate {
     attempt: u32,
     driver: ProcessId,
     pid: u32,
-    /// Whether its driver was asked to end, and then in order or not.
+    /// Set once its driver was asked to end; true for in order.
     end: Option<bool>,
-    /// How the driver ended, and whether it was asked to.
+    /// The driver's exit, with true where it was asked to end.
     exit: Option<(ProcessExit, bool)>,
     /// The other nodes on which processes of it may be.
     places: BTreeSet<String>,
@@ -121,7 +121,8 @@ fn name_of(node: &str) -> String {
     format!("agent@{node}")
 }
 
-/// What the engines know a try by: the processes and names of each try are apart from all others.
+/// The name by which the engines know a try: the processes and names of each try are apart from all
+/// others.
 fn tag(job: &Job, attempt: u32) -> String {
     format!("{}/{}.{attempt}", job.spec.namespace, job.id)
 }
@@ -133,33 +134,34 @@ fn try_of(tag: &str) -> Option<(JobId, u32)> {
     Some((job.parse().ok()?, attempt.parse().ok()?))
 }
 
-/// How long a driver may take to end in order.
+/// The time that a driver has to end in order.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long another node may take to say what is left of a job.
+/// The longest time that another node may take to say what is left of a job.
 const CLEAR_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a node may take to hear an order; it is told again later.
+/// The longest time that a node may take to hear an order; it is told again later.
 const ORDER_PATIENCE: Duration = Duration::from_secs(4);
-/// How long a node may be out of reach from this one alone: by then it knows that too, and has ended
-/// the workers of drivers that run here ([`odeon::Limits::link_idle_timeout`]).
+/// The longest time that a node may be out of reach from this one alone: by then it knows that too,
+/// and has ended the workers of drivers that run here ([`odeon::Limits::link_idle_timeout`]).
 const APART_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a node may take to say whether it becomes another release.
+/// The longest time that a node may take to say whether it becomes another release.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a voter may take to fetch a bundle.
+/// The longest time that a voter may take to fetch a bundle.
 const KEEP_PATIENCE: Duration = Duration::from_secs(300);
-/// How long a node may take to say what is read first: a start goes without rather than wait.
+/// The longest time that a node may take to say what is read first: a start goes without rather
+/// than wait.
 const HEAT_PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is asked.
+/// The pause between two looks at what is left of a try.
 const CLEAR_PAUSE: Duration = Duration::from_millis(20);
-/// How long the last lines of an ended process are waited for: what it has started may hold its
-/// output open.
+/// The longest wait for the last lines of an ended process: what it has started may hold its output
+/// open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
-/// How often the catalog is asked whether a detached actor has started.
+/// The pause between two looks in the catalog whether a detached actor has started.
 const DETACH_PAUSE: Duration = Duration::from_millis(20);
-/// How often the catalog is asked which tries are over.
+/// The pause between two looks in the catalog which tries are over.
 const SWEEP_PAUSE: Duration = Duration::from_secs(2);
 /// Every so many times it is asked about those of other nodes, too.
 const GUEST_SWEEPS: u32 = 4;
-/// How long to wait before a fact is written again that could not be.
+/// The pause before a fact is written again that could not be.
 const WRITE_PAUSE: Duration = Duration::from_millis(500);
 /// Variables of the daemon that jobs see.
 const INHERITED: [&str; 6] = [
@@ -530,7 +532,7 @@ impl Agent {
         self.outcome(&job, attempt, &exit, was_asked).await
     }
 
-    /// How a try has ended whose driver is gone.
+    /// The outcome of a try whose driver is gone.
     async fn outcome(
         &self,
         job: &Job,
@@ -555,7 +557,7 @@ impl Agent {
         join_all(places.iter().map(|node| self.clear_at(node, tag))).await;
     }
 
-    /// What the processes of a try are known by here, whatever becomes of their parents.
+    /// The mark by which the processes of a try are known here, whatever becomes of their parents.
     fn mark(&self, tag: &str) -> String {
         format!("{tag}@{}", self.inner.system.process())
     }
@@ -647,7 +649,7 @@ impl Agent {
         }
     }
 
-    /// How to start a worker of a job here.
+    /// The command that starts a worker of a job here.
     async fn worker(&self, tag: &str) -> Result<WorkerCommand, String> {
         let known = try_of(tag).ok_or_else(|| format!("`{tag}` is no try of a job"))?;
         let (job, attempt) = known;
@@ -789,8 +791,8 @@ fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
     command
 }
 
-/// How a try ended. One that was told to end was stopped, also if it took that well; by whom, the
-/// job's row says. One that fails lacked a part of its files, or has said why as a rule.
+/// The outcome of a try. One that was told to end was stopped, also if it took that well; by whom,
+/// the job's row says. One that fails lacked a part of its files, or has said why as a rule.
 fn outcome_of(
     exit: &ProcessExit,
     was_asked: bool,
@@ -817,7 +819,8 @@ fn outcome_of(
     }
 }
 
-/// What shells say of a process that a signal has ended: 128 and its number.
+/// The exit code that shells give for a process that a signal has ended: 128 and the number of the
+/// signal.
 fn signal_of(status: &str) -> Option<i32> {
     let number = status.strip_prefix("signal ")?.split(' ').next()?;
     number.parse::<i32>().ok().map(|number| 128 + number)
@@ -935,7 +938,7 @@ impl AgentActor {
         })
     }
 
-    /// What a bundle consists of, if that is known here.
+    /// The pieces of a bundle, if they are known here.
     #[handler]
     async fn bundle(&mut self, digest: Json<Digest>) -> Option<Blob> {
         self.agent.inner.stage.give_bundle(digest.0).await
@@ -960,7 +963,7 @@ async fn reach(system: &System, node: &str) -> Result<Ref<AgentActor>, String> {
     found.map_err(|unreached| unreached.to_string())
 }
 
-/// What an ask that failed says of the node.
+/// Says of the node why an ask failed.
 fn unanswered(node: &str, error: &AskError) -> String {
     Unreached::asked(node, error).to_string()
 }

@@ -41,7 +41,7 @@ pub enum WriteError {
     /// The voters that can be reached are too few. Nothing has changed.
     #[error("the catalog cannot be written: {why}")]
     NoQuorum {
-        /// What is known of the voters.
+        /// The known state of the voters.
         why: String,
     },
     /// Time is up; it may be written yet. Writing the same again has no second effect.
@@ -49,9 +49,9 @@ pub enum WriteError {
         "the catalog did not answer within {patience:?}: {why}; what was asked may be done yet"
     )]
     Unknown {
-        /// How long this waited.
+        /// The time that this waited.
         patience: Duration,
-        /// What was in the way last.
+        /// The last thing that was in the way.
         why: String,
     },
 }
@@ -73,20 +73,21 @@ enum TryError {
     Unknown(String),
 }
 
-/// How long a write may take until it is given up.
+/// The longest time that a write may take until it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long too few voters may be there until a write is refused: longer than an election.
+/// The longest time that too few voters may be there until a write is refused: longer than an
+/// election.
 const QUORUM_PATIENCE: Duration = Duration::from_secs(4);
-/// How long a change of the voters may take.
+/// The longest time that a change of the voters may take.
 const TEACH_PATIENCE: Duration = Duration::from_secs(30);
-/// How long another voter may take to answer one try; no longer than an election.
+/// The longest time that another voter may take to answer one try; no longer than an election.
 const NOTE_PATIENCE: Duration = Duration::from_millis(1500);
-/// How long the leader may take to say what people only like to know.
+/// The longest time that the leader may take to say what people only like to know.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a leader may be without word from a majority before it takes no more writes. Shorter
-/// than an election.
+/// The longest time without word from a majority before a leader takes no more writes. Shorter than
+/// an election.
 const QUORUM_SILENCE: Duration = Duration::from_millis(1200);
 
 /// A voter's own part.
@@ -96,7 +97,7 @@ pub(crate) struct Vote {
     batcher: Batcher,
     pub(crate) shared: Shared,
     closing: Closing,
-    /// What the other voters reach.
+    /// The actors by which the other voters reach this one.
     actors: Vec<Ref<Voter>>,
 }
 
@@ -207,13 +208,13 @@ impl Catalog {
         self.inner.vote.lock().clone()
     }
 
-    /// Whether this node votes.
+    /// Returns true where this node votes.
     #[must_use]
     pub fn is_voter(&self) -> bool {
         self.inner.vote.lock().is_some()
     }
 
-    /// Whether this node leads the voters.
+    /// Returns true where this node leads the voters.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.vote()
@@ -279,7 +280,7 @@ impl Catalog {
         })
     }
 
-    /// What namespaces may use.
+    /// The bounds of namespaces, by name.
     pub(crate) fn namespaces(&self) -> BTreeMap<String, NamespaceQuota> {
         let read = self.read(|tables| match tables.version {
             0 => None,
@@ -426,7 +427,7 @@ impl Catalog {
         }
     }
 
-    /// Who takes writes and questions at a node.
+    /// The actor that takes writes and questions at a node.
     async fn desk(&self, node: &str) -> Result<Ref<Desk>, Unreached> {
         named::reach(&self.inner.system, node, &desk(node)).await
     }
@@ -637,7 +638,7 @@ impl Catalog {
         }
     }
 
-    /// What a node that does not vote and knows this much should hear.
+    /// The news for a node that does not vote and knows this much.
     fn changes_since(&self, known: &Seen) -> Option<Changes> {
         let (voters, leader, leads) = (self.voters(), self.leader(), self.leads());
         let news = self.read(|tables| {
@@ -662,7 +663,7 @@ impl Catalog {
         })
     }
 
-    /// What this node knows, to go on with when it does not vote any more.
+    /// The picture that this node has, to go on with when it does not vote any more.
     pub(crate) fn picture(&self) -> Picture {
         let mut picture = self.inner.picture.borrow().clone();
         let known = Seen::default();
@@ -682,7 +683,7 @@ impl Catalog {
         why.or_else(|| ended.then(|| "its task has ended".to_owned()))
     }
 
-    /// Who votes, if this node leads and no change of that is under way.
+    /// The voters and learners, if this node leads and no change of them is under way.
     pub(crate) fn standing(&self) -> Option<Standing> {
         let vote = self.vote()?;
         let metrics = vote.raft.metrics();
@@ -768,7 +769,8 @@ impl Catalog {
     }
 }
 
-/// Whether a leader has heard from too few of the voters for too long to lead them still.
+/// Returns true where a leader has heard from too few of the voters for too long to lead them
+/// still.
 fn is_alone(metrics: &RaftMetrics<u64, BasicNode>) -> bool {
     let silent = metrics.millis_since_quorum_ack.map(Duration::from_millis);
     let several = metrics.membership_config.voter_ids().nth(1).is_some();
@@ -783,7 +785,7 @@ fn over_of(tables: &Tables, tries: &[(JobId, u32)]) -> Vec<(JobId, u32)> {
         .collect()
 }
 
-/// What keeps a node from voting.
+/// The reason why a node cannot vote.
 #[derive(Debug, Error)]
 pub enum CatalogError {
     /// Its file.
@@ -843,7 +845,7 @@ impl Desk {
         Json(self.catalog.read(|tables| over_of(tables, &tries.0)))
     }
 
-    /// What is in the way of jobs, as this node sees it.
+    /// The obstacles of jobs, as this node sees them.
     #[handler]
     async fn hindered(&mut self) -> Json<BTreeMap<JobId, String>> {
         Json(self.catalog.inner.hindered.lock().clone())

@@ -41,7 +41,7 @@ use crate::tables::NodeState;
 use crate::upgrade::{self, Heritage, Own, Upgrade, UpgradeError, UpgradeOrder};
 use crate::voting::{LOG_FILE, Voting};
 
-/// What a daemon is started with.
+/// The settings that a daemon is started with.
 #[derive(Debug)]
 pub struct DaemonConfig {
     /// Where it keeps what it knows.
@@ -50,12 +50,13 @@ pub struct DaemonConfig {
     pub name: Option<String>,
     /// Where other nodes reach it; the port that it had before, if that is 0.
     pub listen: SocketAddr,
-    /// What other nodes are told to reach it by, where that is not where it listens: it must be set
-    /// when it listens on all addresses. Port 0 stands for the one that it listens on.
+    /// The address at which other nodes are told to reach it, where that is not where it listens:
+    /// it must be set when it listens on all addresses. Port 0 stands for the one that it listens
+    /// on.
     pub advertise: Option<SocketAddr>,
-    /// How it comes into a cluster.
+    /// The way in which it comes into a cluster.
     pub entry: Entry,
-    /// Whether it goes on as the only voter, since the majority is lost for good. What only those
+    /// Set where it goes on as the only voter, since the majority is lost for good. What only those
     /// knew is lost; none of them may come back with what its disk holds.
     pub alone: bool,
     /// Made up devices, in place of the machine's.
@@ -70,11 +71,11 @@ pub struct DaemonConfig {
     pub on_demand: OnDemand,
     /// Bounds of the logs that it keeps.
     pub logs: LogLimits,
-    /// What the program before this one in this process has left.
+    /// The state that the program before this one in this process has left.
     pub heritage: Option<Heritage>,
 }
 
-/// How a node comes into a cluster.
+/// The way in which a node comes into a cluster.
 #[derive(Debug)]
 pub enum Entry {
     /// It begins a new one, or goes on with the one of its folder.
@@ -111,19 +112,19 @@ pub enum DaemonError {
     /// Its files of jobs.
     #[error("the files of jobs: {0}")]
     Artifacts(String),
-    /// What it keeps of jobs.
+    /// The logs that it keeps of jobs cannot be used.
     #[error("what the node keeps of jobs: {0}")]
     Logs(std::io::Error),
     /// Nobody could reach it.
     #[error("other nodes cannot reach {0}: say by which address they can (--advertise)")]
     Nowhere(SocketAddr),
-    /// What the cluster knew was here and nowhere else.
+    /// The knowledge of the cluster was here and nowhere else.
     #[error("{} is missing or empty, and with it all that the cluster knew: put it back, or begin a new cluster in another folder (--dir)", .0.display())]
     Forgotten(PathBuf),
     /// It cannot go on alone.
     #[error("this node does not vote, so it has nothing to go on with alone: do that at a voter")]
     NothingAlone,
-    /// What it was left by the program before it.
+    /// The state that the program before it left cannot be used.
     #[error("going on where the program before this one has stopped: {0}")]
     Heritage(std::io::Error),
     /// It is in no cluster.
@@ -147,9 +148,9 @@ pub struct Daemon {
     programs: Arc<Late>,
     gate: Gatekeeper,
     forward: Forward,
-    /// How many programs this life of the node has had before this one.
+    /// Number of programs that this life of the node has had before this one.
     upgrades: u32,
-    /// What it sees of the cluster.
+    /// The view that it has of the cluster.
     observer: Observer,
     rules: Rules,
     tasks: tokio::sync::Mutex<tokio::task::JoinSet<()>>,
@@ -200,9 +201,9 @@ impl Programs for Late {
 
 /// The job that the daemons themselves are.
 pub(crate) const JOB: &str = "odeon";
-/// How often links to other nodes are looked after.
+/// The pause between two checks of the links to other nodes.
 const MESH_PAUSE: Duration = Duration::from_secs(1);
-/// How often files that no job needs are removed.
+/// The pause between two removals of files that no job needs.
 const COLLECT_PAUSE: Duration = Duration::from_secs(60);
 
 impl Daemon {
@@ -429,14 +430,14 @@ impl Daemon {
         &self.name
     }
 
-    /// What each node says to a job that waits for a driver.
+    /// The offers of all nodes to a job that waits for a driver.
     #[must_use]
     pub fn offers(&self, job: &Job) -> Vec<Offer> {
         let offers = self.catalog.read(|tables| offers(tables, job, &self.rules));
         offers.unwrap_or_default()
     }
 
-    /// What it sees of the cluster.
+    /// The view that it has of the cluster.
     #[must_use]
     pub const fn observer(&self) -> &Observer {
         &self.observer
@@ -448,7 +449,7 @@ impl Daemon {
         observer::follow(observer, system, catalog, self.name.clone(), None).await;
     }
 
-    /// Whether it has begun the cluster in this life.
+    /// Returns true where it has begun the cluster in this life.
     #[must_use]
     pub const fn has_founded(&self) -> bool {
         self.founded
@@ -483,7 +484,7 @@ impl Daemon {
         &self.system
     }
 
-    /// What jobs have printed.
+    /// The output that jobs have printed.
     #[must_use]
     pub const fn archive(&self) -> &Archive {
         &self.archive
@@ -580,11 +581,11 @@ impl Daemon {
     }
 }
 
-/// Who may look on at one node at the same time.
+/// The most viewers of one node at the same time.
 const VIEWERS_MAX: usize = 16;
 /// The number of the node that founds a cluster.
 const FOUNDER: u64 = 1;
-/// How long the cluster may take to hear that a node leaves.
+/// The longest time that the cluster may take to hear that a node leaves.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The name of a node that is given none.
@@ -671,7 +672,7 @@ async fn announce(catalog: &Catalog, presence: &Presence) -> Result<(), WriteErr
     }
 }
 
-/// How long a voter waits for others when it comes up.
+/// The longest time that a voter waits for others when it comes up.
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Keeps a link to every other node, and what each knows of the others.

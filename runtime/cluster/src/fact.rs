@@ -17,13 +17,13 @@ pub struct Command {
     pub id: u64,
     /// When it was said.
     pub at: Unix,
-    /// Who says it.
+    /// The node, or the leader, that says it.
     pub writer: Writer,
-    /// What.
+    /// The fact itself.
     pub fact: Fact,
 }
 
-/// Who may say a fact.
+/// The author of a fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Writer {
@@ -47,7 +47,7 @@ const fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// What a node says of itself when it comes up.
+/// The description that a node gives of itself when it comes up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
     /// Its name; its certificate says so too.
@@ -65,7 +65,7 @@ pub struct NodeSpec {
     /// Devices, by their models.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// Whether it has a disk for the log of the voters.
+    /// Set where it has a disk for the log of the voters.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub votes: bool,
     /// Where its HTTP API is, if it has one.
@@ -78,7 +78,7 @@ pub struct NodeSpec {
     /// The fingerprint of its certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
-    /// How often it has become another program in this life.
+    /// Number of times that it has become another program in this life.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub upgrades: u32,
 }
@@ -102,16 +102,16 @@ pub enum Fact {
         node: String,
         /// Which life of it.
         boot: u64,
-        /// How that was seen.
+        /// The sign by which that was seen.
         why: String,
     },
     /// A node gets no new jobs from now on, or gets some again. Written by the leader.
     NodeDrained {
         /// Which.
         node: String,
-        /// Whether it is drained.
+        /// True for drained, false for jobs again.
         drained: bool,
-        /// Who wants that.
+        /// The name of whoever wants that.
         by: String,
     },
     /// A node that is gone is to be forgotten. Written by the leader.
@@ -123,11 +123,11 @@ pub enum Fact {
     TokenMade {
         /// The hash of its secret.
         id: String,
-        /// How many nodes may use it.
+        /// Number of nodes that may use it.
         uses: u32,
         /// Until when.
         until: Unix,
-        /// Who wants that.
+        /// The name of whoever wants that.
         by: String,
     },
     /// A node has joined with a token. Written by the leader.
@@ -143,39 +143,39 @@ pub enum Fact {
         id: String,
         /// Whose it is.
         name: String,
-        /// What it is good for.
+        /// The rights that it gives.
         role: Role,
-        /// Who wants that.
+        /// The name of whoever wants that.
         by: String,
     },
     /// A key is not good any more. Written by the leader.
     KeyRevoked {
         /// Whose it was.
         name: String,
-        /// Who wants that.
+        /// The name of whoever wants that.
         by: String,
     },
-    /// How many nodes shall vote. Written by the leader.
+    /// The number of nodes that shall vote. Written by the leader.
     VotersSet {
         /// An odd number; as many as there are nodes for.
         count: u32,
-        /// Who wants that.
+        /// The name of whoever wants that.
         by: String,
     },
-    /// What a namespace may use. Written by the leader.
+    /// The bounds of a namespace. Written by the leader.
     NamespaceSet {
         /// Which.
         name: String,
         /// Its bounds; `None` removes them.
         quota: Option<NamespaceQuota>,
-        /// Who wants that.
+        /// The name of whoever wants that.
         by: String,
     },
     /// A job was submitted, and its files are here. Written by the leader.
     JobSubmitted {
-        /// What is to run.
+        /// The job to run.
         spec: JobSpec,
-        /// Who wants that.
+        /// The name of whoever wants that.
         by: String,
     },
     /// Something happened to a job. Written by the node of its present try when it is about that;
@@ -183,7 +183,7 @@ pub enum Fact {
     Job {
         /// Which.
         job: JobId,
-        /// What.
+        /// The event.
         event: Event,
     },
 }
@@ -215,7 +215,8 @@ impl NamespaceQuota {
         }
     }
 
-    /// What of it the nodes keep when they place actors; nothing, if that is without bounds.
+    /// The part of it that the nodes keep when they place actors; nothing, if that is without
+    /// bounds.
     pub(crate) fn of_actors(self) -> Option<Quota> {
         let mut resources = Resources::new();
         if let Some(milli) = self.cpu_milli {
@@ -233,7 +234,7 @@ impl NamespaceQuota {
     }
 }
 
-/// What became of a fact.
+/// The result of writing a fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Written {
@@ -247,7 +248,7 @@ pub enum Written {
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error("{why}")]
 pub struct Refusal {
-    /// What kind of trouble it is.
+    /// The kind of trouble it is.
     pub kind: RefusalKind,
     /// In words.
     pub why: String,

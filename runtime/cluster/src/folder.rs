@@ -33,7 +33,7 @@ pub struct Folder {
     _lock: File,
 }
 
-/// What a node knows of itself before it knows anybody.
+/// The file in which a node keeps what it knows of itself before it knows anybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFile {
     /// Its name.
@@ -60,11 +60,11 @@ pub enum FolderError {
     /// It cannot be read or written.
     #[error("{doing} {}: {source}", .path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
         /// On what.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A file that is not what a daemon writes.
@@ -139,7 +139,7 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// What was known when the node last ran; `None` in a new folder.
+    /// The node's file from when it last ran; `None` in a new folder.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -189,7 +189,7 @@ impl Folder {
         self.set_node(&now)
     }
 
-    /// Whether a file is there and holds anything.
+    /// Returns true where a file is there and holds anything.
     pub(crate) fn holds(&self, name: &str) -> bool {
         fs::metadata(self.part(name)).is_ok_and(|file| file.len() > 0)
     }

@@ -1,4 +1,4 @@
-//! What the processes of this node print, on its way to the voters' logs.
+//! Output of this node's processes, on its way to the voters' logs.
 
 mod waiting;
 
@@ -32,7 +32,7 @@ pub(crate) struct Forward {
     moved: Arc<Notify>,
     /// Lines that are on their way to the voters.
     leaving: Arc<Mutex<Vec<(JobId, LogLine)>>>,
-    /// Whether nothing is read any more, so that the next program of this process reads on.
+    /// Set while nothing is read any more, so that the next program of this process reads on.
     frozen: watch::Sender<bool>,
     outputs: Arc<Mutex<Outputs>>,
 }
@@ -40,12 +40,12 @@ pub(crate) struct Forward {
 /// The outputs of processes, while the next program of this process is about to read on.
 #[derive(Debug, Default)]
 struct Outputs {
-    /// How many are read.
+    /// Number of outputs that are read.
     read: usize,
     left: Vec<OutputEstate>,
 }
 
-/// What the next program of this process has to know of what is printed.
+/// The printed output that the next program of this process has to know of.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PrintsEstate {
     queues: Vec<QueueEstate>,
@@ -59,7 +59,7 @@ struct OutputEstate {
     process: String,
     stream: Stream,
     fd: RawFd,
-    /// What was read of it and is no line that waits.
+    /// Bytes that were read of it and are no line that waits.
     unread: Vec<u8>,
 }
 
@@ -74,11 +74,11 @@ impl PrintsEstate {
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// Bytes that are read of an output at once.
 const READ_BYTES: usize = 64 << 10;
-/// How long fewer than most of the voters may be there until those that are do.
+/// The longest time with fewer than most of the voters until those that are there suffice.
 const SAFE_PATIENCE: Duration = Duration::from_secs(5);
-/// How often is looked whether all outputs are left.
+/// The pause between two looks whether all outputs are left.
 const STOP_PAUSE: Duration = Duration::from_millis(5);
-/// How long to wait when too few voters keep any.
+/// The pause before another try when too few voters keep any.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Forward {
@@ -238,7 +238,7 @@ impl Forward {
         let _ = Clock::timeout(patience, read).await;
     }
 
-    /// What the driver of a try has last said on its standard error.
+    /// The last words of the driver of a try on its standard error.
     pub(crate) fn said(&self, of: Try) -> Option<String> {
         self.waiting.lock().said(of)
     }
@@ -249,8 +249,8 @@ impl Forward {
         self.waiting.lock().over(of);
     }
 
-    /// Whether there is something to wait for of what a try has printed here, whose processes are
-    /// gone.
+    /// Returns true where there is something to wait for of what a try has printed here, whose
+    /// processes are gone.
     pub(crate) fn is_unsettled(&self, of: Try) -> bool {
         let mut waiting = self.waiting.lock();
         let unsettled = waiting.unsettled(of, Clock::now()).is_some();

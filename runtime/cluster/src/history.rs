@@ -1,4 +1,4 @@
-//! What a node has seen to happen, kept on its disk: it is there again when its daemon is.
+//! Events that a node has seen, kept on its disk: they are there again when its daemon is.
 //!
 //! One file holds the last events, the actors that there are and that have ended, within the bounds of
 //! [`odeon_observe::bounds`], and how far processes were heard, so that nothing is told twice. What was
@@ -21,9 +21,10 @@ use thiserror::Error;
 const EVENTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("events");
 /// Actors, by the words of their ids, as JSON.
 const ACTORS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("actors");
-/// How far the news of processes were heard: the number of the next, by that of the process.
+/// The place up to which the news of processes were heard: the number of the next, by that of the
+/// process.
 const HEARD: TableDefinition<'_, u64, u64> = TableDefinition::new("heard");
-/// What the file keeps in memory of itself.
+/// Bytes of the file that its cache in memory may have.
 const CACHE_BYTES: usize = 1 << 20;
 const FILE: &str = "history.redb";
 

@@ -14,7 +14,7 @@ use crate::daemon::{DaemonError, JOB};
 use crate::fact::{Fact, NodeSpec, RefusalKind, Written};
 use crate::job::{DEFAULT_NAMESPACE, Event, Hosted, JobId, JobSpec};
 
-/// How often a node looks, as a real one does.
+/// The pause between two looks of a node, as a real one has it.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module.

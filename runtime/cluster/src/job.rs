@@ -49,7 +49,7 @@ impl std::str::FromStr for JobId {
     }
 }
 
-/// What somebody wants to have run.
+/// A job that somebody wants to have run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     /// For people; it need not be unique.
@@ -69,7 +69,7 @@ pub struct JobSpec {
     /// Those of a higher priority start first.
     #[serde(default)]
     pub priority: i32,
-    /// How often a run of it is begun anew after a failure, or after its node was lost.
+    /// The most times that a run of it is begun anew after a failure, or after its node was lost.
     #[serde(default)]
     pub retries: u32,
     /// The node that its driver must run on.
@@ -87,10 +87,10 @@ pub struct Hosted {
     pub name: String,
     /// The name of its type.
     pub actor: String,
-    /// Whether it begins anew after a failure, or when its node was lost; then as often as that
+    /// Set where it begins anew after a failure, or when its node was lost; then as often as that
     /// happens.
     pub kept: bool,
-    /// How it is spawned ([`odeon::DetachedActor::to_text`]).
+    /// The order to spawn it ([`odeon::DetachedActor::to_text`]).
     pub order: String,
 }
 
@@ -109,7 +109,7 @@ const ARGS_BYTES_MAX: usize = 128 << 10;
 const RETRIES_MAX: u32 = 1000;
 
 impl JobSpec {
-    /// Whether it can be meant.
+    /// Checks that it can be meant.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -149,7 +149,7 @@ impl JobSpec {
     }
 }
 
-/// What is wrong with a job that is submitted.
+/// The fault of a job that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// A name that is none.
@@ -203,7 +203,7 @@ pub struct Attempt {
 pub enum State {
     /// It has no node yet.
     Waiting {
-        /// What is in the way, in words.
+        /// The obstacle, in words.
         why: String,
         /// It is not begun anew before that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,25 +227,25 @@ pub enum State {
     Stopping {
         /// The try.
         attempt: Attempt,
-        /// Who.
+        /// The name of whoever stopped it.
         by: String,
-        /// Whether it may end in order.
+        /// Set where it may end in order.
         in_order: bool,
         /// Since when.
         since: Unix,
     },
     /// It is over.
     Ended {
-        /// How.
+        /// Its outcome.
         outcome: Outcome,
         /// When.
         at: Unix,
-        /// What the driver's last try was; `None` when there was none.
+        /// The driver's last try; `None` when there was none.
         attempt: Option<Attempt>,
     },
 }
 
-/// How a job came to its end.
+/// The end that a job came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Outcome {
@@ -277,7 +277,7 @@ pub enum Outcome {
     Lost {
         /// Which.
         node: String,
-        /// How that was seen.
+        /// The sign by which that was seen.
         why: String,
     },
 }
@@ -317,7 +317,7 @@ impl fmt::Display for Outcome {
 pub struct Job {
     /// Its number.
     pub id: JobId,
-    /// What was submitted.
+    /// The job as it was submitted.
     pub spec: JobSpec,
     /// By whom.
     pub by: String,
@@ -330,24 +330,24 @@ pub struct Job {
     /// Tries of the runs before the present one: those do not count against the retries of this.
     #[serde(default)]
     pub tries_before: u32,
-    /// Whether a try of the present run has started.
+    /// Set once a try of the present run has started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_run: bool,
     /// Tries that failed one after the other without having run for long.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub quick_failures: u32,
-    /// How earlier tries ended, the last ones.
+    /// The outcomes of earlier tries, the last ones.
     #[serde(default)]
     pub earlier: Vec<(Attempt, Outcome)>,
 }
 
-/// What can happen to a job.
+/// An event in the life of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Event {
     /// It cannot have a node yet.
     Held {
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
     /// It was given a node.
@@ -368,19 +368,19 @@ pub enum Event {
     Over {
         /// Which try.
         attempt: u32,
-        /// How.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// Somebody wants it to end.
     Stop {
-        /// Who.
+        /// The name of whoever stopped it.
         by: String,
-        /// Whether it may end in order; else it is killed.
+        /// Set where it may end in order; else it is killed.
         in_order: bool,
     },
     /// Somebody wants a job that is over to be run again, with all of its retries.
     Retry {
-        /// Who.
+        /// The name of whoever begins it anew.
         by: String,
     },
 }
@@ -393,7 +393,7 @@ pub enum Unfit {
     Over {
         /// Which job.
         job: JobId,
-        /// How it ended.
+        /// The outcome of the job.
         outcome: String,
     },
     /// It is not over.
@@ -419,14 +419,14 @@ pub enum Unfit {
         job: JobId,
         /// Where it is.
         state: &'static str,
-        /// What was said to have happened.
+        /// The event that was said to have happened.
         event: &'static str,
     },
 }
 
-/// How long a try must have run for its failure not to count with those before it.
+/// The run time from which on a try's failure does not count with those before it.
 const LONG_RUN: Duration = Duration::from_secs(600);
-/// How long the third try waits, when the two before it have failed quickly.
+/// The pause before the third try, when the two before it have failed quickly.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest that a try waits.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -465,7 +465,7 @@ impl Job {
         }
     }
 
-    /// Whether it is over.
+    /// Returns true once it is over.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Ended { .. })
@@ -615,7 +615,7 @@ impl Job {
         }
     }
 
-    /// Whether another try follows one that has ended so.
+    /// Returns true where another try follows one that has ended so.
     fn begins_anew(&self, outcome: &Outcome) -> bool {
         let left = match &self.spec.hosts {
             None => self.tries - self.tries_before <= self.spec.retries,
@@ -630,8 +630,8 @@ impl Job {
         }
     }
 
-    /// How long to wait after a try that has ended so: after the first failure not at all, then twice
-    /// as long after each that follows quickly.
+    /// The pause after a try that has ended so: after the first failure none, then twice as long
+    /// after each that follows quickly.
     fn pause_after(&mut self, outcome: &Outcome, at: Unix) -> Duration {
         if !matches!(outcome, Outcome::Failed { .. }) {
             return Duration::ZERO;

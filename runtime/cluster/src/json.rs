@@ -1,4 +1,4 @@
-//! What daemons say to each other: JSON inside a message, so that daemons of different releases
+//! Payloads between daemons: JSON inside a message, so that daemons of different releases
 //! understand each other as far as they can.
 
 use odeon::{Shape, shape};

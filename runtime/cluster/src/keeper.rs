@@ -24,11 +24,11 @@ use crate::voting;
 pub use plan::{Offer, Order, Rules, offers};
 use silence::{Known, Silence};
 
-/// How often the tables are looked at when nothing changes.
+/// The pause between two looks at the tables when nothing changes.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How much longer than a look took nobody looks again.
+/// The rest after a look, in multiples of the time that it took.
 const RESTS: u32 = 4;
-/// How long a node has to act on an order before it is told again.
+/// The time that a node has to act on an order before it is told again.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -173,8 +173,8 @@ impl Keeper {
         }
     }
 
-    /// How long each node has been silent; `None` when this one did not run for a while, so that it has
-    /// to listen first.
+    /// The time that each node has been silent; `None` when this one did not run for a while, so
+    /// that it has to listen first.
     fn look(&mut self, now: Timestamp) -> Option<BTreeMap<String, Duration>> {
         let links = self.system.links().into_iter();
         let links = links.filter(|link| !link.is_worker);
@@ -252,7 +252,7 @@ impl Keeper {
     }
 }
 
-/// What the keeper does after an order.
+/// The next act of the keeper after an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// The next order.

@@ -1,4 +1,4 @@
-//! What jobs print, kept on the voters: after the process, the worker and the node are gone, within
+//! Output of jobs, kept on the voters: after the process, the worker and the node are gone, within
 //! bounds.
 //!
 //! Lines are numbered where they come from ([`Source`]), so a line is the same on each voter, and a

@@ -6,9 +6,9 @@ use std::time::Duration;
 use odeon::{AskError, Clock, NameError, Ref, Registered, System};
 use thiserror::Error;
 
-/// How long the names of the last life may stay: longer than its links do.
+/// The longest time that the names of the last life may stay: longer than its links do.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// How often they are tried.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a node did not do what another has asked it for, in words for people.
@@ -26,7 +26,7 @@ pub enum Unreached {
     Silent {
         /// Which.
         node: String,
-        /// How long it had.
+        /// The time that it had.
         waited: Duration,
     },
     /// It cannot do that.
@@ -40,7 +40,7 @@ pub enum Unreached {
 }
 
 impl Unreached {
-    /// What an ask that failed says of the node.
+    /// The reason why an ask of the node failed.
     #[must_use]
     pub fn asked(node: &str, error: &AskError) -> Self {
         let node = node.to_owned();

@@ -1,4 +1,5 @@
-//! What a daemon sees of its cluster: its own node, and what the others show when they are asked.
+//! The view that a daemon has of its cluster: its own node, and what the others show when they are
+//! asked.
 //!
 //! A voter looks all the time, so that there is a history when somebody asks for it. Another node does
 //! while somebody looks on there. Each node keeps what an onlooker has seen of it; an answer that got
@@ -22,17 +23,17 @@ use crate::named;
 use crate::seat::Seat;
 use crate::tables::{News, NodeState};
 
-/// How long processes of a node may take to show themselves.
+/// The longest time that processes of a node may take to show themselves.
 const PROCESS_PATIENCE: Duration = Duration::from_millis(700);
-/// How long a node may take.
+/// The longest time that a node may take.
 const NODE_PATIENCE: Duration = Duration::from_secs(2);
 /// Onlookers that a node keeps apart.
 const ONLOOKERS_MAX: usize = 8;
-/// How long it remembers one that stays away.
+/// The time for which it remembers one that stays away.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
 /// Looks without a pause, when there is more to see.
 const ROUNDS_MAX: usize = 16;
-/// How often a node that is not a voter's asks whether somebody looks on.
+/// The pause before a node that does not vote asks again whether somebody looks on.
 const REST: Duration = Duration::from_millis(250);
 /// Bytes of one answer; a message has room for a little more.
 const SIGHT_BYTES_MAX: usize = 3 << 20;
@@ -66,7 +67,7 @@ impl View {
         })
     }
 
-    /// What this onlooker has not seen yet, who has had so many answers.
+    /// The part of the view that is new to this onlooker, who has had so many answers.
     #[handler]
     fn look(&mut self, onlooker: u64, seen: u64) -> Later<Result<Vec<u8>, String>> {
         let watch = self.watch_of(onlooker, seen);
@@ -193,7 +194,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// What the catalog says has happened to jobs, as far as it was noted.
+/// The events of jobs in the catalog, as far as they were noted.
 struct JobNews {
     /// The last of it.
     last: Option<(Date, String)>,
@@ -272,7 +273,7 @@ fn clocks(system: &System) -> BTreeMap<odeon::ProcessId, (i64, Duration)> {
 /// The other nodes, as far as they were seen.
 struct Others {
     onlooker: u64,
-    /// How many answers have come from each.
+    /// Number of answers that have come from each.
     seen: BTreeMap<String, u64>,
 }
 

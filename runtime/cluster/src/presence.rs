@@ -1,5 +1,5 @@
-//! What a node says of itself in the catalog: written when it comes up, and again when it has changed
-//! or the cluster has lost it.
+//! The description that a node writes of itself into the catalog: when it comes up, and again when
+//! it has changed or the cluster has lost it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ pub(crate) struct Presence {
     spec: Arc<Mutex<NodeSpec>>,
 }
 
-/// How long a node may take to learn what the catalog knows of its last life.
+/// The longest time that a node may take to learn what the catalog knows of its last life.
 const LEARN_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it looks.
+/// The pause between two looks.
 const LEARN_PAUSE: Duration = Duration::from_millis(100);
 
 impl Presence {
@@ -57,7 +57,7 @@ impl Presence {
         }
     }
 
-    /// What it says now.
+    /// The description that it gives now.
     pub(crate) fn said(&self) -> NodeSpec {
         let mut spec = self.spec.lock().clone();
         spec.votes = self.catalog.is_voter();

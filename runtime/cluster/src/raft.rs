@@ -31,13 +31,13 @@ pub(crate) type Vote = openraft::Vote<u64>;
 pub(crate) type StorageError = openraft::StorageError<u64>;
 pub(crate) type Membership = openraft::StoredMembership<u64, BasicNode>;
 
-/// How often the leader says that it leads, in milliseconds.
+/// The time between two signs of the leader that it leads, in milliseconds.
 const HEARTBEAT_MS: u64 = 200;
-/// How long the others wait for that before they elect another, in milliseconds: drawn from this
-/// range, so that they seldom stand at the same time. A new leader is there after two such waits at
-/// most, below three seconds.
+/// The time that the others wait for that before they elect another, in milliseconds: drawn from
+/// this range, so that they seldom stand at the same time. A new leader is there after two such
+/// waits at most, below three seconds.
 const ELECTION_MS: (u64, u64) = (800, 1400);
-/// How long a write may wait for the voters.
+/// The longest time that a write may wait for the voters.
 pub(crate) const TRY_PATIENCE: Duration = Duration::from_secs(4);
 /// Entries between two snapshots.
 const SNAPSHOT_EVERY: u64 = 2000;

@@ -1,4 +1,5 @@
-//! What an actor of a daemon is made from: parts of its own process, which never travel.
+//! The seat of a daemon's actor: parts of its own process that it is made from, and that never
+//! travel.
 
 use std::fmt;
 
@@ -34,7 +35,7 @@ impl<T> Seat<T> {
         Self(Some(part))
     }
 
-    /// What it holds.
+    /// The value that it holds.
     ///
     /// # Errors
     /// It comes from another process.

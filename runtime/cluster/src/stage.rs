@@ -84,7 +84,7 @@ pub(crate) enum StageError {
 }
 
 impl StageError {
-    /// Whether another try cannot help.
+    /// Returns true where another try cannot help.
     pub(crate) const fn is_final(&self) -> bool {
         matches!(self, Self::Wrong(_) | Self::Unfit(_))
     }
@@ -101,7 +101,7 @@ const BATCH: usize = 16;
 /// Batches under way at once.
 const BATCHES: usize = 4;
 
-/// What a daemon's folder has for the files of jobs.
+/// The places in a daemon's folder for the files of jobs.
 #[derive(Debug)]
 pub(crate) struct Places {
     /// The pieces.
@@ -113,7 +113,7 @@ pub(crate) struct Places {
 }
 
 impl Stage {
-    /// What a daemon before this one has left mounted is taken away.
+    /// Makes the stage, and takes away what a daemon before this one has left mounted.
     pub(crate) fn new(
         system: System,
         node: &str,
@@ -372,7 +372,7 @@ impl Stage {
         blobs
     }
 
-    /// What a bundle consists of, for another node.
+    /// The pieces of a bundle, for another node.
     pub(crate) async fn give_bundle(&self, digest: Digest) -> Option<Blob> {
         let store = Arc::clone(&self.store);
         let bundle = blocking(move || Ok(store.bundle(&digest).ok())).await;
@@ -443,9 +443,9 @@ impl Stage {
     }
 }
 
-/// Whether this node can run a program. What it says of itself is looked for in so many bytes at its
-/// front, or in all of it: of one that has it further back, its processes are refused when they say
-/// which version they speak.
+/// Checks that this node can run a program. What it says of itself is looked for in so many bytes
+/// at its front, or in all of it: of one that has it further back, its processes are refused when
+/// they say which version they speak.
 fn can_run(program: &Path, front: Option<u64>) -> Result<(), StageError> {
     let cannot = |why: String| StageError::Unfit(why);
     let executable = Executable::inspect(program).map_err(|error| cannot(error.to_string()))?;
@@ -481,7 +481,7 @@ fn scrub<T>(store: &Store, bundle: &Bundle) -> Result<Option<T>, StageError> {
     Ok(None)
 }
 
-/// How often damaged pieces are fetched again.
+/// The most times that damaged pieces are fetched again.
 const TRIES: usize = 3;
 fn remove_folder(folder: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(folder) {

@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 /// The variable; its value is a mark.
 pub(crate) const VARIABLE: &str = "ODEON_TRY";
 
-/// How often those that were killed are looked at.
+/// The pause between two looks at those that were killed.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often at most: one that hangs in the kernel does not end.
+/// The most looks: a process that hangs in the kernel does not end.
 const LOOKS: usize = 500;
-/// How often at least, while some process is about to become another program: it shows no variables
+/// The fewest looks while some process is about to become another program: it shows no variables
 /// for a moment. One that has none shows none for good.
 const LOOKS_AT_UNCLEAR: usize = 20;
 
@@ -43,7 +43,7 @@ pub(crate) async fn end(mark: String) {
     tracing::warn!(mark, "processes of a job do not end");
 }
 
-/// What was found.
+/// The result of a look for marked processes.
 enum Left {
     None,
     /// Nothing, but for processes that show no variables.
@@ -86,8 +86,8 @@ fn kill_all(mark: &str, killed: &mut BTreeSet<i32>) -> Left {
     }
 }
 
-/// Whether a process was started with this variable; `None` for one that shows no variables at the
-/// moment, though it has memory. Of one that has ended nothing is to be read.
+/// Returns true where a process was started with this variable; `None` for one that shows no
+/// variables at the moment, though it has memory. Of one that has ended nothing is to be read.
 fn is_marked(pid: i32, entry: &[u8]) -> Option<bool> {
     let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else {
         return Some(false);

@@ -21,7 +21,7 @@ use crate::fact::{Fact, Written};
 use crate::job::{JobId, JobSpec, SpecError};
 use crate::stage::moment;
 
-/// How long the files of an upload stay that nobody has made a job of.
+/// The time for which the files of an upload stay that nobody has made a job of.
 pub const UPLOAD_TIME: Duration = Duration::from_secs(3600);
 
 /// Why a job is not taken in.
@@ -34,7 +34,7 @@ pub enum SubmitError {
     /// Its files are not all here.
     #[error("{missing} of {all} pieces of its files are missing: upload them first")]
     Missing {
-        /// How many.
+        /// Number of missing pieces.
         missing: usize,
         /// Of how many.
         all: usize,
@@ -56,7 +56,7 @@ pub enum SubmitError {
     /// Too few voters have its files, so it could be lost with this node.
     #[error("its files are on {have} of {voters} voters; a majority must have them: {why}")]
     Unsafe {
-        /// How many have them.
+        /// Number of voters that have them.
         have: usize,
         /// Of how many.
         voters: usize,
@@ -78,7 +78,7 @@ pub enum SubmitError {
 }
 
 impl Daemon {
-    /// What is missing of a bundle. What is here, or comes, stays for [`UPLOAD_TIME`].
+    /// The missing pieces of a bundle. What is here, or comes, stays for [`UPLOAD_TIME`].
     ///
     /// # Errors
     /// It is too large, or the disk fails.

@@ -23,7 +23,7 @@ pub struct Tables {
     pub now: Unix,
     /// Nodes by name.
     pub nodes: BTreeMap<String, NodeRow>,
-    /// How often what every node knows has changed: the nodes, and the namespaces.
+    /// Number of changes of what every node knows: the nodes, and the namespaces.
     pub nodes_version: u64,
     /// Which of these changes was the last to take a node away.
     pub forgot_version: u64,
@@ -41,14 +41,14 @@ pub struct Tables {
     pub tokens: BTreeMap<String, TokenRow>,
     /// Keys of the API by the hash of their secret.
     pub keys: BTreeMap<String, KeyRow>,
-    /// How many nodes shall vote; none means one.
+    /// Number of nodes that shall vote; none means one.
     pub voters_wanted: u32,
     /// Certificates of nodes that were forgotten, by their fingerprints.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub revoked: BTreeSet<String>,
     /// Namespaces that have bounds.
     pub namespaces: BTreeMap<String, NamespaceQuota>,
-    /// What happened last, for people.
+    /// The last events, for people.
     pub news: VecDeque<News>,
     /// The last commands and what became of them.
     recent: VecDeque<(u64, Result<Written, Refusal>)>,
@@ -59,13 +59,13 @@ pub struct Tables {
 pub struct NodeRow {
     /// Its number among the nodes, from 1; that of a voter, if it is one.
     pub number: u64,
-    /// What it says of itself.
+    /// The description that it gives of itself.
     pub spec: NodeSpec,
-    /// How it is.
+    /// Its state.
     pub state: NodeState,
     /// Since when.
     pub since: Unix,
-    /// Whether it gets no new jobs.
+    /// Set where it gets no new jobs.
     #[serde(default)]
     pub drained: bool,
     /// Which change of the nodes was the last of this row.
@@ -73,7 +73,7 @@ pub struct NodeRow {
     pub version: u64,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum NodeState {
@@ -83,7 +83,7 @@ pub enum NodeState {
     Left,
     /// It is not heard of any more.
     Lost {
-        /// How that was seen.
+        /// The sign by which that was seen.
         why: String,
     },
 }
@@ -91,13 +91,13 @@ pub enum NodeState {
 /// A join token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRow {
-    /// How many more nodes may use it.
+    /// Number of nodes that may still use it.
     pub left: u32,
     /// Until when.
     pub until: Unix,
-    /// Who made it.
+    /// The name of whoever made it.
     pub by: String,
-    /// Who used it.
+    /// The nodes that used it.
     pub used_by: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ pub struct TokenRow {
 pub struct KeyRow {
     /// Whose it is.
     pub name: String,
-    /// What it is good for.
+    /// The rights that it gives.
     pub role: Role,
     /// Since when.
     pub since: Unix,
@@ -117,7 +117,7 @@ pub struct KeyRow {
 pub struct News {
     /// When.
     pub at: Unix,
-    /// What it is about: a job or a node.
+    /// The subject: a job or a node.
     pub about: String,
     /// In words.
     pub what: String,
@@ -180,8 +180,9 @@ impl Tables {
         self.living_jobs().chain(ended).map(|job| job.spec.bundle)
     }
 
-    /// Whether a try is over for certain: then it is in all later tables too, so it does not matter
-    /// how old these are. A try that has not begun yet, as far as these know, is not over.
+    /// Returns true where a try is over for certain: then it is in all later tables too, so it does
+    /// not matter how old these are. A try that has not begun yet, as far as these know, is not
+    /// over.
     #[must_use]
     pub fn is_over(&self, job: JobId, attempt: u32) -> bool {
         match self.jobs.get(&job) {
@@ -523,7 +524,8 @@ impl Tables {
         self.happened(id, event)
     }
 
-    /// Whether a job may have a node. Whoever gives it one has looked at tables that may be older.
+    /// Checks that a job may have a node. Whoever gives it one has looked at tables that may be
+    /// older.
     fn may_assign(&self, job: &Job, node: &str, boot: u64) -> Result<(), String> {
         let row = self.nodes.get(node).filter(|row| row.spec.boot == boot);
         let Some(row) = row.filter(|row| row.state == NodeState::Up) else {
@@ -609,7 +611,7 @@ impl Tables {
 /// Bundles of jobs that are over which are kept, so that `retry` finds them.
 const BUNDLES_KEPT: usize = 100;
 
-/// What is said about a life of a node that is over.
+/// The refusal of what is about a life of a node that is over.
 fn over(node: &str) -> Refusal {
     let why = format!("it is about a life of node `{node}` that is not the present one");
     Refusal::new(RefusalKind::Conflict, why)

@@ -30,11 +30,11 @@ pub struct Tries {
 #[derive(Clone, Debug)]
 struct Running {
     number: u32,
-    /// Whether it was told to end, and then in order or not.
+    /// Set once it was told to end; true for in order.
     end: Option<bool>,
 }
 
-/// What is to be done about a try.
+/// The next step of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
@@ -49,7 +49,7 @@ pub enum Step {
     End {
         /// Which.
         attempt: u32,
-        /// Whether it may end in order; else it is killed.
+        /// Set where it may end in order; else it is killed.
         in_order: bool,
     },
     /// It never ran and never will: the catalog has to hear that it is over.
@@ -100,7 +100,7 @@ impl Tries {
         Step::Begin { attempt: number }
     }
 
-    /// Whether no try begins for a while. The orders come again.
+    /// Holds back new tries while `held` is true. The orders come again.
     pub fn hold(&mut self, held: bool) {
         self.held = held;
     }
@@ -168,7 +168,7 @@ impl Tries {
             .collect()
     }
 
-    /// Whether nothing runs here.
+    /// Returns true while nothing runs here.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
@@ -186,7 +186,8 @@ impl Tries {
         }
     }
 
-    /// What was told to end in order may yet be killed, and not the other way.
+    /// Tells a try to end. One that was told to end in order may yet be killed, and not the other
+    /// way.
     fn end(&mut self, job: JobId, attempt: u32, in_order: bool) -> Step {
         let Some(known) = self.running.get_mut(&job) else {
             return Step::Nothing;

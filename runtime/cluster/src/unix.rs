@@ -23,7 +23,7 @@ impl Unix {
         Self(self.0.saturating_add(time.as_millis() as u64))
     }
 
-    /// How long this is after `earlier`; nothing if it is not.
+    /// The time from `earlier` to this; nothing if it is not after it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

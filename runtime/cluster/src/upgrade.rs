@@ -32,7 +32,7 @@ pub enum UpgradeError {
     Program {
         /// Where it is.
         program: PathBuf,
-        /// What is wrong with it.
+        /// The reason why it cannot take over.
         why: String,
     },
     /// Tries that cannot be handed on.
@@ -57,7 +57,7 @@ pub enum HeritageError {
     CutOff,
 }
 
-/// What one program of a daemon leaves to the next.
+/// The state that one program of a daemon leaves to the next.
 #[derive(Debug)]
 pub struct Heritage {
     pub(crate) engine: Inheritance,
@@ -69,7 +69,7 @@ pub struct Heritage {
 pub(crate) struct Own {
     pub(crate) tries: Vec<TryEstate>,
     pub(crate) prints: PrintsEstate,
-    /// How many programs this life of the node has had before the next one.
+    /// Number of programs that this life of the node has had before the next one.
     pub(crate) upgrades: u32,
 }
 
@@ -86,7 +86,8 @@ impl Heritage {
         Ok(bytes)
     }
 
-    /// What the program before this one has left: to be called before anything looks at the clock.
+    /// Reads the state that the program before this one has left: to be called before anything
+    /// looks at the clock.
     ///
     /// # Errors
     /// It cannot be read, or is of another version.
@@ -137,11 +138,11 @@ pub struct Upgrade {
     pub(crate) hold: crate::agent::Hold,
 }
 
-/// How long what is under way may take to end before an upgrade is refused.
+/// The longest time that what is under way may take to end before an upgrade is refused.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether a program can take over from this one: it runs here, and speaks to the processes of jobs
-/// as this one does.
+/// Checks that a program can take over from this one: it runs here, and speaks to the processes of
+/// jobs as this one does.
 pub(crate) fn check(program: &Path) -> Result<(), UpgradeError> {
     let cannot = |why: String| UpgradeError::Program {
         program: program.to_owned(),

@@ -22,9 +22,9 @@ use crate::seat::Seat;
 pub(crate) const LOG_FILE: &str = "catalog.redb";
 /// The file with the key of the cluster's authority.
 const AUTHORITY_KEY_FILE: &str = "ca.key";
-/// How often the disk for the log is looked after.
+/// The pause between two checks of the disk for the log.
 const TEND_PAUSE: Duration = Duration::from_secs(1);
-/// How long a node may take to open or close its disk for the log.
+/// The longest time that a node may take to open or close its disk for the log.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// See the module.

@@ -95,7 +95,7 @@ fn read_handlers(block: &mut ItemImpl, trouble: &mut Trouble) -> Vec<Handler> {
     handlers
 }
 
-/// What the block says about the trait `Actor`.
+/// The parts of the block that make up the trait `Actor`.
 struct Lifecycle {
     start: Signature,
     args: TokenStream,

@@ -12,7 +12,7 @@ use syn::{
 use crate::message;
 use crate::params::{Params, awaited, refuse_generics};
 
-/// What `#[handler(..)]` says.
+/// The arguments of `#[handler(..)]`.
 #[derive(Default)]
 pub(crate) struct Options {
     message: Option<Type>,
@@ -62,7 +62,7 @@ impl Options {
     }
 }
 
-/// Whether a method is marked as a handler.
+/// Returns true where a method is marked as a handler.
 pub(crate) fn is_handler(method: &ImplItemFn) -> bool {
     method.attrs.iter().any(names_handler)
 }
@@ -71,7 +71,7 @@ fn names_handler(attribute: &Attribute) -> bool {
     attribute.path().is_ident("handler")
 }
 
-/// What a handler method becomes.
+/// The parts of the code that a handler method becomes.
 pub(crate) struct Handler {
     /// The message type, for the list of registered ones.
     pub(crate) message: TokenStream,
@@ -322,7 +322,7 @@ fn later(output: &ReturnType) -> Option<&Type> {
     }
 }
 
-/// What a message is answered with in the end.
+/// The type that a message is answered with in the end.
 fn replied(output: &ReturnType) -> Result<TokenStream> {
     match later(output) {
         Some(reply) => Ok(reply.to_token_stream()),

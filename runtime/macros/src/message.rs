@@ -69,7 +69,7 @@ pub(crate) fn stable_name(option: &ParseNestedMeta<'_>) -> Result<LitStr> {
     Ok(name)
 }
 
-/// What every message derives.
+/// The derives that every message has.
 pub(crate) fn derives() -> TokenStream {
     quote! {
         #[derive(::odeon::serde::Serialize, ::odeon::serde::Deserialize, ::odeon::Shape)]

@@ -1,4 +1,4 @@
-//! What a method takes besides `self`.
+//! The parameters of a method besides `self`.
 
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -68,7 +68,7 @@ fn fold_fields(fields: &Fields) -> TokenStream {
         .collect()
 }
 
-/// Whether this is `#[serde(skip)]`. What else serde is told is for serde to check.
+/// Returns true where this is `#[serde(skip)]`. What else serde is told is for serde to check.
 fn skips(attribute: &Attribute) -> bool {
     let mut skips = false;
     if attribute.path().is_ident("serde") {

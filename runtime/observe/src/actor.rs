@@ -12,7 +12,7 @@ use crate::bounds::{FAILED_MAX, STOPPED_FOR, STOPPED_MAX};
 use crate::date::{Date, Shift};
 use crate::past::Remnant;
 
-/// What an actor is at.
+/// The state of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// It was stopped in order.
@@ -61,7 +61,7 @@ impl State {
 /// One actor as it is seen.
 #[derive(Clone, Debug)]
 pub struct Actor {
-    /// What its process shows of it.
+    /// The actor as its process shows it.
     pub view: ActorView,
     /// Its name, if it has one.
     pub name: Option<String>,
@@ -69,7 +69,7 @@ pub struct Actor {
     pub job: String,
     /// The node that it is on.
     pub node: String,
-    /// What it is at.
+    /// Its state.
     pub state: State,
     /// Since when.
     pub since: Date,
@@ -85,7 +85,7 @@ pub struct Actor {
     pub handled: u64,
     /// Those of them that it had handled before anybody saw it.
     handled_before: u64,
-    /// How it ended.
+    /// Its end, once it has ended.
     pub ended: Option<Ended>,
     /// Its lives, the last ones.
     pub lives: VecDeque<LifeRow>,
@@ -98,7 +98,7 @@ pub struct Actor {
     sample: Sample,
 }
 
-/// What rates are worked out from.
+/// The counts of a moment, from which rates are worked out.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     at: Date,
@@ -109,7 +109,7 @@ struct Sample {
     waits: u32,
 }
 
-/// How an actor ended.
+/// The end of an actor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
     /// When.
@@ -120,7 +120,7 @@ pub struct Ended {
     pub failed: bool,
 }
 
-/// How an actor went of which nobody says that it has failed.
+/// The end of an actor of which nobody says that it has failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End<'a> {
     /// In order, as far as is known.
@@ -129,8 +129,8 @@ pub(crate) enum End<'a> {
     Lost(&'a str),
 }
 
-/// How long before or after the end of a process its actors may be seen to go. One that went long
-/// before was stopped.
+/// The longest time before or after the end of a process at which its actors may be seen to go with
+/// it. One that went long before was stopped.
 const JUST: Duration = Duration::from_secs(5);
 
 /// One life of an actor.
@@ -144,13 +144,13 @@ pub struct LifeRow {
     pub to: Option<Date>,
     /// Why, in words.
     pub cause: Option<String>,
-    /// What led to that.
+    /// The causes that led to that.
     pub chain: Vec<String>,
 }
 
 /// Lives that are kept of one actor.
 const LIVES_MAX: usize = 32;
-/// How long rates are worked out over.
+/// The time over which rates are worked out.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 impl Actor {
@@ -195,7 +195,7 @@ impl Actor {
         self.view.id
     }
 
-    /// What people call it: its name, or its type and number.
+    /// The name of it for people: its own, or its type and number.
     #[must_use]
     pub fn title(&self) -> String {
         match &self.name {
@@ -204,7 +204,7 @@ impl Actor {
         }
     }
 
-    /// How often it has begun anew.
+    /// Number of times that it has begun anew.
     #[must_use]
     pub const fn restarts(&self) -> u32 {
         self.view.incarnation.saturating_sub(1)
@@ -311,13 +311,13 @@ impl Actors {
         self.rows.values()
     }
 
-    /// How many there are.
+    /// Number of actors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns true where there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -688,7 +688,7 @@ impl Actor {
             .sort_unstable_by_key(|life| life.number);
     }
 
-    /// How often a life of it has begun since a moment, but the first.
+    /// Number of its lives that have begun since a moment, but the first.
     #[must_use]
     pub fn restarts_since(&self, moment: Date) -> usize {
         let again = self.lives.iter().filter(|life| life.number > 1);

@@ -1,5 +1,5 @@
-//! How much is kept, and from when on something is a problem. Each bound with its reason; people see
-//! them beside what they bound.
+//! Bounds on how much is kept, and from when on something is a problem. Each bound with its reason;
+//! people see them beside what they bound.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use std::time::Duration;
 pub const FAILED_MAX: usize = 2_000;
 /// Actors that were stopped in order, which stay to be seen.
 pub const STOPPED_MAX: usize = 500;
-/// How long one that was stopped stays at most.
+/// The longest time that one that was stopped stays.
 pub const STOPPED_FOR: Duration = Duration::from_secs(600);
 /// Processes that have ended, which stay to be named.
 pub const ENDED_PROCESSES_MAX: usize = 2_000;
-/// How long actors that were there before an observer began anew are waited for.
+/// The longest wait for actors that were there before an observer began anew.
 pub const AWAITED_FOR: Duration = Duration::from_secs(10);
 /// Things that have happened.
 pub const EVENTS_MAX: usize = 100_000;
@@ -30,17 +30,17 @@ pub const SERIES_POINTS_MAX: usize = 4_096;
 
 /// From here on a handler counts as stuck.
 pub const STUCK: Duration = Duration::from_secs(10);
-/// How long a circle of waits stands before it counts as one.
+/// The time that a circle of waits stands before it counts as one.
 pub const CIRCLE_STANDS: Duration = Duration::from_secs(1);
 /// From this part of its room on a mailbox counts as nearly full.
 pub const MAILBOX_FULL: f64 = 0.8;
-/// How long it has to be.
+/// The time for which it has to be.
 pub const MAILBOX_FULL_FOR: Duration = Duration::from_secs(5);
 /// So many restarts...
 pub const RESTARTS: usize = 3;
 /// ... within so much time are a loop.
 pub const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
-/// How long a demand waits for room before it is a problem.
+/// The time that a demand waits for room before it is a problem.
 pub const PENDING: Duration = Duration::from_secs(5);
 /// From this uncertainty on clocks are not good enough to order what nodes did. Between nodes of one
 /// network that have little to do it is a tenth.

@@ -25,7 +25,7 @@ impl Date {
         Self((ms * 1e6) as u64)
     }
 
-    /// How long since `earlier`; zero when it lies ahead.
+    /// The time since `earlier`; zero when it lies ahead.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -44,7 +44,7 @@ impl Date {
     }
 }
 
-/// How far a process's clock is from the observer's dates.
+/// The offset of a process's clock from the observer's dates, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shift(i128);
 

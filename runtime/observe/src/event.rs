@@ -1,4 +1,4 @@
-//! What has happened, in one stream.
+//! Events, in one stream.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::bounds::EVENTS_MAX;
 use crate::date::Date;
 use crate::lint::Lint;
 
-/// What something is about.
+/// The subject of an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Subject {
@@ -25,7 +25,7 @@ pub enum Subject {
     Process(ProcessId),
 }
 
-/// What kind of thing has happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -64,7 +64,7 @@ impl EventKind {
     }
 }
 
-/// How bad it is.
+/// The severity of an event or a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
     /// Good to know.
@@ -82,19 +82,19 @@ pub struct Event {
     pub seq: u64,
     /// When.
     pub at: Date,
-    /// What kind of thing.
+    /// Its kind.
     pub kind: EventKind,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is about.
+    /// The thing that it is about.
     pub subject: Option<Subject>,
-    /// What people called that then.
+    /// The name of that thing for people, as it was then.
     #[serde(default)]
     pub name: Option<String>,
     /// The rule that found it, if it is a problem.
     #[serde(default)]
     pub lint: Option<Lint>,
-    /// What happened, in words.
+    /// The event, in words.
     pub sentence: String,
     /// Why, outermost first.
     pub chain: Vec<String>,
@@ -125,7 +125,7 @@ impl Events {
         self.kept = events.into();
     }
 
-    /// How many there have been, forgotten ones too.
+    /// Number of events so far, forgotten ones too.
     #[must_use]
     pub const fn told(&self) -> u64 {
         self.told

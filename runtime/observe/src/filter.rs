@@ -88,7 +88,8 @@ impl Filter {
         Ok(Self { terms })
     }
 
-    /// Whether an actor is chosen. Those of the system are not, unless the filter speaks of them.
+    /// Returns true where an actor is chosen. Those of the system are not, unless the filter speaks
+    /// of them.
     #[must_use]
     pub fn takes(&self, actor: &Actor, system: bool, now: Date) -> bool {
         let speaks = |term: &Term| matches!(term.test, Test::System(_));
@@ -281,7 +282,8 @@ fn seconds(text: &str) -> Option<f64> {
         .map(|it| it.as_secs_f64())
 }
 
-/// Whether a part is in a text, and a number at its end is whole there: `j1` is not in `j12`.
+/// Returns true where a part is in a text, and a number at its end is whole there: `j1` is not in
+/// `j12`.
 fn has_number(text: &str, part: &str) -> bool {
     let digit = |it: Option<char>| it.is_some_and(|it| it.is_ascii_digit());
     let ends_in_number = digit(part.chars().last());

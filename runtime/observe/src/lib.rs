@@ -1,4 +1,4 @@
-//! What is seen of running systems, put together.
+//! The view of running systems, put together from what each of their processes shows.
 //!
 //! ```text
 //!  processes ── Sight ──> node ── NodeSight ──> Observatory ── rows, waits, spans, problems ──> faces

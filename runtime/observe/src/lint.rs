@@ -1,4 +1,5 @@
-//! What is wrong, or looks like it: rules over what is seen, each with its threshold in the sentence.
+//! Problems, or what looks like one: rules over what is seen, each with its threshold in the
+//! sentence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -89,19 +90,20 @@ impl Lint {
 pub struct Problem {
     /// By which rule.
     pub lint: Lint,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// How many things it is about.
+    /// Number of things that it is about.
     pub count: usize,
-    /// What is wrong, with the threshold.
+    /// The problem in words, with the threshold.
     pub sentence: String,
     /// Since when, as far as is known.
     pub since: Date,
-    /// What it is about, the first few.
+    /// The things that it is about, the first few.
     pub subjects: Vec<Subject>,
 }
 
-/// What ranks record of the stages of their steps, in seconds, with the labels `rank` and `stage`.
+/// The name of the number that ranks record of the stages of their steps, in seconds, with the
+/// labels `rank` and `stage`.
 const STAGE_SECONDS: &str = "train.stage_s";
 /// Things that a problem names.
 const SUBJECTS_MAX: usize = 8;
@@ -333,7 +335,7 @@ fn full_devices(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> 
     })
 }
 
-/// What a rank recorded last of a stage: the mean of its last steps, and when.
+/// The last value that a rank recorded of a stage: the mean of its last steps, and when.
 struct Pace<'a> {
     rank: &'a Label,
     actor: ActorId,

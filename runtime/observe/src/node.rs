@@ -19,7 +19,7 @@ pub struct Process {
     pub node: String,
     /// The operating system's number.
     pub pid: Option<u32>,
-    /// What it is for.
+    /// Its kind: node, driver or worker.
     pub kind: ProcessKind,
     /// The job that it works for.
     pub job: String,
@@ -27,13 +27,13 @@ pub struct Process {
     pub started: Date,
     /// When it was gone.
     pub ended: Option<Date>,
-    /// How many spans it has recorded.
+    /// Counts of the spans that it has recorded.
     pub spans: SpanCounts,
     /// Spans that were overwritten before anybody saw them.
     pub spans_lost: u64,
-    /// How long its asks took.
+    /// The times that its asks took.
     pub ask_times: Times,
-    /// How long those of the last minute took.
+    /// The times of those asks of the last minute.
     pub recent_asks: Recent,
     /// Messages without an answer that nobody handled.
     pub dead_letters: u64,
@@ -45,11 +45,11 @@ pub struct Process {
     pub(crate) lost: Option<String>,
     /// Bytes in blobs that it owns.
     pub blob_bytes: u64,
-    /// How many actors it has.
+    /// Number of actors that it has.
     pub hosted: u32,
-    /// How far its clock may be from what is assumed.
+    /// The largest error that its clock may have.
     pub clock_error: Duration,
-    /// What it uses of its machine, where the system tells.
+    /// Its use of its machine, where the system tells.
     pub usage: Option<Usage>,
 }
 
@@ -60,15 +60,16 @@ impl Process {
     }
 }
 
-/// How long things took within the last minute.
+/// The times that things took within the last minute.
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
-    /// What there had been at moments, oldest first: one more than a minute ago, and those after it.
+    /// The times counted up to each of some moments, oldest first: one more than a minute ago, and
+    /// those after it.
     marks: VecDeque<(Date, Times)>,
     times: Times,
 }
 
-/// How far back [`Recent`] reaches, and how far its moments are apart.
+/// The length of time that [`Recent`] reaches back, and the distance of its moments.
 const WINDOW: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(5);
 
@@ -109,7 +110,7 @@ impl Recent {
     }
 }
 
-/// How much is sent over a link: a count at a moment, and the rate up to then.
+/// The flow over a link: a count of bytes at a moment, and the rate up to then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flow {
     at: Date,
@@ -161,16 +162,16 @@ pub struct Node {
     pub gone: Option<Date>,
     /// Its links to other nodes.
     pub links: Vec<LinkView>,
-    /// What it sends to its peers, in bytes a second, by their processes.
+    /// The flows that it sends to its peers, by their processes.
     pub sending: BTreeMap<ProcessId, Flow>,
-    /// What it has, who holds it, who waits.
+    /// Its resources, their holders, and those who wait for them.
     pub hardware: Option<NodeView>,
     /// By how many nanoseconds its machine's date is ahead of the observer's, and how sure that is;
     /// `None` for the observer's own.
     pub clock: Option<(i64, Duration)>,
-    /// What its machine is like.
+    /// The view of its machine.
     pub machine: MachineView,
-    /// What it was like of late.
+    /// Numbers of its machine of late.
     pub history: History,
 }
 

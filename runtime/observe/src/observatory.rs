@@ -48,7 +48,7 @@ pub struct Observatory {
     /// Spans lost of late, by process.
     lost: VecDeque<(Date, ProcessId, u64)>,
     last_look: HashMap<ProcessId, Date>,
-    /// How far what processes number was heard.
+    /// The place up to which things that processes number were heard.
     heard: HashMap<ProcessId, Heard>,
     /// Processes in the order in which they ended.
     ended: VecDeque<ProcessId>,
@@ -80,7 +80,7 @@ fn unheard<T>(next: &mut u64, from: u64, lost: u64, mut told: Vec<T>) -> (Vec<T>
     (told, lost)
 }
 
-/// What was lost before it was seen, beside spans.
+/// Counts of what was lost before it was seen, beside spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missed {
     /// News that were overwritten.
@@ -109,7 +109,7 @@ struct Sample {
     spans: u64,
 }
 
-/// What a recorded number is, by whom, and of what.
+/// The key of a recorded number: its name, the actor, and its labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RecordedKey {
     name: String,
@@ -120,15 +120,15 @@ struct RecordedKey {
 /// A number that a program records, over time.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Who records it.
+    /// The actor that records it.
     pub actor: ActorId,
-    /// What it is of; `step` is left out, it is the place on the axis.
+    /// The labels that tell it apart; `step` is left out, it is the place on the axis.
     pub labels: Labels,
     /// When, at which step if it says so, and how much.
     pub points: VecDeque<(Date, Option<f64>, f64)>,
-    /// How many points there have been, forgotten ones too.
+    /// Number of points so far, forgotten ones too.
     pub told: u64,
 }
 
@@ -145,7 +145,7 @@ pub struct Total<'a> {
     pub series: &'a Series,
 }
 
-/// What a process shows that counts when all processes of its node have been seen.
+/// The part of a process's sight that counts when all processes of its node have been seen.
 struct Rest {
     process: ProcessId,
     news: Vec<News>,
@@ -153,7 +153,7 @@ struct Rest {
     shift: Shift,
 }
 
-/// How long losses count as of late.
+/// The time for which losses count as of late.
 const LATELY: Duration = Duration::from_secs(60);
 
 impl Observatory {
@@ -197,31 +197,31 @@ impl Observatory {
         &self.actors
     }
 
-    /// Who waits for whom.
+    /// The waits: who waits for whom.
     #[must_use]
     pub const fn waits(&self) -> &Waits {
         &self.all_waits
     }
 
-    /// What was done.
+    /// The spans that were seen.
     #[must_use]
     pub const fn spans(&self) -> &Spans {
         &self.spans
     }
 
-    /// What has happened.
+    /// The events, in one stream.
     #[must_use]
     pub const fn events(&self) -> &Events {
         &self.events
     }
 
-    /// What is wrong, as of the last tick.
+    /// The problems, as of the last tick.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// What programs record about their work.
+    /// The numbers that programs record about their work.
     pub fn recorded(&self) -> impl Iterator<Item = &Recorded> {
         self.recorded.values()
     }
@@ -283,7 +283,7 @@ impl Observatory {
             .sum()
     }
 
-    /// What else was lost before it was seen.
+    /// Counts of what else was lost before it was seen.
     #[must_use]
     pub const fn missed(&self) -> Missed {
         self.missed
@@ -294,7 +294,7 @@ impl Observatory {
         self.copies.iter()
     }
 
-    /// How far dates may be wrong.
+    /// The largest error that dates may have.
     #[must_use]
     pub fn clock_error(&self) -> Option<Duration> {
         let errors = self.nodes.values().filter_map(|node| Some(node.clock?.1));
@@ -312,7 +312,7 @@ impl Observatory {
         (late.iter().map(|(.., lost)| lost).sum(), processes)
     }
 
-    /// What people call an actor.
+    /// The name of an actor for people.
     #[must_use]
     pub fn title_of(&self, id: ActorId) -> String {
         match self.actors.get(id) {
@@ -322,7 +322,7 @@ impl Observatory {
         }
     }
 
-    /// What people call a process.
+    /// The name of a process for people.
     #[must_use]
     pub fn process_title(&self, id: ProcessId) -> String {
         let Some(process) = self.processes.get(&id) else {
@@ -384,7 +384,7 @@ impl Observatory {
         self.recalled = Some(now);
     }
 
-    /// How far the news of processes that go on were heard: the number of the next.
+    /// The place up to which the news of processes that go on were heard: the number of the next.
     pub(crate) fn heard(&self) -> Vec<(ProcessId, u64)> {
         let living = self.processes.values().filter(|it| it.ended.is_none());
         let next = |it: &Process| self.heard.get(&it.id).map_or(0, |heard| heard.news);
@@ -444,7 +444,7 @@ impl Observatory {
         }
     }
 
-    /// Whether it is seen for the first time.
+    /// Takes in a node, and returns true where it is seen for the first time.
     fn note_node(
         &mut self,
         sight: &NodeSight,
@@ -819,13 +819,14 @@ impl Observatory {
         self.names.remove(name);
     }
 
-    /// Whether the observer from which this one goes on has told of what began then.
+    /// Returns true where the observer from which this one goes on has told of what began then.
     fn was_told(&self, kind: EventKind, of: &Subject, began: Date) -> bool {
         let is = |it: &Event| it.kind == kind && it.subject.as_ref() == Some(of) && it.at >= began;
         self.recalled.is_some() && self.events.iter().any(is)
     }
 
-    /// Whether the observer from which this one goes on has told of such a problem, which then lasts.
+    /// Returns true where the observer from which this one goes on has told of such a problem,
+    /// which then lasts.
     fn has_lasted(&self, problem: &Problem) -> bool {
         let subject = problem.subjects.first();
         let told = |it: &Event| it.lint == Some(problem.lint) && it.subject.as_ref() == subject;

@@ -40,15 +40,15 @@ struct Shared {
 #[derive(Debug)]
 pub struct Viewer(Observer);
 
-/// How long a process may take to show itself.
+/// The longest time that a process may take to show itself.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often is looked while somebody looks on.
+/// The pause between two looks while somebody looks on.
 const LIVELY: Duration = Duration::from_millis(250);
-/// What is younger is good enough for whoever looks once.
+/// The age up to which a look is good enough for whoever looks once.
 const FRESH: Duration = Duration::from_millis(1_500);
-/// How long after a look somebody counts as looking on.
+/// The time after a look for which somebody counts as looking on.
 const LINGER: Duration = Duration::from_secs(5);
-/// How often otherwise: history goes on.
+/// The pause between two looks otherwise: history goes on.
 const CALM: Duration = Duration::from_secs(1);
 /// Looks after which a process that always has more to show is left for the next round.
 const ROUNDS_MAX: usize = 64;
@@ -91,7 +91,7 @@ impl Observer {
         }))
     }
 
-    /// What people call what it looks at.
+    /// The name for people of what it looks at.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
@@ -262,7 +262,8 @@ impl Observer {
         let _ = Clock::timeout(PATIENCE, looked).await;
     }
 
-    /// Whether somebody looks on, has looked a moment ago, or will look at what is written down.
+    /// Returns true where somebody looks on, has looked a moment ago, or will look at what is
+    /// written down.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         let glanced = Date(self.0.glanced.load(Ordering::Relaxed));
@@ -270,7 +271,7 @@ impl Observer {
         watched || today().since(glanced) < LINGER || self.recorded().is_some()
     }
 
-    /// How long to wait until the next look.
+    /// The time until the next look.
     #[must_use]
     pub fn pause(&self) -> Duration {
         if self.is_watched() { LIVELY } else { CALM }

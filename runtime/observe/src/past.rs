@@ -1,4 +1,4 @@
-//! What outlives an observer: what has happened, and the actors that there were.
+//! The past that outlives an observer: what has happened, and the actors that there were.
 //!
 //! Whoever keeps it takes the [`Lines`] that are new since the last time, and gives them back to the
 //! next observer as its [`Past`].
@@ -17,7 +17,7 @@ use crate::observatory::Observatory;
 /// An actor as it is remembered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Remnant {
-    /// What its process showed of it last.
+    /// The actor as its process showed it last.
     pub view: ActorView,
     /// Its name, if it had one.
     pub name: Option<String>,
@@ -27,45 +27,45 @@ pub struct Remnant {
     pub node: String,
     /// Messages that it has handled.
     pub handled: u64,
-    /// How it ended, if it had.
+    /// Its end, if it had ended.
     pub ended: Option<Ended>,
     /// Its lives, the last ones.
     pub lives: VecDeque<LifeRow>,
 }
 
-/// What another observer has seen.
+/// The events and actors that another observer has seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
-    /// What has happened, oldest first.
+    /// The events, oldest first.
     pub events: Vec<Event>,
-    /// Who was there.
+    /// The actors that were there.
     pub actors: Vec<Remnant>,
-    /// How far the news of processes were heard that go on: the number of the next.
+    /// The place up to which the news of processes were heard that go on: the number of the next.
     pub heard: Vec<(ProcessId, u64)>,
 }
 
-/// How far lines were taken.
+/// The place up to which lines were taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     events: u64,
     change: u64,
 }
 
-/// What is new since a mark.
+/// The lines that are new since a mark.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lines {
-    /// What has happened, oldest first.
+    /// The events, oldest first.
     pub events: Vec<Event>,
-    /// Who has come, begun another life, gone elsewhere or ended: as it is now.
+    /// The actors that have come, begun another life, gone elsewhere or ended: each as it is now.
     pub actors: Vec<Remnant>,
     /// Those that are not remembered any more; `None` when the actors that are told are all there are.
     pub forgotten: Option<Vec<ActorId>>,
-    /// How far the news of all processes were heard that go on.
+    /// The place up to which the news of all processes were heard that go on.
     pub heard: Vec<(ProcessId, u64)>,
 }
 
 impl Lines {
-    /// Whether nothing is new.
+    /// Returns true where nothing is new.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let forgotten = self.forgotten.as_ref().is_some_and(Vec::is_empty);
@@ -74,7 +74,7 @@ impl Lines {
 }
 
 impl Observatory {
-    /// What is to be kept and is new since the mark, which goes on to here.
+    /// The lines to keep that are new since the mark, which goes on to here.
     #[must_use]
     pub fn lines_since(&self, mark: &mut Mark) -> Lines {
         let actors = self.actors();

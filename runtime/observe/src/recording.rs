@@ -1,4 +1,5 @@
-//! What an observer was shown, as a file: the same pages again, at any other time.
+//! Recordings of all that an observer was shown, as a file: the same pages again, at any other
+//! time.
 //!
 //! ```text
 //!  "odeonrec" | version u16 | length u32 | crc u32 | head          what it is of, and since when
@@ -28,7 +29,7 @@ use crate::observatory::Observatory;
 pub use read::{Frames, Recording};
 pub use write::Recorder;
 
-/// What each file begins with.
+/// The bytes that each file begins with.
 const MAGIC: [u8; 8] = *b"odeonrec";
 /// The version of the layout above and of what the frames mean.
 const VERSION: u16 = 1;
@@ -46,9 +47,9 @@ const FRAME_MAX: usize = 64 << 20;
 pub enum Frame<'a> {
     /// [`Observatory::look`].
     Look {
-        /// What the node shows.
+        /// The node's own view.
         sight: Cow<'a, NodeSight>,
-        /// What the observer's clock showed...
+        /// The observer's clock...
         at: Timestamp,
         /// ... at this date.
         date: Date,
@@ -81,14 +82,14 @@ pub enum Frame<'a> {
     Happened {
         /// When it was told.
         date: Date,
-        /// What.
+        /// The event.
         event: Cow<'a, Event>,
     },
-    /// What a face shows beside what is observed, in words of its own.
+    /// A note of what a face shows beside what is observed, in words of its own.
     Note {
         /// When.
         date: Date,
-        /// What it is about.
+        /// Its subject.
         about: Cow<'a, str>,
         /// JSON.
         json: Cow<'a, str>,
@@ -127,10 +128,10 @@ impl Frame<'_> {
     }
 }
 
-/// What a recording says of itself.
+/// The head of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// What people call what was looked at.
+    /// The name for people of what was looked at.
     pub name: String,
     /// The release that recorded it.
     pub release: String,
@@ -138,7 +139,7 @@ pub struct Head {
     pub began: Date,
 }
 
-/// How a recording ends.
+/// The way in which a recording ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// As it should.
@@ -180,7 +181,7 @@ pub enum RecordingError {
     Strange {
         /// The release that recorded it.
         release: String,
-        /// What.
+        /// The part that it does not understand.
         why: String,
     },
     /// It has reached its bound.

@@ -19,7 +19,7 @@ struct Ring {
     points: VecDeque<Point>,
 }
 
-/// What was seen within one step of a series.
+/// The values that were seen within one step of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// When the step began.
@@ -111,8 +111,8 @@ impl Series {
         self.fine.points.iter()
     }
 
-    /// What was seen from one moment to another, in at most `most` points: fine ones where they reach
-    /// back far enough, or as far as coarse ones, else those.
+    /// The points from one moment to another, at most `most`: fine ones where they reach back far
+    /// enough, or as far as coarse ones, else those.
     #[must_use]
     pub fn between(&self, from: Date, to: Date, most: usize) -> Vec<Point> {
         let first = |ring: &Ring| ring.points.front().map(|first| first.at);

@@ -20,11 +20,11 @@ pub struct Span {
     pub context: SpanContext,
     /// The span that caused it; 0 for none.
     pub parent: u64,
-    /// What it covers.
+    /// The kind of work that it covers.
     pub kind: SpanKind,
-    /// What it is called.
+    /// Its name.
     pub name: Arc<str>,
-    /// Who did it.
+    /// The actor that did it.
     pub by: ActorId,
     /// Whom it concerns.
     pub actor: ActorId,
@@ -36,9 +36,9 @@ pub struct Span {
     pub start: Date,
     /// When it was over; `None` while it goes on.
     pub end: Option<Date>,
-    /// Whether it went well.
+    /// Set where it went well.
     pub ok: bool,
-    /// What it is about.
+    /// Labels that say what it is about.
     pub labels: Labels,
 }
 
@@ -55,7 +55,7 @@ impl Span {
         self.end.unwrap_or(now).max(self.start)
     }
 
-    /// Whether any of it lies between two moments.
+    /// Returns true where any of it lies between two moments.
     #[must_use]
     pub fn touches(&self, from: Date, to: Date) -> bool {
         self.start <= to && self.end.is_none_or(|end| end >= from)
@@ -78,14 +78,14 @@ pub struct Gap {
     pub from: Date,
     /// The look that missed them.
     pub to: Date,
-    /// How many.
+    /// Number of spans that were lost.
     pub lost: u64,
 }
 
 /// Spans that were seen and are kept no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten {
-    /// How many.
+    /// Number of spans that were forgotten.
     pub spans: u64,
     /// When the last of them ended: what ended later is there.
     pub to: Date,
@@ -95,7 +95,7 @@ pub struct Forgotten {
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     ended: VecDeque<Span>,
-    /// How many have ended, forgotten ones too.
+    /// Number of spans that have ended, forgotten ones too.
     told: u64,
     /// By process, as of its last look.
     going_on: HashMap<ProcessId, Vec<Span>>,
@@ -126,7 +126,7 @@ impl Spans {
         self.ended.iter()
     }
 
-    /// How many have ended, forgotten ones too.
+    /// Number of spans that have ended, forgotten ones too.
     #[must_use]
     pub const fn told(&self) -> u64 {
         self.told
@@ -205,7 +205,7 @@ impl Spans {
         };
     }
 
-    /// What an actor is at, as its process shows it.
+    /// Takes in the handler that an actor runs, as its process shows it.
     pub(crate) fn handles(&mut self, view: &ActorView, shift: Shift) {
         let Some(running) = &view.running else {
             return self.rests(view.id, view.process);
@@ -239,7 +239,7 @@ impl Spans {
         }
     }
 
-    /// What the actors of a process wait for.
+    /// Takes in the asks that the actors of a process wait for.
     pub(crate) fn asks(&mut self, process: ProcessId, waits: &[Wait]) {
         let asks = waits.iter().filter(|wait| wait.how == WaitKind::Answer);
         let asks = asks.map(|wait| Span {
@@ -400,7 +400,7 @@ mod tests {
         );
     }
 
-    /// What goes on is seen while it goes on, and has failed when its process is gone.
+    /// A span that goes on is seen while it goes on, and has failed when its process is gone.
     #[test]
     fn a_handler_and_what_it_asks_are_spans_before_they_are_over() {
         let (process, shift) = (ProcessId(7), Shift::new(Timestamp(0), Date(0)));

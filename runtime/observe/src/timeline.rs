@@ -11,20 +11,20 @@ use crate::event::Subject;
 use crate::observatory::Observatory;
 use crate::spans::{Gap, Span};
 
-/// What part of time is wanted, and how finely.
+/// The part of time that is wanted, and how finely.
 #[derive(Clone, Debug)]
 pub struct Window {
     /// From here.
     pub from: Date,
     /// To here.
     pub to: Date,
-    /// How many points it is wide on the screen.
+    /// Number of points that it is wide on the screen.
     pub width: usize,
     /// The lanes that show what is below them; `None` for as many as make sense.
     pub open: Option<HashSet<String>>,
 }
 
-/// What a lane is of.
+/// The kind of thing that a lane is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneKind {
     /// A node, all its processes.
@@ -42,37 +42,37 @@ pub struct Lane<'a> {
     pub id: String,
     /// The lane above.
     pub parent: Option<String>,
-    /// What it is of.
+    /// The kind of thing that it is of.
     pub kind: LaneKind,
     /// Its name for people.
     pub name: String,
-    /// What it is of, in particular.
+    /// The very thing that it is of.
     pub subject: Option<Subject>,
-    /// Whether the lanes below it follow.
+    /// Set where the lanes below it follow.
     pub open: bool,
-    /// How many there are below.
+    /// Number of lanes below it.
     pub children: usize,
-    /// What was done.
+    /// The spans or buckets that it shows.
     pub marks: Marks<'a>,
     /// Where something is missing.
     pub gaps: Vec<Gap>,
 }
 
-/// What a lane shows.
+/// The contents of a lane.
 #[derive(Debug)]
 pub enum Marks<'a> {
     /// Each span, and in which row of the lane.
     Spans(Vec<(&'a Span, u16)>),
-    /// How busy each bucket of time was.
+    /// Each bucket of time, and how busy it was.
     Buckets(Vec<Bucket>),
 }
 
-/// How busy a moment was.
+/// A bucket of time, and how busy it was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
     /// Counted from the window's begin.
     pub index: usize,
-    /// How many of the actors that the lane stands for were at work, on average over the bucket.
+    /// Number of the actors that the lane stands for that were at work, on average over the bucket.
     pub busy: f64,
     /// Spans that failed in it.
     pub failed: u32,
@@ -90,7 +90,7 @@ const OPEN_MAX: usize = 60;
 pub struct Timeline<'a> {
     /// Its lanes, each before those below it.
     pub lanes: Vec<Lane<'a>>,
-    /// How long a bucket is, in nanoseconds.
+    /// The length of a bucket, in nanoseconds.
     pub bucket: u64,
     /// Lanes of open processes that are left out, since others are busier.
     pub left_out: usize,
@@ -248,7 +248,7 @@ impl<'a> Layout<'a, '_> {
         Marks::Spans(placed.collect())
     }
 
-    /// How busy actors were, given by their spans.
+    /// The buckets of actors with these spans: how busy the actors were.
     fn buckets<'s>(&self, actors: impl IntoIterator<Item = &'s Vec<&'a Span>>) -> Vec<Bucket>
     where
         'a: 's,

@@ -12,7 +12,7 @@ use crate::spans::{Span, Spans};
 pub struct Trace<'a> {
     /// Its spans; of more than [`TRACE_SPANS_MAX`] those that began first.
     pub spans: Vec<&'a Span>,
-    /// How many there are in all.
+    /// Number of spans in all.
     pub all: usize,
     /// Those on the critical path, by number: had one of them been shorter, the whole would have been.
     pub critical: Vec<u64>,
@@ -96,7 +96,7 @@ pub struct Extent<'a> {
     pub first: &'a Span,
     /// When the last of its spans was over; now, if one goes on.
     pub end: Date,
-    /// How many spans there are.
+    /// Number of spans.
     pub spans: usize,
     /// Those that failed.
     pub failed: usize,
@@ -129,14 +129,14 @@ pub fn slowest<'a>(spans: impl Iterator<Item = &'a Span>, now: Date) -> Vec<Exte
     traces
 }
 
-/// What spans of one kind and name took, all together.
+/// Total times of the spans of one kind and name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Total {
-    /// What they are called.
+    /// Their name.
     pub name: String,
-    /// What they cover.
+    /// The kind of work that they cover.
     pub kind: SpanKind,
-    /// How many.
+    /// Number of spans.
     pub count: usize,
     /// Nanoseconds in all of them.
     pub total: u64,

@@ -1,4 +1,4 @@
-//! Who waits for whom: chains to their ends, and circles that nobody can leave.
+//! Waits: chains to their ends, and circles that nobody can leave.
 //!
 //! A circle is a *deadlock* when no actor in it can be woken from outside: all that each of them waits
 //! for leads back into the circle, and each is in a handler that has not ended. Where a handler waits
@@ -15,11 +15,11 @@ use crate::date::Date;
 /// An actor that waits for another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wait {
-    /// Who.
+    /// The actor that waits.
     pub who: ActorId,
     /// For whom.
     pub on: ActorId,
-    /// What for.
+    /// The thing that it waits for.
     pub how: WaitKind,
     /// The message that is asked or told.
     pub message: String,
@@ -60,7 +60,7 @@ impl Waits {
         Self { by }
     }
 
-    /// What an actor waits for, the longest first.
+    /// The waits of an actor, the longest first.
     #[must_use]
     pub fn of(&self, actor: ActorId) -> &[Wait] {
         self.by.get(&actor).map_or(&[], Vec::as_slice)

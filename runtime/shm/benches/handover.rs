@@ -1,4 +1,4 @@
-//! What it costs to give bytes to another process: floors, copy-in, hand-over, reading.
+//! Costs of giving bytes to another process: floors, copy-in, hand-over, reading.
 //!
 //! The readers are this program run again; parent and child talk by lines over pipes, so each
 //! hand-over between processes includes a round trip of two wake-ups, measured alone as `ping`.

@@ -62,7 +62,7 @@ pub enum Align {
 }
 
 impl Align {
-    /// What suits a region of `len` bytes.
+    /// The alignment that suits a region of `len` bytes.
     fn of(len: usize) -> Self {
         if len < (64 << 10) {
             Self::CacheLine
@@ -101,12 +101,12 @@ pub enum ArenaError {
     Os {
         /// Bytes of the region that was asked for.
         asked: u64,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// What an [`Arena`] holds at present.
+/// The memory that an [`Arena`] holds at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArenaStats {
     /// Regions (and writers) alive.
@@ -210,7 +210,7 @@ impl Arena {
         self.writer(len).map(drop)
     }
 
-    /// What the arena holds at present.
+    /// The memory that the arena holds at present.
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
         let pool = self.shared.pool.lock();
@@ -337,7 +337,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// What another process needs to read this region in place.
+    /// The name by which another process reads this region in place.
     #[must_use]
     pub fn name(&self) -> RegionName {
         let Block { place, len, id, .. } = &*self.block;

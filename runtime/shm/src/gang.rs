@@ -77,7 +77,7 @@ pub struct Gang {
     _fd: OwnedFd,
 }
 
-/// What a process of the same machine needs to join.
+/// The name by which a process of the same machine joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangName {
     /// Process that made the memory.
@@ -86,7 +86,7 @@ pub struct GangName {
     pub fd: i32,
     /// Random identity, also part of the memfd's name.
     pub gang: u64,
-    /// How many ranks of this node there are.
+    /// Number of ranks on this node.
     pub world: u32,
     /// See [`GangOptions::window_bytes`].
     pub window_bytes: u64,
@@ -149,7 +149,7 @@ impl Gang {
         })
     }
 
-    /// What others join by, while this is kept.
+    /// The name by which others join, while this is kept.
     #[must_use]
     pub const fn name(&self) -> GangName {
         self.name
@@ -257,7 +257,7 @@ pub struct Member {
     spins: u32,
 }
 
-/// What is known of another rank's process.
+/// The known state of another rank's process.
 #[derive(Debug)]
 enum Peer {
     Unknown,
@@ -414,7 +414,7 @@ impl Member {
         ))
     }
 
-    /// Whether one of these ranks is gone.
+    /// Fails where one of these ranks is gone.
     fn look_after(&mut self, ranks: &[usize]) -> Result<(), Trouble> {
         for rank in ranks {
             if let Some(why) = self.gone(*rank) {
@@ -691,7 +691,7 @@ impl fmt::Debug for Member {
     }
 }
 
-/// What wakes a rank that waits in its gang's memory, from any thread of any process.
+/// A bell that wakes a rank waiting in its gang's memory, from any thread of any process.
 pub struct Bell {
     mapping: Arc<Mapping>,
     /// The member's.
@@ -770,7 +770,7 @@ const QUIET: u64 = 0;
 const TELLING: u64 = 1;
 const TOLD: u64 = 2;
 
-/// How long a sleep may be before it is looked who is gone.
+/// The longest sleep before it is looked who is gone.
 const LOOK_AROUND: Duration = Duration::from_millis(10);
 
 #[expect(

@@ -19,7 +19,7 @@ pub struct Leases<K, P> {
 #[derive(Clone, Debug)]
 struct Lease<P> {
     pin: P,
-    /// How often each holder was granted the region and has not given it back.
+    /// Grants of the region that each holder has not given back.
     holders: BTreeMap<u64, u64>,
 }
 
@@ -30,7 +30,7 @@ struct Lease<P> {
 #[error("process {holder} holds no lease on this region")]
 #[non_exhaustive]
 pub struct NotHeld {
-    /// Who tried to give back.
+    /// The process that tried to give back.
     pub holder: u64,
 }
 
@@ -87,7 +87,7 @@ impl<K: Ord + Clone, P> Leases<K, P> {
             .collect()
     }
 
-    /// Who may read `region` at present, in ascending order.
+    /// The holders that may read `region` at present, in ascending order.
     pub fn holders(&self, region: &K) -> impl Iterator<Item = u64> {
         self.regions
             .get(region)
@@ -101,7 +101,7 @@ impl<K: Ord + Clone, P> Leases<K, P> {
         self.regions.len()
     }
 
-    /// Whether no other process may read anything.
+    /// Returns true while no other process may read anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()

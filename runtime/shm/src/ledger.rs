@@ -40,7 +40,7 @@ struct Page {
     _fd: Option<std::os::fd::OwnedFd>,
 }
 
-/// What another process needs to take part.
+/// The name by which another process takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerName {
     /// Process that made the ledger.
@@ -123,7 +123,7 @@ impl Ledger {
         })
     }
 
-    /// What others open it by; `None` where it was itself opened.
+    /// The name by which others open it; `None` where it was itself opened.
     #[must_use]
     pub fn name(&self) -> Option<LedgerName> {
         self.page.name
@@ -135,7 +135,7 @@ impl Ledger {
         self.page.mapping.word(0).load(Ordering::Acquire)
     }
 
-    /// What all processes hold together.
+    /// Bytes that all processes hold together.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         (0..LEDGER_SLOTS).fold(0, |sum: u64, slot| {

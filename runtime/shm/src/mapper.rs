@@ -98,7 +98,7 @@ impl Mapper {
         })
     }
 
-    /// What is mapped at present.
+    /// The memory that is mapped at present.
     pub fn stats(&self) -> MapperStats {
         let slabs = self.slabs.read();
         let bytes = slabs.values().map(|slab| slab.mapping.len() as u64).sum();
@@ -134,7 +134,7 @@ impl Mapper {
     }
 }
 
-/// What a [`Mapper`] holds.
+/// The memory that a [`Mapper`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapperStats {
     /// Slabs of other processes that are mapped.
@@ -200,20 +200,20 @@ pub enum MapError {
     /// The owner has exited. The bytes are lost, unless another copy exists.
     #[error("process {} is gone, and with it {name}", name.owner_pid)]
     OwnerGone {
-        /// What was asked for.
+        /// The region that was asked for.
         name: RegionName,
     },
     /// The owner lives but has freed the region: the name was used without a lease, or after its
     /// release.
     #[error("stale name: {name} was freed by its owner; names are valid only while leased")]
     Stale {
-        /// What was asked for.
+        /// The region that was asked for.
         name: RegionName,
     },
     /// The owner did not seal its slab, so it could take the bytes away while they are read.
     #[error("refused to map {name}: its slab lacks the seals {missing}")]
     Unsealed {
-        /// What was asked for.
+        /// The region that was asked for.
         name: RegionName,
         /// Seals that are missing, by name.
         missing: String,
@@ -221,7 +221,7 @@ pub enum MapError {
     /// The name does not lie inside its slab: it is damaged or forged.
     #[error("refused to map {name}: the slab has {slab_len} bytes")]
     OutOfRange {
-        /// What was asked for.
+        /// The region that was asked for.
         name: RegionName,
         /// Bytes of the slab.
         slab_len: u64,
@@ -232,9 +232,9 @@ pub enum MapError {
     Shared {
         /// The step that failed.
         doing: &'static str,
-        /// What the memory is for.
+        /// The purpose of the memory.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system refused: another user's process, no descriptors or address space left.
@@ -242,7 +242,7 @@ pub enum MapError {
     Os {
         /// The step that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -96,7 +96,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Whether using `range` needs no page fault, as far as this process knows.
+    /// Returns true where using `range` needs no page fault, as far as this process knows.
     pub(crate) fn is_populated(&self, range: Range<usize>) -> bool {
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
         self.populated[chunks]

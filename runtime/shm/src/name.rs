@@ -1,4 +1,4 @@
-//! What one process tells another so that it can read a region in place.
+//! The name of a region, by which another process reads it in place.
 
 use std::fmt;
 

@@ -31,8 +31,8 @@ use crate::{
 /// Bytes in front of each region: one cache line, so that payloads stay aligned to it.
 pub(crate) const HEADER: usize = 64;
 
-/// What keeps a reader safe: the size is fixed, no one can open it for writing, and neither
-/// can be taken back.
+/// The seals that keep a reader safe: the size is fixed, no one can open it for writing, and
+/// neither can be taken back.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE)
@@ -130,7 +130,7 @@ const SHARED_SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// What memory is shared for; part of its memfd's name.
+/// The purpose of shared memory; part of its memfd's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Ledger,
@@ -216,7 +216,7 @@ pub(crate) fn open_shared(
     Mapping::new(fd.as_fd(), len, Access::Write).map_err(fail("mapping"))
 }
 
-/// Whether the owner still has the slab under the descriptor that `name` gives.
+/// Returns true while the owner has the slab under the descriptor that `name` gives.
 pub(crate) fn owner_keeps(owner_pid: u32, fd: i32, slab: u64) -> bool {
     is_slab(&format!("/proc/{owner_pid}/fd/{fd}"), slab).unwrap_or(false)
 }

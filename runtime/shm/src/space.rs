@@ -1,4 +1,4 @@
-//! Who has which bytes of a slab. Pure.
+//! The free and used bytes of a slab. Pure.
 
 use std::{collections::BTreeMap, ops::Range};
 

@@ -73,7 +73,7 @@ impl Other {
         }
     }
 
-    /// What it says next.
+    /// The next line that it says.
     fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();

@@ -18,7 +18,7 @@ use crate::source::{Cell, Opening, Source};
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     name: CellName,
-    /// What came of it; nothing when it could not be made.
+    /// Counts of the cell that was made; nothing when it could not be made.
     made: Option<Made>,
     busy_seconds: f64,
 }

@@ -8,14 +8,15 @@ use crate::sample::{
     Image, Reader, SampleError, check_places, token_width, write_images, write_tokens,
 };
 
-/// What one rank of a context group computes of a micro-batch: of each sequence the tokens that its
-/// slice has, with what is needed to predict the next ones and to attend to those of other ranks.
+/// The part of a micro-batch that one rank of a context group computes: of each sequence the tokens
+/// that its slice has, with what is needed to predict the next ones and to attend to those of other
+/// ranks.
 ///
 /// The last token of a sequence predicts nothing, so it is a label and is not cut. Over all parts,
 /// each token that is read is there once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedSlice {
-    /// How sequences are cut.
+    /// The way in which sequences are cut.
     pub slicing: Slicing,
     /// Which part it is.
     pub slice: Slice,

@@ -1,4 +1,4 @@
-//! What a planner hears of sources: how long they are, and what their cells have.
+//! Sources as a planner hears of them: how long they are, and what their cells have.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -39,7 +39,7 @@ impl CellName {
     }
 }
 
-/// What a cell has. Whoever makes it says the same.
+/// The samples of a cell, as a planner hears of them. Whoever makes it says the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct CellMeta {
     /// Its source.
@@ -127,7 +127,7 @@ pub enum CellError {
     Long {
         /// The sample.
         id: SampleId,
-        /// How long it is.
+        /// Tokens of the sample.
         tokens: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! What samples cost to compute.
+//! Costs of computing samples.
 
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,7 @@ impl Quadratic {
     }
 }
 
-/// What a sample costs.
+/// The cost of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
 #[serde(deny_unknown_fields)]
 pub struct CostSpec {

@@ -49,7 +49,7 @@ pub(super) struct Reader {
     pub(super) seen: Seen,
 }
 
-/// What cells had.
+/// Counts of the cells that were heard, with their samples and tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) cells: u64,
@@ -68,7 +68,7 @@ impl Seen {
     }
 }
 
-/// What a source would give next.
+/// The next thing that a source would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// A sample of so many tokens, which [`Reader::take`] takes.
@@ -147,7 +147,7 @@ impl Reader {
         !self.waiting.is_empty() && self.waiting.len() >= self.waiting_max
     }
 
-    /// Whether all of its order was read.
+    /// Returns true once all of its order was read.
     fn is_read(&self) -> bool {
         self.epochs.is_some_and(|epochs| self.epoch >= epochs)
     }
@@ -156,8 +156,8 @@ impl Reader {
         self.is_read() && self.ready.is_empty() && self.waiting.is_empty()
     }
 
-    /// How many cells the given one is ahead of the cursor; `None` for one behind, or one that the
-    /// source does not have.
+    /// Number of cells that the given one is ahead of the cursor; `None` for one behind, or one
+    /// that the source does not have.
     pub(super) fn ahead(&self, name: CellName) -> Option<u64> {
         let past = self.epochs.is_some_and(|epochs| name.epoch >= epochs);
         if past || name.cell >= self.cells {
@@ -216,8 +216,8 @@ impl Reader {
         }
     }
 
-    /// What comes next. It passes empty cells by and lets samples wait; asked again, it says the
-    /// same.
+    /// Looks at what comes next. It passes empty cells by and lets samples wait; asked again, it
+    /// says the same.
     pub(super) fn look(&mut self, lengths: Lengths) -> Look {
         let oldest = |tokens| Look::Sample {
             tokens,

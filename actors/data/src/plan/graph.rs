@@ -52,7 +52,7 @@ pub enum Node {
     },
 }
 
-/// What was done to samples.
+/// The operation that was done to samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Primitive {
@@ -71,7 +71,7 @@ pub struct Edge {
     pub from: Node,
     /// The later.
     pub to: Node,
-    /// What was done.
+    /// The operation between them.
     pub by: Primitive,
 }
 
@@ -80,7 +80,7 @@ pub struct Edge {
 pub struct Lineage {
     /// When it was drawn, counted from the step's first.
     pub drawn: usize,
-    /// What it costs.
+    /// The cost of the sample.
     pub cost: u64,
     /// Its bucket.
     pub bucket: u32,

@@ -1,4 +1,4 @@
-//! How long an iteration takes, from what a plan's pieces cost.
+//! The time of an iteration, from what a plan's pieces cost.
 //!
 //! ```text
 //!  iteration = encode + max over buckets of the pipeline's time
@@ -36,7 +36,7 @@ pub enum Encoding {
 pub struct Iteration {
     /// Until the last bucket is done.
     pub time: f64,
-    /// What it would be if every rank were busy all the time.
+    /// The time it would take if every rank were busy all the time.
     pub ideal: f64,
 }
 
@@ -106,7 +106,7 @@ pub fn pictures_of(plan: &StepPlan) -> Vec<Vec<Vec<u32>>> {
     buckets
 }
 
-/// How many connections feed the ranks of a tree.
+/// Numbers of connections that feed the ranks of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connections {
     /// Every rank to every loader.

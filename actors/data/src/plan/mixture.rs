@@ -29,7 +29,8 @@ pub(super) fn shares(weights: &[f64]) -> Vec<i64> {
     shares
 }
 
-/// Who gives the next of units that are all alike; `None` where nobody has a share.
+/// The index of whoever gives the next of units that are all alike; `None` where nobody has a
+/// share.
 ///
 /// Of those who are owed enough it is the one who would first be owed a whole unit. So nobody is
 /// ever ahead or behind by one (Tijdeman 1980, "The chairman assignment problem"); by the largest
@@ -52,8 +53,8 @@ pub(super) fn next_of_equals(owed: &[i64], shares: &[i64]) -> Option<usize> {
     first.or_else(|| next_owed(owed, shares))
 }
 
-/// Who is owed most; `None` where nobody has a share. Whoever gives the next was owed something
-/// before, so nobody is ahead by more than one sample.
+/// The index of whoever is owed most; `None` where nobody has a share. Whoever gives the next was
+/// owed something before, so nobody is ahead by more than one sample.
 pub(super) fn next_owed(owed: &[i64], shares: &[i64]) -> Option<usize> {
     let able = (0..owed.len()).filter(|i| shares[*i] > 0);
     able.max_by(|a, b| {

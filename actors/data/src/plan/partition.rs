@@ -1,11 +1,11 @@
-//! How many loaders each source gets, from what it was measured to take.
+//! Choice of the number of loaders of each source, from what it was measured to take.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::sample::SourceNumber;
 
-/// What a source was measured to take.
+/// The measured time and memory that a source takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
 pub struct Profile {
     /// The source.
@@ -22,7 +22,7 @@ pub struct Profile {
     pub samples_per_second: f64,
 }
 
-/// What one loader may take, and how full it should be.
+/// Bounds on what one loader may take, and how full it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoaderCaps {
@@ -30,8 +30,8 @@ pub struct LoaderCaps {
     pub threads: u32,
     /// Bytes of memory.
     pub memory: u64,
-    /// How much of a thread's time is planned for, above 0 and up to 1. The rest is for samples
-    /// that take longer than the mean.
+    /// The part of a thread's time that is planned for, above 0 and up to 1. The rest is for
+    /// samples that take longer than the mean.
     pub fill: f64,
 }
 
@@ -59,7 +59,7 @@ pub struct Part {
 /// A loader to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct LoaderPreset {
-    /// What it reads.
+    /// The sources, or shards of them, that it reads.
     pub parts: Vec<Part>,
     /// With so many threads.
     pub threads: u32,
@@ -76,9 +76,9 @@ pub enum PartitionError {
     Memory {
         /// The source.
         source_number: SourceNumber,
-        /// What it takes.
+        /// Bytes that it takes with one thread.
         bytes: u64,
-        /// What a loader may take.
+        /// The most bytes that a loader may take.
         cap: u64,
     },
     /// A measure that is no number of at least 0, or caps that leave nothing.

@@ -16,8 +16,8 @@ use super::state::{PlanState, SourceState};
 use super::step::StepPlan;
 use super::tree::PlaceTree;
 
-/// How many borders between steps are remembered for [`Planning::passed`]. A step that is further
-/// back is answered with nothing, which releases nothing.
+/// Number of borders between steps that are remembered for [`Planning::passed`]. A step that is
+/// further back is answered with nothing, which releases nothing.
 const BORDERS_MAX: usize = 256;
 
 /// Plans steps one after the other.
@@ -32,9 +32,9 @@ pub struct Planning {
     step: u64,
     /// The step that is being drawn, which may wait for a cell in between.
     drawing: Option<Drawing>,
-    /// How things stood before the step that is planned next.
+    /// The state before the step that is planned next.
     border: PlanState,
-    /// What is needed from the begin of steps on, the last of them the next.
+    /// Borders of steps, the last of them the next: each with what is needed from its begin on.
     borders: VecDeque<(u64, Vec<Passed>)>,
 }
 
@@ -48,7 +48,7 @@ struct Drawing {
     shares: Vec<i64>,
 }
 
-/// What of a source is not needed any more.
+/// The part of a source that is not needed any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Cells of this source before this one are not needed, but for `kept`.
@@ -58,7 +58,7 @@ pub struct Passed {
     pub kept: Vec<SampleId>,
 }
 
-/// What became of a cell that was heard.
+/// The result of hearing a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// It was taken in.
@@ -85,7 +85,7 @@ pub enum Waiting {
     /// All steps were planned.
     #[error("the sources ended after {steps} steps")]
     Ended {
-        /// How many there were.
+        /// Number of steps that there were.
         steps: u64,
     },
 }
@@ -180,7 +180,7 @@ impl Planning {
         self.step
     }
 
-    /// How it is planned.
+    /// The spec by which steps are planned.
     #[must_use]
     pub fn spec(&self) -> &PlanSpec {
         &self.spec
@@ -276,15 +276,15 @@ impl Planning {
         Ok(plan)
     }
 
-    /// How far planning is: where [`Planning::at`] goes on with the next step. What was drawn of a
-    /// step that waits is no part of it, and will be drawn anew.
+    /// The state of planning: where [`Planning::at`] goes on with the next step. What was drawn of
+    /// a step that waits is no part of it, and will be drawn anew.
     #[must_use]
     pub fn state(&self) -> PlanState {
         self.border.clone()
     }
 
-    /// What no step from `step` on needs, for each source; nothing where `step` is further back than
-    /// is remembered. Steps before it are forgotten.
+    /// The parts that no step from `step` on needs, for each source; nothing where `step` is
+    /// further back than is remembered. Steps before it are forgotten.
     pub fn passed(&mut self, step: u64) -> Vec<Passed> {
         while self.borders.len() > 1 && self.borders[0].0 < step {
             self.borders.pop_front();
@@ -451,7 +451,7 @@ impl Planning {
         }
     }
 
-    /// Whether the run is over since a source is.
+    /// Returns true where the run is over since a source is.
     fn has_stopped(&self) -> bool {
         let stops = self.spec.mixture.at_end == AtEnd::Stop;
         stops && self.readers.iter().any(Reader::is_ended)

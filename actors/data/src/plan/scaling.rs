@@ -29,8 +29,8 @@ pub struct ScalingSpec {
     /// The share that is aimed at. At least half of `up_above`, and from there no change leads
     /// straight to another.
     pub aim: f64,
-    /// How many steps a loader takes until it has samples: what the mixture will want within them
-    /// is acted on at once.
+    /// Number of steps that a loader takes until it has samples: what the mixture will want within
+    /// them is acted on at once.
     pub lead_steps: u32,
     /// The most loaders of a source.
     pub shards_max: u32,
@@ -57,7 +57,7 @@ impl Default for ScalingSpec {
 pub struct Reshard {
     /// The source.
     pub source: SourceNumber,
-    /// How many loaders it has from then on.
+    /// Number of loaders that it has from then on.
     pub shards: u32,
 }
 
@@ -98,14 +98,15 @@ impl Scaling {
         }
     }
 
-    /// What a loader gives of each source in the time of a step, where that was measured.
+    /// Takes in the samples that a loader gives of each source in the time of a step, where that
+    /// was measured.
     pub fn measure(&mut self, capacities: &[Option<f64>]) {
         for (source, capacity) in self.sources.iter_mut().zip(capacities) {
             source.capacity = capacity.or(source.capacity);
         }
     }
 
-    /// How many loaders each source has.
+    /// Number of loaders of each source.
     #[must_use]
     pub fn shards(&self) -> Vec<u32> {
         self.sources.iter().map(|source| source.shards).collect()
@@ -133,7 +134,7 @@ impl Scaling {
 }
 
 impl Scaled {
-    /// Whether the number of loaders has changed.
+    /// Takes in a step. Returns true where the number of loaders has changed.
     fn step(&mut self, spec: &ScalingSpec, drawn: f64, coming: f64, look: bool) -> bool {
         let alpha = 2.0 / (f64::from(spec.mean_steps) + 1.0);
         let mean = self
@@ -323,7 +324,7 @@ impl Roster {
     }
 }
 
-/// What there is to see of a data plane at one moment.
+/// The sight of a data plane at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
     /// Samples of each source in each step that was planned since the last look.

@@ -81,7 +81,7 @@ impl Schedule {
         }
     }
 
-    /// Whether it is 0 at every step.
+    /// Returns true where it is 0 at every step.
     pub(super) fn is_nothing(&self) -> bool {
         match self {
             Self::Constant(value) => *value == 0.0,

@@ -10,14 +10,14 @@ use super::cost::CostSpec;
 use super::schedule::Schedule;
 use super::tree::{Axis, Dimension, PlaceTree, Slicing, TreeError};
 
-/// How steps are put together and placed.
+/// The plan of a run: how steps are put together and placed.
 ///
 /// `PlanSpec::mix(..).distribute(..).cost(..).balance(..).broadcast_at(..)` makes the same as a
 /// recipe's table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
 #[serde(deny_unknown_fields)]
 pub struct PlanSpec {
-    /// How much a step has.
+    /// The size of a step.
     pub step: Budget,
     /// Whose samples it has.
     pub mixture: Mixture,
@@ -27,20 +27,20 @@ pub struct PlanSpec {
     /// Steps of short and of long samples. None: each step has both.
     #[serde(default)]
     pub contexts: Vec<ContextSpec>,
-    /// How many samples of a source may wait for a step that wants their length. Each is told of in
-    /// the planner's state.
+    /// The most samples of a source that may wait for a step that wants their length. Each is told
+    /// of in the planner's state.
     #[serde(default = "default_waiting")]
     pub waiting: u32,
-    /// Who gets samples of their own.
+    /// The ranks that get samples of their own.
     #[serde(default)]
     pub distribute: Distribute,
-    /// What samples cost.
+    /// The cost of samples.
     #[serde(default)]
     pub cost: CostSpec,
-    /// How costs are balanced over buckets, and inside of each over micro-batches.
+    /// The method of balancing costs over buckets, and inside of each over micro-batches.
     #[serde(default)]
     pub balance: Method,
-    /// How large micro-batches are.
+    /// The size of micro-batches.
     #[serde(default)]
     pub microbatch: MicrobatchSpec,
     /// Balances pictures over all ranks, apart from the backbone. None: they are encoded where
@@ -50,10 +50,10 @@ pub struct PlanSpec {
     /// Along these dimensions the first rank alone fetches, and feeds the others.
     #[serde(default)]
     pub broadcast_at: Vec<Dimension>,
-    /// How sequences are cut over context-parallel ranks.
+    /// The way in which sequences are cut over context-parallel ranks.
     #[serde(default)]
     pub slicing: Slicing,
-    /// How far ahead of need cells are asked for.
+    /// The lead with which cells are asked for before they are needed.
     #[serde(default)]
     pub ahead: Ahead,
 }
@@ -62,7 +62,7 @@ fn default_waiting() -> u32 {
     1024
 }
 
-/// How much a step has.
+/// The size of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
@@ -73,7 +73,7 @@ pub enum Budget {
     Samples(u32),
 }
 
-/// What shares are counted in.
+/// The unit that shares are counted in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -84,7 +84,7 @@ pub enum Unit {
     Samples,
 }
 
-/// What happens when a source has given its last sample.
+/// The rule for a source that has given its last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(rename_all = "snake_case")]
 pub enum AtEnd {
@@ -99,10 +99,10 @@ pub enum AtEnd {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, odeon::Shape)]
 #[serde(deny_unknown_fields)]
 pub struct Mixture {
-    /// What weights are shares of.
+    /// The unit of which weights are shares.
     #[serde(default)]
     pub by: Unit,
-    /// What happens when a source ends.
+    /// The rule for a source that ends.
     #[serde(default)]
     pub at_end: AtEnd,
     /// The sources by name.
@@ -115,7 +115,7 @@ pub struct Mixture {
 pub struct MixedSource {
     /// Its weight; its share is that over the sum of all.
     pub weight: Schedule,
-    /// How often it is gone through. None: again and again.
+    /// Number of times that it is gone through. None: again and again.
     #[serde(default)]
     pub epochs: Option<u32>,
 }
@@ -148,11 +148,11 @@ pub struct ContextSpec {
     pub share: f64,
 }
 
-/// Who gets samples of their own.
+/// The ranks that get samples of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(deny_unknown_fields)]
 pub struct Distribute {
-    /// What has a bucket of its own.
+    /// The axis whose places have a bucket each.
     pub axis: Axis,
     /// Balances inside of groups of so many neighbouring buckets. None: over all.
     #[serde(default)]
@@ -208,7 +208,7 @@ impl Method {
     }
 }
 
-/// How large micro-batches are.
+/// The size of micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(deny_unknown_fields, default)]
 pub struct MicrobatchSpec {
@@ -231,7 +231,7 @@ impl Default for MicrobatchSpec {
     }
 }
 
-/// How pictures are balanced over all ranks.
+/// The balancing of pictures over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(deny_unknown_fields, default)]
 pub struct EncoderSpec {
@@ -242,7 +242,7 @@ pub struct EncoderSpec {
     pub group: Option<u32>,
 }
 
-/// How far ahead of need cells are asked for.
+/// The lead with which cells are asked for before they are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ahead {
@@ -438,7 +438,7 @@ pub enum PlanError {
     Field {
         /// Where it is.
         field: String,
-        /// What it needs.
+        /// The values that it may have.
         expected: &'static str,
     },
     /// A source that the mixture does not name, or one that it names and that is not there: give it
@@ -462,7 +462,7 @@ pub enum PlanError {
     Broadcast {
         /// The dimension.
         dimension: Dimension,
-        /// What has buckets of its own.
+        /// The axis whose places have a bucket each.
         axis: Axis,
     },
     /// The mesh cannot be.

@@ -1,4 +1,4 @@
-//! How far planning is: what a checkpoint keeps of it.
+//! The state of planning, which a checkpoint keeps.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,11 +13,11 @@ pub struct PlanState {
     pub step: u64,
     /// The sources in their order.
     pub sources: Vec<SourceState>,
-    /// What each context is owed, in 2^-32 of a step.
+    /// The debt to each context, in 2^-32 of a step.
     pub contexts: Vec<i64>,
 }
 
-/// How far a source is.
+/// The place that reading a source has reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct SourceState {
     /// Its name, by which a state of other sources is found out.
@@ -26,11 +26,11 @@ pub struct SourceState {
     pub epoch: u32,
     /// The cell of that pass.
     pub cell: u32,
-    /// How many samples of that cell were read.
+    /// Number of samples of that cell that were read.
     pub nth: u32,
-    /// Whether this pass has had a sample at all.
+    /// Set once this pass has had a sample at all.
     pub any: bool,
-    /// What the mixture owes it, in 2^-32 of a token or sample.
+    /// The debt of the mixture to it, in 2^-32 of a token or sample.
     pub owed: i64,
     /// Samples that were read and wait for a step that wants their length, in their order.
     pub waiting: Vec<SampleMeta>,

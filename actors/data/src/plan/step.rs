@@ -6,7 +6,7 @@ use crate::sample::SampleId;
 
 use super::tree::FetchPlan;
 
-/// What a step trains on, and where.
+/// The samples that a step trains on, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct StepPlan {
     /// The step, from 0.
@@ -31,11 +31,11 @@ pub struct StepPlan {
     /// For each rank the pictures that it encodes; empty where pictures are encoded with their
     /// samples.
     pub encoder: Vec<EncoderShare>,
-    /// Who fetches.
+    /// The ranks that fetch, and those that they feed.
     pub fetch: FetchPlan,
 }
 
-/// What one place along the axis works on.
+/// The work of one place along the axis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct Bucket {
     /// In the order in which they are worked on.
@@ -50,7 +50,7 @@ pub struct Microbatch {
     pub samples: Vec<SampleId>,
     /// Tokens of all.
     pub tokens: u32,
-    /// What they cost, in the unit of the plan's cost.
+    /// The cost of them, in the unit of the plan's cost.
     pub cost: u64,
 }
 
@@ -74,12 +74,12 @@ pub struct PictureRef {
 pub struct EncoderShare {
     /// Those whose features are needed first come first.
     pub pictures: Vec<PictureRef>,
-    /// What they cost, in the unit of the plan's cost.
+    /// The cost of them, in the unit of the plan's cost.
     pub cost: u64,
 }
 
 impl Bucket {
-    /// What its micro-batches cost.
+    /// The cost of its micro-batches.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.microbatches.iter().map(|batch| batch.cost).sum()
@@ -108,7 +108,7 @@ impl StepPlan {
         all
     }
 
-    /// How many micro-batches each bucket has.
+    /// Number of micro-batches of each bucket.
     #[must_use]
     pub fn microbatches(&self) -> usize {
         self.buckets.first().map_or(0, |b| b.microbatches.len())

@@ -22,7 +22,7 @@ pub enum Dimension {
     Tensor,
 }
 
-/// What gets samples of its own.
+/// The axis whose places get samples of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -73,7 +73,7 @@ impl PlaceTree {
         Self::new(&[(Dimension::Data, ranks)])
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.levels.iter().map(|(_, size)| size).product()
@@ -100,7 +100,7 @@ impl PlaceTree {
         rank - self.place(rank, dimension) * stride + place.min(size - 1) * stride
     }
 
-    /// How many buckets of samples there are along an axis.
+    /// Number of buckets of samples along an axis.
     #[must_use]
     pub fn buckets(&self, axis: Axis) -> u32 {
         match axis {
@@ -178,7 +178,7 @@ impl Slice {
     pub const WHOLE: Self = Self { part: 0, of: 1 };
 }
 
-/// How sequences are cut for context parallelism.
+/// The way in which sequences are cut for context parallelism.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(rename_all = "snake_case")]
 pub enum Slicing {
@@ -216,20 +216,20 @@ impl Slicing {
     }
 }
 
-/// Who fetches, and who is fed.
+/// The ranks that fetch, and those that are fed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct FetchPlan {
     /// The mesh.
     pub tree: PlaceTree,
-    /// What has a bucket of its own.
+    /// The axis whose places have a bucket each.
     pub axis: Axis,
     /// Dimensions along which the first rank alone fetches and feeds the others.
     pub broadcast_at: Vec<Dimension>,
-    /// How sequences are cut.
+    /// The way in which sequences are cut.
     pub slicing: Slicing,
 }
 
-/// What a rank that fetches asks for.
+/// The batch that a rank fetches, and the ranks that it feeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The rank.
@@ -242,7 +242,7 @@ pub struct Fetch {
     pub feeds: Vec<u32>,
 }
 
-/// How a rank comes by its samples.
+/// The way in which a rank comes by its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feed {
     /// It fetches.
@@ -252,7 +252,7 @@ pub enum Feed {
 }
 
 impl FetchPlan {
-    /// How a rank comes by its samples.
+    /// The way in which a rank comes by its samples.
     #[must_use]
     pub fn of(&self, rank: u32) -> Feed {
         let first = |rank, dimension: &Dimension| self.tree.at(rank, *dimension, 0);
@@ -294,7 +294,7 @@ impl FetchPlan {
         })
     }
 
-    /// How many slices of each bucket are fetched.
+    /// Number of slices of each bucket that are fetched.
     #[must_use]
     pub fn slices(&self) -> u32 {
         let whole = self.broadcast_at.contains(&Dimension::Context);

@@ -1,4 +1,4 @@
-//! What goes wrong with sources, and what is skipped of them.
+//! Faults of sources, and records of them that are skipped.
 
 use std::{fmt, io};
 
@@ -35,7 +35,8 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// Whether something is wrong with the record, so that it counts to what a cell may skip.
+    /// Returns true where something is wrong with the record, so that it counts to what a cell may
+    /// skip.
     #[must_use]
     pub fn is_bad(&self) -> bool {
         matches!(self, Self::Bad(_))
@@ -76,7 +77,7 @@ pub enum SourceError {
     Spec {
         /// The source.
         name: String,
-        /// What is wrong.
+        /// The contradiction.
         reason: String,
     },
     /// No file is where the source should be. Correct its path.
@@ -111,7 +112,7 @@ pub enum SourceError {
         file: String,
         /// Where in it.
         offset: u64,
-        /// What is wrong.
+        /// The damage, in words.
         reason: String,
     },
     /// A record cannot be read, and the source does not skip bad ones.
@@ -123,9 +124,9 @@ pub enum SourceError {
          allow; the first: {first}"
     )]
     TooManyBad {
-        /// How many are bad.
+        /// Number of bad records.
         bad: u32,
-        /// How many records the cell has.
+        /// Number of records that the cell has.
         records: u32,
         /// The first of them.
         first: Box<Skipped>,

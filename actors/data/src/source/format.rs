@@ -1,4 +1,4 @@
-//! How files are made of records, format by format.
+//! Formats: how files are made of records, one by one.
 //!
 //! Each knows three things: how a file is cut into blocks (`scan`), what of the files a block needs
 //! (`fetch`), and the records in that (`records`). The last is pure, and what it is given may be
@@ -26,7 +26,7 @@ pub(crate) struct Block {
     pub(crate) file: u32,
     /// Which row group.
     pub(crate) part: u32,
-    /// How many records it has.
+    /// Number of records that it has.
     pub(crate) records: u32,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct At {
     pub(crate) record: u32,
 }
 
-/// What is done with each record, or with what is wrong with it.
+/// The callback that takes each record, or what is wrong with it.
 pub(crate) type Emit<'e> = &'e mut dyn FnMut(At, Result<Raw<'_>, String>);
 
 impl<'a> Raw<'a> {

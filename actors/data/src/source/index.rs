@@ -1,4 +1,4 @@
-//! What is known of a source's files: their names, and the blocks in them. Kept in memory as small as
+//! The index of a source's files: their names, and the blocks in them. Kept in memory as small as
 //! it can be, and on a disk by what the files are.
 
 use std::{fs, io::Write, path::Path};
@@ -12,7 +12,7 @@ use super::{
 /// Files, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// What all names begin with.
+    /// The common begin of all names.
     root: String,
     /// The rest of them, one after the other.
     names: String,

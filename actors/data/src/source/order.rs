@@ -20,12 +20,12 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// How many cells an epoch has.
+    /// Number of cells of an epoch.
     pub(crate) fn count(&self) -> u32 {
         self.read().div_ceil(self.cell_blocks)
     }
 
-    /// How many blocks an epoch has.
+    /// Number of blocks of an epoch.
     fn read(&self) -> u32 {
         self.part.count(self.blocks)
     }
@@ -83,7 +83,7 @@ impl Permutation {
         }
     }
 
-    /// What comes at a place, which is below the count.
+    /// The number at a place, which is below the count.
     fn at(&self, place: u32) -> u32 {
         let mask = (1_u64 << self.half) - 1;
         let mut at = u64::from(place);

@@ -1,4 +1,4 @@
-//! What a run says of a source: a `[[source]]` of its recipe.
+//! The spec of a source as a run gives it: a `[[source]]` of its recipe.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSpec {
-    /// What people call it.
+    /// The name of it for people.
     pub name: String,
     /// Where its files are: a file, a folder, or a pattern (`*` and `?` within a name, `**` for any
     /// folders), as a path or as `s3://bucket/…`.
     pub path: String,
-    /// What its files hold.
+    /// The format of its files.
     pub format: Format,
-    /// How its files are compressed.
+    /// The compression of its files.
     #[serde(default)]
     pub compression: Compression,
     /// Which of its blocks are read.
@@ -33,22 +33,22 @@ pub struct SourceSpec {
     /// In which order its records come.
     #[serde(default)]
     pub order: Order,
-    /// What the order and what transforms do by chance follow from.
+    /// The seed of the order and of what transforms do by chance.
     #[serde(default)]
     pub seed: u64,
     /// About how many bytes of a file are read at once, and stay together in the order.
     #[serde(default = "block_bytes")]
     pub block_bytes: u64,
-    /// How many blocks have their records mixed: a cell.
+    /// Number of blocks that have their records mixed: a cell.
     #[serde(default = "cell_blocks")]
     pub cell_blocks: u32,
     /// The longest sample, in tokens.
     #[serde(default = "context")]
     pub context: u32,
-    /// What is done with a document that is longer than that.
+    /// The rule for a document that is longer than that.
     #[serde(default)]
     pub longer: Longer,
-    /// What is done with a record that cannot be read.
+    /// The rule for a record that cannot be read.
     #[serde(default)]
     pub on_bad: OnBad,
     /// So many records of a cell may be skipped at least, when bad ones are.
@@ -57,7 +57,7 @@ pub struct SourceSpec {
     /// Such a part of the records of a cell may be skipped, if that is more.
     #[serde(default = "bad_part")]
     pub bad_part: f64,
-    /// What pictures become.
+    /// The form that pictures get.
     #[serde(default)]
     pub pictures: Pictures,
     /// Options of the storage, as `object_store` names them: `endpoint`, `region`, `allow_http`. Those
@@ -86,7 +86,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// How many of so many blocks these are.
+    /// Number of blocks of this part, of so many in all.
     #[must_use]
     pub fn count(self, blocks: u32) -> u32 {
         match self {
@@ -107,7 +107,7 @@ impl Part {
     }
 }
 
-/// What files hold.
+/// The format of files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -140,19 +140,19 @@ pub struct Fields {
     pub image: Option<String>,
 }
 
-/// How a file of text is made of documents.
+/// The documents of a file of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Text {
-    /// What a document is.
+    /// The unit of text that is a document.
     pub document: Document,
-    /// What marks of the text are taken away.
+    /// The marks of the text that are taken away.
     pub markup: Markup,
     /// Files of a folder are taken whose names end so; all where nothing is said.
     pub suffixes: Vec<String>,
 }
 
-/// What a document is in a file of text.
+/// The unit of text that is a document in a file of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Document {
@@ -163,11 +163,12 @@ pub enum Document {
     Line,
     /// So many lines that are not blank.
     Lines(u32),
-    /// What blank lines separate.
+    /// The text between blank lines.
     Paragraph,
-    /// What begins after a blank line with a line that is not indented, as entries of a dictionary do.
+    /// The text from a line on that is not indented and follows a blank line, as entries of a
+    /// dictionary do.
     Headed,
-    /// What these lines separate, which are none of the text.
+    /// The text between these lines, which are none of it.
     Separated(String),
 }
 
@@ -231,7 +232,7 @@ pub struct Idx {
     pub names: Vec<String>,
 }
 
-/// How files are compressed. Compressed files are decompressed once, into the cache.
+/// The compression of files. Compressed files are decompressed once, into the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
@@ -257,7 +258,7 @@ pub enum Order {
     Kept,
 }
 
-/// What is done with a document that is longer than the context.
+/// The rule for a document that is longer than the context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Longer {
@@ -265,13 +266,13 @@ pub enum Longer {
     /// token of the document is predicted once.
     #[default]
     Cut,
-    /// What is beyond is left out.
+    /// The tokens beyond are left out.
     Truncate,
     /// It is skipped.
     Drop,
 }
 
-/// What is done with a record that cannot be read.
+/// The rule for a record that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBad {
@@ -282,7 +283,7 @@ pub enum OnBad {
     Fail,
 }
 
-/// What pictures become: their sides are brought to multiples of two patches.
+/// The form that pictures get: their sides are brought to multiples of two patches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pictures {
@@ -292,7 +293,7 @@ pub struct Pictures {
     pub tokens: u32,
     /// The least part of a picture's area that is cut out by chance; 1 cuts nothing.
     pub crop: f64,
-    /// How often a picture is mirrored, from 0 to 1.
+    /// The probability that a picture is mirrored, from 0 to 1.
     pub mirror: f64,
 }
 
@@ -396,7 +397,7 @@ impl SourceSpec {
         }
     }
 
-    /// Whether its samples have pictures.
+    /// Returns true where its samples have pictures.
     #[must_use]
     pub fn has_pictures(&self) -> bool {
         match &self.format {

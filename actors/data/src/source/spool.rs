@@ -29,7 +29,7 @@ pub(crate) struct Spooled {
 }
 
 impl Compression {
-    /// What a file of this name is compressed with, if it is.
+    /// The compression of a file of this name, if it has any.
     pub(crate) fn of(self, name: &str) -> Self {
         if self != Self::Auto {
             return self;

@@ -46,7 +46,7 @@ pub(crate) struct Listed {
     pub(crate) stamp: Stamp,
 }
 
-/// What a file is known again by.
+/// The stamp by which a file is known again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// Its bytes.
@@ -103,7 +103,7 @@ impl Storage {
         }
     }
 
-    /// How people know a file.
+    /// The name of a file for people.
     pub(crate) fn shown(&self, name: &str) -> String {
         match self {
             Self::Disk => name.to_owned(),
@@ -129,7 +129,7 @@ impl Storage {
         }
     }
 
-    /// What a file is now; none if there is no such file.
+    /// The stamp of a file now; none if there is no such file.
     pub(crate) fn stat(&self, name: &str) -> Result<Option<Stamp>, SourceError> {
         match self {
             Self::Disk => match fs::metadata(name) {
@@ -274,7 +274,7 @@ pub(crate) struct Content {
     pub(crate) storage: Storage,
     pub(crate) name: String,
     pub(crate) stamp: Stamp,
-    /// How people know it.
+    /// The name of it for people.
     pub(crate) shown: String,
 }
 
@@ -314,12 +314,12 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// How far it is read.
+    /// The place up to which it is read.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    /// What comes next of it: nothing at its end.
+    /// The next window of it: nothing at its end.
     pub(crate) fn next(&mut self) -> Result<Bytes, SourceError> {
         let end = self.content.len().min(self.at.saturating_add(WINDOW));
         let window = self.content.part(self.at.min(end)..end)?;

@@ -52,7 +52,7 @@ pub fn fitted(height: u32, width: u32, unit: u32, tokens_max: u32) -> (u32, u32)
     (rows, columns)
 }
 
-/// How many of a video's frames are taken, and the most tokens of each: the first of 640, 512, 384,
+/// The number of a video's frames to take, and the most tokens of each: the first of 640, 512, 384,
 /// 256, 160 and 128 with which all frames have room in 81,920, or so many frames as have room with
 /// 128 (Seed1.5-VL, section 2).
 #[must_use]
@@ -65,7 +65,7 @@ pub fn video_budget(frames: u32) -> (u32, u32) {
     }
 }
 
-/// What a record's picture becomes, at a place among the tokens.
+/// The image that a record's picture becomes, at a place among the tokens.
 pub(crate) fn image(
     pixels: &Pixels<'_>,
     options: &Pictures,

@@ -60,8 +60,8 @@ impl Store {
         })
     }
 
-    /// Whether something lies where the bundle is put together. Whether it is right, its next
-    /// [`assemble`](Self::assemble) sees.
+    /// Returns true where something lies at the place at which the bundle is put together. Whether
+    /// it is right, its next [`assemble`](Self::assemble) sees.
     #[must_use]
     pub fn has_assembled(&self, bundle: &Digest) -> bool {
         self.assembled_path(bundle).is_dir()
@@ -83,7 +83,8 @@ impl Store {
         }
     }
 
-    /// Whether the bundle lies in its folder and looks right. What looks wrong is removed.
+    /// Returns true where the bundle lies in its folder and looks right. What looks wrong is
+    /// removed.
     fn is_assembled(&self, bundle: &Bundle) -> Result<bool, DiskError> {
         let folder = self.assembled_path(&bundle.digest());
         let found = disk::if_there(fs::symlink_metadata(&folder));
@@ -341,7 +342,7 @@ pub enum AssembleError {
         path: String,
         /// As the listing has it.
         digest: Digest,
-        /// What came out.
+        /// The digest of the file that the pieces make up.
         found: Digest,
     },
     /// A piece is right, and the listing gives it another length: whoever made the listing is
@@ -350,7 +351,7 @@ pub enum AssembleError {
     Length {
         /// As the listing has it.
         piece: Piece,
-        /// What it has.
+        /// Bytes of the piece.
         found: usize,
     },
     /// The budget for folders is used up.
@@ -373,7 +374,7 @@ pub enum VerifyError {
     Damaged {
         /// The file.
         path: String,
-        /// How.
+        /// The way in which it was changed.
         why: &'static str,
     },
     /// The disk failed.

@@ -1,4 +1,4 @@
-//! What a store holds, and may hold.
+//! The account of a store: the bytes it holds, and the most it may hold.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,17 +21,17 @@ pub struct Footprint {
      collect what is not in use, or give it more"
 )]
 pub struct Full {
-    /// What is full.
+    /// The kind of content that is full.
     pub kind: Kind,
     /// Bytes that were to be added.
     pub needed: u64,
     /// The most that it may hold.
     pub budget: u64,
-    /// What it holds, with what is being written.
+    /// Bytes of that kind that it holds, with those that are being written.
     pub held: u64,
 }
 
-/// What a store holds.
+/// A kind of content of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Pieces.
@@ -64,7 +64,7 @@ impl Account {
         }
     }
 
-    /// What is held, locked.
+    /// The bytes held, locked.
     pub(super) fn held(&self) -> MutexGuard<'_, Footprint> {
         // Numbers are whole whatever panicked.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)

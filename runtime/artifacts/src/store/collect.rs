@@ -11,7 +11,7 @@ use super::{BUNDLES, FOLDERS, Footprint, GetError, Kind, PIECES, PINS, Store, di
 use crate::disk;
 use crate::{Bundle, Digest, DiskError};
 
-/// What collecting removed.
+/// Pieces, folders and bundles that a collection removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freed {
     /// Pieces.
@@ -195,8 +195,8 @@ pub(super) fn pinned_until(path: &Path) -> Result<Option<SystemTime>, DiskError>
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectError {
-    /// What this bundle consists of is not known here, so that its pieces could not be told from
-    /// others. Nothing was removed: keep it, or leave it out.
+    /// The pieces of this bundle are not known here, so they could not be told from others. Nothing
+    /// was removed: keep it, or leave it out.
     #[error("bundle {0} is live and not kept in this store: its pieces cannot be told from others")]
     NotKept(Digest),
     /// The disk failed. What went away is gone for good, the rest is there.

@@ -1,4 +1,4 @@
-//! Who may change a store at the same time.
+//! A lock on a store that decides which changes may happen at the same time.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

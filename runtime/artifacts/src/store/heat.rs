@@ -1,4 +1,4 @@
-//! What is known of how bundles start, kept beside them.
+//! The heat of bundles, kept beside them: the pieces that are read first when one starts.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What goes when a store makes room. Pure.
+//! Choice of the items that go when a store makes room. Pure.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -13,8 +13,8 @@ pub(super) struct Item {
     pub(super) used: SystemTime,
 }
 
-/// What goes, first what has not been used for longest, until no more than `down_to` bytes are left
-/// or all that is left is in `marked`.
+/// The items that go, first what has not been used for longest, until no more than `down_to` bytes
+/// are left or all that is left is in `marked`.
 pub(super) fn sweep(items: &[Item], marked: &HashSet<Digest>, down_to: u64) -> Vec<Item> {
     let mut held: u64 = items.iter().map(|item| item.bytes).sum();
     let mut free: Vec<Item> = items

@@ -1,4 +1,4 @@
-//! What a store does, alone, among threads and processes, and after it was killed.
+//! Tests of a store alone, among threads and processes, and after it was killed.
 
 use std::collections::HashSet;
 use std::fs;
@@ -90,7 +90,7 @@ impl Program {
         }
     }
 
-    /// Whether all of its files lie in the folder.
+    /// Asserts that all of its files lie in the folder.
     fn expect_in(&self, assembled: &Assembled) {
         assert_eq!(assembled.entry, assembled.folder.join(self.files[0].0));
         for (path, bytes) in &self.files {
@@ -112,7 +112,7 @@ fn mixed() -> Program {
     ])
 }
 
-/// What must hold of a store at any moment.
+/// Asserts the invariants of a store, which hold at any moment.
 fn expect_sound(store: &Store, programs: &[&Program]) {
     let mut held = Footprint::default();
     for item in store.held_pieces().unwrap() {

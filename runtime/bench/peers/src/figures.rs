@@ -1,4 +1,4 @@
-//! What is measured of one subject, in the same way for each.
+//! Measurements of one subject, the same for each.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ where
     }
 }
 
-/// How many asks ended, and how.
+/// Numbers of asks that were answered and that failed, and the seconds they took.
 #[derive(Default)]
 struct Count {
     answered: f64,

@@ -3,7 +3,7 @@
 use crate::figures::Figures;
 use crate::subject::Subject;
 
-/// What was measured of one subject, round by round.
+/// The figures of one subject, round by round.
 pub(crate) type Measured = (Subject, Vec<Figures>);
 
 /// Two tables in Markdown: what was measured, and how it compares. Figures are medians over the
@@ -53,7 +53,8 @@ pub(crate) fn tables(measured: &[Measured]) -> String {
     format!("{figures}\n{pairs}")
 }
 
-/// How many times faster Odeon is, and whether that is what it should be.
+/// Compares Odeon with another subject: the factors by which it is faster, its aim, and the
+/// verdicts.
 fn compared((ours, our_rounds): &Measured, (theirs, their_rounds): &Measured) -> [String; 8] {
     let factor = |of: fn(&Figures, &Figures) -> f64| {
         let rounds = our_rounds.iter().zip(their_rounds);

@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The libraries that are measured.
 
 mod kameo;
 pub(crate) mod odeon;

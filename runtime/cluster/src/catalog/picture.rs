@@ -1,5 +1,5 @@
-//! What a node knows that does not vote: the nodes, and who votes. It hears of what has changed since
-//! it looked last, so that a thousand nodes may look each second.
+//! The picture of a node that does not vote: the nodes, and who votes. The node hears of what has
+//! changed since it looked last, so that a thousand nodes may look each second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::fact::NamespaceQuota;
 use crate::tables::{NodeRow, Tables};
 
-/// What a node that is no voter knows.
+/// The knowledge of a node that is no voter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) seen: Seen,
@@ -28,7 +28,7 @@ pub(crate) struct Seen {
     pub(crate) leader: Option<String>,
 }
 
-/// What has changed since a picture.
+/// The changes since a picture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Changes {
     pub(super) seen: Seen,
@@ -38,12 +38,12 @@ pub(crate) struct Changes {
     pub(super) namespaces: BTreeMap<String, NamespaceQuota>,
     #[serde(default)]
     pub(super) revoked: BTreeSet<String>,
-    /// Whether it holds though more was known: the leader has lost that with the other voters.
+    /// Set where it holds though more was known: the leader has lost that with the other voters.
     pub(super) anew: bool,
 }
 
 impl Changes {
-    /// What `tables` say that somebody does not know who has seen `known`.
+    /// The part of `tables` that is new to somebody who has seen `known`.
     pub(super) fn of(tables: &Tables, known: &Seen, seen: Seen, leads: bool) -> Option<Self> {
         let anew = seen.nodes < known.nodes;
         // Whoever knows of more has it from a voter that is ahead, unless nobody is.

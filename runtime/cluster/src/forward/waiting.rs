@@ -39,7 +39,7 @@ pub(crate) struct Waiting {
     unkept_since: Option<Timestamp>,
 }
 
-/// What one try has printed here.
+/// The output that one try has printed here.
 #[derive(Debug, Default)]
 struct Queue {
     lines: VecDeque<LogLine>,
@@ -54,15 +54,15 @@ struct Queue {
     open: usize,
     /// When something was read of them last.
     read: Timestamp,
-    /// What the driver has last said on its standard error.
+    /// The last words of the driver on its standard error.
     said: String,
     /// Since when the end of the try waits for its output.
     ending: Option<Timestamp>,
-    /// Whether nothing more of it begins here.
+    /// Set once nothing more of it begins here.
     over: bool,
 }
 
-/// What the next program of this process has to know of a queue.
+/// The part of a queue that the next program of this process has to know.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct QueueEstate {
     of: Try,
@@ -72,26 +72,26 @@ pub(super) struct QueueEstate {
     said: String,
 }
 
-/// What the driver of a job is called among its processes.
+/// The name of the driver of a job among its processes.
 pub(crate) const DRIVER: &str = "driver";
-/// How much of a driver's last words is told with its end.
+/// Characters of a driver's last words that are told with its end.
 const SAID_CHARS_MAX: usize = 400;
 /// Bytes of one try that wait here at most.
 pub(crate) const WAITING_BYTES_MAX: usize = 4 << 20;
-/// How long a process is held up while no voter keeps anything.
+/// The longest time that a process is held up while no voter keeps anything.
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(30);
 /// Bytes of one message.
 const BATCH_BYTES: usize = 256 << 10;
 /// Bytes of one try in a message, while others wait.
 const SHARE_BYTES: usize = 64 << 10;
-/// What a line costs beside its text.
+/// The cost of a line beside its text, in bytes.
 const LINE_OVERHEAD: usize = 128;
-/// How long the last lines of ended processes are waited for: what they have started may hold their
+/// The longest wait for the last lines of ended processes: what they have started may hold their
 /// outputs open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
-/// How long an end waits for lines while no voter keeps any.
+/// The longest wait of an end for lines while no voter keeps any.
 const KEEP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long an end waits for lines at all.
+/// The longest wait of an end for lines at all.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 
 impl Waiting {
@@ -105,8 +105,8 @@ impl Waiting {
         }
     }
 
-    /// What the next program of this process has to know, with the lines that were leaving and may not
-    /// have been kept.
+    /// The queues as the next program of this process has to know them, with the lines that were
+    /// leaving and may not have been kept.
     pub(super) fn estate(&self, leaving: &[(JobId, LogLine)]) -> Vec<QueueEstate> {
         let queues = self.queues.iter().map(|(of, queue)| {
             let own = |it: &&(JobId, LogLine)| (it.0, it.1.attempt) == *of;
@@ -152,12 +152,12 @@ impl Waiting {
         self.sweep(of);
     }
 
-    /// Whether an output of a try is open.
+    /// Returns true while an output of a try is open.
     pub(crate) fn is_open(&self, of: Try) -> bool {
         self.queues.get(&of).is_some_and(|queue| queue.open > 0)
     }
 
-    /// What the driver of a try has last said on its standard error, if it runs here.
+    /// The last words of the driver of a try on its standard error, if it runs here.
     pub(crate) fn said(&self, of: Try) -> Option<String> {
         let queue = self.queues.get(&of)?;
         Some(queue.said.clone()).filter(|said| !said.is_empty())
@@ -271,8 +271,9 @@ impl Waiting {
         }
     }
 
-    /// Whether all that a try has printed here is kept, now that its processes are gone; or how long
-    /// to wait for that, at most, before looking again. There is an end to it.
+    /// The longest wait before looking again whether all that a try has printed here is kept, now
+    /// that its processes are gone; `None` once there is nothing to wait for. There is an end to
+    /// it.
     pub(crate) fn unsettled(&mut self, of: Try, now: Timestamp) -> Option<Duration> {
         let queue = self.queues.get_mut(&of)?;
         let ending = *queue.ending.get_or_insert(now);
@@ -289,7 +290,7 @@ impl Waiting {
     }
 }
 
-/// What a line counts for.
+/// The cost of a line, in bytes.
 const fn cost_of(line: &LogLine) -> usize {
     line.text.len() + LINE_OVERHEAD
 }

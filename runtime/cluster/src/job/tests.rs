@@ -25,7 +25,7 @@ fn place(job: &Job) -> Place {
     }
 }
 
-/// What happens, with tries named by how they lie to the present one.
+/// A step in a job's life, with tries named by how they lie to the present one.
 #[derive(Clone, Debug)]
 enum Step {
     Held,
@@ -198,7 +198,7 @@ proptest! {
     }
 }
 
-/// How a job ended follows from where it was and what happened.
+/// Checks that the outcome of a job follows from where it was and what happened.
 fn check_reason(before: &Job, step: &Step, ended: &Outcome) -> Result<(), TestCaseError> {
     let expected = match (&before.state, step) {
         (State::Waiting { .. }, _) => Outcome::Cancelled {

@@ -1,5 +1,5 @@
-//! What the leader does next: a pure function of the tables, of how long nodes have been silent, and
-//! of the time.
+//! The next acts of the leader: a pure function of the tables, of how long nodes have been silent,
+//! and of the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::unix::Unix;
 /// Bounds of the cluster that are the leader's to keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// How long a node may be silent and still get jobs: one that is about to be lost should not
+    /// The longest silence of a node that still gets jobs: one that is about to be lost should not
     /// cost them a try.
     pub doubted_after: Duration,
-    /// How long a node may be silent before it is lost.
+    /// The silence after which a node is lost.
     pub lost_after: Duration,
-    /// How long a voter may be gone before another node takes its seat.
+    /// The longest time that a voter may be gone before another node takes its seat.
     pub replaced_after: Duration,
     /// Drivers that run on one node at the same time.
     pub drivers_max: usize,
@@ -61,7 +61,7 @@ pub enum Order {
     Hold {
         /// Which job.
         job: JobId,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
     /// A node is to begin a try.
@@ -81,13 +81,13 @@ pub enum Order {
         attempt: u32,
         /// Which node.
         node: String,
-        /// Whether it may end in order.
+        /// Set where it may end in order.
         in_order: bool,
     },
 }
 
-/// What is to be done. Nodes that nothing is known of are taken to be there: whoever leads anew has
-/// heard of nobody yet, and counts from then on.
+/// The orders that are due. Nodes that nothing is known of are taken to be there: whoever leads
+/// anew has heard of nobody yet, and counts from then on.
 #[must_use]
 pub fn plan(
     tables: &Tables,
@@ -153,20 +153,21 @@ pub fn plan(
     orders
 }
 
-/// What a node says to a job that waits for a driver.
+/// The offer of a node to a job that waits for a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The node.
     pub node: String,
     /// Drivers that it may run beside those that it runs.
     pub free: usize,
-    /// How many it may run.
+    /// Number of drivers that it may run.
     pub most: usize,
     /// Why it does not take the job; `None` where nothing of its own stands in the way.
     pub why: Option<String>,
 }
 
-/// What each node says to a job, in the order of their names. Who is silent only the leader knows.
+/// The offers of all nodes to a job, in the order of their names. Who is silent only the leader
+/// knows.
 #[must_use]
 pub fn offers(tables: &Tables, job: &Job, rules: &Rules) -> Vec<Offer> {
     let load = Load::of(tables, &BTreeSet::new());
@@ -197,14 +198,14 @@ pub fn offers(tables: &Tables, job: &Job, rules: &Rules) -> Vec<Offer> {
     rows.map(offer).collect()
 }
 
-/// Whether a job is not to be begun anew yet. One that waits for longer than any does was told so by
-/// a clock that goes before this one.
+/// Returns true while a job is not to be begun anew yet. One that waits for longer than any does
+/// was told so by a clock that goes before this one.
 fn pauses(not_before: Option<Unix>, now: Unix) -> bool {
     let left = not_before.map(|moment| moment.since(now));
     left.is_some_and(|left| !left.is_zero() && left <= LONGEST_PAUSE)
 }
 
-/// Who runs how much.
+/// The load: drivers by node, and jobs by namespace.
 struct Load<'a> {
     tables: &'a Tables,
     /// Drivers by node that may get more.

@@ -1,4 +1,4 @@
-//! How long each node has been silent, as the node sees it that leads. Pure: time comes as an argument.
+//! The silence of each node, as the node sees it that leads. Pure: time comes as an argument.
 //!
 //! Silence counts from what was last heard of a node, and of one that nothing was heard of yet from the
 //! moment since which the leader expects something: when it began to lead, or when it saw the node say
@@ -22,7 +22,7 @@ pub struct Silence {
     rows: BTreeMap<String, Row>,
 }
 
-/// What is known of a node that says it is up.
+/// The known times of a node that says it is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Row {
     /// Which life, and since when that is up.
@@ -40,7 +40,8 @@ pub struct Known {
     pub name: String,
     /// Which life of it, and since when that is up.
     pub life: (u64, Unix),
-    /// How long nothing has come over the link to it, if there is one; no time for the node itself.
+    /// The time for which nothing has come over the link to it, if there is one; no time for the
+    /// node itself.
     pub silent_for: Option<Duration>,
 }
 
@@ -56,8 +57,8 @@ impl Silence {
         }
     }
 
-    /// How long each has been silent; at least `doubt` where nothing was heard yet. `None` when this
-    /// node did not run for a while: it has to listen anew.
+    /// The time that each has been silent; at least `doubt` where nothing was heard yet. `None`
+    /// when this node did not run for a while: it has to listen anew.
     pub fn look(
         &mut self,
         nodes: &[Known],

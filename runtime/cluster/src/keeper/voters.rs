@@ -1,5 +1,5 @@
-//! Who should vote: a pure function of the tables, of who votes now, of how long nodes have been
-//! silent, and of the time.
+//! Choice of the voters: a pure function of the tables, of who votes now, of how long nodes have
+//! been silent, and of the time.
 //!
 //! The cluster says how many voters it wants ([`Tables::voters_wanted`]). There are as many as that,
 //! or the next smaller odd number when there are too few nodes: two voters would be lost with one of
@@ -14,7 +14,7 @@ use super::plan::Rules;
 use crate::tables::{NodeRow, NodeState, Tables};
 use crate::unix::Unix;
 
-/// Who votes, by the log.
+/// The voters and learners, by the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// The node that asks: the leader.
@@ -25,7 +25,7 @@ pub struct Standing {
     pub learners: BTreeMap<u64, String>,
 }
 
-/// What is to be done next about the voters.
+/// The next change of the voters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A node gets a disk for the log, and then the log.
@@ -121,7 +121,7 @@ impl<'a> Field<'a> {
         row.is_some_and(|row| row.state == NodeState::Up)
     }
 
-    /// Whether a voter is gone for so long that another may take its seat.
+    /// Returns true where a voter is gone for so long that another may take its seat.
     fn is_gone(&self, number: u64) -> bool {
         match self.row(number) {
             None => true,
@@ -130,13 +130,13 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Whether a voter is up and knows nothing of the log. Whoever leads knows it.
+    /// Returns true where a voter is up and knows nothing of the log. Whoever leads knows it.
     fn has_forgotten(&self, number: u64) -> bool {
         let row = self.row(number).filter(|_| number != self.standing.leader);
         row.is_some_and(|row| row.state == NodeState::Up && !row.spec.votes)
     }
 
-    /// Who should vote.
+    /// The nodes that should vote, by their numbers.
     fn target(&self) -> BTreeSet<u64> {
         let wanted = self.tables.voters_wanted.max(1) as usize;
         let present = self.standing.voters.keys().copied();

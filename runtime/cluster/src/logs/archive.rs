@@ -29,7 +29,7 @@ pub struct Archive {
     silent: Arc<Mutex<BTreeMap<String, Timestamp>>>,
 }
 
-/// What the voters that answer have of a log.
+/// A log as the voters that answer have it.
 #[derive(Debug)]
 pub struct Reading {
     /// As one.
@@ -38,20 +38,20 @@ pub struct Reading {
     pub silent: Vec<String>,
 }
 
-/// How many voters have kept some lines.
+/// Number of voters that have kept some lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) by: usize,
     pub(crate) of: usize,
 }
 
-/// How long a voter may take to keep some lines.
+/// The longest time that a voter may take to keep some lines.
 const KEEP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the others are waited for when most voters have kept them.
+/// The longest wait for the others when most voters have kept them.
 const REST_PATIENCE: Duration = Duration::from_millis(200);
-/// How long a voter may take to give some.
+/// The longest time that a voter may take to give some.
 const READ_PATIENCE: Duration = Duration::from_secs(2);
-/// How long one that did not answer is left alone, unless something is missing.
+/// The time for which one that did not answer is left alone, unless something is missing.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Bytes of one voter's page.
 const PAGE_BYTES_MAX: usize = 512 << 10;
@@ -162,7 +162,8 @@ impl Archive {
         voters.filter(|voter| *voter != self.node).collect()
     }
 
-    /// What each voter has behind a cursor, and who did not answer, now or a moment ago.
+    /// The page of each voter behind a cursor, and the voters that did not answer, now or a moment
+    /// ago.
     async fn pages(
         &self,
         job: JobId,
@@ -221,7 +222,7 @@ impl Archive {
 }
 
 impl Kept {
-    /// Whether most voters have them.
+    /// Returns true where most voters have them.
     pub(crate) const fn is_safe(self) -> bool {
         self.by * 2 > self.of
     }

@@ -1,5 +1,5 @@
-//! How far a reader of a log is: for each source the next number. That means the same on each voter,
-//! whatever each has and in whatever order it came there.
+//! The place of a reader in a log: for each source the next number. That means the same on each
+//! voter, whatever each has and in whatever order it came there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,7 @@ pub struct CursorError {
 const SOURCES_MAX: usize = 1500;
 
 impl Cursor {
-    /// Whether a reader wants a line that is here.
+    /// Returns true where a reader wants a line that is here.
     #[must_use]
     pub fn wants(&self, line: &LogLine) -> bool {
         self.next_of(line.source())

@@ -63,7 +63,7 @@ pub struct Begin {
     pub after: Unix,
 }
 
-/// What is to be read of a journal, whatever is written to it meanwhile.
+/// The part of a journal to read, whatever is written to it meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     /// Segments in which there is something, with the bytes that are whole and the earliest time.
@@ -161,7 +161,7 @@ impl Journal {
         heads.filter_map(begin).collect()
     }
 
-    /// What a reader has to look at.
+    /// The segments that a reader has to look at.
     pub(super) fn reading(&self, cursor: &Cursor) -> io::Result<Reading> {
         let mut reading = Reading::default();
         if let Some(head) = self.segments.first().and_then(|first| first.head.as_ref()) {
@@ -185,7 +185,7 @@ impl Journal {
         Ok(reading)
     }
 
-    /// Whether a segment may have a line that a reader wants.
+    /// Returns true where a segment may have a line that a reader wants.
     fn holds_for(&self, cursor: &Cursor, at: usize) -> bool {
         let Some(head) = &self.segments[at].head else {
             return true;

@@ -26,8 +26,8 @@ pub struct LogLine {
     pub text: String,
 }
 
-/// Who numbers lines: a node in one of its lives, all that one try of a job prints there. So a reader
-/// has one number to remember for each node, however many processes the job has.
+/// A source that numbers lines: a node in one of its lives, all that one try of a job prints there.
+/// So a reader has one number to remember for each node, however many processes the job has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Source {
     /// The try.
@@ -47,7 +47,7 @@ pub enum Stream {
 }
 
 impl LogLine {
-    /// Who has numbered it.
+    /// The source that has numbered it.
     #[must_use]
     pub const fn source(&self) -> Source {
         Source {

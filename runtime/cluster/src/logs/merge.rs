@@ -1,4 +1,4 @@
-//! What several voters have of a log, as one. Pure.
+//! Merges the pages that several voters have of a log. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::cursor::Cursor;
 use super::line::{LogLine, Place, Source};
 
-/// What one voter has of a log behind a cursor: the lines that come first, in their order.
+/// The lines that one voter has of a log behind a cursor: those that come first, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The lines.
     pub lines: Vec<LogLine>,
-    /// Whether it has others, all of which come later.
+    /// Set where it has others, all of which come later.
     pub more: bool,
     /// Below which numbers newer lines have taken the room of those that it had.
     pub gone: Vec<(Source, u64)>,
@@ -36,12 +36,12 @@ pub struct Merged {
     pub lines: Vec<Read>,
     /// Where to read on.
     pub next: Cursor,
-    /// Whether there are others already.
+    /// Set where there are others already.
     pub more: bool,
 }
 
 impl Merged {
-    /// Whether something is missing that should be there.
+    /// Returns true where something is missing that should be there.
     #[must_use]
     pub fn lacks(&self) -> bool {
         self.lines.iter().any(|read| read.lost > 0)

@@ -52,7 +52,7 @@ impl From<Batch> for Noted {
     }
 }
 
-/// What became of each command of an entry.
+/// The result of each command of an entry.
 pub(crate) type Outcomes = Vec<Result<Written, Refusal>>;
 
 /// Why a command is not written, as far as is known.
@@ -64,7 +64,7 @@ pub(crate) enum Unwritten {
     Unknown(String),
 }
 
-/// What became of a command, and of which entry it is.
+/// The result of a command, and the number of its entry.
 pub(crate) type Noticed = Result<(Result<Written, Refusal>, u64), Unwritten>;
 
 /// Writes commands. Clones write to the same log.
@@ -77,7 +77,7 @@ pub(crate) struct Batcher {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// Whether a task empties it.
+    /// Set while a task empties it.
     tended: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a voter keeps on its disk: the log, its vote and the last snapshot, in one redb file. A
+//! The store of a voter on its disk: the log, its vote and the last snapshot, in one redb file. A
 //! write is on the disk before it counts.
 //!
 //! Entries and snapshots are JSON: a newer release reads what an older one wrote.
@@ -52,7 +52,7 @@ impl Closing {
     }
 }
 
-/// What goes wrong with the file.
+/// The fault of the file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskError {
     /// The file cannot be opened.
@@ -66,7 +66,7 @@ pub(crate) enum DiskError {
     /// The file cannot be read or written.
     #[error(transparent)]
     File(#[from] redb::Error),
-    /// What it holds is not what was written.
+    /// An entry that it holds is not what was written.
     #[error("an entry of the catalog cannot be read: {0}")]
     Entry(#[from] serde_json::Error),
     /// Its thread was lost.

@@ -1,4 +1,4 @@
-//! How voters reach each other: each has an actor for what the leader sends and one for votes, so
+//! The network between voters: each has an actor for what the leader sends and one for votes, so
 //! that a long append holds up no election.
 
 use std::time::Duration;

@@ -31,10 +31,10 @@ pub(super) struct Arriving {
 /// A piece that somebody waited for in vain, and why it did not come.
 pub(super) type Trouble = Arc<Mutex<Option<(Digest, String)>>>;
 
-/// What is learnt of a start.
+/// The heat of a bundle before a start, and the recorder of that start.
 #[derive(Clone, Debug)]
 pub(super) struct Learning {
-    /// What was known before it.
+    /// The heat that was known before it.
     pub(super) before: Heat,
     pub(super) recorder: Arc<Mutex<Recorder>>,
 }
@@ -52,7 +52,7 @@ impl Learning {
     }
 }
 
-/// How long to wait before nodes are asked again for a piece that none of them has.
+/// The pause before nodes are asked again for a piece that none of them has.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Arriving {
@@ -139,7 +139,7 @@ impl Arriving {
         }
     }
 
-    /// Whether a piece is here, after all nodes were asked for it that are up.
+    /// Returns true where a piece is here, after all nodes were asked for it that are up.
     async fn fetch(&self, piece: &Piece) -> Result<bool, StageError> {
         if self.stage.has(piece).await? {
             return Ok(true);
@@ -154,8 +154,8 @@ impl Arriving {
         Ok(false)
     }
 
-    /// Whether to ask again for a piece that no node gives: as long as nobody needs it, or has needed
-    /// it for long.
+    /// Returns true where a piece that no node gives is to be asked for again: as long as nobody
+    /// needs it, or until somebody has needed it for long.
     fn is_worth_waiting(&self, piece: &Piece) -> bool {
         let mut lacking = self.lacking.lock();
         if !self.arrivals.is_awaited(&piece.digest) {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// How the files of a job are brought to a node that lacks many of them: its program starts at once,
-/// what it reads is brought before the rest, and the rest in the order in which earlier starts have
-/// read it.
+/// Settings for files of a job that are brought on demand to a node that lacks many of them: its
+/// program starts at once, what it reads is brought before the rest, and the rest in the order in
+/// which earlier starts have read it.
 ///
 /// This needs `/dev/fuse` and the right to mount. Without them, and where little is missing, all
 /// files are brought before the program starts.
@@ -13,9 +13,9 @@ pub struct OnDemand {
     /// More missing bytes than these are worth it: fewer are brought in the time that a mount and its
     /// reads cost. `u64::MAX` for never.
     pub above_bytes: u64,
-    /// How long a read waits for a piece that no node gives, before it fails.
+    /// The longest time that a read waits for a piece that no node gives, before it fails.
     pub patience: Duration,
-    /// What is read later than this is not part of a start.
+    /// The length of a start: what is read later is not part of it.
     pub window: Duration,
 }
 
@@ -30,22 +30,23 @@ impl Default for OnDemand {
     }
 }
 
-/// What a node has of a bundle.
+/// The part of a bundle that a node has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     /// All bytes of the bundle.
     pub(crate) bytes: u64,
     /// Those of pieces that are not here.
     pub(crate) missing: u64,
-    /// Whether its files are put together.
+    /// Set where its files are put together.
     pub(crate) is_assembled: bool,
-    /// Whether it is known what a start reads first.
+    /// Set where it is known what a start reads first.
     pub(crate) is_known: bool,
 }
 
 impl OnDemand {
-    /// Whether files are read while they come. Also where nothing has to come, when nobody knows yet
-    /// what a start of so large a program reads: somebody must be the first to find out.
+    /// Returns true where files are to be read while they come. Also where nothing has to come,
+    /// when nobody knows yet what a start of so large a program reads: somebody must be the first
+    /// to find out.
     pub(crate) const fn is_worth(&self, holding: Holding) -> bool {
         let large = holding.bytes > self.above_bytes && !holding.is_known;
         !holding.is_assembled && (holding.missing > self.above_bytes || large)

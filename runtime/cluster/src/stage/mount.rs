@@ -32,7 +32,7 @@ pub(crate) struct Mount {
     files: Arc<Files>,
 }
 
-/// What a mount shows, and where that comes from.
+/// The files that a mount shows, and the place that they come from.
 #[derive(Debug)]
 pub(crate) struct Files {
     tree: Tree,
@@ -41,8 +41,8 @@ pub(crate) struct Files {
     /// Pieces that were compared with their names a moment ago, newest first: the system reads a
     /// piece in several parts.
     fresh: Mutex<VecDeque<(Digest, Arc<Vec<u8>>)>>,
-    /// What the system reads to start the program, for as long as this lasts: nothing that is needed
-    /// then is waited for, not even when the disk lost it.
+    /// The pieces that the system reads to start the program, for as long as this lasts: nothing
+    /// that is needed then is waited for, not even when the disk lost it.
     head: Mutex<HashMap<Digest, Arc<Vec<u8>>>>,
     recorder: Arc<Mutex<Recorder>>,
     begun: Timestamp,
@@ -104,7 +104,7 @@ impl Mount {
         Arc::clone(&self.files)
     }
 
-    /// What is read in the window.
+    /// The recorder of what is read in the window.
     pub(crate) fn recorder(&self) -> Arc<Mutex<Recorder>> {
         Arc::clone(&self.files.recorder)
     }
@@ -201,7 +201,7 @@ struct Pending {
     reply: Mutex<Option<ReplyData>>,
     /// Pieces that have not come yet.
     left: AtomicUsize,
-    /// How often pieces were brought for it.
+    /// Number of times that pieces were brought for it.
     rounds: u32,
 }
 
@@ -258,7 +258,7 @@ fn answer(files: &Arc<Files>, parts: Vec<Part>, reply: ReplyData, rounds: u32) {
     }
 }
 
-/// What the system calls.
+/// The file system that the system calls.
 struct Shown(Arc<Files>);
 
 impl Shown {
@@ -388,13 +388,13 @@ impl Filesystem for Shown {
 
 /// Threads that answer the system. They wait for the disk and for nothing else.
 const THREADS: usize = 2;
-/// How long the system may remember names and sizes, which never change.
+/// The time for which the system may remember names and sizes, which never change.
 const FOREVER: Duration = Duration::from_secs(86_400);
 /// Pieces that are remembered for the next part that is read of them.
 const FRESH_MAX: usize = 16;
-/// What the system reads ahead when it starts a program is within these.
+/// The first bytes of a program, among which is all that the system reads ahead to start it.
 const HEAD_BYTES: u64 = 256 << 10;
-/// How often pieces are brought for one read.
+/// The most times that pieces are brought for one read.
 const ROUNDS_MAX: u32 = 4;
 /// The most pieces that are noted of a start: about a GiB.
 const RECORDED_MAX: usize = 4_096;

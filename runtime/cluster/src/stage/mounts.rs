@@ -97,7 +97,7 @@ impl Mounts {
         all.into_iter().collect()
     }
 
-    /// What a try has waited for in vain.
+    /// The trouble of a try: what it has waited for in vain.
     pub(super) fn trouble(&self, of: Try) -> Option<String> {
         let live = self.live.lock();
         let used = live.values().filter(|live| live.users.contains(&of));

@@ -155,7 +155,7 @@ impl Stage {
         }
     }
 
-    /// What a try has waited for in vain.
+    /// The trouble of a try: what it has waited for in vain.
     pub(crate) fn trouble(&self, of: Try) -> Option<String> {
         self.mounts.trouble(of)
     }
@@ -184,7 +184,7 @@ impl Stage {
         }
     }
 
-    /// What is known here of how a bundle starts, for another node.
+    /// The heat that is known here of a bundle, for another node.
     pub(crate) async fn give_heat(&self, digest: Digest) -> Option<Blob> {
         let store = Arc::clone(&self.store);
         let heat = blocking(move || Ok(store.heat(&digest)?)).await;

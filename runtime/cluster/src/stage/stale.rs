@@ -57,7 +57,7 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Whether anything is mounted below a folder.
+/// Returns true where anything is mounted below a folder.
 #[cfg(test)]
 pub(super) fn is_mounted_below(folder: &Path) -> bool {
     let table = fs::read("/proc/self/mountinfo").expect("the system's table");

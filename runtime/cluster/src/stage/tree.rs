@@ -14,7 +14,7 @@ pub(crate) struct Tree {
 /// The number of the folder that holds all others.
 pub(crate) const ROOT: u64 = 1;
 
-/// What has a number.
+/// A folder or a file, which has a number.
 #[derive(Debug)]
 pub(crate) enum Node {
     Folder {
@@ -61,7 +61,7 @@ impl Tree {
         tree
     }
 
-    /// What has this number.
+    /// The node with this number.
     pub(crate) fn node(&self, number: u64) -> Option<&Node> {
         let index = usize::try_from(number.checked_sub(ROOT)?).ok()?;
         self.nodes.get(index)

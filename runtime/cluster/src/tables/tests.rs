@@ -270,7 +270,7 @@ proptest! {
     }
 }
 
-/// What holds after every command.
+/// Checks the invariants that hold after every command.
 fn check(tables: &Tables, before: &Tables) -> Result<(), TestCaseError> {
     for job in tables.jobs.values() {
         prop_assert!(job.id.0 <= tables.last_job);

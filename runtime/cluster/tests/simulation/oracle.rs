@@ -1,4 +1,4 @@
-//! What must hold whatever happens: the oracle sees every commit and every driver.
+//! Invariants that hold whatever happens: the oracle sees every commit and every driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,11 @@ use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 /// A try: a job and the number of the try.
 pub(crate) type Attempt = (JobId, u32);
 
-/// How long a node that is connected may run what is over: it asks every second, a voter that it
-/// asks may be some seconds behind, and a kill takes a moment.
+/// The longest time that a node that is connected may run what is over: it asks every second, a
+/// voter that it asks may be some seconds behind, and a kill takes a moment.
 const SETTLED_MS: u64 = 7_000;
-/// How long a node that is connected may be taken for lost: what the leader has seen is written soon.
+/// The longest time that a node that is connected may be taken for lost: what the leader has seen
+/// is written soon.
 const SEEN_MS: u64 = 3_000;
 
 /// See the module.
@@ -20,7 +21,7 @@ const SEEN_MS: u64 = 3_000;
 pub(crate) struct Oracle {
     /// The tables after all that is committed.
     pub(crate) truth: Tables,
-    /// What became of each command.
+    /// The result of each command.
     answers: BTreeMap<u64, Result<Written, Refusal>>,
     /// Jobs that were accepted.
     accepted: BTreeSet<JobId>,
@@ -32,7 +33,7 @@ pub(crate) struct Oracle {
     pub(crate) tally: Tally,
 }
 
-/// How much of what happened, to see that the story is worth telling.
+/// Counts of what happened, to see that the story is worth telling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) commits: u64,
@@ -67,7 +68,7 @@ impl Tally {
         self.backwards += other.backwards;
     }
 
-    /// What never happened.
+    /// The kinds of events that never happened.
     pub(crate) fn missing(&self) -> Vec<&'static str> {
         let all = [
             (self.repeated, "repeated commands"),
@@ -205,7 +206,7 @@ impl Oracle {
         self.running.remove(&attempt);
     }
 
-    /// Whether this driver still runs.
+    /// Returns true while this driver still runs.
     pub(crate) fn runs(&self, attempt: Attempt) -> bool {
         self.running.contains_key(&attempt)
     }

@@ -49,7 +49,7 @@ pub(crate) enum Flaw {
     None,
     /// Nodes do not ask which of their tries are over.
     NoSweep,
-    /// What the leader has decided reaches the leader after it.
+    /// A decision of the leader reaches the leader after it.
     Forwards,
     /// A command that is sent again has a new number.
     NewNumbers,
@@ -78,12 +78,12 @@ const RAFT_PAUSE: u64 = 200;
 const EPOCH: u64 = 1_700_000_000_000;
 /// Faults and people come to rest.
 const CALM: u64 = 60_000;
-/// What still runs is stopped.
+/// The time at which all that still runs is stopped, in milliseconds.
 const STOP_ALL: u64 = 125_000;
 /// All is over.
 const END: u64 = 170_000;
 
-/// What happens at some time.
+/// An event at some time.
 #[derive(Clone, Debug)]
 enum What {
     Mail {
@@ -112,7 +112,7 @@ enum What {
     StopAll,
 }
 
-/// Who leads, as far as the one who was asked knows.
+/// The leader, as far as the one who was asked knows.
 type Elsewhere = Option<usize>;
 
 #[derive(Clone, Debug)]
@@ -178,7 +178,7 @@ struct Node {
 struct Run {
     driver: bool,
     deaf: bool,
-    /// Whether the catalog has heard that it has started, or need not.
+    /// Set once the catalog has heard that it has started, or need not.
     told: bool,
     outcome: Option<Outcome>,
 }
@@ -187,7 +187,7 @@ struct Run {
 struct Voter {
     tables: Tables,
     applied: usize,
-    /// Whether it takes itself for the leader.
+    /// Set while it takes itself for the leader.
     leads: bool,
     /// When it heard of a majority last, while it leads.
     quorum: u64,
@@ -221,7 +221,7 @@ pub(crate) struct World {
     oracle: Oracle,
 }
 
-/// What came of a seed.
+/// The end of a run with one seed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) tables: Tables,
@@ -1208,7 +1208,7 @@ impl World {
         }
     }
 
-    /// What does not end by itself is stopped. What is on its way has long arrived.
+    /// Stops what does not end by itself. What is on its way has long arrived.
     fn stop_all(&mut self) {
         let mut ids = BTreeSet::new();
         for job in self.oracle.truth.living_jobs() {

@@ -1,5 +1,5 @@
-//! What an export costs: processor time of a span from the observatory to the wire, and asks of a program
-//! that is looked at, with an export and without, in turns.
+//! The cost of an export: processor time of a span from the observatory to the wire, and asks of a
+//! program that is looked at, with an export and without, in turns.
 
 #![allow(clippy::print_stdout, reason = "a benchmark says what it found")]
 #![allow(

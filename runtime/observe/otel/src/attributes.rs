@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::common::v1::{
     AnyValue, ArrayValue, InstrumentationScope, KeyValue,
 };
 
-/// What attributes are told by: who has made them.
+/// The scope that names the maker of the attributes.
 pub(crate) fn scope() -> InstrumentationScope {
     InstrumentationScope {
         name: "odeon".to_owned(),
@@ -40,7 +40,7 @@ pub(crate) fn texts(key: &str, values: impl IntoIterator<Item = String>) -> KeyV
     pair(key, Value::ArrayValue(ArrayValue { values }))
 }
 
-/// What a program says, as it says it.
+/// A label as the program gives it.
 pub(crate) fn label(key: &str, value: &Label) -> KeyValue {
     match value {
         Label::Int(value) => pair(key, Value::IntValue(*value)),

@@ -1,4 +1,4 @@
-//! What reads, packs and sends, in tasks of its own.
+//! The exporter: it reads, packs and sends in tasks of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct ProbeError {
     why: String,
 }
 
-/// What waits, and who waits for it.
+/// The outboxes of the three signals, and wake-ups for those who empty them.
 #[derive(Debug)]
 struct Boxes {
     of: [Mutex<Outbox>; 3],
@@ -60,13 +60,13 @@ impl Counting {
     }
 }
 
-/// What is exported, and when.
+/// The source of an export, and the names and the leadership that it depends on.
 pub struct Source {
-    /// What is looked at.
+    /// The observer whose view is exported.
     pub observer: Observer,
-    /// What processes are called.
+    /// The names of processes, as of now.
     pub names: Box<dyn Fn() -> Names + Send + Sync>,
-    /// Whether this one exports, rather than another that looks at the same.
+    /// Returns true where this one exports, rather than another that looks at the same.
     pub leads: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -76,13 +76,13 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// How long a collector may take to answer when it is first asked.
+/// The longest time that a collector may take to answer when it is first asked.
 const PROBE: Duration = Duration::from_secs(3);
-/// How long an end may take to send what is left.
+/// The longest time that an end may take to send what is left.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How long an end waits for a last look.
+/// The longest time that an end waits for a last look.
 const LAST_LOOK: Duration = Duration::from_secs(2);
-/// How often people are told of losses, at most.
+/// The least pause between two reports of losses to people.
 const TELL: Duration = Duration::from_secs(60);
 
 impl Boxes {
@@ -185,13 +185,13 @@ impl Exporter {
         Ok(())
     }
 
-    /// What has become of what was to be sent.
+    /// Counts of items that were sent, rejected and dropped.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.boxes.counts()
     }
 
-    /// What others ask for [`Exporter::counts`].
+    /// A handle by which others ask for [`Exporter::counts`].
     #[must_use]
     pub fn counting(&self) -> Counting {
         Counting(Arc::clone(&self.boxes))
@@ -279,7 +279,7 @@ impl Boxes {
     }
 }
 
-/// What reads.
+/// The task that reads.
 struct Reading {
     reader: Reader,
     source: Source,

@@ -1,4 +1,4 @@
-//! What is seen of running systems, told to other tools.
+//! Exports of what is seen of running systems, told to other tools.
 //!
 //! ```text
 //!  Observatory ── Reader ──> spans, numbers, records ── Outbox ── HTTP ──> a collector (OTLP)

@@ -1,4 +1,4 @@
-//! What has happened, as a record of OTLP.
+//! An event as a record of OTLP.
 
 use odeon::trace::SpanContext;
 use odeon_observe::event::{Event, Severity, Subject};

@@ -7,19 +7,19 @@ use opentelemetry_semantic_conventions::metric as names;
 pub struct Metric {
     /// Its name; that of the semantic conventions where they have one.
     pub name: &'static str,
-    /// How it behaves.
+    /// Its kind: the way in which it behaves.
     pub kind: Kind,
     /// Its unit, as UCUM writes it.
     pub unit: &'static str,
     /// Whose it is.
     pub of: Of,
-    /// What tells its series apart, beside whose they are.
+    /// The labels that tell its series apart, beside whose they are.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Its meaning, in words.
     pub about: &'static str,
 }
 
-/// How a number behaves.
+/// The way in which a number behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It goes up.
@@ -28,7 +28,7 @@ pub enum Kind {
     UpDownCounter,
     /// It is as it is; adding says nothing.
     Gauge,
-    /// How many there were up to each of some sizes, and their sum.
+    /// Counts of values up to each of some sizes, and their sum.
     Histogram,
 }
 

@@ -1,5 +1,5 @@
-//! What is seen, as readings of [metrics](crate::metric): what is not measured is not there, and never
-//! a zero.
+//! Readings of [metrics](crate::metric) from what is seen: what is not measured is not there, and
+//! never a zero.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub(crate) enum Value {
     Spread(Spread),
 }
 
-/// How many there were up to each of [`bounds_of_times`], all of them last, and their sum in seconds.
+/// Counts of times up to each of [`bounds_of_times`], the count of all of them, and their sum in
+/// seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) up_to: Vec<u64>,
@@ -46,7 +47,7 @@ pub(crate) struct Spread {
     pub(crate) sum: f64,
 }
 
-/// What times are told apart by: each octave from about 1 us to 34 s, which are those of
+/// The octaves by which times are told apart: each from about 1 us to 34 s, which are those of
 /// [`Times`], so that nothing is guessed.
 const OCTAVES: std::ops::RangeInclusive<u32> = 10..=35;
 
@@ -65,7 +66,7 @@ impl Spread {
         self.sum += more.sum;
     }
 
-    /// How many there were between one bound and the next, as OTLP counts.
+    /// Counts between one bound and the next, as OTLP has them.
     pub(crate) fn apart(&self) -> Vec<u64> {
         let ends = self.up_to.iter().chain([&self.all]);
         let before = [0].into_iter().chain(self.up_to.iter().copied());
@@ -88,14 +89,14 @@ impl From<&Times> for Spread {
     }
 }
 
-/// Whether actors of a type are told by process, or together by node and job.
+/// The grouping of actors of a type: by process, or together by node and job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Process,
     Group,
 }
 
-/// What stands in the place of a type where there are too many: the conventions' own mark.
+/// The mark in the place of a type where there are too many: the conventions' own.
 pub(crate) const OVERFLOW: &str = "otel.metric.overflow";
 /// Links of a node that are told, by the names of their other ends.
 const LINKS_MAX: usize = 100;

@@ -1,4 +1,5 @@
-//! What waits to be sent: bounded, tried again after a while, and counted when it is thrown away. Pure.
+//! A queue of requests that wait to be sent: bounded, tried again after a while, and counted when
+//! they are thrown away. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,14 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use odeon::Timestamp;
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Spans.
     Traces,
     /// Numbers.
     Metrics,
-    /// What has happened.
+    /// Events.
     Logs,
 }
 
@@ -41,7 +42,7 @@ pub struct Parcel {
     pub items: u64,
 }
 
-/// What has become of the items of one signal.
+/// Counts of the items of one signal, by what has become of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SignalCounts {
     /// They have arrived.
@@ -54,7 +55,7 @@ pub struct SignalCounts {
     pub queued_bytes: u64,
 }
 
-/// What has become of all items.
+/// Counts of all items, by signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub(crate) traces: SignalCounts,
@@ -88,7 +89,7 @@ pub struct Outbox {
     counts: SignalCounts,
 }
 
-/// How long the first pause after a failure is; the next is twice as long, and so on.
+/// The first pause after a failure; the next is twice as long, and so on.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// No pause is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -154,13 +155,13 @@ impl Outbox {
         self.make_room();
     }
 
-    /// How long to wait until something can be sent; `None` when nothing waits.
+    /// The time until something can be sent; `None` when nothing waits.
     #[must_use]
     pub fn pause(&self, now: Timestamp) -> Option<Duration> {
         (!self.queue.is_empty()).then(|| self.not_before.left(now))
     }
 
-    /// Whether nothing is on its way, and nothing waits but what did not arrive.
+    /// Returns true where nothing is on its way, and nothing waits but what did not arrive.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.on_its_way == 0 && (self.queue.is_empty() || self.failures > 0)
@@ -181,7 +182,7 @@ impl Outbox {
         self.bytes = 0;
     }
 
-    /// What has become of all items.
+    /// Counts of all items.
     #[must_use]
     pub const fn counts(&self) -> SignalCounts {
         let mut counts = self.counts;

@@ -13,7 +13,7 @@ use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use crate::outbox::Signal;
 use crate::settings::{Endpoint, Settings, SettingsError};
 
-/// What has become of a request.
+/// The fate of a request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// It has arrived; so many items were not wanted.
@@ -30,7 +30,7 @@ pub(crate) enum Verdict {
 /// Bytes of an answer that are looked at.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Who sends requests.
+/// The client that sends requests.
 pub(crate) fn client(settings: &Settings) -> Result<reqwest::Client, SettingsError> {
     // Another may have been installed already, which does as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -99,7 +99,7 @@ fn pause_of(response: &reqwest::Response) -> Option<Duration> {
     text.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// How many items were not wanted, and why.
+/// The number of items that were not wanted, and why.
 fn rejected(signal: Signal, answer: &[u8]) -> Option<(u64, String)> {
     let (count, why) = match signal {
         Signal::Traces => {
@@ -124,7 +124,7 @@ fn rejected(signal: Signal, answer: &[u8]) -> Option<(u64, String)> {
     Some((u64::try_from(count).unwrap_or(0), why))
 }
 
-/// What an error says, with what led to it.
+/// The text of an error, with what led to it.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |it| it.source());
     let mut texts = vec![error.to_string()];

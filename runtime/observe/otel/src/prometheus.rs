@@ -16,7 +16,7 @@ use crate::outbox::Counts;
 use crate::resource::instance;
 use crate::tally::Tally;
 
-/// What the text is, in the header of an answer.
+/// The type of the text, in the header of an answer.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Tells what is seen to whoever scrapes. It remembers what actors have done that are forgotten, so
@@ -24,13 +24,13 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Debug, Default)]
 pub struct Exposition(Mutex<Tally>);
 
-/// How long a recorded number is told of which nobody knows who records it.
+/// The time for which a recorded number is told of which nobody knows who records it.
 const RECENT: Duration = Duration::from_secs(300);
 
 /// The series of a family: their labels and values.
 type Series = BTreeMap<String, Sample>;
 
-/// What a series has.
+/// The value of a series.
 enum Sample {
     Plain(f64),
     Spread(Spread),
@@ -54,7 +54,7 @@ struct Family {
 }
 
 impl Exposition {
-    /// What is seen now: of one node, or of all.
+    /// The text of what is seen now: of one node, or of all.
     #[must_use]
     pub fn text(
         &self,
@@ -147,7 +147,7 @@ fn owned(owner: &Owner, of: Of) -> Vec<(String, String)> {
     labels
 }
 
-/// Whether a recorded number is about something that goes on.
+/// Returns true where a recorded number is about something that goes on.
 fn is_current(seen: &Observatory, recorded: &Recorded, now: Date) -> bool {
     let (actor, last) = (recorded.actor, recorded.points.back());
     let by_root = || seen.process(actor.home).map(|it| it.ended.is_none());
@@ -159,7 +159,7 @@ fn is_current(seen: &Observatory, recorded: &Recorded, now: Date) -> bool {
     lives.unwrap_or_else(|| last.is_some_and(|(at, ..)| now.since(*at) < RECENT))
 }
 
-/// What a program records, under its own name.
+/// Adds a number that a program records, under its own name.
 fn note(
     families: &mut BTreeMap<String, Family>,
     seen: &Observatory,

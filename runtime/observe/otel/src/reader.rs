@@ -1,4 +1,5 @@
-//! What is new since the last look, as OTLP has it. Pure: it is told the time and what is seen.
+//! A reader of what is new since the last look, as OTLP has it. Pure: it is told the time and what
+//! is seen.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -29,13 +30,13 @@ use crate::resource::{self, Names};
 use crate::span::{self, Sender};
 use crate::tally::Tally;
 
-/// How far an observatory has been exported.
+/// A reader that knows how far an observatory has been exported.
 #[derive(Debug)]
 pub struct Reader {
     given: opentelemetry_sdk::Resource,
     at: Place,
     leads: bool,
-    /// How many points of each recorded number were told.
+    /// Number of points of each recorded number that were told.
     points: HashMap<SeriesKey, u64>,
     /// Recorded numbers of before are none of this reader's.
     points_from: Date,
@@ -47,22 +48,22 @@ pub struct Reader {
     forgotten: u64,
 }
 
-/// What there is to send.
+/// The items that there are to send.
 #[derive(Debug, Default)]
 pub struct Export {
     /// Spans by process.
     pub spans: Vec<ResourceSpans>,
-    /// How many spans.
+    /// Number of spans.
     pub span_count: u64,
     /// Records by process.
     pub logs: Vec<ResourceLogs>,
-    /// How many records.
+    /// Number of records.
     pub log_count: u64,
     /// There is more to read at once.
     pub more: bool,
 }
 
-/// How many spans and events were told.
+/// Numbers of spans and events that were told.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     spans: u64,
@@ -99,10 +100,10 @@ const POINTS_MAX: usize = 5_000;
 const TELLS_MAX: usize = 65_536;
 /// Failures that are remembered until somebody tells of them.
 const FAILED_MAX: usize = 10_000;
-/// How long after a handler's end its failure may be told.
+/// The longest time after a handler's end at which its failure may be told.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
-/// What another may have left unsent when it fell silent, or has sent and is sent again: so much of
-/// the time before.
+/// The time before a takeover that is sent again: another may have left it unsent when it fell
+/// silent, or has sent it.
 pub const OVERLAP: Duration = Duration::from_secs(10);
 
 impl Reader {
@@ -355,7 +356,7 @@ impl Reader {
 }
 
 impl FailedSpan {
-    /// Whether an event is about this failure.
+    /// Returns true where an event is about this failure.
     fn tells(&self, event: &Event) -> bool {
         event.kind == EventKind::Failure
             && event.at >= self.start
@@ -444,8 +445,8 @@ fn nothing_of(kind: Kind) -> Data {
     }
 }
 
-/// What a program has recorded, under its own name. The step is no attribute, or each would make a
-/// series of its own: it goes with the point as an exemplar.
+/// Adds a number that a program has recorded, under its own name. The step is no attribute, or each
+/// would make a series of its own: it goes with the point as an exemplar.
 fn record(
     own: &mut BTreeMap<String, Told>,
     seen: &Observatory,

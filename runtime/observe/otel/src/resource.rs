@@ -13,10 +13,11 @@ use opentelemetry_proto::transform::common::tonic::Attributes;
 use opentelemetry_sdk::resource::EnvResourceDetector;
 use opentelemetry_semantic_conventions::attribute as names;
 
-/// What processes are called beyond what is seen of them.
+/// Names of processes beyond what is seen of them.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// What is looked at: a run, a cluster. The name of whatever works for no job that is known.
+    /// The name of the whole that is looked at: a run, a cluster. The name of whatever works for no
+    /// job that is known.
     pub whole: String,
     /// The names of jobs, by their ids.
     pub jobs: BTreeMap<String, String>,
@@ -26,13 +27,13 @@ pub struct Names {
 const NAMESPACE: &str = "odeon";
 
 impl Names {
-    /// What the service of a process is called.
+    /// The service name of a process.
     pub(crate) fn service(&self, process: &Process) -> &str {
         self.jobs.get(&process.job).unwrap_or(&self.whole)
     }
 }
 
-/// What the user's variables say of all resources.
+/// The resource that the user's variables describe, for all processes.
 pub(crate) fn given() -> opentelemetry_sdk::Resource {
     let mut given = opentelemetry_sdk::Resource::builder_empty()
         .with_detector(Box::new(EnvResourceDetector::new()));
@@ -93,7 +94,7 @@ pub(crate) fn resource(
     }
 }
 
-/// What tells a process from all others of its service.
+/// The name that tells a process from all others of its service.
 pub(crate) fn instance(process: ProcessId) -> String {
     format!("{:016x}", process.0)
 }

@@ -18,15 +18,15 @@ pub struct Settings {
     pub metrics: Option<Endpoint>,
     /// Where records of what has happened go.
     pub logs: Option<Endpoint>,
-    /// How often spans and records are sent.
+    /// The time between two requests of spans and records.
     pub interval: Duration,
-    /// How often numbers are read.
+    /// The time between two readings of numbers.
     pub metrics_interval: Duration,
     /// Bytes of each signal that may wait. 32 MiB are about 100,000 spans.
     pub bytes_max: usize,
     /// Certificates that are trusted beside the system's, in PEM.
     pub certificates: Vec<u8>,
-    /// What the user says of all resources.
+    /// The resource that the user describes, for all processes.
     pub resource: Resource,
 }
 
@@ -35,9 +35,9 @@ pub struct Settings {
 pub struct Endpoint {
     /// The whole address.
     pub url: Url,
-    /// What goes with each request.
+    /// Headers that go with each request.
     pub headers: HeaderMap,
-    /// How long a request may take.
+    /// The longest time that a request may take.
     pub timeout: Duration,
 }
 
@@ -48,11 +48,11 @@ pub enum SettingsError {
     /// The address cannot be one.
     #[error("{from}: `{url}` is no address of a collector: {why}; write it as http://HOST:4318")]
     Url {
-        /// Who says so.
+        /// The flag or variable that says so.
         from: String,
-        /// What it says.
+        /// The address that it gives.
         url: String,
-        /// What is wrong.
+        /// The reason why it is none.
         why: String,
     },
     /// The protocol is not spoken here.
@@ -60,29 +60,29 @@ pub enum SettingsError {
         "{from}: `{protocol}` is not spoken, only http/protobuf is: collectors take it on port 4318"
     )]
     Protocol {
-        /// Who says so.
+        /// The flag or variable that says so.
         from: String,
-        /// What it says.
+        /// The protocol that it gives.
         protocol: String,
     },
     /// A value cannot be read.
     #[error("{from}: `{value}` {why}")]
     Value {
-        /// Who says so.
+        /// The flag or variable that says so.
         from: String,
-        /// What it says.
+        /// The value that it gives.
         value: String,
-        /// What it should be.
+        /// The reason, as words that follow the value.
         why: &'static str,
     },
     /// A file cannot be read.
     #[error("{from}: {path} cannot be read: {source}")]
     File {
-        /// Who names it.
+        /// The flag or variable that names it.
         from: String,
         /// Which.
         path: String,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
@@ -93,8 +93,8 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Settings {
-    /// What a flag and the process's variables ask for; `None` when they ask for nothing. The flag
-    /// stands above `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    /// Reads the settings that a flag and the process's variables ask for; `None` when they ask for
+    /// nothing. The flag stands above `OTEL_EXPORTER_OTLP_ENDPOINT`.
     ///
     /// # Errors
     /// What is asked for cannot be meant.
@@ -281,7 +281,7 @@ fn millis(from: String, value: String) -> Result<Duration, SettingsError> {
     }
 }
 
-/// What follows a base by the rules of OTLP.
+/// The address of a signal below a base, by the rules of OTLP.
 fn of_base(from: &str, text: &str, signal: Signal) -> Result<Url, SettingsError> {
     let mut url = parsed(from, text)?;
     let path = format!("{}/v1/{}", url.path().trim_end_matches('/'), signal.word());

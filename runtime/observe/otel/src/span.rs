@@ -13,7 +13,7 @@ use opentelemetry_semantic_conventions::attribute as names;
 
 use crate::attributes::{count, label, number, text, texts};
 
-/// What a message's handler is to whoever sent it, and where that was.
+/// The way in which a message came to its handler, and for a told one the sender's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// It was told, in this process, and waits for nothing.
@@ -166,7 +166,7 @@ fn message(seen: &Observatory, span: &Span, kind: &str, name: &str) -> Vec<KeyVa
     attributes
 }
 
-/// Who an actor is, as it was at a moment.
+/// Adds attributes that name an actor, as it was at a moment.
 pub(crate) fn actor(
     seen: &Observatory,
     id: ActorId,

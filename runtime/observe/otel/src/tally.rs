@@ -9,7 +9,7 @@ use std::time::Duration;
 use odeon::{ActorId, ProcessId};
 use odeon_observe::{Date, Observatory};
 
-/// What actors have done together.
+/// Sums over the work of some actors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sums {
     pub(crate) handled: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
 pub(crate) const TYPES_MAX: usize = 100;
 /// Nodes and jobs that are told apart.
 const GROUPS_MAX: usize = 10_000;
-/// How long the sums of a process are told that has ended.
+/// The time for which the sums of a process are told that has ended.
 const ENDED_FOR: Duration = Duration::from_secs(60);
 
 impl Sums {
@@ -66,7 +66,7 @@ impl Sums {
         self.waited += more.waited;
     }
 
-    /// What has come since `before`; all of it where something began anew.
+    /// The part that has come since `before`; all of it where something began anew.
     fn since(&self, before: &Self) -> Self {
         let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         Self {

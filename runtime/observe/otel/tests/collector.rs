@@ -91,7 +91,7 @@ fn worker_entry() {
 
 // ---- the collector ----
 
-/// What has come, and how the collector behaves.
+/// The items that have come, and the behaviour of the collector.
 #[derive(Default)]
 struct Taken {
     spans: Mutex<Vec<(Resource, Span)>>,
@@ -538,7 +538,7 @@ async fn a_program_of_two_processes_arrives_whole() {
     assert_eq!(ids.len(), spans.len(), "none came twice");
 }
 
-/// How often each number came as the label of a span.
+/// Number of times that each number came as the label of a span.
 fn numbered(taken: &Taken) -> BTreeMap<String, usize> {
     let spans = taken.spans.lock();
     let own = spans.iter().filter(|(_, span)| span.name == "numbered");

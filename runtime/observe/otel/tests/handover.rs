@@ -21,7 +21,7 @@ fn at(second: u64) -> Date {
     Date((1_000 + second) * 1_000_000_000)
 }
 
-/// What is seen in a second: a span and a number of that name.
+/// Takes in a second of sight: a span and a number of that name.
 fn look(seen: &mut Observatory, second: u64) {
     let by = ActorId::root(NODE);
     let span = Span {

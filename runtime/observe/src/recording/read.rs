@@ -67,7 +67,7 @@ impl Recording {
         })
     }
 
-    /// What it says of itself.
+    /// The head of the recording.
     #[must_use]
     pub const fn head(&self) -> &Head {
         &self.head
@@ -85,13 +85,13 @@ impl Recording {
         self.to
     }
 
-    /// How it ends.
+    /// The way in which it ends.
     #[must_use]
     pub const fn end(&self) -> End {
         self.end
     }
 
-    /// What is in it, from the first on.
+    /// The frames in it, from the first on.
     #[must_use]
     pub fn frames(&self) -> Frames {
         Frames {
@@ -156,7 +156,7 @@ pub struct Frames {
     inflate: Decompress,
     /// The next one.
     block: usize,
-    /// What was inflated, and how much of it was told.
+    /// Bytes that were inflated, of which `at` were told.
     read: Vec<u8>,
     at: usize,
 }
@@ -204,7 +204,7 @@ impl Frames {
         error
     }
 
-    /// What is whole, by its sum, and still does not make sense.
+    /// The error for a frame that is whole, by its sum, and still does not make sense.
     fn strange(&self, why: &str) -> RecordingError {
         RecordingError::Strange {
             release: self.recording.head.release.clone(),

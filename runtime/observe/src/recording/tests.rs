@@ -1,4 +1,4 @@
-//! What comes out is what went in, and what is broken says how.
+//! Tests that what comes out is what went in, and that what is broken says how.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -27,7 +27,7 @@ impl World {
         self.cells.iter().enumerate().map(shape).collect()
     }
 
-    /// What a cell has: the first has at least one sample, others may have none.
+    /// The cell of this name: the first has at least one sample, others may have none.
     pub(super) fn cell(&self, name: CellName) -> CellMeta {
         let place = (u64::from(name.source.0) << 48) ^ (u64::from(name.epoch) << 24);
         let mut random = ChaCha8Rng::seed_from_u64(self.seed ^ place ^ u64::from(name.cell));

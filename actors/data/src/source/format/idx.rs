@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{At, Block, Emit, Pixels, Raw, Scanned};
 use crate::source::{fault::SourceError, storage::Content};
 
-/// What a file of pictures says of itself.
+/// The header of a file of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     items: u32,

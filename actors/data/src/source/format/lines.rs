@@ -11,7 +11,7 @@ use crate::source::{
     storage::{Content, Windows},
 };
 
-/// How lines become documents.
+/// The way in which lines become documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Splitting<'a> {
     Lines(u32),

@@ -115,7 +115,7 @@ impl ChunkReader for Chunks {
     }
 }
 
-/// What a file says of itself at its end.
+/// The metadata at the end of a file.
 fn metadata(content: &Content) -> Result<Result<ParquetMetaData, String>, SourceError> {
     let len = content.len();
     if len < 12 {

@@ -99,7 +99,7 @@ fn pairs(bytes: &[u8], image: &str, caption: &str) -> Result<HashMap<String, Str
     }
 }
 
-/// Whether a file is a picture, as its name says.
+/// Returns true where a file is a picture, as its name says.
 pub(crate) fn is_picture(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let endings = [".png", ".jpg", ".jpeg", ".webp"];

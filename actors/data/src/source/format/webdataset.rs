@@ -154,7 +154,7 @@ fn part<'e, 'b>(
     })
 }
 
-/// What a sample is of its members.
+/// The record that a sample's members make.
 fn raw<'a>(bytes: &'a [u8], sample: &[Member], options: &Webdataset) -> Result<Raw<'a>, String> {
     let name = || String::from_utf8_lossy(key(&sample[0].path).0).into_owned();
     let (ending, text) = part(bytes, sample, &options.text)

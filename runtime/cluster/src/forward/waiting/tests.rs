@@ -1,4 +1,5 @@
-//! What waits for the voters: its bounds, its numbers, and that nothing waits for ever.
+//! Tests of the lines that wait for the voters: their bounds, their numbers, and that nothing waits
+//! for ever.
 
 use proptest::prelude::*;
 

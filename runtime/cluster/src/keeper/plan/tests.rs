@@ -1,4 +1,4 @@
-//! What the leader orders, whatever the tables are.
+//! Tests of the leader's orders, whatever the tables are.
 
 use odeon_artifacts::Digest;
 use proptest::collection::vec;
@@ -201,7 +201,7 @@ fn clusters() -> impl Strategy<Value = (Writes, Silent)> {
     })
 }
 
-/// What is in the way of a job on a node, as the test sees it.
+/// Returns true where nothing is in the way of a job on a node, as the test sees it.
 fn may_go(tables: &Tables, silent: &Silent, rules: &Rules, job: &Job, node: &NodeRow) -> bool {
     let name = &node.spec.name;
     let here = |it: &&Job| it.attempt().is_some_and(|attempt| attempt.node == *name);

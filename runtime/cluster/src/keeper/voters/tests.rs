@@ -1,4 +1,4 @@
-//! Who votes, whatever happens to the nodes.
+//! Tests of who votes, whatever happens to the nodes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -35,7 +35,7 @@ fn path(folder: &TempDir) -> PathBuf {
     folder.path().join("catalog.redb")
 }
 
-/// What openraft expects of a log and a state machine.
+/// The test suite of openraft for a log and a state machine.
 #[test]
 fn the_file_and_the_tables_are_what_the_replicated_log_expects() {
     Suite::test_all(InFolders).unwrap();
@@ -68,7 +68,7 @@ fn entry(term: u64, index: u64) -> Entry {
     }
 }
 
-/// What was acknowledged: the log's first and last entry, the vote, the length of the tables.
+/// The acknowledged state: the log's first and last entry, the vote, the length of the tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Seen {
     first: Option<LogId>,

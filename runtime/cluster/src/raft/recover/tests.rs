@@ -28,7 +28,7 @@ fn command(id: u64) -> Command {
     }
 }
 
-/// What the log of three voters begins with.
+/// The membership that the log of three voters begins with.
 fn membership() -> openraft::Membership<u64, BasicNode> {
     let nodes: BTreeMap<_, _> = [1, 2, 3]
         .map(|it| (it, BasicNode::new(format!("n{it}"))))

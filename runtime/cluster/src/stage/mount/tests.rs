@@ -20,7 +20,7 @@ struct Shelf {
     store: Arc<Store>,
     arrivals: Arc<Arrivals>,
     mount: Option<Mount>,
-    /// What comes in the place of every piece, if anything.
+    /// Set while pieces come when they are asked for.
     brings: Arc<AtomicBool>,
     carrier: Option<std::thread::JoinHandle<Vec<Digest>>>,
 }
