@@ -42,7 +42,8 @@ pub(crate) use actix_host::{ActixMailbox, arbiter};
 pub(crate) use kameo_host::KameoMailbox;
 pub(crate) use watchdog::Watchdog;
 
-/// What drives an actor in its process. Its messages, failures and restarts are the same on each.
+/// The actor framework that drives an actor in its process. Its messages, failures and restarts are
+/// the same on each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Host {
@@ -95,7 +96,7 @@ impl<M: Message> Envelope<M> {
         self.settle(cell, Err(error), Clock::now());
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Returns true if nobody waits for the answer any more.
     fn is_withdrawn(&self, cell: &Cell) -> bool {
         match &self.reply {
             ReplyTo::Nobody => false,

@@ -77,7 +77,7 @@ impl<M: Message> Shape for Recipient<M> {
     const SHAPE: u64 = shape::mix(shape::name("Recipient"), M::METHOD);
 }
 
-/// How a message gets from the caller's hands into a local mailbox.
+/// A function that takes a message from the caller's hands into a local mailbox.
 type Deliver<M> = fn(&Arc<Cell>, Box<Envelope<M>>);
 
 impl<M: Message> Recipient<M> {
@@ -178,7 +178,7 @@ fn deliver_by_method<M: Message>(cell: &Arc<Cell>, envelope: Box<Envelope<M>>) {
     }
 }
 
-/// What both kinds of request know before they are sent.
+/// The fields that both kinds of request have before they are sent.
 struct Request<M: Message> {
     to: ActorId,
     fence: Incarnation,

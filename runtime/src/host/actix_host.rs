@@ -147,7 +147,7 @@ impl<A: Actor> ActorFuture<Host<A>> for Orders {
     }
 }
 
-/// What lies in an actix mailbox.
+/// An item of an actix mailbox.
 struct Parcel<M: Message>(Box<Envelope<M>>);
 
 impl<M: Message> actix::Message for Parcel<M> {

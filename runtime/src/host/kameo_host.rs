@@ -68,7 +68,7 @@ impl<A: Actor> KameoMailbox<A> {
 /// An order waits elsewhere. It overtakes mail, since the loop looks for orders before each message.
 struct Bell;
 
-/// What kameo asks of a message, without the copies of its general form.
+/// The part of a message that kameo asks for, without the copies of its general form.
 impl<A: Handler<M>, M: Message> DynMessage<Host<A>> for Envelope<M> {
     fn handle_dyn<'a>(
         self: Box<Self>,
