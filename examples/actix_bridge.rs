@@ -25,7 +25,7 @@ impl actix::Actor for Thermometer {
     }
 }
 
-/// How hot it is, after how many ticks. The `#[odeon::message]` line is new.
+/// Asks for the temperature, and the number of ticks so far. The `#[odeon::message]` line is new.
 #[derive(actix::Message)]
 #[rtype(result = "(f64, u32)")]
 #[odeon::message(reply = (f64, u32))]

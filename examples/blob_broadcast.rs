@@ -25,7 +25,7 @@ impl Reader {
         Ok(touch(&blob.open().await?))
     }
 
-    /// How many slabs of other processes it has mapped.
+    /// The number of slabs of other processes that it has mapped, and the bytes of its own blobs.
     #[handler]
     fn mapped(&mut self, cx: &mut Context<Self>) -> (usize, u64) {
         let stats = cx.blobs().stats();

@@ -15,7 +15,7 @@ use odeon_checkpoint::{
 const SHAPE: [usize; 2] = [12, 1024];
 const VALUES: usize = SHAPE[0] * SHAPE[1];
 
-/// What a rank has of the one tensor of this model.
+/// The part that a rank has of the one tensor of this model.
 fn local(held: Held) -> anyhow::Result<Local> {
     let mut local = Local::default();
     let tensor = LocalTensor {

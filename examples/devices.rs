@@ -12,7 +12,7 @@ struct Trainer;
 
 #[odeon::actor(name = "demo.Trainer")]
 impl Trainer {
-    /// What each of them needs; a spawn may say otherwise.
+    /// The needs of each of them; a spawn may say otherwise.
     fn needs() -> Needs {
         Needs::new().gpus(1).device_memory(gib(80))
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, ensure};
 use odeon::System;
 
-/// Who has won how often.
+/// The number of wins of each player.
 struct Leaderboard {
     wins: BTreeMap<String, u32>,
 }

@@ -1,4 +1,4 @@
-//! What a supervision tree does when something breaks, told by the actors themselves.
+//! A supervision tree in action when something breaks, told by the actors themselves.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ pub(crate) use request_id::number;
 pub(crate) use serve::{ApiConfig, Server};
 pub(crate) use shown::jobs_seen;
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Debug)]
 pub(crate) struct Api {
     pub(crate) daemon: Arc<Daemon>,
@@ -46,10 +46,10 @@ pub(crate) struct Api {
     strangers: Limiter,
     /// Names by which people may call this host, beside its addresses.
     hosts: Vec<String>,
-    /// Whether actors may be stopped by those who look on.
+    /// Set if actors may be stopped by those who look on.
     allow_actions: bool,
     leaderless: majority::Leaderless,
-    /// What has become of what this node exports.
+    /// Counts of what has become of the exports of this node.
     counting: Option<Counting>,
 }
 

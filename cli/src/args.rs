@@ -121,7 +121,7 @@ pub(crate) enum Command {
                   ratio of both, the target of this project and whether it is met, and what the floor is"
 )]
 pub(crate) struct BenchArgs {
-    /// What to measure; everything but `head`, which takes minutes, when none is named
+    /// The parts to measure; everything but `head`, which takes minutes, when none is named
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::command::bench::groups()))]
     pub(crate) groups: Vec<String>,
     /// Rounds in which floor and runtime take turns; a row shows medians over them
@@ -185,10 +185,10 @@ pub(crate) struct PagesArgs {
 pub(crate) struct RecordArgs {
     /// The file, which must not be there yet
     pub(crate) file: PathBuf,
-    /// How long, in seconds; up to an hour
+    /// The length of the recording in seconds; up to an hour
     #[arg(long = "for", default_value_t = 60.0, value_name = "SECONDS", value_parser = crate::figures::recorded_for)]
     pub(crate) seconds: f64,
-    /// What is recorded: the address of its pages, with its key; the cluster of this machine unless
+    /// The address of the pages that are recorded, with its key; the cluster of this machine unless
     /// told otherwise
     #[arg(long, conflicts_with = "dir")]
     pub(crate) url: Option<String>,
@@ -207,10 +207,10 @@ pub(crate) struct ReplayArgs {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// How a recording is shown.
+/// Options for showing a recording.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlayArgs {
-    /// How many times as fast as it was
+    /// The speed, as a multiple of the recorded one
     #[arg(long, default_value_t = 1.0)]
     pub(crate) speed: f64,
     /// Serve its pages on this port of this machine; on a free one unless told otherwise
@@ -233,7 +233,7 @@ pub(crate) struct DemoArgs {
     pub(crate) play: PlayArgs,
 }
 
-/// How a recipe runs on a cluster.
+/// Options for running a recipe on a cluster.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunThereArgs {
     /// The folder of the daemon whose cluster this is; ODEON_DIR, or `odeon` in the user's data
@@ -248,10 +248,10 @@ pub(crate) struct RunThereArgs {
     pub(crate) detach: bool,
 }
 
-/// What each rank of a gang gets.
+/// Resources and restarts of each rank of a gang.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RankArgs {
-    /// How often all ranks begin again after one has failed
+    /// The number of times that all ranks begin again after one has failed
     #[arg(long, default_value_t = 0, value_name = "K")]
     pub(crate) max_restarts: u32,
     /// Devices of each rank; one where there are any, unless told otherwise
@@ -261,7 +261,7 @@ pub(crate) struct RankArgs {
     /// node of the driver
     #[arg(long, value_name = "CORES", value_parser = cores)]
     pub(crate) cpus: Option<f64>,
-    /// How long a rank may take to end after SIGTERM, before SIGKILL
+    /// The time that a rank may take to end after SIGTERM, before SIGKILL
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600))]
     pub(crate) grace: u64,
 }
@@ -272,7 +272,7 @@ pub(crate) struct RankArgs {
                   and the rest. When one fails, all others are ended; the exit code is that of the first that failed."
 )]
 pub(crate) struct GangArgs {
-    /// How many ranks
+    /// The number of ranks
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) ranks: u32,
     #[command(flatten)]
@@ -289,7 +289,7 @@ pub(crate) struct EvalArgs {
     /// `sums`, `sums-spoken`, `countdown` or `gsm8k`; a run's own task when none is named
     #[arg(long)]
     pub(crate) task: Option<String>,
-    /// How many problems; all held-out ones when there are fewer
+    /// The number of problems; all held-out ones when there are fewer
     #[arg(long, default_value_t = 200, value_parser = whole(PROBLEMS_MAX))]
     pub(crate) problems: usize,
     /// The longest response, in tokens; the run's own, or 256 with --task
@@ -312,7 +312,7 @@ pub(crate) struct EvalArgs {
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) sampler: SamplerArgs,
-    /// What to continue
+    /// The texts to continue
     #[arg(required = true)]
     pub(crate) prompts: Vec<String>,
 }
@@ -360,7 +360,7 @@ pub(crate) enum CkptCommand {
     Verify {
         #[command(flatten)]
         of: CkptArgs,
-        /// What was found, as JSON
+        /// The findings as JSON
         #[arg(long)]
         json: bool,
     },
@@ -387,7 +387,7 @@ pub(crate) enum CkptCommand {
         /// Whose model
         #[arg(long, default_value = "actor")]
         role: String,
-        /// How parameters are stored; as they are unless told otherwise
+        /// The type that parameters are stored as; unchanged unless told otherwise
         #[arg(long, value_enum)]
         dtype: Option<Stored>,
         /// A model folder whose configuration and tokenizer go along, where the checkpoint has none
@@ -419,7 +419,7 @@ pub(crate) struct MergeArgs {
     /// A model to stay near, with its part of the whole: what is left of it is that of the others
     #[arg(long, value_name = "MODEL=PART", value_parser = weighted)]
     pub(crate) base: Option<Weighted>,
-    /// How parameters are stored; as in the first model unless told otherwise
+    /// The type that parameters are stored as; as in the first model unless told otherwise
     #[arg(long, value_enum)]
     pub(crate) dtype: Option<Stored>,
     /// Threads that add
@@ -460,7 +460,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) json: bool,
 }
 
-/// How rollouts and trainer of a simulated run work together.
+/// The way in which rollouts and trainer of a simulated run work together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SimulatedMode(pub(crate) odeon_actors::simulate::Mode);
 
@@ -480,7 +480,7 @@ fn simulated_model(word: &str) -> Result<SimulatedModel, String> {
     model.map(SimulatedModel).map_err(|error| error.to_string())
 }
 
-/// How parameters are stored.
+/// The type that parameters are stored as.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Stored {
     /// Four bytes, exact
@@ -516,10 +516,10 @@ pub(crate) struct SamplerArgs {
     /// The longest response, in tokens
     #[arg(long, value_parser = whole(RESPONSE_MAX))]
     pub(crate) response_max: usize,
-    /// How freely tokens are drawn, from 0 to 10; 0 takes the likeliest
+    /// The sampling temperature, from 0 to 10; 0 takes the likeliest token
     #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
     pub(crate) temperature: f32,
-    /// What the draws follow from: the same seed gives the same text
+    /// The seed of the draws: the same seed gives the same text
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Compute threads
@@ -540,7 +540,7 @@ pub(crate) struct FetchArgs {
     pub(crate) name: Option<String>,
 }
 
-/// What a command looks at.
+/// The run or cluster that a command looks at.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LookArgs {
     /// The run's folder, or the address of its pages; the cluster when none is named
@@ -567,7 +567,7 @@ pub(crate) struct PsArgs {
     /// first unless told otherwise
     #[arg(long, value_name = "COLUMN", allow_hyphen_values = true, value_parser = crate::figures::order)]
     pub(crate) sort: Option<String>,
-    /// How many at most
+    /// The most actors to list
     #[arg(long, default_value = "200")]
     pub(crate) limit: NonZeroUsize,
     /// Also the actors of the daemons themselves
@@ -688,7 +688,7 @@ pub(crate) struct ClusterArgs {
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// What makes a node.
+/// Options that make a node.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct NodeArgs {
     /// Where the node keeps what it knows; ODEON_DIR, or `odeon` in the user's data folder, unless
@@ -880,7 +880,7 @@ pub(crate) enum NamespaceCommand {
 pub(crate) struct TokenArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// How many nodes may join with it
+    /// The number of nodes that may join with it
     #[arg(long, default_value_t = 1)]
     pub(crate) uses: u32,
     /// For how long
@@ -993,7 +993,7 @@ pub(crate) struct SubmitArgs {
     /// Those of a higher priority start first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
-    /// How often it is begun anew after a failure, or after its node was lost
+    /// The number of times that it is begun anew after a failure, or after its node was lost
     #[arg(long, default_value_t = 0)]
     pub(crate) retries: u32,
     /// The node that its driver must run on
@@ -1014,7 +1014,7 @@ pub(crate) struct JobsArgs {
     /// Also those that are over
     #[arg(long)]
     pub(crate) all: bool,
-    /// How many
+    /// The most jobs to list
     #[arg(long, default_value_t = 50)]
     pub(crate) limit: usize,
     /// One JSON object for each

@@ -118,12 +118,12 @@ pub(crate) fn value(n: f64, unit: &str) -> String {
     }
 }
 
-/// What was measured; `-` stands for what was not.
+/// The text of a measured value; `-` stands for one that was not measured.
 pub(crate) fn measured(of: &Measured, show: impl Fn(f64) -> String) -> String {
     of.value().map_or_else(|| "-".to_owned(), show)
 }
 
-/// How far clocks may be apart.
+/// The error of clocks in words: how far they may be apart.
 pub(crate) fn clock_error(us: Option<f64>) -> String {
     us.map_or_else(
         || "unknown".to_owned(),

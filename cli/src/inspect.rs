@@ -97,7 +97,7 @@ use view::{Asked, Counted};
 )]
 pub(crate) struct Description;
 
-/// What the routes share.
+/// State that the routes share.
 #[derive(Clone, Debug)]
 pub(crate) struct Inspect {
     pub(super) observer: Observer,
@@ -107,7 +107,7 @@ pub(crate) struct Inspect {
     scraped: Arc<Scraped>,
 }
 
-/// What is looked at.
+/// The source of what is looked at.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
     /// A system that runs.
@@ -184,7 +184,7 @@ impl Inspect {
         }
     }
 
-    /// Whether actors may be stopped and restarted from here.
+    /// Allows actors to be stopped and restarted from here, or not.
     pub(crate) const fn allow_actions(mut self, allow: bool) -> Self {
         self.allow_actions = allow;
         self
@@ -381,7 +381,7 @@ fn head(it: &Shown<'_>, name: &str) -> told::Head {
     }
 }
 
-/// What can be looked at, and how much is kept.
+/// The system that can be looked at, and the bounds on what is kept of it.
 #[utoipa::path(get, operation_id = "inspect_about", path = "/api/v1/inspect/about",
     responses((status = 200, body = told::About)))]
 async fn about(State(inspect): State<Inspect>) -> axum::Json<told::About> {
@@ -725,7 +725,7 @@ fn unknown_process(id: &str) -> Refused {
     Refused::Unknown(format!("no process {id} is seen or remembered"))
 }
 
-/// What was printed last.
+/// The lines that were printed last.
 #[utoipa::path(get, operation_id = "inspect_logs", path = "/api/v1/inspect/logs", params(LogsAsked),
     responses((status = 200, body = told::Envelope<told::Logs>)))]
 async fn logs(

@@ -1,4 +1,4 @@
-//! What people see: data on standard output, talk on standard error.
+//! Output for people: data on standard output, talk on standard error.
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
@@ -26,7 +26,8 @@ impl Display for Unshown {
 
 impl std::error::Error for Unshown {}
 
-/// Whether a command failed since nobody reads on, as behind `head`: its reader has what it wanted.
+/// Returns true if a command failed since nobody reads on, as behind `head`: its reader has what it
+/// wanted.
 pub(crate) fn is_unread(error: &anyhow::Error) -> bool {
     let unshown = error.downcast_ref::<Unshown>();
     unshown.is_some_and(|unshown| unshown.0.kind() == io::ErrorKind::BrokenPipe)
@@ -117,7 +118,7 @@ pub(crate) fn say(text: impl Display) {
     BARS.suspend(|| talk(text));
 }
 
-/// What a worker has printed, as it has.
+/// Prints what a worker has printed, as it has.
 pub(crate) fn pass_on(is_talk: bool, text: &[u8]) {
     if is_talk {
         return above_bars(text);
@@ -133,7 +134,7 @@ pub(crate) fn columns() -> usize {
     usize::from(console::Term::stderr().size().1)
 }
 
-/// What standard error does not take is lost, which is no reason to fail.
+/// Prints to standard error. Text that it does not take is lost, which is no reason to fail.
 fn talk(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -246,7 +247,7 @@ pub(crate) fn room() -> Option<usize> {
     io::stdout().is_terminal().then(|| said.unwrap_or_else(own))
 }
 
-/// What columns of these widths take at least.
+/// The least width that columns of these widths take.
 fn least(widths: impl ExactSizeIterator<Item = usize>) -> usize {
     let gaps = 2 * widths.len().saturating_sub(1);
     widths.map(|width| width.min(NARROWEST)).sum::<usize>() + gaps
@@ -326,7 +327,7 @@ pub(crate) fn ago(ms: u64) -> String {
     }
 }
 
-/// How far an upload is, on a terminal.
+/// The progress of an upload, on a terminal.
 #[derive(Debug, Default)]
 pub(crate) struct UploadBar {
     bar: Option<indicatif::ProgressBar>,

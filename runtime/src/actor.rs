@@ -22,7 +22,8 @@ use crate::shape::Shape;
 use crate::spawn::Spawn;
 use crate::supervise::Supervision;
 
-/// What can travel: encoded by serde, with a [`Shape`] that both sides compare.
+/// Values that can travel between processes: encoded by serde, with a [`Shape`] that both sides
+/// compare.
 pub trait Wire: Serialize + DeserializeOwned + Shape + Send + 'static {}
 impl<T: Serialize + DeserializeOwned + Shape + Send + 'static> Wire for T {}
 
@@ -30,7 +31,7 @@ impl<T: Serialize + DeserializeOwned + Shape + Send + 'static> Wire for T {}
 pub trait Message: Wire {
     /// A stable name; part of the method's id.
     const NAME: &'static str;
-    /// What the handler answers.
+    /// The type of the handler's answer.
     type Reply: Wire;
     /// The id on the wire: name, argument shape and reply shape. Not the actor, so that a narrowed
     /// reference sends the same id.
@@ -45,17 +46,17 @@ pub trait Message: Wire {
 pub trait Actor: Sized + Send + 'static {
     /// A stable name, the same in every build: `"rl.Critic"`.
     const NAME: &'static str;
-    /// What it is made from.
+    /// The arguments that an actor is made from.
     type Args: Serialize + DeserializeOwned + Clone + Send + 'static;
 
-    /// How it supervises the children it spawns.
+    /// The supervision of the children that it spawns.
     #[must_use]
     fn supervision() -> Supervision {
         Supervision::default()
     }
 
-    /// What it needs of a node, unless its spawn says otherwise. An actor that needs nothing lives
-    /// where it is spawned.
+    /// The resources that it needs of a node, unless its spawn says otherwise. An actor that needs
+    /// nothing lives where it is spawned.
     fn needs() -> Needs {
         Needs::new()
     }
@@ -98,7 +99,7 @@ pub trait Handler<M: Message>: Actor {
     }
 }
 
-/// What an actor can do about itself and its surroundings while it runs.
+/// The running actor's access to itself and its surroundings.
 pub struct Context<A> {
     pub(crate) cell: Arc<Cell>,
     pub(crate) incarnation: Incarnation,

@@ -1,4 +1,5 @@
-//! How a machine becomes a node: a token from the cluster for a certificate of its own.
+//! Admission of machines to a cluster as nodes: a token from the cluster for a certificate of one's
+//! own.
 //!
 //! The head of a cluster, which holds its [`ClusterIdentity`](crate::ClusterIdentity), takes
 //! newcomers in over the port that its nodes use, under a protocol of its own (`odeon-join/1`) that
@@ -38,8 +39,8 @@ pub(crate) use gate::Gate;
 pub use newcomer::join;
 pub use token::{BadToken, JoinToken, SecretHash, Tokens};
 
-/// Who wants to become a node. Whoever knows the secret may choose a name; nothing else about it is
-/// proved.
+/// A machine that wants to become a node. Whoever knows the secret may choose a name; nothing else
+/// about it is proved.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Newcomer<'a> {
@@ -114,7 +115,7 @@ pub enum JoinError {
     NameInvalid {
         /// The name.
         node: String,
-        /// What is wrong with it.
+        /// The reason, in words.
         why: String,
     },
     /// Whoever answers belongs to another cluster than the token. Check the address; the secret was
@@ -148,7 +149,7 @@ pub enum JoinError {
     /// Too many tries from this address have failed. Wait.
     #[error("too many tries from this address have failed: try again in {wait:?}")]
     TooManyTries {
-        /// How long.
+        /// The time to wait before the next try.
         wait: Duration,
     },
     /// The head has another reason.
@@ -159,7 +160,7 @@ pub enum JoinError {
     Broken {
         /// Whom this machine spoke to.
         address: SocketAddr,
-        /// What broke it.
+        /// The cause, in words.
         why: String,
     },
     /// Keys and certificates of this machine or of the head cannot be used.
@@ -167,7 +168,7 @@ pub enum JoinError {
     Security(#[from] SystemError),
 }
 
-/// What a newcomer sends, behind its version.
+/// The request of a newcomer, which follows its version.
 #[derive(Serialize, Deserialize)]
 struct Application {
     secret: Vec<u8>,
@@ -184,7 +185,7 @@ impl fmt::Debug for Application {
     }
 }
 
-/// What it gets.
+/// The answer to a newcomer that is let in.
 #[derive(Debug, Serialize, Deserialize)]
 struct Admitted {
     certificate_pem: String,
@@ -199,7 +200,7 @@ const APPLICATION_BYTES_MAX: usize = 1 << 10;
 const ANSWER_BYTES_MAX: usize = TOLD_BYTES_MAX + (16 << 10);
 const TOLD_BYTES_MAX: usize = 256 << 10;
 
-/// How long all of it may take.
+/// The longest time that all of it may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub struct Later<R> {
 }
 
 impl<R> Later<R> {
-    /// What the reply comes from.
+    /// Makes a reply that comes later from the future that resolves to it.
     pub fn new(work: impl Future<Output = R> + Send + 'static) -> Self {
         Self {
             work: Box::pin(work),
@@ -60,7 +60,7 @@ impl<R> fmt::Debug for Later<R> {
     }
 }
 
-/// What a message was answered with.
+/// The answer to a message: the reply itself, or a future that gives it.
 #[derive(Debug)]
 pub enum Answer<R> {
     /// The reply.

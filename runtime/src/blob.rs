@@ -88,7 +88,7 @@ impl Blob {
         }
     }
 
-    /// Whether it holds no bytes.
+    /// Returns true if it holds no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -293,7 +293,7 @@ impl Blobs {
         warmed.await.unwrap_or(Err(BlobError::NoSystem))
     }
 
-    /// What this process holds at present.
+    /// Counts the blobs that this process holds at present.
     #[must_use]
     pub fn stats(&self) -> BlobStats {
         self.engine.blobs.stats()
@@ -315,7 +315,7 @@ impl Blobs {
     }
 }
 
-/// What a process holds in blobs.
+/// Counts of the blobs that a process holds, and of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BlobStats {
@@ -415,41 +415,41 @@ pub enum BlobError {
     Memory {
         /// Bytes that were asked for.
         asked: u64,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
     /// The bytes are lost, unless another process has a copy. Make the blob again.
     #[error("the blob of process {owner} is gone: {why}")]
     Gone {
-        /// Who had it.
+        /// The process that owned it.
         owner: ProcessId,
-        /// What became of it.
+        /// The cause of its end.
         why: String,
     },
     /// The owner, or the way to it, is slow. Nothing is lost; open it again.
     #[error("process {owner} did not answer for its blob within {waited:?}")]
     Timeout {
-        /// Who has it.
+        /// The process that owns it.
         owner: ProcessId,
-        /// How long the opener waited.
+        /// The time that the opener waited.
         waited: Duration,
     },
     /// The system does not let this process read the owner's memory.
     #[error("the memory of process {owner} cannot be read: {why}")]
     Unreadable {
-        /// Who has it.
+        /// The process that owns it.
         owner: ProcessId,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
     /// The bytes were damaged on the way again and again. Nothing is lost; the network is at fault.
     #[error("the blob of process {owner} arrived damaged at byte {offset}, {tries} times in a row")]
     Corrupt {
-        /// Who has it.
+        /// The process that owns it.
         owner: ProcessId,
         /// Where the damaged chunk begins.
         offset: u64,
-        /// How often it was sent.
+        /// The number of times that it was sent.
         tries: u32,
     },
     /// The caller is outside of any running system.

@@ -21,7 +21,7 @@ use crate::inspect::stats::{Running, Stats};
 use crate::registry::{ActorType, Method};
 use crate::wire::{Frame, Orphans};
 
-/// What a supervisor orders.
+/// An order of a supervisor.
 pub(crate) enum Control {
     /// Begin this life.
     Start(Incarnation),
@@ -40,7 +40,7 @@ pub(crate) enum Control {
     },
 }
 
-/// What an actor does at the moment.
+/// The stage of an actor's life that it is in at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum Phase {
@@ -61,7 +61,7 @@ pub(crate) struct Cell {
     pub(crate) engine: Arc<Engine>,
     pub(crate) actor: &'static ActorType,
     pub(crate) orphans: Orphans,
-    /// What it was granted.
+    /// The devices that it was granted.
     pub(crate) devices: Vec<GrantedDevice>,
     pub(crate) watchdog: Option<Watchdog>,
     incarnation: AtomicU32,
@@ -77,13 +77,14 @@ pub(crate) struct Cell {
     withdrawn: Mutex<HashSet<(ProcessId, u64)>>,
     any_withdrawn: AtomicBool,
     control: Mutex<VecDeque<Control>>,
-    /// How many orders wait, so that the loop can look before every message without the lock.
+    /// The number of orders that wait, so that the loop can look before every message without the
+    /// lock.
     orders: AtomicUsize,
     /// Wakes a handler that runs, or an actor that waits for its supervisor, when an order arrives.
     pub(crate) ordered: Notify,
     /// Tells taken out of the mailbox that remote senders have not been credited for.
     owed: Mutex<HashMap<ProcessId, u32>>,
-    /// Whether there are any, so that asks can look without the lock.
+    /// Set while there are any, so that asks can look without the lock.
     owes: AtomicBool,
     /// Set once by the host.
     mailbox: std::sync::OnceLock<Mailbox>,
@@ -347,7 +348,8 @@ impl Cell {
         }
     }
 
-    /// Whether the caller of a message in the mailbox has given up.
+    /// Returns true if the caller of a message in the mailbox has given up, and forgets that it
+    /// has.
     pub(crate) fn take_withdrawn(&self, from: ProcessId, call: u64) -> bool {
         if !self.any_withdrawn.load(Ordering::Acquire) {
             return false;
@@ -397,12 +399,12 @@ impl Cell {
         }
     }
 
-    /// Whether it runs and has no orders, so that it may handle the next message.
+    /// Returns true if it runs and has no orders, so that it may handle the next message.
     pub(crate) fn is_settled(&self) -> bool {
         self.orders.load(Ordering::Acquire) == 0 && self.phase() == Phase::Running
     }
 
-    /// Whether the present life is ordered to end.
+    /// Returns true if the present life is ordered to end.
     pub(crate) fn halting(&self) -> bool {
         self.control.lock().iter().any(|control| match control {
             Control::Halt { .. } => true,
@@ -412,7 +414,7 @@ impl Cell {
     }
 }
 
-/// Who gets the room in the mailbox back.
+/// The sender of a message, who gets the room in the mailbox back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sender {
     /// A sender of this process.

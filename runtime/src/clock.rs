@@ -23,13 +23,13 @@ impl Timestamp {
         Self(self.0.saturating_add(duration.as_nanos() as u64))
     }
 
-    /// How long until this moment; zero when it has passed.
+    /// The time left from `now` until this moment; zero when it has passed.
     #[must_use]
     pub const fn left(self, now: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(now.0))
     }
 
-    /// How long since `earlier`; zero when it lies ahead.
+    /// The time that has passed since `earlier`; zero when it lies ahead.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -1,4 +1,4 @@
-//! What the running task is doing: which actor's handler it polls, in which engine and span.
+//! The state of the running task: the actor whose handler it polls, its engine and its span.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ pub(crate) fn below(span: SpanContext) -> Current {
     })
 }
 
-/// Who sends: the actor whose handler runs, if one does, and its span.
+/// The sender of a message: the actor whose handler runs, if one does, and its span.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Caller {
     actor: Option<ActorId>,
@@ -99,7 +99,7 @@ impl Caller {
     }
 }
 
-/// Who says something about its own work.
+/// The engine and the actor in whose name a program says something about its own work.
 pub(crate) fn speaker() -> Option<(Arc<Engine>, ActorId)> {
     let actor = actor();
     let engine = engine_for(actor.map_or(ProcessId(0), |actor| actor.home))?;
@@ -178,8 +178,8 @@ pub(crate) fn engine_for(home: ProcessId) -> Option<Arc<Engine>> {
     inside.or_else(|| outside(home))
 }
 
-/// What this thread looked up last, and at which count of changes. Weak, so that a thread that sends
-/// no more does not keep an engine.
+/// The last look-up of this thread, and the count of changes at that time. Weak, so that a thread
+/// that sends no more does not keep an engine.
 struct Last {
     changes: u64,
     home: ProcessId,

@@ -92,7 +92,7 @@ impl DetachedActor {
         &self.order.actor
     }
 
-    /// Whether it shall live again after a failure that its host could not mend.
+    /// Returns true if it shall live again after a failure that its host could not mend.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.order.restart != Restart::Temporary
@@ -122,7 +122,7 @@ pub(crate) fn namespace_of(job: &str) -> &str {
         .map_or(ALONE, |(namespace, _)| namespace)
 }
 
-/// What the names of a namespace's detached actors are kept under. No job is called so.
+/// The scope that the names of a namespace's detached actors are kept under. No job is called so.
 pub(crate) fn scope_of(namespace: &str) -> String {
     format!("@{namespace}")
 }
@@ -219,8 +219,8 @@ impl<A: Registered> IntoFuture for Detached<A> {
     }
 }
 
-/// Whether whoever has a name is an actor of this type that takes all of its messages, as they are
-/// built here.
+/// Checks that the holder of a name is an actor of this type that takes all of its messages, as
+/// they are built here.
 pub(crate) fn check<A: Registered>(row: &NameRow) -> Result<(), NameError> {
     if row.actor != A::NAME {
         return Err(NameError::WrongType {
@@ -232,7 +232,7 @@ pub(crate) fn check<A: Registered>(row: &NameRow) -> Result<(), NameError> {
     check_messages(row, A::MESSAGES)
 }
 
-/// Whether whoever has a name takes these messages.
+/// Checks that the holder of a name takes these messages.
 pub(crate) fn check_messages(row: &NameRow, wanted: &[(&str, u64)]) -> Result<(), NameError> {
     let differs = |(name, id): &(&str, u64)| {
         let there = row.messages.iter().filter(|known| known.0 == *name);
@@ -254,7 +254,7 @@ pub(crate) fn check_messages(row: &NameRow, wanted: &[(&str, u64)]) -> Result<()
     })
 }
 
-/// What a detached actor must not ask for: company of actors that end before it.
+/// The error for a detached actor that asks for company of actors that end before it.
 pub(crate) fn alone(what: &str) -> SpawnError {
     SpawnError::Needs(NeedsError {
         what: format!("{what}, and to be detached"),

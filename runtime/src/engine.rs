@@ -83,9 +83,9 @@ pub(crate) struct Engine {
     pub(crate) limits: Limits,
     pub(crate) types: ActorTypes,
     pub(crate) tracer: Tracer,
-    /// What has happened that people ask about later.
+    /// Events that people ask about later.
     pub(crate) journal: Recent<News>,
-    /// What programs say about their work.
+    /// Numbers that programs say about their work.
     pub(crate) points: Recent<Point>,
     pub(crate) onlookers: Onlookers,
     pub(crate) last_sights: LastSights,
@@ -123,7 +123,7 @@ pub(crate) struct Engine {
     answering: tokio::sync::watch::Sender<usize>,
     /// Questions of other engines that take a while.
     serving: Serving,
-    /// Whether this process is about to become another program.
+    /// The signal that this process is about to become another program.
     stands: StandStill,
 }
 
@@ -172,15 +172,16 @@ fn way_lost(process: ProcessId) -> Fact {
     Fact::ProcessDown(ProcessExit::new(process, status))
 }
 
-/// How long an engine that closes waits for its last answers, and for what it has said to be written.
+/// The time that an engine that closes waits for its last answers, and for what it has said to be
+/// written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The longest way to a process that is believed, in links. Nodes are linked with one another, so a
 /// worker of another node is three away from a worker here.
 const HOPS_MAX: u8 = 16;
-/// How many sweeps an engine leaves out while nobody waits for an answer.
+/// The number of sweeps that an engine leaves out while nobody waits for an answer.
 const IDLE_INTERVALS: u32 = 100;
 
-/// What an engine is made from.
+/// The parts and settings that an engine is made from.
 pub(crate) struct EngineConfig {
     pub(crate) process: ProcessId,
     pub(crate) job: String,
@@ -190,7 +191,7 @@ pub(crate) struct EngineConfig {
     pub(crate) workers: Workers,
     /// Its part in the node's account of blobs, when it is a worker.
     pub(crate) blob_share: Option<Share>,
-    /// What a node has to give to its workers.
+    /// The hardware that a node gives to its workers.
     pub(crate) hardware: HardwareConfig,
 }
 
@@ -415,7 +416,8 @@ impl Engine {
         self.links.get(&hop).map(|link| Arc::clone(&link))
     }
 
-    /// Whether another process is known to be reached from here, other than by asking the node.
+    /// Returns true if another process is known to be reached from here, other than by asking the
+    /// node.
     pub(crate) fn routes_to(&self, process: ProcessId) -> bool {
         self.links.contains_key(&process) || self.routes.contains_key(&process)
     }
@@ -498,13 +500,14 @@ impl Engine {
         self.went_nowhere(call, &link);
     }
 
-    /// Whether a process is where an actor is, as far as this process knows.
+    /// Returns true if a process is where an actor is, as far as this process knows.
     fn is_at(&self, actor: ActorId, process: ProcessId) -> bool {
         actor.home != self.process
             || self.members.place_of(actor, self.process) == family::PlaceOf::At(process)
     }
 
-    /// Whether there is, or will be, another way to an actor than this link, which has closed.
+    /// Returns true if there is, or will be, another way to an actor than this link, which has
+    /// closed.
     fn is_detour(&self, actor: ActorId, target: ProcessId, closed: &Arc<Link>) -> bool {
         let other = self
             .next_link(target)
@@ -737,7 +740,7 @@ impl Engine {
         }
     }
 
-    /// What is said when a link goes on over another connection.
+    /// The hello of a link that goes on over another connection.
     pub(crate) fn hello_again(&self, session: Passage) -> Hello {
         Hello {
             version: VERSION,
@@ -922,7 +925,7 @@ impl Engine {
         self.journal.add(news.within(link.peer));
     }
 
-    /// What was under way over a link ends, and so does what lives behind it.
+    /// Ends all that was under way over a link, and all that lives behind it.
     fn lose_link(self: &Arc<Self>, link: &Link, exit: &ProcessExit) {
         let behind: Vec<ProcessId> = self
             .routes

@@ -1,4 +1,4 @@
-//! What can go wrong with a message, a spawn or a system; one small enum per operation.
+//! Errors of messages, spawns and systems; one small enum per operation.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::failure::{Down, Failure};
 use crate::id::{ActorId, Incarnation};
 use crate::shape::{self, Shape};
 
-/// Whether a failed request took effect at its target.
+/// The effect of a failed request at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The handler did not run and will not.
@@ -35,7 +35,7 @@ pub enum AskError {
     Timeout {
         /// Whom it was for.
         actor: ActorId,
-        /// How long the caller waited.
+        /// The time that the caller waited.
         waited: Duration,
     },
     /// The mailbox stayed full until the deadline. No effect. Ask less often or give more time.
@@ -43,7 +43,7 @@ pub enum AskError {
     Full {
         /// Whose mailbox.
         actor: ActorId,
-        /// How long the caller waited for room.
+        /// The time that the caller waited for room.
         waited: Duration,
     },
     /// An actor asked itself while handling a message, which could never be answered. No effect.
@@ -77,7 +77,7 @@ pub enum AskError {
     LinkLost {
         /// Whom it was for.
         actor: ActorId,
-        /// What broke it.
+        /// The cause, in words.
         why: String,
     },
     /// The encoded message is over the limit. No effect. Put the bulk into a `Blob`.
@@ -93,15 +93,15 @@ pub enum AskError {
     BadMessage {
         /// Whom it was for.
         actor: ActorId,
-        /// What was wrong.
+        /// The fault in the message, in words.
         why: String,
     },
     /// The handler ran, and its answer cannot be carried: too large or unreadable. Took effect.
     #[error("{actor} handled the message, but its answer was lost: {why}")]
     BadReply {
-        /// Who answered.
+        /// The actor that answered.
         actor: ActorId,
-        /// What was wrong.
+        /// The fault in the answer, in words.
         why: String,
     },
     /// The caller is outside of any running system. No effect.
@@ -110,7 +110,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether the request took effect.
+    /// Tells if the request took effect.
     #[must_use]
     pub const fn effect(&self) -> Effect {
         match self {
@@ -184,7 +184,7 @@ pub enum SpawnError {
 pub struct NeedsError {
     /// Which one.
     pub what: String,
-    /// What is wrong with it, and what would do.
+    /// The reason why it cannot be had, and what would do.
     pub why: String,
 }
 
@@ -197,7 +197,7 @@ pub enum NameError {
     Taken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The actor that has it.
         owner: ActorId,
     },
     /// Nobody has it.
@@ -208,9 +208,9 @@ pub enum NameError {
     WrongType {
         /// The name.
         name: String,
-        /// What it is.
+        /// The type of the actor that has the name.
         found: String,
-        /// What was asked for.
+        /// The type that was asked for.
         wanted: String,
     },
     /// The actor behind it was built from other messages, so that it would refuse some of ours.
@@ -245,7 +245,7 @@ pub enum SystemError {
     /// An operation on a socket or process failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed, in words.
         doing: String,
         /// The error of the operating system.
         source: std::io::Error,

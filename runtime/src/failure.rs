@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::shape::{self, Shape};
 
-/// What kind of end an actor met.
+/// The kind of end that an actor met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -38,7 +38,7 @@ pub enum FailureKind {
     Program(ProgramEnd),
 }
 
-/// How a program that is none of Odeon ended.
+/// The end of a program that is none of Odeon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ProgramEnd {
@@ -74,7 +74,7 @@ impl Shape for ProgramEnd {
     const SHAPE: u64 = shape::name("odeon.ProgramEnd");
 }
 
-/// What people call a signal.
+/// The usual name of a signal, in brackets.
 pub(crate) fn signal_name(signal: i32) -> &'static str {
     match signal {
         2 => " (SIGINT)",
@@ -90,7 +90,7 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Chain", try_from = "Chain")]
 pub struct Failure {
-    /// What happened.
+    /// The kind of failure.
     pub kind: FailureKind,
     /// In words, for people.
     pub message: String,
@@ -120,7 +120,7 @@ impl Failure {
         self
     }
 
-    /// Whether the process that it came from must not be used again.
+    /// The fault for which the process that it came from must not be used again, if there is one.
     pub(crate) fn replaces_process(&self) -> Option<GpuFault> {
         match self.kind {
             FailureKind::Gpu(fault) if fault.remedy() != Remedy::FreeMemory => Some(fault),
@@ -289,7 +289,7 @@ impl Shape for Down {
     const SHAPE: u64 = shape::name("odeon.Down");
 }
 
-/// How a process ended, as its parent saw it.
+/// The end of a process, as its parent saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessExit {
     /// The process that ended.

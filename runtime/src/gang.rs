@@ -51,7 +51,7 @@ pub(crate) struct RankId {
     pub(crate) rank: u32,
 }
 
-/// What a rank tells one of another node. Not answered.
+/// A message from a rank to one of another node. Not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GangNews {
     /// I am here, and take bytes of yours under this number. Tell me yours, unless this is it.
@@ -135,7 +135,7 @@ impl Gangs {
         self.kept.lock().remove(&gang);
     }
 
-    /// Whether the chunk was for a rank.
+    /// Takes a chunk in; returns true if it was for a rank.
     pub(crate) fn take(&self, chunk: &Chunk) -> bool {
         let found = self.transfers.lock().get(&chunk.transfer).cloned();
         let Some((shared, from)) = found else {
@@ -206,7 +206,7 @@ fn tell(engine: &Engine, to: ProcessId, news: GangNews) {
     engine.tell(to, Request::Gang(news));
 }
 
-/// What a rank's thread and the links have in common.
+/// The state that a rank's thread and the links share.
 struct Shared {
     id: RankId,
     bell: Bell,
@@ -223,7 +223,7 @@ struct Peer {
     way: Mutex<Way>,
 }
 
-/// What is under way between this rank and another.
+/// The traffic between this rank and another.
 #[derive(Default)]
 struct Way {
     /// It was told that this rank is here.
@@ -233,7 +233,8 @@ struct Way {
     /// Bytes that it still takes, and how many chunks it was sent.
     room: usize,
     sent: u64,
-    /// What has come in order, the next number, and what came before its turn, by another way.
+    /// Chunks that have come in order, the next number, and chunks that came before their turn, by
+    /// another way.
     arrived: VecDeque<Bytes>,
     next: u64,
     ahead: BTreeMap<u64, Bytes>,
@@ -512,7 +513,8 @@ impl Far {
         Ok(got)
     }
 
-    /// Whether one of `to` takes bytes, or some of one of `from` are here, or it is over with one.
+    /// Returns true if one of `to` takes bytes, or some of one of `from` are here, or it is over
+    /// with one.
     fn ready(&self, to: &[usize], from: &[usize]) -> Result<bool, Trouble> {
         self.told()?;
         let holds = |rank: &usize, holds: fn(&Way) -> bool| {

@@ -1,4 +1,5 @@
-//! What a node has, who holds what of it, and who waits for some.
+//! The hardware of a node: its devices and memory, the holders of leases on them, and the actors
+//! that wait for some.
 //!
 //! ```text
 //!  spawn with needs ─ Ask ─> schedule: pictures of all nodes ─ solve ─> plan or refusal
@@ -48,14 +49,14 @@ pub(crate) use standby::PoolId;
 use standby::Pools;
 pub use standby::Standby;
 
-/// What a node is told of its hardware; the rest it finds out.
+/// The settings of a node's hardware; the rest it finds out.
 #[derive(Debug, Default)]
 pub(crate) struct HardwareConfig {
     pub(crate) devices: Option<Box<dyn Devices>>,
     pub(crate) offer: Offer,
 }
 
-/// What a node offers beside its devices.
+/// The resources and labels that a node offers beside its devices.
 #[derive(Debug, Default)]
 pub(crate) struct Offer {
     /// All that the machine has, unless told otherwise.
@@ -71,7 +72,7 @@ pub(crate) struct Hardware {
     /// The most that jobs may hold whose actors this node places.
     quotas: Mutex<BTreeMap<String, Quota>>,
     devices: Arc<Mutex<Box<dyn Devices>>>,
-    /// Whether a look at them may take long.
+    /// Set if a look at them may take long.
     may_block: bool,
     parts: tokio::sync::OnceCell<Parts>,
     /// The book that the program before this one has kept in this process.
@@ -120,7 +121,7 @@ pub(crate) struct Ask {
     /// With their ranks.
     pub(crate) actors: Vec<(ActorId, u32)>,
     pub(crate) needs: Needs,
-    /// Whether they have had a place before: then waiting may help where it seems not to, since
+    /// Set if they have had a place before: then waiting may help where it seems not to, since
     /// others may be between two places as well.
     pub(crate) again: bool,
 }
@@ -130,7 +131,7 @@ pub(crate) struct Ask {
 pub(crate) struct Picture {
     pub(crate) node: Node,
     pub(crate) version: u64,
-    /// Who holds its leases, under which name and in which process.
+    /// The actors that hold its leases, with the names on those and their processes.
     pub(crate) actors: Vec<(ActorId, String, ProcessId)>,
     pub(crate) waiting: Vec<Waiting>,
 }
@@ -181,7 +182,7 @@ impl Hardware {
     }
 }
 
-/// What a look at the devices shows, and the processors of the NUMA nodes that they lie in.
+/// The result of a look at the devices, and the processors of the NUMA nodes that they lie in.
 type Look = (Inventory, BTreeMap<u32, Vec<u32>>);
 
 fn look_at(devices: &mut Box<dyn Devices>) -> Look {
@@ -192,7 +193,7 @@ fn look_at(devices: &mut Box<dyn Devices>) -> Look {
     (inventory, cpus)
 }
 
-/// What this machine has beside devices.
+/// The processors and memory of this machine.
 fn machine() -> Resources {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let memory = std::fs::read_to_string("/proc/meminfo")
@@ -233,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// What this node has, looked at for the first time when it is first needed.
+    /// The hardware of this node, looked at for the first time when it is first needed.
     async fn parts(self: &Arc<Self>) -> &Parts {
         let make = || async {
             let offer = &self.hardware.offer;
@@ -300,7 +301,7 @@ impl Engine {
         }
     }
 
-    /// What the devices were at when they were last looked at, which is not long ago.
+    /// The readings of the devices when they were last looked at, which is not long ago.
     pub(crate) fn device_readings(&self) -> Vec<DeviceReading> {
         let Some(parts) = self.hardware.parts.get() else {
             return vec![];
@@ -438,7 +439,7 @@ impl Engine {
         }))
     }
 
-    /// What a worker process sees of this machine, by the devices that it was granted.
+    /// The part of this machine that a worker process sees, by the devices that it was granted.
     fn binding(&self, parts: &Parts, seen: &[u32]) -> Binding {
         let inventory = parts.inventory.lock();
         let names = seen
@@ -544,7 +545,7 @@ impl Engine {
         self.workers.retire(self, process, fault, why).await;
     }
 
-    /// What a fault asks of the device itself.
+    /// Does for the device itself what a fault asks for.
     async fn attend_fault(self: &Arc<Self>, fault: GpuFault) {
         let parts = self.parts().await;
         if fault.remedy() == Remedy::QuarantineDevice

@@ -43,7 +43,8 @@ pub(crate) use actix_host::{ActixHost, arbiter};
 pub(crate) use kameo_host::{Handed, KameoHost};
 pub(crate) use watchdog::Watchdog;
 
-/// What drives an actor in its process. Its messages, failures and restarts are the same on each.
+/// The actor framework that drives an actor in its process. Its messages, failures and restarts are
+/// the same on each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Host {

@@ -47,7 +47,7 @@ impl ActorId {
         Self { home, serial: 0 }
     }
 
-    /// Whether this is the root of its home's tree.
+    /// Returns true if this is the root of its home's tree.
     #[must_use]
     pub fn is_root(self) -> bool {
         self.serial == 0

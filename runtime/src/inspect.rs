@@ -30,7 +30,7 @@ pub use watch::{NodeSight, ProcessKind, ProcessSight, Sight, WaitKind, WaitView,
 /// One hosted actor, as counters show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActorView {
-    /// Who.
+    /// The actor's id.
     pub id: ActorId,
     /// Its supervisor.
     pub parent: ActorId,
@@ -40,7 +40,7 @@ pub struct ActorView {
     pub process: ProcessId,
     /// Which life it is in.
     pub incarnation: Incarnation,
-    /// What it does at the moment.
+    /// The stage of its life that it is in at the moment.
     pub phase: Phase,
     /// Messages in its mailbox.
     pub queued: u32,
@@ -86,8 +86,8 @@ pub struct LinkView {
     pub node: String,
     /// It is a worker process of this node.
     pub is_worker: bool,
-    /// How long a message there and one back take, at best; `None` before both sides have heard of
-    /// each other's clock.
+    /// The time that a message there and one back take, at best; `None` before both sides have
+    /// heard of each other's clock.
     pub round_trip: Option<Duration>,
     /// By how many nanoseconds a [`Timestamp`] of the peer is ahead of one that
     /// is taken here at the same moment.
@@ -95,11 +95,11 @@ pub struct LinkView {
     /// The true offset is no further away than this: half the round trip, and what the clocks may
     /// have drifted since.
     pub offset_error: Option<Duration>,
-    /// How often the link went on over another connection.
+    /// The number of times that the link went on over another connection.
     pub resumed: u32,
     /// Why the last connection that ended did, while the link went on.
     pub last_break: Option<String>,
-    /// How long nothing has come from the peer.
+    /// The time since the peer was last heard.
     pub silent_for: Duration,
     /// Bytes that were sent to the peer so far, with what was sent again.
     #[serde(default)]
@@ -119,7 +119,7 @@ pub struct ProcessView {
     pub pid: Option<u32>,
     /// The job that it works for.
     pub job: String,
-    /// Whether it runs the job's `main`, rather than hosts actors.
+    /// True if it runs the job's `main`, rather than hosts actors.
     pub is_driver: bool,
 }
 
@@ -128,18 +128,18 @@ pub struct ProcessView {
 pub struct NodeView {
     /// The process that is the node.
     pub process: ProcessId,
-    /// What it has, with the leases on it.
+    /// Its resources, with the leases on them.
     pub node: odeon_placement::Node,
     /// The actors that have leases, with their names on those and their processes.
     pub actors: Vec<(ActorId, String, ProcessId)>,
     /// Those whose supervisors have asked this node for a place.
     pub waiting: Vec<Waiting>,
-    /// What its devices were at when they were last looked at; none where nobody asked for them.
+    /// The readings of its devices when they were last looked at; none where nobody asked for them.
     #[serde(default)]
     pub readings: Vec<DeviceReading>,
 }
 
-/// What sensors of a device, or the driver, say of it.
+/// Readings of a device's sensors, or of its driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReading {
     /// Its number on the node.
@@ -152,7 +152,7 @@ pub struct DeviceReading {
     pub celsius: Reading<u32>,
     /// Draw of the board, in watts.
     pub watts: Reading<f64>,
-    /// Who holds memory of it: the operating system's numbers of the processes, and how many bytes. Of
+    /// The processes that hold memory of it: the operating system's numbers of them, and bytes. Of
     /// a slice, those of its card.
     pub holders: Reading<Vec<(u32, Option<u64>)>>,
 }
@@ -175,7 +175,7 @@ pub enum Why {
 }
 
 impl NodeView {
-    /// What this node knows of an actor.
+    /// Looks up why an actor is where it is, or waits, as far as this node knows.
     #[must_use]
     pub fn why(&self, actor: ActorId) -> Option<Why> {
         let waiting = self
@@ -229,7 +229,8 @@ pub(crate) fn links(engine: &Engine) -> Vec<LinkView> {
     views
 }
 
-/// What a node has, who holds it and who waits; `None` for a process below a node.
+/// The hardware of a node, the holders of leases and the actors that wait; `None` for a process
+/// below a node.
 pub(crate) async fn hardware(engine: &Arc<Engine>) -> Option<NodeView> {
     if engine.uplink.get().is_some() {
         return None;
@@ -298,10 +299,10 @@ fn view_of(cell: &Cell) -> ActorView {
     }
 }
 
-/// What messages are put together under that never leave their process, and have no row of their own.
+/// The common name of messages that never leave their process, and have no row of their own.
 const LOCAL_MESSAGES: &str = "messages of this process alone";
 
-/// What an actor has done with each kind of message in this process, if it hosts it.
+/// The work of an actor in this process by kind of message, if the process hosts it.
 pub(crate) fn methods(engine: &Engine, actor: ActorId) -> Option<Vec<MethodView>> {
     let cell = engine.cells.get(&actor)?;
     let names = cell.actor.methods.iter().map(|method| method.name);

@@ -27,36 +27,39 @@ pub struct Limits {
     pub link_queue_bytes_max: usize,
     /// Messages kept for an actor that is being placed again.
     pub backlog_messages_max: usize,
-    /// How long an ask waits when the caller names no timeout. Long enough for a training step on a
-    /// slow machine, short enough that nothing waits for ever.
+    /// The time that an ask waits for an answer when the caller names no timeout. Long enough for a
+    /// training step on a slow machine, short enough that nothing waits for ever.
     pub ask_timeout: Duration,
-    /// How often pending asks are checked against their deadlines, and leases of blobs against
-    /// theirs; while nobody waits for an answer, a hundred times less often.
+    /// The interval at which pending asks are checked against their deadlines, and leases of blobs
+    /// against theirs; a hundred times longer while nobody waits for an answer.
     pub sweep_interval: Duration,
-    /// How often a runtime of several threads is nudged, so that sockets and timers stay attended
-    /// when a handler blocks a thread. Well below the idle time-out of a link.
+    /// The interval at which a runtime of several threads is nudged, so that sockets and timers
+    /// stay attended when a handler blocks a thread. Well below the idle time-out of a link.
     pub pulse_interval: Duration,
-    /// How long `stop` waits for the handler that is running before the actor is killed.
+    /// The time that `stop` waits for the handler that is running before the actor is killed.
     pub stop_grace: Duration,
-    /// How long a worker process may take to say hello.
+    /// The longest time that a worker process may take to say hello.
     pub worker_start_timeout: Duration,
-    /// How long an actor waits for the resources that it needs when others hold them, unless it says
-    /// otherwise. Long enough for another to end and its device memory to come back. And how long one
-    /// that is bound to a node, and has lived there, waits for that node when it is away.
+    /// The time that an actor waits for the resources that it needs when others hold them, unless
+    /// it says otherwise. Long enough for another to end and its device memory to come back.
+    /// Also the time that one that is bound to a node, and has lived there, waits for that node
+    /// when it is away.
     pub placement_timeout: Duration,
-    /// How long a lease is held for an actor that does not come. Longer than a worker takes to
+    /// The time that a lease is held for an actor that does not come. Longer than a worker takes to
     /// start.
     pub claim_timeout: Duration,
-    /// How long smaller demands may overtake one that was refused; then it would starve.
+    /// The time for which smaller demands may overtake one that was refused; then it would starve.
     pub overtaking_max: Duration,
-    /// How often a node that has leased devices looks at them. A fault is noticed as late as this.
+    /// The interval at which a node that has leased devices looks at them. A fault is noticed as
+    /// late as this.
     pub device_poll_interval: Duration,
-    /// How long a look at the devices may take before the driver counts as not answering.
+    /// The longest time that a look at the devices may take before the driver counts as not
+    /// answering.
     pub device_look_timeout: Duration,
-    /// How often while memory of ended processes is awaited.
+    /// The interval between looks at the devices while memory of ended processes is awaited.
     pub device_settle_interval: Duration,
-    /// How long the driver may take to free the memory of a process that has ended, before its
-    /// devices are out of service.
+    /// The longest time that the driver may take to free the memory of a process that has ended,
+    /// before its devices are out of service.
     pub device_release_timeout: Duration,
     /// A link that is silent this long is lost, and with it the node or process at its other end.
     pub link_idle_timeout: Duration,
@@ -64,8 +67,8 @@ pub struct Limits {
     /// another. Two late beats; half the idle time-out of a link at most, so that there is time to
     /// dial again.
     pub connection_idle: Duration,
-    /// How often an idle link says that it lives. A fraction of the idle time-out, so that one late
-    /// beat does not kill a link.
+    /// The interval at which an idle link says that it lives. A fraction of the idle time-out, so
+    /// that one late beat does not kill a link.
     pub heartbeat_interval: Duration,
     /// Worker processes one node runs at once.
     pub workers_max: usize,
@@ -82,8 +85,8 @@ pub struct Limits {
     pub points_max: usize,
     /// Bytes of shared memory one job may hold in blobs on a node.
     pub blob_bytes_quota: u64,
-    /// How long the owner keeps a blob for a handle that is on its way and does not arrive. Longer
-    /// than any message should travel, or else memory of lost messages would stay for ever.
+    /// The time that the owner keeps a blob for a handle that is on its way and does not arrive.
+    /// Longer than any message should travel, or else memory of lost messages would stay for ever.
     pub blob_transit: Duration,
 }
 

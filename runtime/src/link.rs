@@ -56,7 +56,7 @@ pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
 /// The write half of a byte stream.
 pub(crate) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// How much is read at once.
+/// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
 /// Room that is made at once for a long frame.
@@ -82,7 +82,7 @@ pub(crate) struct Link {
     control: Pipe,
     calls: Option<Pipe>,
     bulk: Option<Pipe>,
-    /// How it outlives its connections, if it does.
+    /// The session with which it outlives its connections, if it does.
     pub(crate) session: Option<Session>,
     /// The socket of a process of this node.
     socket: Option<RawFd>,
@@ -98,7 +98,7 @@ pub(crate) struct Link {
     closed: Ending,
     /// This side closed it, because the other does not do its part.
     given_up: AtomicBool,
-    /// How many writers are not done.
+    /// The number of writers that are not done.
     writing: watch::Sender<usize>,
     last_heard: AtomicU64,
     rhythm: Mutex<Rhythm>,
@@ -116,7 +116,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// What the beats of the other side tell.
+/// Times that the beats of the other side tell.
 #[derive(Default)]
 struct Rhythm {
     /// When the last one left, by the clock there; 0 before the first.
@@ -238,7 +238,7 @@ impl Link {
         self.calls.as_ref().unwrap_or(&self.control)
     }
 
-    /// Whether less of calls waits, or was sent and not acknowledged, than the limit.
+    /// Returns true if less of calls waits, or was sent and not acknowledged, than the limit.
     pub(crate) fn has_room(&self, limits: &Limits) -> bool {
         self.calls().has_room(limits.link_queue_bytes_max as u64)
     }
@@ -272,7 +272,7 @@ impl Link {
         }
     }
 
-    /// Whether this side closed it, because the other does not do its part.
+    /// Returns true if this side closed it, because the other does not do its part.
     pub(crate) fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Acquire)
     }
@@ -315,7 +315,7 @@ impl Link {
         Timestamp(self.last_heard.load(Ordering::Relaxed))
     }
 
-    /// How long ago that was.
+    /// The time since the other side was last heard.
     pub(crate) fn silent_for(&self) -> Duration {
         Clock::now().since(self.last_heard())
     }
@@ -335,7 +335,7 @@ impl Link {
         }
     }
 
-    /// How much of each stream was taken in; it is said now.
+    /// Bytes of each stream that were taken in; they count as said from now on.
     fn marks(&self) -> Marks {
         let mut marks = Marks::default();
         for (mark, pipe) in marks.iter_mut().zip(self.pipes()) {
@@ -391,7 +391,7 @@ impl Link {
         }
     }
 
-    /// What counters show of it.
+    /// The link as counters show it.
     pub(crate) fn view(&self) -> LinkView {
         let estimate = self.rhythm.lock().offsets.estimate(Clock::now().0);
         let session = self.session.as_ref();
@@ -500,7 +500,7 @@ impl Link {
     }
 }
 
-/// What is read of a connection.
+/// The streams of a connection that are read.
 struct Streams {
     readers: Vec<(Reader, BytesMut)>,
     line: Option<Arc<dyn Line>>,
@@ -792,7 +792,7 @@ fn take_in(
     outcome
 }
 
-/// How much of the frame at the front is not here yet.
+/// The number of bytes of the frame at the front that are not here yet.
 fn missing(buffer: &BytesMut) -> usize {
     let length = buffer
         .first_chunk::<4>()

@@ -1,11 +1,11 @@
-//! What a program says about itself, so that it can be read without running it: a constant in its
-//! file, made at compile time by [`job!`](crate::job).
+//! The manifest of a program, which can be read without running it: a constant in its file, made at
+//! compile time by [`job!`](crate::job).
 //!
 //! ```text
 //! \x7fODEON-MANIFEST\x01   u32 length, little-endian   JSON
 //! ```
 
-/// What begins it.
+/// The bytes that begin it.
 const MAGIC: &[u8; 16] = b"\x7fODEON-MANIFEST\x01";
 
 /// One actor type of a program.
@@ -18,7 +18,7 @@ pub struct ActorPart {
     pub messages: &'static [(&'static str, u64)],
 }
 
-/// How many bytes the constant has.
+/// The length of the constant in bytes.
 #[doc(hidden)]
 #[must_use]
 pub const fn len(name: &str, parts: &[ActorPart]) -> usize {

@@ -1,4 +1,4 @@
-//! What an actor needs of a node: devices, processor time, memory, and the company it keeps.
+//! The needs of an actor: devices, processor time, memory, and the company it keeps.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub const fn gib(n: u64) -> u64 {
     n << 30
 }
 
-/// What an actor needs of the node that it runs on. An actor type declares them in
+/// The demands of an actor on the node that it runs on. An actor type declares them in
 /// [`Actor::needs`](crate::Actor::needs); the methods of the same names on [`Spawn`](crate::Spawn)
 /// add to that.
 ///
@@ -51,7 +51,7 @@ pub(crate) struct Company {
     pub(crate) name: String,
     pub(crate) level: Level,
     pub(crate) apart: bool,
-    /// Whether it is nothing to wait for when that actor holds no lease at the moment.
+    /// Set if it is nothing to wait for when that actor holds no lease at the moment.
     pub(crate) wish: bool,
 }
 
@@ -74,13 +74,13 @@ impl Needs {
         }
     }
 
-    /// Whether it says nothing.
+    /// Returns true if it asks for nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::new()
     }
 
-    /// What of it refers to other actors of the job, if anything does.
+    /// The part of it that refers to other actors of the job, in words, if anything does.
     pub(crate) const fn company_or_spares(&self) -> Option<&'static str> {
         if !self.company.is_empty() {
             Some("the company of another actor")
@@ -230,7 +230,8 @@ impl Needs {
         self
     }
 
-    /// How the members of a group lie to each other, or which node a single actor prefers.
+    /// Sets the arrangement: how the members of a group lie to each other, or which node a single
+    /// actor prefers.
     pub fn arrange(mut self, arrange: Arrange) -> Self {
         self.demand = self.demand.arrange(arrange);
         self
@@ -248,8 +249,8 @@ impl Needs {
         self
     }
 
-    /// How long it may wait for room; [`Limits::placement_timeout`](crate::Limits) unless told
-    /// otherwise.
+    /// Bounds the time that it may wait for room; [`Limits::placement_timeout`](crate::Limits)
+    /// unless told otherwise.
     pub fn wait_for_room(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
@@ -276,8 +277,8 @@ impl Needs {
         self
     }
 
-    /// What the solver is asked for, by these names. Company that it wishes for is not in it: that
-    /// goes by actors that run.
+    /// The demand that the solver gets, under these names. Company that it wishes for is not in it:
+    /// that goes by actors that run.
     #[must_use]
     pub fn demand(&self, job: &str, holder: &str) -> Demand {
         Demand {

@@ -68,7 +68,7 @@ impl<R> Slot<R> {
         self.abandoned.store(true, Ordering::Release);
     }
 
-    /// Whether nobody will look at the outcome.
+    /// Returns true if nobody will look at the outcome.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
     }
@@ -109,7 +109,7 @@ impl<R: Wire> Waiter for Slot<R> {
     }
 }
 
-/// Who wait for room on the way to an actor, for people to see.
+/// Callers that wait for room on the way to an actor, for people to see.
 #[derive(Default)]
 pub(crate) struct Crowd {
     rows: Mutex<(u64, BTreeMap<u64, InCrowd>)>,
@@ -187,7 +187,7 @@ struct Entry {
 #[repr(align(128))]
 struct Shard {
     table: Mutex<Table>,
-    /// How many requests wait: written under the lock, read without.
+    /// The number of requests that wait: written under the lock, read without.
     live: AtomicUsize,
 }
 
@@ -307,8 +307,8 @@ impl Pending {
         }
     }
 
-    /// Whether at most one request waits. Looks at this thread's first, which says no when there is
-    /// much to do.
+    /// Returns true if at most one request waits. Looks at this thread's first, which says no when
+    /// there is much to do.
     pub(crate) fn is_alone(&self) -> bool {
         let own = shard_of_thread();
         let (before, after) = self.shards.split_at(own);

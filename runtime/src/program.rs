@@ -1,5 +1,5 @@
-//! What processes are started from: the node's own program, or, on a node that serves a cluster,
-//! the programs of its jobs.
+//! Programs that processes are started from: the node's own, or, on a node that serves a cluster,
+//! those of its jobs.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::detached::{DetachError, DetachedActor};
 use crate::error::SystemError;
 use crate::id::ProcessId;
 
-/// How to start a process of a program.
+/// The command that starts a process of a program.
 #[derive(Clone, Debug)]
 pub struct WorkerCommand {
     program: PathBuf,
@@ -87,9 +87,9 @@ impl WorkerCommand {
         self
     }
 
-    /// What each process prints goes to `take`, inside tokio, rather than to where this process prints.
-    /// Whoever takes it reads it to its end, or the process waits when the pipe is full. On a node that
-    /// serves a cluster, [`Programs`] take it.
+    /// Hands what each process prints to `take`, inside tokio, rather than to where this process
+    /// prints. Whoever takes it reads it to its end, or the process waits when the pipe is full. On
+    /// a node that serves a cluster, [`Programs`] take it.
     #[must_use]
     pub fn output(mut self, take: impl Fn(ProcessId, Output) + Send + Sync + 'static) -> Self {
         self.taker = Some(Taker(Arc::new(take)));
@@ -118,7 +118,7 @@ impl WorkerCommand {
     }
 }
 
-/// How a node runs its workers.
+/// The way in which a node runs its workers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WorkerMode {
@@ -132,7 +132,7 @@ pub enum WorkerMode {
 }
 
 impl WorkerMode {
-    /// Whether somebody takes what processes print.
+    /// Returns true if somebody takes what processes print.
     pub(crate) const fn takes_output(&self) -> bool {
         match self {
             Self::Processes(command) => command.taker.is_some(),
@@ -155,8 +155,8 @@ impl WorkerMode {
 
 /// The programs of jobs, on a node that serves many.
 pub trait Programs: fmt::Debug + Send + Sync {
-    /// How to start a worker process of this job here. It may take time: the program may have to
-    /// be fetched first.
+    /// The command that starts a worker process of this job here. It may take time: the program may
+    /// have to be fetched first.
     ///
     /// # Errors
     /// Why there is none, in words.
@@ -181,7 +181,8 @@ pub trait Programs: fmt::Debug + Send + Sync {
 /// The ends of a process's standard output and standard error.
 #[derive(Debug)]
 pub struct Output {
-    /// Whether the job ends with the process: it runs the job's `main`, or hosts its detached actor.
+    /// True if the job ends with the process: it runs the job's `main`, or hosts its detached
+    /// actor.
     pub is_driver: bool,
     /// Standard output.
     pub stdout: ChildStdout,

@@ -96,7 +96,7 @@ pub(crate) struct Quic {
     revoked: RwLock<BTreeSet<String>>,
 }
 
-/// What whoever comes meets.
+/// The server's side of a handshake, which all who connect meet.
 #[derive(Clone)]
 struct Front {
     tls: Arc<QuicServerConfig>,
@@ -306,7 +306,7 @@ impl Quic {
         refused(&connection, outcome)
     }
 
-    /// What connects to the node at an address again and again.
+    /// A dialler that connects to the node at an address again and again.
     pub(crate) fn redial(self: &Arc<Self>, to: SocketAddr) -> Arc<dyn Dial> {
         let quic = Arc::downgrade(self);
         Arc::new(Redial { quic, to })
@@ -353,7 +353,7 @@ impl Quic {
         *self.revoked.write() = fingerprints;
     }
 
-    /// Whether the other side is who it says, and may be here.
+    /// Checks that the other side is who it says, and may be here.
     fn check_peer(
         &self,
         engine: &Engine,
@@ -654,7 +654,8 @@ fn refused<T>(connection: &Connection, outcome: Result<T, SystemError>) -> Resul
     outcome
 }
 
-/// What went wrong; the end of the connection says more than that of a stream.
+/// Replaces an error with the reason for the end of the connection, which says more than that of a
+/// stream.
 fn known_end<T>(
     connection: &Connection,
     outcome: Result<T, SystemError>,
@@ -674,7 +675,7 @@ fn certificate_of(connection: &Connection) -> Result<CertificateDer<'static>, Sy
         .ok_or_else(|| SystemError::Security("the peer has shown no certificate".to_owned()))
 }
 
-/// Whether the other side has come to be admitted.
+/// Returns true if the other side has come to be admitted.
 fn is_newcomer(connection: &Connection) -> bool {
     connection
         .handshake_data()
@@ -718,7 +719,7 @@ async fn ask(connection: &Connection, session: u64) -> Result<bool, SystemError>
     }
 }
 
-/// What a stream was opened for.
+/// The purpose for which a stream was opened.
 enum Opened {
     Carries(Stream),
     Asks(u64, Stream),
@@ -792,7 +793,7 @@ pub(crate) fn newcomer(to: SocketAddr) -> Result<Endpoint, SystemError> {
     })
 }
 
-/// How such a machine speaks.
+/// The transport settings of a machine that is no node yet.
 pub(crate) fn newcomer_transport(to: SocketAddr, idle: Duration) -> TransportConfig {
     let limits = Limits {
         link_idle_timeout: idle,
@@ -905,7 +906,7 @@ fn explain(peer: SocketAddr, error: &ConnectionError) -> SystemError {
     }
 }
 
-/// What TLS alerts mean between nodes (RFC 8446, section 6.2).
+/// The meaning of TLS alerts between nodes (RFC 8446, section 6.2).
 const fn alert_text(alert: u8) -> Option<&'static str> {
     match alert {
         48 | 51 => Some("it is of another cluster (unknown certificate authority)"),
@@ -918,7 +919,7 @@ const fn alert_text(alert: u8) -> Option<&'static str> {
 }
 
 impl Limits {
-    /// How long a link may take to come up.
+    /// The longest time that a link may take to come up.
     fn link_start_timeout(&self) -> Duration {
         self.worker_start_timeout.min(self.link_idle_timeout)
     }

@@ -1,4 +1,4 @@
-//! Who belongs to a cluster: a certificate authority of its own, and a certificate for every node.
+//! Membership of a cluster: a certificate authority of its own, and a certificate for every node.
 //!
 //! [`ClusterIdentity::generate`] makes the authority, [`ClusterIdentity::issue`] a node's
 //! certificate. Both sides of a link present one and check the other's: an unknown authority, a
@@ -41,16 +41,17 @@ pub(crate) const CLUSTER_NAME: &str = "member.odeon";
 /// The protocol that both sides must agree on.
 const PROTOCOL: &[u8] = b"odeon/1";
 
-/// What a machine speaks that is no node yet.
+/// The protocol of a machine that is no node yet.
 pub(crate) const JOIN_PROTOCOL: &[u8] = b"odeon-join/1";
 
 /// Longest name of a node in bytes: what fits into a DNS name twice over, with room to spare.
 const NODE_NAME_BYTES_MAX: usize = 100;
 
-/// How long a certificate is valid unless told otherwise.
+/// The time for which a certificate is valid unless told otherwise.
 const VALID: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// How far the clocks of nodes may differ when a certificate is new.
+/// The largest difference between the clocks of nodes that is allowed for when a certificate is
+/// new.
 const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
 
 const CA_CERTIFICATE: &str = "ca.pem";
@@ -205,7 +206,7 @@ impl ClusterIdentity {
     }
 }
 
-/// What the authority's certificate says; also what it signs with.
+/// The parameters of the authority's certificate, which it also signs with.
 fn authority(cluster: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -447,7 +448,7 @@ pub(crate) fn check_node(certificate: &CertificateDer<'_>, node: &str) -> Result
     rustls::client::verify_server_name(&parsed, &name).map_err(|_other| wrong())
 }
 
-/// Whether a node can have this name; else why not.
+/// Checks that a node can have this name; else says why not.
 pub(crate) fn check_name(node: &str) -> Result<(), String> {
     if node.is_empty() || node.len() > NODE_NAME_BYTES_MAX || node.contains(['\n', '\r']) {
         return Err(format!(

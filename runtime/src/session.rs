@@ -1,4 +1,4 @@
-//! What a session remembers of its streams, apart from any connection.
+//! The state of a session's streams, apart from any connection.
 //!
 //! A link between nodes outlives the connections that carry it. Each side keeps what it has sent
 //! over a stream until the other says that it has taken it in. When a connection breaks, both say
@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 use thiserror::Error;
 
-/// How much of each stream has been taken in: of the control stream, of calls, of bulk. A link with
-/// one stream counts there alone.
+/// Bytes of each stream that have been taken in: of the control stream, of calls, of bulk. A link
+/// with one stream counts there alone.
 pub(crate) type Marks = [u64; 3];
 
 /// A mark of the other side beyond what it was sent.
@@ -25,12 +25,12 @@ pub(crate) struct BeyondSent {
     pub(crate) sent: u64,
 }
 
-/// What was sent over one stream and may have to be sent again.
+/// Bytes that were sent over one stream and may have to be sent again.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     /// Bytes that the other side has taken in; they are forgotten here.
     taken: u64,
-    /// What follows them, in the pieces in which it was sent.
+    /// Bytes that follow them, in the pieces in which they were sent.
     kept: VecDeque<Bytes>,
     kept_bytes: u64,
     /// Pieces at the front that were sent over the present connection.
@@ -38,7 +38,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// What was kept when this is made from it: all of it may have to be sent again.
+    /// Makes one from the bytes that were kept: all of them may have to be sent again.
     pub(crate) fn resumed_from(taken: u64, kept: Bytes) -> Self {
         Self {
             taken,
@@ -53,7 +53,7 @@ impl Outgoing {
         self.taken
     }
 
-    /// What follows them.
+    /// The pieces that follow them.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &Bytes> {
         self.kept.iter()
     }
@@ -63,7 +63,7 @@ impl Outgoing {
         self.kept_bytes
     }
 
-    /// Whether there is something left to send again.
+    /// Returns true if there is something left to send again.
     pub(crate) fn is_behind(&self) -> bool {
         self.sent < self.kept.len()
     }
@@ -122,7 +122,7 @@ impl Outgoing {
     }
 }
 
-/// How much of one stream this side has taken in, and has said so.
+/// Bytes of one stream that this side has taken in, and has said so.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Incoming {
     taken: u64,
@@ -146,7 +146,7 @@ impl Incoming {
         self.taken - self.said >= every
     }
 
-    /// Whether something was taken in since it was last said.
+    /// Returns true if something was taken in since it was last said.
     pub(crate) const fn is_news(self) -> bool {
         self.taken > self.said
     }

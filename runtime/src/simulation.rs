@@ -32,7 +32,7 @@ use crate::random;
 use crate::supervise::Supervision;
 use crate::system::{Job, System};
 
-/// What is simulated.
+/// The size, network and bounds of a simulation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SimulationSpec {
@@ -44,7 +44,7 @@ pub struct SimulationSpec {
     pub delay_max: Duration,
     /// The bounds of every engine.
     pub limits: Limits,
-    /// How the top of each node's tree supervises.
+    /// The supervision at the top of each node's tree.
     pub supervision: Supervision,
     /// The actors that workers can host.
     pub job: Job,
@@ -150,7 +150,7 @@ impl Simulation {
 pub struct World {
     /// The nodes.
     pub nodes: Vec<System>,
-    /// What lies between them.
+    /// The network between them.
     pub network: Network,
     /// Their devices, to let faults strike.
     pub devices: Fake,
@@ -239,7 +239,7 @@ struct Shared {
     delays: (Duration, Duration),
     /// Pairs of nodes that do not reach each other.
     cut: Mutex<HashSet<(usize, usize)>>,
-    /// How often what was open between two nodes was broken.
+    /// The number of times that what was open between two nodes was broken.
     broken: Mutex<HashMap<(usize, usize), u64>>,
     /// Links whose bytes are held back.
     parted: Mutex<HashSet<(usize, usize)>>,

@@ -99,13 +99,13 @@ impl<A: Actor> Spawn<A> {
         self
     }
 
-    /// What becomes of it when its supervisor's process is gone.
+    /// Decides what becomes of it when its supervisor's process is gone.
     pub const fn orphans(mut self, orphans: Orphans) -> Self {
         self.plan.orphans = orphans;
         self
     }
 
-    /// What drives it in its process; kameo, unless told otherwise.
+    /// Chooses the framework that drives it in its process; kameo, unless told otherwise.
     pub const fn host(mut self, on: Host) -> Self {
         self.plan.on = on;
         self

@@ -57,7 +57,7 @@ pub enum NotInherited {
         "the program before this one speaks version {theirs} to its processes, this one {VERSION}"
     )]
     Version {
-        /// What it speaks.
+        /// The version that it speaks.
         theirs: u32,
     },
 }
@@ -87,7 +87,7 @@ impl Drop for Succession {
     }
 }
 
-/// What one program leaves to the next in the same process.
+/// The state that one program leaves to the next in the same process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inheritance {
     pub(crate) estate: Estate,
@@ -107,8 +107,8 @@ impl Inheritance {
         Ok(bytes)
     }
 
-    /// What another program has left. The clock of this one goes on with its times, so this comes
-    /// before anything looks at it.
+    /// Reads the state that another program has left. The clock of this one goes on with its times,
+    /// so this comes before anything looks at it.
     ///
     /// # Errors
     /// It cannot be read.

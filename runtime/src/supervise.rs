@@ -37,8 +37,8 @@ pub enum Restart {
     Temporary,
 }
 
-/// How many restarts a supervisor may use up before it fails itself: at most `restarts` within any
-/// `window`.
+/// The number of restarts that a supervisor may use up before it fails itself: at most `restarts`
+/// within any `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// The most restarts.
@@ -56,9 +56,9 @@ impl Default for Budget {
     }
 }
 
-/// How long to wait before the n-th restart of a child within the window of the budget: `first`,
-/// doubled each time up to `max`, then shortened at random by at most `jitter` (a part of 1), so that
-/// many do not come back at once.
+/// The wait before the n-th restart of a child within the window of the budget: `first`, doubled
+/// each time up to `max`, then shortened at random by at most `jitter` (a part of 1), so that many
+/// do not come back at once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Backoff {
     /// Before the first restart.
@@ -94,14 +94,14 @@ impl Backoff {
     }
 }
 
-/// What a supervisor does with its children.
+/// The policy of a supervisor for its children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Supervision {
-    /// Who shares a failure.
+    /// The children that share a failure.
     pub strategy: Strategy,
     /// When it is too much.
     pub budget: Budget,
-    /// How long to wait.
+    /// The wait before a restart.
     pub backoff: Backoff,
 }
 
@@ -146,7 +146,7 @@ impl Supervision {
     }
 }
 
-/// What the engine is to do after a child ended.
+/// The verdict after a child ended: the action that the engine is to take.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// Nothing starts again; the child is gone and forgotten.

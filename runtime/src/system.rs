@@ -173,8 +173,8 @@ impl System {
         Watch::new(Arc::clone(&self.engine))
     }
 
-    /// What an actor has done with each kind of message in the process that hosts it now; `None` when
-    /// that is not this node's or does not answer.
+    /// The work of an actor by kind of message in the process that hosts it now; `None` when that
+    /// is not this node's or does not answer.
     pub async fn methods_of(&self, actor: ActorId, process: ProcessId) -> Option<Vec<MethodView>> {
         if process == self.engine.process {
             return inspect::methods(&self.engine, actor);
@@ -592,13 +592,14 @@ impl SystemBuilder {
         self
     }
 
-    /// How workers are run; as processes of the running executable unless told otherwise.
+    /// Sets the way in which workers are run; as processes of the running executable unless told
+    /// otherwise.
     pub fn workers(mut self, mode: WorkerMode) -> Self {
         self.workers = Some(mode);
         self
     }
 
-    /// How the top of the tree supervises what [`System::spawn`] makes.
+    /// Sets the supervision, at the top of the tree, of what [`System::spawn`] makes.
     pub const fn supervision(mut self, supervision: Supervision) -> Self {
         self.supervision = supervision;
         self
@@ -611,8 +612,8 @@ impl SystemBuilder {
         self
     }
 
-    /// What this node gives to actors beside devices; all that the machine has, unless told
-    /// otherwise.
+    /// Sets the resources that this node gives to actors beside devices; all that the machine has,
+    /// unless told otherwise.
     pub fn resources(mut self, resources: Resources) -> Self {
         self.hardware.offer.resources = Some(resources);
         self
@@ -633,7 +634,7 @@ impl SystemBuilder {
         Ok(self)
     }
 
-    /// What actors may select this node by: see [`Needs::label`](crate::Needs::label).
+    /// Adds a label that actors may select this node by: see [`Needs::label`](crate::Needs::label).
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.hardware.offer.labels.insert(key.into(), value.into());
         self

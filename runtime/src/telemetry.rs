@@ -1,4 +1,4 @@
-//! What programs say about their own work: numbers over time, and spans of their own.
+//! Telemetry of programs about their own work: numbers over time, and spans of their own.
 //!
 //! ```
 //! # fn step() -> f64 { 0.5 }
@@ -32,15 +32,15 @@ pub struct Point {
     pub at: Timestamp,
     /// The actor that says so; the root of the process outside of actors.
     pub actor: ActorId,
-    /// What it is.
+    /// The name of the metric.
     pub name: Cow<'static, str>,
-    /// How much.
+    /// Its value.
     pub value: f64,
     /// Of what.
     pub labels: Labels,
 }
 
-/// What numbers and spans are about, by name.
+/// Labels of a metric or span, by name.
 pub type Labels = Vec<(Cow<'static, str>, Label)>;
 
 /// One thing that a number or a span is about.
@@ -222,7 +222,7 @@ impl OpenSpan {
         }
     }
 
-    /// What others need to have their spans below it; empty when nothing is traced.
+    /// The context that others need to have their spans below it; empty when nothing is traced.
     #[must_use]
     pub fn context(&self) -> SpanContext {
         let kept = self.kept.as_ref();

@@ -80,8 +80,8 @@ impl SpanContext {
         }
     }
 
-    /// Whether so many tells lie before it that its trace is to end: actors that tell each other to
-    /// go on do so for ever.
+    /// Returns true if so many tells lie before it that its trace is to end: actors that tell each
+    /// other to go on do so for ever.
     pub(crate) const fn is_far(self) -> bool {
         self.flags & TELLS == TELLS
     }
@@ -107,13 +107,13 @@ impl SpanContext {
         given
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no span.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.trace_id == 0
     }
 
-    /// Whether whoever began the trace has it recorded.
+    /// Returns true if whoever began the trace has it recorded.
     #[must_use]
     pub const fn is_sampled(self) -> bool {
         self.flags & 1 == 1
@@ -181,7 +181,7 @@ impl SpanContext {
     }
 }
 
-/// What a span covers.
+/// The operation that a span covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SpanKind {
@@ -191,7 +191,7 @@ pub enum SpanKind {
     Tell,
     /// One run of a handler.
     Handle,
-    /// What a program calls a [span](crate::telemetry::span) itself.
+    /// A [span](crate::telemetry::span) that a program opens itself.
     User,
     /// A blob of another node that is copied to this one; with the labels `bytes`, `owner` (a
     /// process) and `blob`, its number there.
@@ -202,7 +202,7 @@ pub enum SpanKind {
     Collective,
 }
 
-/// How a span ended.
+/// The outcome of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// As it should.
@@ -212,7 +212,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether it went well.
+    /// The outcome of something that went well, or did not.
     pub(crate) const fn of(ok: bool) -> Self {
         if ok { Self::Ok } else { Self::Failed }
     }
@@ -225,7 +225,7 @@ pub struct Span {
     pub context: SpanContext,
     /// The span that caused it; 0 for a root.
     pub parent: u64,
-    /// What it covers.
+    /// The operation that it covers.
     pub kind: SpanKind,
     /// The actor that did it; the root of its process outside of actors.
     pub by: ActorId,
@@ -239,9 +239,9 @@ pub struct Span {
     pub started: Timestamp,
     /// When it was over.
     pub ended: Timestamp,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What the program says it is about.
+    /// The labels that the program has given it.
     pub labels: Labels,
 }
 

@@ -35,7 +35,7 @@ pub(crate) const VERSION: u32 = 9;
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
 
-/// What one process says to another.
+/// A frame from one process to another.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Frame {
     /// The first frame in both directions.
@@ -88,7 +88,7 @@ pub(crate) enum Frame {
     Taken(Marks),
     /// The session is over, and why. The last frame.
     Over(String),
-    /// What a stream begins with that the leading side opens.
+    /// The beginning of a stream that the leading side opens.
     Opening(Opening),
 }
 
@@ -116,7 +116,7 @@ pub(crate) enum Opening {
     Unknown,
 }
 
-/// Who speaks, in which version.
+/// The speaker's greeting, with its version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) version: u32,
@@ -131,7 +131,7 @@ pub(crate) struct Hello {
     pub(crate) session: Passage,
 }
 
-/// What a hello says of the session that its connection belongs to.
+/// The part of a hello about the session that its connection belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Passage {
     /// Nothing: there is none, or it is for the other side to say.
@@ -151,7 +151,7 @@ pub(crate) struct Resumption {
     pub(crate) session: u64,
     /// Which of the connections that were tried; a later one counts.
     pub(crate) attempt: u64,
-    /// How much the speaker has taken in.
+    /// Bytes of each stream that the speaker has taken in.
     pub(crate) taken: Marks,
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct Call {
     pub(crate) at: ProcessId,
     pub(crate) fence: Incarnation,
     pub(crate) method: u64,
-    /// What is left of the deadline.
+    /// The time left until the deadline.
     pub(crate) budget: Duration,
     pub(crate) trace: SpanContext,
     pub(crate) payload: Bytes,
@@ -232,9 +232,9 @@ pub(crate) enum Request {
     },
     /// Find room for these actors, all or none.
     Schedule(Vec<Ask>),
-    /// What you have, and who holds what of it.
+    /// Your hardware, and who holds what of it.
     Picture,
-    /// What all nodes have that you reach.
+    /// The hardware of all nodes that you reach.
     Pictures,
     /// Hold these leases for the actors, if your picture is still this one.
     Claim {
@@ -266,9 +266,9 @@ pub(crate) enum Request {
     Detach(Box<DetachOrder>),
     /// To the node: why this process, which leads a job, is about to end without success.
     LastWords(String),
-    /// What have you to show?
+    /// Show me what there is to see.
     Look(LookOrder),
-    /// What has this actor of yours done with its messages?
+    /// Say what this actor of yours has done with its messages.
     Methods(ActorId),
     /// About a blob of yours.
     Blob(BlobRequest),
@@ -286,7 +286,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// What people call it.
+    /// The name that people give to it.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Launch(_) | Self::LaunchLeased(_) => "a worker process that starts",
@@ -303,7 +303,7 @@ impl Request {
     }
 }
 
-/// What a process needs to host an actor.
+/// The order to host an actor, with all that a process needs for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HostOrder {
     pub(crate) id: ActorId,
@@ -314,9 +314,9 @@ pub(crate) struct HostOrder {
     pub(crate) args: Vec<u8>,
     pub(crate) orphans: Orphans,
     pub(crate) on: crate::host::Host,
-    /// What it was granted.
+    /// The devices that it was granted.
     pub(crate) devices: Vec<GrantedDevice>,
-    /// How long a handler may run.
+    /// The longest time that a handler may run.
     pub(crate) hang_after: Option<Duration>,
 }
 
@@ -329,13 +329,13 @@ pub(crate) struct LaunchOrder {
     pub(crate) shared: Option<String>,
     /// The node that should run it; `None` for the nearest with room.
     pub(crate) node: Option<String>,
-    /// What the actor needs, when it needs anything; the rest is then left to the scheduler.
+    /// The actor's needs, when it has any; the rest is then left to the scheduler.
     pub(crate) ask: Option<Box<Ask>>,
     /// A lease that it has already.
     pub(crate) claim: Option<Granted>,
 }
 
-/// What becomes of an actor when the process that supervises it is gone.
+/// The fate of an actor when the process that supervises it is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Orphans {
     /// It stops at once: nobody could restart it any more.
@@ -352,7 +352,7 @@ pub enum Orphans {
 pub(crate) struct DetachOrder {
     /// That of whoever asks; it says in which namespace.
     pub(crate) job: String,
-    /// Whether one that has the name already will do.
+    /// Set if one that has the name already will do.
     pub(crate) or_existing: bool,
     pub(crate) actor: DetachedActor,
 }
@@ -411,7 +411,7 @@ pub(crate) enum Fact {
     RoomChanged,
     /// The speaker is leaving in order.
     Leaving,
-    /// What the speaker, which leaves, has to show to somebody who looks at it.
+    /// The last things that the speaker, which leaves, has to show to somebody who looks at it.
     LastSight(LastSight),
 }
 
@@ -434,7 +434,7 @@ pub enum FrameError {
     Malformed {
         /// Which kind.
         kind: &'static str,
-        /// What was wrong.
+        /// The fault, in words.
         why: String,
     },
 }
@@ -457,7 +457,7 @@ mod kind {
 }
 
 impl Frame {
-    /// Whether it overtakes waiting calls: everything but calls, replies and bulk.
+    /// Returns true if it overtakes waiting calls: everything but calls, replies and bulk.
     pub(crate) const fn is_control(&self) -> bool {
         !matches!(
             self,
@@ -465,12 +465,12 @@ impl Frame {
         )
     }
 
-    /// Whether it belongs to the connection alone: it is not sent again over another one.
+    /// Returns true if it belongs to the connection alone: it is not sent again over another one.
     pub(crate) const fn is_passing(&self) -> bool {
         matches!(self, Self::Beat(_) | Self::Taken(_))
     }
 
-    /// Whether calls that are sent after it must not overtake it: it may say where they go.
+    /// Returns true if calls that are sent after it must not overtake it: it may say where they go.
     pub(crate) const fn binds_calls(&self) -> bool {
         matches!(self, Self::Request { .. } | Self::Fact(_))
     }

@@ -38,7 +38,7 @@ use crate::wire::{Answer, Fact, Frame, Hello, LaunchOrder, Request, codec};
 /// The variable that turns a process into a worker; its value is a [`Birth`].
 const WORKER_ENV: &str = "ODEON_WORKER";
 
-/// What a process does that a node starts.
+/// The role of a process that a node starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Role {
     /// It hosts actors.
@@ -50,13 +50,13 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Whether the job ends with such a process.
+    /// Returns true if the job ends with such a process.
     const fn leads(&self) -> bool {
         matches!(self, Self::Driver | Self::Host(_))
     }
 }
 
-/// What a node tells a process that it starts.
+/// The facts that a node tells a process that it starts.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Birth {
     pub(crate) role: Role,
@@ -71,7 +71,7 @@ pub(crate) struct Birth {
     cpus: Vec<u32>,
 }
 
-/// What a worker process sees of its machine.
+/// The part of its machine that a worker process sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Binding {
     /// Its devices, as CUDA names them.
@@ -132,18 +132,18 @@ struct Worker {
 struct Greeting {
     socket: RawFd,
     said: Hello,
-    /// Whether it is being heard at the moment.
+    /// Set while it is being heard.
     is_heard: bool,
 }
 
-/// What another program of this process has to know of a worker.
+/// The state of a worker that another program of this process has to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WorkerEstate {
     process: ProcessId,
     job: String,
     leads: bool,
     pid: u32,
-    /// How it ended, if it has.
+    /// Its end, if it has ended.
     exit: Option<ProcessExit>,
     retired: Option<(Option<GpuFault>, String)>,
     last_words: Option<String>,
@@ -170,15 +170,15 @@ impl Workers {
         }
     }
 
-    /// Whether the hello of a driver is being heard.
+    /// Returns true if the hello of a driver is being heard.
     pub(crate) fn hears(&self) -> bool {
         let table = self.table.lock();
         let mut greetings = table.values().filter_map(|worker| worker.greeting.as_ref());
         greetings.any(|greeting| greeting.is_heard)
     }
 
-    /// What another program of this process has to know: of each worker, without those that have left
-    /// their link in order and of which `has_link` holds no more.
+    /// The state that another program of this process has to know: of each worker, without those
+    /// that have left their link in order and of which `has_link` holds no more.
     pub(crate) async fn estate(
         &self,
         has_link: impl Fn(ProcessId) -> bool,
@@ -212,7 +212,7 @@ impl Workers {
         &self.mode
     }
 
-    /// Whether they are engines inside this process.
+    /// Returns true if they are engines inside this process.
     pub(crate) fn are_inside(&self) -> bool {
         matches!(self.mode, WorkerMode::InProcess)
     }
@@ -226,7 +226,8 @@ impl Workers {
             .collect()
     }
 
-    /// What the driver knows a worker by. One inside this process has a number of its own.
+    /// The process number by which the driver knows a worker. One inside this process has a number
+    /// of its own.
     pub(crate) fn pid_of(&self, process: ProcessId) -> Option<u32> {
         let table = self.table.lock();
         table.get(&process).map(|worker| match worker.pid {
@@ -262,13 +263,14 @@ impl Workers {
         }
     }
 
-    /// Whether a process of this node runs the `main` of a job.
+    /// Returns true if a process of this node runs the `main` of a job, or hosts its detached
+    /// actor.
     pub(crate) fn is_driver(&self, process: ProcessId) -> bool {
         let table = self.table.lock();
         table.get(&process).is_some_and(|worker| worker.leads)
     }
 
-    /// Whether the end of a process of this node has been seen.
+    /// Returns true if the end of a process of this node has been seen.
     pub(crate) fn has_exited(&self, process: ProcessId) -> bool {
         let table = self.table.lock();
         table
@@ -305,13 +307,13 @@ impl Workers {
             .is_some_and(|worker| worker.retired.is_some())
     }
 
-    /// Whether a worker was told to end, so that its end is no news.
+    /// Returns true if a worker was told to end, so that its end is no news.
     pub(crate) fn leaves(&self, process: ProcessId) -> bool {
         let table = self.table.lock();
         table.get(&process).is_some_and(|worker| worker.leaves)
     }
 
-    /// How a worker ended, waiting a moment for its status; `None` when it is not one of ours.
+    /// The end of a worker, waiting a moment for its status; `None` when it is not one of ours.
     pub(crate) async fn exit_of(&self, process: ProcessId) -> Option<ProcessExit> {
         let mut worker = self.table.lock().remove(&process)?;
         let retired = worker.retired.take();
@@ -447,12 +449,12 @@ pub(crate) async fn end_group(leader: u32) {
     }
 }
 
-/// How often a group that was killed is looked at.
+/// The interval between looks at a group that was killed.
 const GROUP_PAUSE: Duration = Duration::from_millis(2);
 
 /// A process that has been started, before it joins.
 struct Forked {
-    /// How it ended, once it has.
+    /// Its end, once it has ended.
     ended: watch::Receiver<Option<ProcessExit>>,
     stream: UnixStream,
 }
@@ -467,7 +469,7 @@ struct Launch<'a> {
     binding: Option<&'a Binding>,
 }
 
-/// How the status of a process begins that a signal has ended.
+/// The beginning of the status of a process that a signal has ended.
 const SIGNAL: &str = "signal ";
 
 fn killed_by(signal: i32) -> String {
@@ -678,7 +680,7 @@ impl Engine {
         }
     }
 
-    /// Whether a process is a worker of this node.
+    /// Returns true if a process is a worker of this node.
     fn runs(&self, process: ProcessId) -> bool {
         self.workers.table.lock().contains_key(&process)
     }
@@ -891,7 +893,7 @@ impl Engine {
         self.reaped(process, pid, status, code, tell).await;
     }
 
-    /// Whether this node may start another process.
+    /// Checks that this node may start another process.
     fn check_room(&self) -> Result<(), Failure> {
         let not_placed = |why: String| Failure::new(FailureKind::NotPlaced, why);
         let running = self.workers.table.lock().len();
@@ -1234,15 +1236,15 @@ impl Birth {
     }
 }
 
-/// How long what a process has said before it ended may take to be read.
+/// The longest time that what a process has said before it ended may take to be read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a process that was killed may take to end before that is news of its own.
+/// The time that a process that was killed may take to end before that is news of its own.
 const EXIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Claims in a row that may be over before they are used.
 const CLAIMS_MAX: usize = 8;
 
-/// What the node told this process, when it was started as a driver; once.
+/// The facts that the node told this process, when it was started as a driver; once.
 ///
 /// # Errors
 /// The variable was not set by a node of the same build.
@@ -1255,7 +1257,7 @@ pub(crate) fn driver_birth() -> Option<Result<Birth, SystemError>> {
     (drives && !TAKEN.swap(true, Ordering::AcqRel)).then_some(birth)
 }
 
-/// What the node told this process, when it was started by one.
+/// The facts that the node told this process, when it was started by one.
 ///
 /// # Errors
 /// The variable was not set by a node of the same build.

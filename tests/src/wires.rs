@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::peer::{Peer, Workers};
 
-/// What carries the bytes.
+/// The carrier of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A pipe in memory.
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// How a wire treats what it carries.
+/// The treatment of what a wire carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// It passes.
@@ -81,7 +81,7 @@ pub fn limits() -> Limits {
     limits
 }
 
-/// How long the path of a torn wire stays as it is.
+/// The time that the path of a torn wire stays as it is, from and to, in milliseconds.
 const PATH_MS: (u64, u64) = (400, 800);
 
 /// Bounds under which a torn path is soon noticed.
@@ -214,7 +214,7 @@ pub fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// How much passes at once, and how long that takes, on a slow wire.
+/// Bytes that pass at once on a slow wire, and the time that they take.
 const SLOW: (usize, Duration) = (8 << 10, Duration::from_millis(2));
 
 /// Carries bytes one way until the wire is cut, an end hangs up or no bytes are left to carry.

@@ -1,4 +1,4 @@
-//! What a real worker process sees of its machine: its own devices, the processors near them, and
+//! The view of a real worker process of its machine: its own devices, the processors near them, and
 //! nothing that another process has left behind.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use odeon_gpu::fake::{Fake, Model, Spec};
 use odeon_gpu::fault::FaultKind;
 use serde::{Deserialize, Serialize};
 
-/// What a process sees.
+/// The machine as a process sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
 struct Sight {
     /// `CUDA_VISIBLE_DEVICES`

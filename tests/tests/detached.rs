@@ -14,7 +14,7 @@ use daemons::{
     submit_with, upload_of, when,
 };
 
-/// What a job that comes to its end has printed.
+/// The lines that a job that comes to its end has printed.
 async fn says(daemon: &Daemon, args: &[&str]) -> Vec<String> {
     let job = submit(daemon, args).await;
     ended(daemon, job).await;

@@ -15,7 +15,7 @@ use odeon_gpu::fault::{FaultKind, GpuFault};
 use odeon_placement::{Arrange, Health, Lease, Level, Quota};
 use serde::{Deserialize, Serialize};
 
-/// What an actor was granted: the numbers of its devices on their node.
+/// The devices that an actor was granted, by their numbers on their node.
 #[derive(Clone, Serialize, Deserialize)]
 struct Own;
 impl Shape for Own {

@@ -45,7 +45,7 @@ fn shell(script: &str, folder: &Path) -> ExecSpec {
         .stop_within(Duration::from_secs(3))
 }
 
-/// Whether there is a Python; tests that need one say so when there is none.
+/// Returns true if there is a Python; tests that need one say so when there is none.
 fn has_python() -> bool {
     let python = Command::new("python3").arg("--version").output();
     let there = python.is_ok_and(|output| output.status.success());

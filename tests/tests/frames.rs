@@ -72,7 +72,7 @@ async fn stranger(system: &System) -> (DuplexStream, ProcessId) {
     (theirs, name)
 }
 
-/// What comes instead of a hello; why the system says that it hangs up.
+/// Sends bytes in place of a hello; gives why the system says that it hangs up.
 async fn refusal(limits: Limits, said: &[u8], hang_up: bool) -> String {
     let system = system(limits).await;
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);

@@ -542,7 +542,7 @@ async fn an_actix_host_keeps_its_thread_and_shares_it() {
     system.shutdown().await;
 }
 
-/// What both wrappers promise.
+/// Tests of the promises that both wrappers keep.
 macro_rules! wrapped {
     ($name:ident, $wrapper:ty) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

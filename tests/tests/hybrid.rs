@@ -130,7 +130,7 @@ async fn system() -> System {
     system.start().await.unwrap()
 }
 
-/// What a run tells; after `kill`'s step a process of it is killed.
+/// The steps that a run tells of; after `kill`'s step a process of it is killed.
 async fn steps(
     plan: &HybridPlan,
     kill: Option<u64>,
@@ -174,7 +174,7 @@ fn victim(system: &System) -> ProcessId {
     workers.last().expect("models have processes").0
 }
 
-/// What must not change: all but times.
+/// The part that must not change: all but times.
 fn timeless(steps: Vec<StepReport>) -> Vec<StepReport> {
     let timeless = |step| StepReport {
         seconds: 0.0,

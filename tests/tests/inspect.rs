@@ -441,7 +441,7 @@ async fn short_life(system: &System) {
     far.stop().await.unwrap();
 }
 
-/// How many numbers, spans and failures of short lives are seen.
+/// The number of numbers, spans and failures of short lives that are seen.
 fn left_behind(seen: &Observatory) -> (usize, usize, usize) {
     let numbers = seen.recorded().filter(|it| it.name == "rl.reward").count();
     let spans = seen.spans().ended();

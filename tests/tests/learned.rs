@@ -158,7 +158,7 @@ async fn system() -> System {
     system.start().await.unwrap()
 }
 
-/// What a run told.
+/// The reports that a run told.
 #[derive(Debug, Default)]
 struct Told {
     learnt: Vec<Learnt>,

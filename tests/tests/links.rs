@@ -1,4 +1,4 @@
-//! What every link between two systems promises, whatever carries its bytes; and two systems in two
+//! Promises of every link between two systems, whatever carries its bytes; and two systems in two
 //! processes, over QUIC.
 
 use std::collections::HashMap;
@@ -165,7 +165,7 @@ fn job() -> Job {
 
 // ---- the other node ----
 
-/// What node `b` is told to do, wherever it lives and whatever has become of its link.
+/// An order to node `b`, wherever it lives and whatever has become of its link.
 #[derive(Serialize, Deserialize)]
 enum Order {
     /// Spawn a probe that is always started again; gives a `Ref<Probe>`.
@@ -738,7 +738,7 @@ async fn an_outage_loses_nothing(pair: &Pair) {
     eventually(async || (link_to_b(pair).unacknowledged_bytes == 0).then_some(())).await;
 }
 
-/// What `a` sees of its link.
+/// The link to `b` as `a` sees it.
 fn link_to_b(pair: &Pair) -> LinkView {
     let links = pair.a.links();
     let to_b = |link: &LinkView| !link.is_worker && link.node == "b";

@@ -236,7 +236,7 @@ impl Library {
     #[handler]
     pub async fn add_book(
         &mut self,
-        /// What is on the cover.
+        /// The title on the cover.
         title: String,
         mut copies: u8,
     ) -> Result<u64, String> {

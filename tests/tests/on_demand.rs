@@ -28,8 +28,8 @@ use daemons::{
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const SAMPLE_BYTES: u64 = 64 << 10;
-/// What a read of a sample may take along: what the system reads ahead on both sides, and pieces that
-/// begin or end there.
+/// Bytes that a read of a sample may take along: what the system reads ahead on both sides, and
+/// pieces that begin or end there.
 const AROUND: u64 = 2 << 20;
 
 /// A file that cannot be made smaller, places in it, and what is read there.
@@ -158,7 +158,7 @@ async fn expect_nothing_left(folder: &Path) {
     assert!(waited.is_some(), "threads are left: {:?}", threads());
 }
 
-/// Whether this machine mounts; else the test says so and is skipped.
+/// Returns true if this machine mounts; else the test says so and is skipped.
 fn may_mount(test: &str) -> bool {
     let fuse = fs::OpenOptions::new()
         .read(true)

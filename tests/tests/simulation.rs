@@ -14,7 +14,7 @@ use odeon::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What handlers saw, over all lives of all actors in this thread.
+/// A record of what handlers saw, over all lives of all actors in this thread.
 mod record {
     use std::cell::RefCell;
 
@@ -76,7 +76,7 @@ impl Dice {
     }
 }
 
-/// What goes wrong in a story.
+/// The trouble in a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     /// The network, processes and handlers.
@@ -202,14 +202,14 @@ async fn faults(world: World, actor: Ref<Recorder>, (seed, trouble): (u64, Troub
     let _joined = world.join(0, 1).await;
 }
 
-/// What came of a seed.
+/// The outcome of a seed.
 #[derive(Debug, PartialEq)]
 struct Told {
     actor: ActorId,
     /// Sender, life and number of each note in the order they were handled.
     seen: Vec<(u64, u32, u64)>,
     unknown: usize,
-    /// How much virtual time went by.
+    /// The virtual time that went by.
     took: Duration,
 }
 
@@ -426,7 +426,7 @@ fn at_home<F: Future<Output = ()>>(
     });
 }
 
-/// What waits for an answer, which comes in virtual time if it comes at all.
+/// Waits for an answer, which comes in virtual time if it comes at all.
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
     let ended = Clock::timeout(Duration::from_secs(600), future).await;
     ended.expect("it does not wait for ever")

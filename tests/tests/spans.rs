@@ -1,4 +1,5 @@
-//! What is left of asks, tells and handlers to look at: spans in the ring, and the logs of handlers.
+//! Traces of asks, tells and handlers that are left to look at: spans in the ring, and the logs of
+//! handlers.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -209,7 +210,7 @@ async fn what_fails_leaves_a_span_as_well() {
     system.shutdown().await;
 }
 
-/// What a subscriber wrote.
+/// The text that a subscriber wrote.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 

@@ -48,7 +48,7 @@ struct Blocker {
     test: usize,
 }
 
-/// What a blocked actor of this process waits for, for each test that holds one.
+/// The signal that a blocked actor of this process waits for, for each test that holds one.
 static HOLD: [Mutex<Option<Receiver<()>>>; 2] = [const { Mutex::new(None) }; 2];
 /// Says that a handler does not end now, for each test that waits for that.
 static BLOCKED: [Notify; 4] = [const { Notify::const_new() }; 4];

@@ -111,7 +111,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
 /// export need a node with devices.
 const DEV_EDGES: &[(&str, &str)] = &[("odeon-macros", "odeon"), ("odeon-otel", "odeon-gpu")];
 
-/// What the pure crates must not know: a runtime or a network.
+/// Crates that the pure ones must not know: a runtime or a network.
 const EFFECTS: &[&str] = &["tokio", "kameo", "actix", "quinn", "rustls", "socket2"];
 const PURE: &[&str] = &[
     "odeon-gpu",
@@ -163,7 +163,7 @@ const EMPTY_NAMES: &[&str] = &[
     "util", "utils", "helper", "helpers", "common", "misc", "manager", "core",
 ];
 
-/// What a finished tree does not hold.
+/// Marks that a finished tree does not hold.
 const LEFTOVERS: &[&str] = &[
     "todo!(",
     "unimplemented!(",
@@ -318,7 +318,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether the line holds `word` and not merely a longer one.
+/// Returns true if the line holds `word` and not merely a longer one.
 fn holds_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

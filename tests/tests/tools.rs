@@ -41,8 +41,8 @@ const SLOTS: usize = 4;
 /// Replies that a rollout of so many slots holds at most.
 const HELD: u32 = 16;
 
-/// What the samples of a group say in the end, and which of it a tool has written: two calls; none; a
-/// mark that closes no call; a call that has no answer.
+/// The replies of a group's samples in the end, and which part of them a tool has written: two
+/// calls; none; a mark that closes no call; a call that has no answer.
 const REPLIES: [(&str, &[[usize; 2]]); 4] = [
     ("<1+2>3;<3+4>7;7", &[[5, 7], [12, 14]]),
     ("5", &[]),

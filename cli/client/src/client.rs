@@ -34,9 +34,9 @@ pub struct Client {
     endpoints: Arc<[Endpoint]>,
     /// The one that answered last.
     present: Arc<AtomicUsize>,
-    /// Whether one has answered at all.
+    /// Set once one has answered at all.
     is_known: Arc<AtomicBool>,
-    /// What the last answer said of the voters.
+    /// The state of the voters' majority, as the last answer told it.
     majority: Arc<watch::Sender<Majority>>,
 }
 
@@ -53,9 +53,9 @@ struct Call {
     method: Method,
     path: Route,
     body: Option<(&'static str, Bytes)>,
-    /// Whether a second one does no harm when nobody knows what became of the first.
+    /// Set if a second one does no harm when nobody knows what became of the first.
     may_repeat: bool,
-    /// How long an answer may take.
+    /// The time that an answer may take.
     patience: Duration,
 }
 
@@ -96,7 +96,7 @@ pub enum ClientError {
     NoCluster {
         /// The file that was looked for.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The file that tells how to reach it is none.
@@ -112,9 +112,9 @@ pub enum ClientError {
     Silent {
         /// Where.
         url: String,
-        /// Whether it may have heard what was asked.
+        /// Set if it may have heard what was asked.
         was_sent: bool,
-        /// What was seen.
+        /// The failure that was seen, in words.
         why: String,
     },
     /// A name that cannot be a part of an address. Nothing was asked.
@@ -145,7 +145,7 @@ pub enum ClientError {
     /// The files of a job.
     #[error(transparent)]
     Submission(#[from] SubmissionError),
-    /// What was to be sent cannot be written down.
+    /// The body of a request cannot be written down.
     #[error("the request cannot be written: {0}")]
     Unwritable(serde_json::Error),
     /// A file has changed while it was uploaded.
@@ -153,7 +153,7 @@ pub enum ClientError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
@@ -167,7 +167,7 @@ enum Unanswered {
     Final(ClientError),
 }
 
-/// How far an upload is.
+/// The progress of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upload {
     /// Bytes of all files.
@@ -183,17 +183,19 @@ pub struct Upload {
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(4);
-/// How long a node may take to say that it is there, before it is asked what cannot be repeated.
+/// The time that a node may take to say that it is there, before it is asked what cannot be
+/// repeated.
 const THERE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the connection may take.
+/// The time that the connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long an answer may take, beyond what it is asked to wait.
+/// The time that an answer may take, beyond what it is asked to wait.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one long look waits for news.
+/// The seconds that one long look waits for news.
 const LONG_LOOK_S: u64 = 20;
 /// The name that every certificate of a cluster is valid for.
 const CLUSTER_NAME: &str = "member.odeon";
-/// How often nodes that have answered before are looked for again, and the pause between.
+/// The number of times that nodes that have answered before are looked for again, and the pause
+/// between.
 const RETURN_ROUNDS: u32 = 100;
 const RETURN_PAUSE: Duration = Duration::from_millis(200);
 /// Pieces that are put at the same time.
@@ -293,7 +295,7 @@ impl Endpoint {
         begun.unwrap_or_else(|_| Err(silent("time is up".to_owned())))
     }
 
-    /// Whether it says anything in time.
+    /// Returns true if it says anything in time.
     async fn is_there(&self, patience: Duration) -> bool {
         let url = format!("{}/api/v1/version", self.url);
         let asked = self.http.get(url).timeout(patience).send().await;
@@ -314,7 +316,7 @@ impl Endpoint {
 }
 
 impl ClientError {
-    /// Whether nobody has answered who could: nodes are down, or on their way up or down.
+    /// Returns true if nobody has answered who could: nodes are down, or on their way up or down.
     #[must_use]
     pub fn is_away(&self) -> bool {
         match self {
@@ -324,12 +326,12 @@ impl ClientError {
         }
     }
 
-    /// Whether this is to be told, of two failures of different nodes.
+    /// Returns true if this is to be told, of two failures of different nodes.
     const fn says_more_than(&self, other: &Self) -> bool {
         matches!(self, Self::Refused { .. }) || matches!(other, Self::Silent { .. })
     }
 
-    /// Whether another node may be asked the same.
+    /// Returns true if another node may be asked the same.
     fn may_try_another(&self, may_repeat: bool) -> bool {
         match self {
             Self::Silent { was_sent, .. } => may_repeat || !was_sent,
@@ -366,7 +368,7 @@ impl Client {
         })
     }
 
-    /// What the last answer said of the voters.
+    /// The state of the voters' majority, as the last answer told it.
     #[must_use]
     pub fn majority(&self) -> Majority {
         *self.majority.borrow()
@@ -463,7 +465,7 @@ impl Client {
         }
     }
 
-    /// What a route shows, in a time that is not the usual one.
+    /// The answer of a route, in a time that is not the usual one.
     pub(crate) async fn look<T: DeserializeOwned>(
         &self,
         path: Route,
@@ -620,7 +622,7 @@ impl Client {
         self.send(call).await
     }
 
-    /// What happened last, oldest first.
+    /// The last events, oldest first.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -782,8 +784,8 @@ impl Client {
         }
     }
 
-    /// What a job has printed after a place in its log: `next` of an answer, `end` for what has been
-    /// printed up to now, nothing to begin. With `wait`, it waits a while for some.
+    /// The lines that a job has printed after a place in its log: `next` of an answer, `end` for
+    /// what has been printed up to now, nothing to begin. With `wait`, it waits a while for some.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -867,7 +869,7 @@ fn refused(status: StatusCode, bytes: &[u8]) -> ClientError {
     ClientError::Refused { status, problem }
 }
 
-/// What went wrong with a request, without the layers through which it was heard.
+/// The cause of a request's failure, without the layers through which it was heard.
 pub(crate) fn in_short(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "time is up".to_owned();

@@ -1,4 +1,5 @@
-//! How a client finds a cluster: a file that the daemon of this machine writes, or the environment.
+//! Connections to a cluster: found by a file that the daemon of this machine writes, or by the
+//! environment.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +10,12 @@ use crate::client::ClientError;
 /// The file in a daemon's folder that says how to reach its API.
 pub const CONNECTION_FILE: &str = "api.json";
 
-/// How to reach an API, and with which key.
+/// The address of an API, and the key for it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// Where: `http://127.0.0.1:7433`, or with `https` where it listens beyond this machine.
     pub url: String,
-    /// What goes into `Authorization: Bearer`.
+    /// The key, which goes into `Authorization: Bearer`.
     pub key: String,
     /// The cluster's own authority, as PEM, for `https`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,8 +34,8 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// What the environment says (`ODEON_CONNECTION`: such a file), else the daemon's own file in
-    /// its folder.
+    /// Finds the connection that the environment names (`ODEON_CONNECTION`: such a file), else the
+    /// daemon's own file in its folder.
     ///
     /// # Errors
     /// There is no daemon, or its file cannot be read.
@@ -46,7 +47,7 @@ impl Connection {
         Self::read(&path)
     }
 
-    /// What such a file says.
+    /// Reads such a file.
     ///
     /// # Errors
     /// It cannot be read.

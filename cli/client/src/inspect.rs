@@ -1,5 +1,5 @@
-//! What the routes below `/api/v1/inspect` tell: the same for the pages in a browser, for `odeon top`
-//! and for scripts.
+//! Answers of the routes below `/api/v1/inspect`: the same for the pages in a browser, for
+//! `odeon top` and for scripts.
 //!
 //! Times are milliseconds since 1970, shares go from 0 to 1, ids are opaque. What cannot be measured
 //! says why ([`Measured`]); a 0 is a measured 0.
@@ -80,13 +80,13 @@ pub struct Envelope<T> {
     pub kept_from: Option<f64>,
     /// n of "one trace in n is kept".
     pub sampled: f64,
-    /// How far times of different nodes may be wrong.
+    /// The largest error of times of different nodes against each other, in microseconds.
     pub clock_error_us: Option<f64>,
     /// Nodes that do not answer.
     pub missing: Vec<MissingNode>,
     /// The whole in a few numbers.
     pub head: Head,
-    /// What was asked for.
+    /// The data that was asked for.
     pub data: T,
 }
 
@@ -103,7 +103,7 @@ records! {
 
     /// The whole in a few numbers.
     Head {
-        /// What is looked at.
+        /// The name of what is looked at.
         name: String,
         /// Its nodes.
         nodes: NodeCount,
@@ -111,7 +111,7 @@ records! {
         devices: u64,
         /// Its actors.
         actors: ActorCount,
-        /// What is wrong.
+        /// Its problems.
         problems: ProblemCount,
         /// Spans recorded in a second.
         spans_per_s: f64,
@@ -119,7 +119,7 @@ records! {
         replay: Option<Replay>,
     }
 
-    /// How many nodes.
+    /// Counts of nodes.
     NodeCount {
         /// That are there.
         up: u64,
@@ -127,7 +127,7 @@ records! {
         all: u64,
     }
 
-    /// How many actors.
+    /// Counts of actors.
     ActorCount {
         /// In all, without those of the system itself.
         all: u64,
@@ -135,7 +135,7 @@ records! {
         failed: u64,
     }
 
-    /// How many problems.
+    /// Counts of problems.
     ProblemCount {
         /// Where something does not work.
         error: u64,
@@ -147,9 +147,9 @@ records! {
     Replay {
         /// Its name.
         name: String,
-        /// How many times as fast as it was.
+        /// The speed, as a multiple of the recorded one.
         speed: f64,
-        /// Whether it stands.
+        /// True while it stands.
         paused: bool,
         /// Where it is.
         at: f64,
@@ -169,9 +169,9 @@ records! {
         name: String,
     }
 
-    /// What can be looked at, and within which bounds.
+    /// The system that can be looked at, and the bounds on what is kept of it.
     About {
-        /// What is looked at.
+        /// The name of what is looked at.
         name: String,
         /// The version of the observer.
         version: String,
@@ -179,15 +179,15 @@ records! {
         epoch: String,
         /// When it began.
         started: f64,
-        /// Whether actors may be stopped from here.
+        /// True if actors may be stopped from here.
         allow_actions: bool,
-        /// What there is.
+        /// The pages that it has, of those that not every system has.
         faces: Faces,
-        /// How much is kept.
+        /// The bounds on what is kept.
         limits: Vec<Bound>,
     }
 
-    /// What there is to see.
+    /// Pages that not every system has.
     Faces {
         /// Jobs of a cluster.
         jobs: bool,
@@ -195,11 +195,11 @@ records! {
         runs: bool,
     }
 
-    /// How much of something is kept.
+    /// A bound on what is kept of something.
     Bound {
         /// Of what.
         name: String,
-        /// How much.
+        /// The bound.
         value: f64,
         /// In what.
         unit: String,
@@ -207,7 +207,7 @@ records! {
         why: String,
     }
 
-    /// What is wrong at the moment.
+    /// A problem at the moment.
     Problem {
         /// By which rule.
         lint: String,
@@ -215,7 +215,7 @@ records! {
         severity: String,
         /// Things that it is about.
         count: u64,
-        /// What is wrong, with the threshold.
+        /// The problem in words, with the threshold.
         sentence: String,
         /// Since when, as far as is known.
         since: f64,
@@ -251,13 +251,13 @@ records! {
         seq: u64,
         /// When.
         at: f64,
-        /// What kind of thing.
+        /// The kind of event.
         kind: String,
         /// `info`, `warning`, `error`.
         severity: String,
-        /// What it is about.
+        /// The actor, node or other thing that it is about.
         subject: Option<Subject>,
-        /// What happened, in words.
+        /// The event in words.
         sentence: String,
         /// Why, outermost first.
         chain: Vec<String>,
@@ -265,16 +265,16 @@ records! {
 
     /// The page of what matters now.
     Now {
-        /// What is wrong, the worst first.
+        /// The problems, the worst first.
         problems: Vec<Problem>,
-        /// Who has waited longest for others.
+        /// The actors that have waited longest for others.
         #[serde(default)]
         waiting: Vec<Waiting>,
         /// The nodes.
         nodes: Vec<Node>,
         /// The whole over time.
         series: Vec<Series>,
-        /// What has happened last, newest last.
+        /// The last events, newest last.
         events: Vec<Event>,
     }
 
@@ -314,19 +314,19 @@ records! {
         actors: u64,
         /// Its processes.
         processes: Vec<Process>,
-        /// How far its clock is from the observer's.
+        /// The offset of its clock from the observer's.
         clock: Option<Clock>,
         /// There and back, from the observer.
         rtt_us: Measured,
-        /// What it was started with.
+        /// The labels that it was started with.
         labels: BTreeMap<String, String>,
     }
 
-    /// How far a clock is from the observer's.
+    /// The offset of a clock from the observer's.
     Clock {
         /// By how much it is ahead.
         offset_us: f64,
-        /// How sure that is.
+        /// The largest error of that, in microseconds.
         error_us: f64,
     }
 
@@ -358,31 +358,31 @@ records! {
         memory: Memory,
         /// In degrees Celsius.
         temperature: Measured,
-        /// What its board draws, in watts.
+        /// Draw of its board, in watts.
         power_w: Measured,
-        /// Who has it.
+        /// The leases on it.
         leases: Vec<Lease>,
-        /// Who uses its memory.
+        /// The owners of its memory.
         owners: Vec<Owner>,
         /// Actors that were granted it.
         actors: u64,
     }
 
-    /// Who has a part of a device.
+    /// A lease of a part of a device.
     Lease {
-        /// Who.
+        /// The holder.
         holder: Subject,
-        /// How much of it.
+        /// The part of it that is leased.
         share: f64,
     }
 
-    /// Who uses memory of a device.
+    /// A process that uses memory of a device.
     Owner {
-        /// Who, if it is one of ours.
+        /// The process, if it is one of ours.
         subject: Option<Subject>,
-        /// What it is called.
+        /// Its name.
         name: String,
-        /// How much.
+        /// Bytes that it uses.
         bytes: Measured,
     }
 
@@ -423,17 +423,17 @@ records! {
         kind: String,
         /// There and back.
         rtt_us: Measured,
-        /// What is sent over it.
+        /// Bytes that are sent over it in a second.
         bytes_per_s: Measured,
         /// Bytes that wait to be sent.
         queued_bytes: u64,
         /// Bytes that were sent and not acknowledged.
         unacknowledged_bytes: u64,
-        /// How often it went on over another connection.
+        /// The number of times that it went on over another connection.
         resumed: u32,
         /// Why the last connection ended.
         last_break: Option<String>,
-        /// How long nothing has come.
+        /// The time since anything has come, in milliseconds.
         silent_ms: f64,
     }
 
@@ -441,11 +441,11 @@ records! {
     Actors {
         /// Those that the filter takes, in the order asked for.
         rows: Vec<ActorRow>,
-        /// What they add up to, where they are grouped.
+        /// Their sums by group, where they are grouped.
         groups: Option<Vec<ActorGroup>>,
     }
 
-    /// What has changed on the page of actors.
+    /// Changes on the page of actors.
     ActorsDelta {
         /// Rows that are new or have changed, whole.
         upsert: Vec<ActorRow>,
@@ -473,11 +473,11 @@ records! {
         parent: Option<String>,
         /// It belongs to the system itself.
         system: bool,
-        /// What it is at.
+        /// Its state.
         state: String,
         /// Since when.
         since: f64,
-        /// What waits for it.
+        /// The messages that wait for it.
         mailbox: Mailbox,
         /// Messages that came.
         received: u64,
@@ -485,7 +485,7 @@ records! {
         handled: u64,
         /// Handlers that have failed.
         failed: u64,
-        /// How often it began anew.
+        /// The number of times that it began anew.
         restarts: u32,
         /// Which life it is in.
         incarnation: u32,
@@ -495,15 +495,15 @@ records! {
         busy: f64,
         /// The part in which they wait for others.
         waiting: f64,
-        /// What it handles.
+        /// The message that it handles.
         current: Option<Current>,
-        /// What it waits for.
+        /// Its wait, while it waits.
         waits_on: Option<WaitsOn>,
-        /// How it ended.
+        /// Its end, once it has ended.
         ended: Option<Ended>,
     }
 
-    /// What lies in a mailbox.
+    /// The contents of a mailbox.
     Mailbox {
         /// Messages.
         len: u32,
@@ -521,7 +521,7 @@ records! {
         since: f64,
     }
 
-    /// What an actor waits for.
+    /// The wait of an actor: for another one, or for a place.
     WaitsOn {
         /// The other actor.
         id: String,
@@ -535,7 +535,7 @@ records! {
         since: f64,
     }
 
-    /// How an actor ended.
+    /// The end of an actor.
     Ended {
         /// When.
         at: f64,
@@ -545,13 +545,13 @@ records! {
 
     /// Actors taken together.
     ActorGroup {
-        /// What they have in common.
+        /// The value that they have in common.
         key: String,
-        /// How many.
+        /// The number of them.
         count: u64,
         /// The worst that one of them is at.
         worst: String,
-        /// What lies in their mailboxes.
+        /// The contents of their mailboxes.
         mailbox: GroupMailbox,
         /// Messages in a second.
         rate: f64,
@@ -559,11 +559,11 @@ records! {
         busy: f64,
         /// Handlers that have failed.
         failed: u64,
-        /// How often they began anew.
+        /// The number of times that they began anew.
         restarts: u64,
     }
 
-    /// What lies in several mailboxes.
+    /// The contents of several mailboxes.
     GroupMailbox {
         /// In all.
         sum: u64,
@@ -577,7 +577,7 @@ records! {
         row: ActorRow,
         /// Its supervisors, the topmost first, then itself.
         lineage: Vec<Subject>,
-        /// What it supervises.
+        /// The actors that it supervises.
         children: Children,
         /// Whom it waits for, and whom those do, to the end.
         chain: Vec<ChainLink>,
@@ -598,9 +598,9 @@ records! {
         spans: Vec<SpanBrief>,
     }
 
-    /// What an actor supervises.
+    /// The actors that an actor supervises.
     Children {
-        /// How many.
+        /// The number of them.
         count: u64,
         /// By what they are at.
         by_state: BTreeMap<String, u64>,
@@ -625,7 +625,7 @@ records! {
 
     /// One step of a chain of waits.
     ChainLink {
-        /// Who is waited for.
+        /// The actor that is waited for.
         subject: Subject,
         /// See [`WaitsOn::how`].
         how: String,
@@ -635,25 +635,25 @@ records! {
         since: f64,
     }
 
-    /// What an actor has done with a kind of message.
+    /// The work of an actor on one kind of message.
     MessageStats {
         /// Its name.
         name: String,
-        /// How many were handled.
+        /// The number of them that were handled.
         count: u64,
         /// Those that failed.
         failed: u64,
-        /// How long the handler ran, in microseconds.
+        /// The run times of the handler, in microseconds.
         handling_us: Quantiles,
-        /// How long they lay in the mailbox, in microseconds.
+        /// The times that they lay in the mailbox, in microseconds.
         waiting_us: Quantiles,
     }
 
     /// The times of all messages of an actor.
     MessageTimes {
-        /// How long handlers ran, in microseconds.
+        /// The run times of handlers, in microseconds.
         handling_us: Quantiles,
-        /// How long messages lay in the mailbox, in microseconds.
+        /// The times that messages lay in the mailbox, in microseconds.
         waiting_us: Quantiles,
     }
 
@@ -685,7 +685,7 @@ records! {
         to: Option<f64>,
         /// Why.
         cause: Option<String>,
-        /// What led to that.
+        /// The causes of that.
         chain: Vec<String>,
     }
 
@@ -699,17 +699,17 @@ records! {
         parent: Option<String>,
         /// `ask`, `tell`, `handle`, `user`, `copy`.
         kind: String,
-        /// What it is called.
+        /// Its name.
         name: String,
-        /// Who did it.
+        /// The actor that did it.
         actor: Subject,
         /// When it began.
         start: f64,
         /// When it was over.
         end: Option<f64>,
-        /// How long its message lay in the mailbox.
+        /// The time that its message lay in the mailbox, in milliseconds.
         queued_ms: f64,
-        /// Whether it went well.
+        /// True if it went well.
         ok: bool,
     }
 
@@ -717,9 +717,9 @@ records! {
     SpanDetail {
         /// The span.
         span: SpanFull,
-        /// What caused it.
+        /// The span that caused it.
         cause: Option<SpanBrief>,
-        /// What it caused.
+        /// The spans that it caused.
         effects: Vec<SpanBrief>,
     }
 
@@ -736,7 +736,7 @@ records! {
         process: String,
         /// Whom it concerns, where that is another.
         caller: Option<Subject>,
-        /// What it is about.
+        /// Its attributes, by name.
         attributes: BTreeMap<String, String>,
     }
 
@@ -772,7 +772,7 @@ records! {
         first: SpanBrief,
         /// When the last of its spans was over; now, if one goes on.
         end: f64,
-        /// How many spans there are.
+        /// The number of its spans.
         spans: u64,
         /// Those that failed.
         failed: u64,
@@ -786,11 +786,11 @@ records! {
 
     /// Spans of one kind and name.
     Total {
-        /// What they are called.
+        /// Their name.
         name: String,
-        /// What they cover.
+        /// Their kind.
         kind: String,
-        /// How many.
+        /// The number of spans.
         count: u64,
         /// Time in all of them.
         total_ms: f64,
@@ -810,11 +810,11 @@ records! {
         from: f64,
         /// To here.
         to: f64,
-        /// How long a bucket is.
+        /// The length of a bucket, in milliseconds.
         bucket_ms: f64,
-        /// What spans are called, by number.
+        /// The names of spans, by number.
         names: Vec<String>,
-        /// What they cover, by number.
+        /// The kinds of spans, by number.
         kinds: Vec<String>,
         /// The lanes, each before those below it.
         lanes: Vec<Lane>,
@@ -828,20 +828,20 @@ records! {
         id: String,
         /// The lane above.
         parent: Option<String>,
-        /// How far it is below the top.
+        /// The number of levels that it is below the top.
         depth: u32,
         /// `node`, `process`, `actor`.
         kind: String,
         /// Its name for people.
         name: String,
-        /// What it is of.
+        /// The node, process or actor that it belongs to.
         subject: Option<Subject>,
         /// It is of the system itself.
         #[serde(default)]
         system: bool,
-        /// Whether the lanes below follow.
+        /// True if the lanes below follow.
         open: bool,
-        /// How many there are below.
+        /// The number of lanes below.
         children: u64,
         /// Id, begin and end from the window's begin, kind, name, whether it went well, row.
         #[schema(value_type = Option<Vec<(String, f64, Option<f64>, u8, u32, u8, u16)>>)]
@@ -876,35 +876,35 @@ records! {
         by: String,
         /// Higher ones come first.
         priority: i64,
-        /// What runs.
+        /// The program that runs.
         program: String,
         /// With what.
         arguments: Vec<String>,
         /// Which try this is.
         attempt: u32,
-        /// How many there may be.
+        /// The number of tries that there may be.
         attempts: u32,
         /// The node that its driver runs on.
         node: Option<String>,
         /// Its actors.
         actors: u64,
-        /// What it needs.
+        /// Its needs, in words.
         needs: String,
         /// Where it has been.
         phases: Vec<JobPhase>,
         /// Why it has no place.
         refusal: Option<Refusal>,
-        /// How it ended.
+        /// Its end, once it has ended.
         exit: Option<Exit>,
     }
 
     /// A part of a job's life.
     JobPhase {
-        /// What it was at.
+        /// The name of the state that it was in.
         name: String,
         /// Since when.
         at: f64,
-        /// How long; nothing while it lasts.
+        /// Its length in milliseconds; nothing while it lasts.
         ms: Option<f64>,
     }
 
@@ -920,23 +920,23 @@ records! {
     NodeRefusal {
         /// The node.
         node: String,
-        /// What was asked.
+        /// The resources that were asked for.
         asked: String,
-        /// What was free.
+        /// The resources that were free.
         free: String,
-        /// What did not fit.
+        /// The reason why it did not fit.
         why: String,
-        /// Whether it would fit, and another came first.
+        /// True if it would fit, and another came first.
         fits: bool,
     }
 
-    /// How a job ended.
+    /// The end of a job.
     Exit {
         /// In words.
         sentence: String,
         /// The exit code of its driver.
         code: Option<i32>,
-        /// What led to it.
+        /// The causes of it.
         chain: Vec<String>,
     }
 
@@ -950,7 +950,7 @@ records! {
         files: Vec<File>,
         /// Some of its actors.
         actors: Vec<ActorRow>,
-        /// What has happened to it.
+        /// The events about it.
         events: Vec<Event>,
     }
 
@@ -958,7 +958,7 @@ records! {
     File {
         /// Its name.
         name: String,
-        /// How long it is.
+        /// Its length in bytes.
         bytes: u64,
     }
 
@@ -970,21 +970,21 @@ records! {
 
     /// The page of transfers.
     Transfers {
-        /// Who has which version of what.
+        /// The boards of versions: who has which.
         boards: Vec<Board>,
-        /// What was copied, newest first.
+        /// The copies, newest first.
         copies: Vec<Copy>,
     }
 
-    /// Who has which version of something.
+    /// A board of versions of something, which tells who has which.
     Board {
         /// Its id.
         id: String,
-        /// What it is.
+        /// Its name.
         name: String,
         /// The versions, oldest first.
         versions: Vec<i64>,
-        /// Who takes part.
+        /// The actors that take part.
         rows: Vec<BoardRow>,
         /// Which way it goes: from, to (places in `rows`, -1 for the source).
         edges: Vec<Edge>,
@@ -992,21 +992,21 @@ records! {
         source: Subject,
     }
 
-    /// What one has of each version.
+    /// The versions that one of them has.
     BoardRow {
         /// Its name.
         name: String,
-        /// Who it is.
+        /// The actor.
         subject: Subject,
         /// By version.
         cells: Vec<Cell>,
     }
 
-    /// What one has of a version.
+    /// The state of one version at one of them.
     Cell {
         /// `none`, `receiving`, `whole`, `used`.
         state: String,
-        /// How much of it is there.
+        /// The part of it that is there.
         share: f64,
     }
 
@@ -1016,7 +1016,7 @@ records! {
         from: i64,
         /// To this row.
         to: i64,
-        /// How fast.
+        /// The rate, in gigabytes a second.
         gb_per_s: Measured,
         /// Much slower than the others.
         straggler: bool,
@@ -1034,19 +1034,19 @@ records! {
         from: Subject,
         /// To here.
         to: Subject,
-        /// What.
+        /// The name of what was copied.
         what: String,
-        /// How much.
+        /// The size in bytes.
         bytes: u64,
-        /// How much of it is there.
+        /// Bytes of it that are there.
         done: u64,
         /// `shared memory`, `socket`, `network`, `device`.
         route: String,
-        /// How fast.
+        /// The rate, in gigabytes a second.
         gb_per_s: Measured,
-        /// How fast it might be.
+        /// The rate that it might have, in gigabytes a second.
         expected_gb_per_s: Measured,
-        /// Whether it went well.
+        /// True if it went well.
         ok: bool,
         /// Why not.
         error: Option<String>,
@@ -1066,13 +1066,13 @@ records! {
     NodeDetail {
         /// The node.
         node: Node,
-        /// What it was like of late.
+        /// Its recent numbers over time.
         series: Vec<Series>,
         /// Its links.
         links: Vec<Link>,
         /// Some of its actors.
         actors: Vec<ActorRow>,
-        /// What has happened to it.
+        /// The events about it.
         events: Vec<Event>,
     }
 
@@ -1080,7 +1080,7 @@ records! {
     DeviceDetail {
         /// The device.
         device: Device,
-        /// What it was like of late.
+        /// Its recent numbers over time.
         series: Vec<Series>,
         /// The actors that were granted it.
         actors: Vec<ActorRow>,
@@ -1092,11 +1092,11 @@ records! {
         process: Process,
         /// Some of its actors.
         actors: Vec<ActorRow>,
-        /// What has happened to it.
+        /// The events about it.
         events: Vec<Event>,
     }
 
-    /// What was done to an actor.
+    /// The result of an action on an actor.
     Done {
         /// In words.
         sentence: String,
@@ -1126,7 +1126,7 @@ records! {
         process: String,
         /// `out` or `err`.
         stream: String,
-        /// What.
+        /// The text of the line.
         text: String,
     }
 
@@ -1144,7 +1144,7 @@ records! {
         name: String,
         /// `rl`, `train`, `data`, `other`.
         kind: String,
-        /// What it was started from.
+        /// The recipe that it was started from.
         recipe: String,
         /// Where it keeps what it makes.
         folder: String,
@@ -1154,19 +1154,19 @@ records! {
         started: f64,
         /// When it was over.
         ended: Option<f64>,
-        /// How far it is.
+        /// Its progress.
         progress: Option<Progress>,
-        /// What it is at, in numbers.
+        /// Its present state, in numbers.
         facts: Vec<Fact>,
         /// Numbers over steps or time.
         curves: Vec<Curve>,
-        /// How numbers are spread.
+        /// Distributions of numbers.
         histograms: Vec<Histogram>,
-        /// What rollouts are at.
+        /// The work of its rollouts.
         rollouts: Vec<Rollout>,
         /// Its store of samples.
         store: Option<Store>,
-        /// Who has which weights.
+        /// The board of weights: who has which.
         board: Option<Board>,
         /// Numbers by rank and stage.
         heat: Option<Heat>,
@@ -1174,7 +1174,7 @@ records! {
         sources: Vec<Source>,
     }
 
-    /// How far a workload is.
+    /// The progress of a workload.
     Progress {
         /// Done.
         done: f64,
@@ -1188,7 +1188,7 @@ records! {
     Fact {
         /// Its name.
         name: String,
-        /// What it is now.
+        /// Its present value.
         value: f64,
         /// Its unit.
         unit: String,
@@ -1208,7 +1208,7 @@ records! {
         points: Vec<(f64, f64)>,
     }
 
-    /// How a number is spread.
+    /// The distribution of a number.
     Histogram {
         /// Its name.
         name: String,
@@ -1220,7 +1220,7 @@ records! {
         bins: Vec<(f64, f64, u64)>,
     }
 
-    /// What a rollout is at.
+    /// The work of a rollout.
     Rollout {
         /// The actor.
         subject: Subject,
@@ -1254,7 +1254,7 @@ records! {
 
     /// Numbers by row and column.
     Heat {
-        /// What they are.
+        /// Their name for people.
         title: String,
         /// Their unit.
         unit: String,
@@ -1270,7 +1270,7 @@ records! {
     Source {
         /// Its name.
         name: String,
-        /// How fast.
+        /// The rate.
         rate: f64,
         /// Of what in a second.
         unit: String,
@@ -1278,7 +1278,7 @@ records! {
         buffer: f64,
         /// Samples for which there is room.
         buffer_max: f64,
-        /// What its shadow is at.
+        /// The state of its shadow.
         shadow: String,
     }
 }

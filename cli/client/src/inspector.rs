@@ -19,7 +19,7 @@ pub struct Inspector {
     client: Client,
 }
 
-/// How long a page may take.
+/// The time that a page may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// A stream says something every five seconds; after so long without it is taken for dead.
 const SILENCE_MAX: Duration = Duration::from_secs(12);
@@ -44,7 +44,7 @@ impl Inspector {
         self.client.look(route, PATIENCE).await
     }
 
-    /// What can be looked at, and within which bounds.
+    /// The system that can be looked at, and the bounds on what is kept of it.
     ///
     /// # Errors
     /// See [`ClientError`]; so do all methods below.
@@ -194,7 +194,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// What is said next; nothing when whoever tells has ended. Dropped while it waits, nothing is
+    /// The next update; nothing when whoever tells has ended. Dropped while it waits, nothing is
     /// lost.
     ///
     /// # Errors
@@ -232,7 +232,8 @@ impl Live {
         }
     }
 
-    /// What an event says; nothing where its name is not known, as a later release may have more.
+    /// The update that an event brings; nothing where its name is not known, as a later release may
+    /// have more.
     fn update(&self, event: &Event) -> Result<Option<Update>, ClientError> {
         fn read<T: DeserializeOwned>(event: &Event) -> Result<Envelope<T>, serde_json::Error> {
             serde_json::from_slice(&event.data)

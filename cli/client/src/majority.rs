@@ -1,10 +1,10 @@
-//! What an answer says of the voters, beside what was asked for.
+//! The majority of the voters, as each answer tells of it beside what was asked for.
 
 /// The header that says so. An answer without it comes from a node whose voters have a majority, or
 /// that does not know better.
 pub const MAJORITY_HEADER: &str = "odeon-majority";
 
-/// Whether the voters have a majority that works together.
+/// The state of the voters: if a majority of them works together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Majority {
     /// They have.
@@ -17,7 +17,7 @@ pub enum Majority {
 }
 
 impl Majority {
-    /// What the header says of it.
+    /// The word for it in the header, if there is one.
     #[must_use]
     pub const fn word(self) -> Option<&'static str> {
         match self {
@@ -27,7 +27,7 @@ impl Majority {
         }
     }
 
-    /// What the header says.
+    /// Reads the word in the header.
     pub(crate) fn of_word(word: Option<&[u8]>) -> Self {
         match word {
             Some(b"unsettled") => Self::Unsettled,

@@ -13,7 +13,7 @@ use crate::inspect::{
 /// A page by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum View {
-    /// What matters now.
+    /// The page of what matters now.
     Now,
     /// The nodes.
     Cluster,
@@ -23,7 +23,7 @@ pub enum View {
     Jobs,
     /// Bytes that travelled.
     Transfers,
-    /// What has happened.
+    /// The events.
     Events,
     /// The workloads.
     Runs,
@@ -55,7 +55,7 @@ impl View {
         }
     }
 
-    /// Whether rows of it are chosen by a filter.
+    /// Returns true if rows of it are chosen by a filter.
     #[must_use]
     pub const fn is_filtered(self) -> bool {
         matches!(self, Self::Actors | Self::Events)
@@ -78,7 +78,7 @@ impl FromStr for View {
     }
 }
 
-/// What is asked of a page.
+/// The query of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Which.
@@ -87,7 +87,7 @@ pub struct Asked {
     pub filter: String,
     /// The column by which rows are chosen, `-` before it for the largest first.
     pub sort: String,
-    /// How many rows.
+    /// The most rows.
     pub limit: Option<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Asked {
     }
 }
 
-/// What is on a page.
+/// The contents of a page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Page {
@@ -140,12 +140,12 @@ impl Page {
     }
 }
 
-/// What a stream says of a page.
+/// An update of a page in a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
     /// All of it.
     Whole(Box<Envelope<Page>>),
-    /// What has changed among its actors.
+    /// Changes among its actors.
     Actors(Box<Envelope<ActorsDelta>>),
     /// Events that are new.
     Events(Box<Envelope<Events>>),

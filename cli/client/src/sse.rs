@@ -12,7 +12,7 @@ pub(crate) struct Event {
 /// Splits bytes into events, however they are cut.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
-    /// What has come of a line that has not ended.
+    /// Bytes of a line that has not ended.
     line: Vec<u8>,
     name: String,
     data: Option<Vec<u8>>,

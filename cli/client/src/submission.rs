@@ -41,7 +41,7 @@ pub enum SubmissionError {
     Io {
         /// Which.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
@@ -129,7 +129,7 @@ impl Submission {
         self
     }
 
-    /// What it is to be run with.
+    /// The settings that it is to be run with.
     #[must_use]
     pub const fn job(&self) -> &NewJob {
         &self.job

@@ -1,12 +1,12 @@
-//! What travels over the API, as JSON. These types change only so that older programs still read
-//! them; `cli/openapi.json` describes them.
+//! Types that travel over the API, as JSON. These types change only so that older programs still
+//! read them; `cli/openapi.json` describes them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What went wrong.
+/// A failed request: the kind of trouble and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// The kind of trouble: `unauthorized`, `forbidden`, `unknown`, `conflict`, `invalid`,
@@ -25,13 +25,13 @@ pub struct Status {
     pub node: String,
     /// The node that leads the voters, if one does.
     pub leader: Option<String>,
-    /// Whether the voters have a majority that works together. Without one nothing is accepted, and
+    /// True if the voters have a majority that works together. Without one nothing is accepted, and
     /// what is told here may be old. An election takes up to three seconds.
     #[serde(default = "yes")]
     pub majority: bool,
     /// The voters.
     pub voters: Vec<String>,
-    /// How many are wanted; there are fewer while there are too few nodes.
+    /// The number of voters that are wanted; there are fewer while there are too few nodes.
     #[serde(default)]
     pub voters_wanted: u32,
     /// All nodes.
@@ -42,7 +42,7 @@ pub struct Status {
     pub now_ms: u64,
 }
 
-/// What an older release does not say.
+/// The value that an older release leaves out.
 const fn yes() -> bool {
     true
 }
@@ -72,7 +72,7 @@ pub struct Node {
     pub devices: Vec<String>,
     /// Drivers that it runs.
     pub drivers: u64,
-    /// How often it was upgraded in place since it was started.
+    /// The number of times that it was upgraded in place since it was started.
     #[serde(default)]
     pub upgrades: u32,
 }
@@ -96,7 +96,7 @@ pub struct NewJob {
     /// Those of a higher priority start first.
     #[serde(default)]
     pub priority: i32,
-    /// How often it is begun anew after a failure, or after its node was lost.
+    /// The number of times that it is begun anew after a failure, or after its node was lost.
     #[serde(default)]
     pub retries: u32,
     /// The node that its driver must run on.
@@ -117,7 +117,7 @@ pub struct Job {
     pub name: String,
     /// Whose quota it counts against.
     pub namespace: String,
-    /// Who submitted it.
+    /// The name of the key that submitted it.
     pub by: String,
     /// `waiting`, `staging`, `running`, `stopping`, `succeeded`, `failed`, `stopped`, `cancelled`,
     /// `refused` or `lost`.
@@ -125,9 +125,9 @@ pub struct Job {
     /// Why it waits, what is in its way, or how it ended, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether it is over.
+    /// True once it is over.
     pub over: bool,
-    /// What whoever waits for it should exit with, when it is over.
+    /// The code that whoever waits for it should exit with, when it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// The node of its present or last try.
@@ -160,7 +160,7 @@ pub struct Job {
     /// program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<String>,
-    /// How earlier tries ended.
+    /// Its earlier tries and their ends.
     pub earlier: Vec<Earlier>,
 }
 
@@ -171,11 +171,11 @@ pub struct Earlier {
     pub attempt: u32,
     /// Where it ran.
     pub node: String,
-    /// How it ended, in words.
+    /// Its end, in words.
     pub outcome: String,
 }
 
-/// What an upload lacks.
+/// The answer to an offer of files: the pieces that an upload lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Offered {
     /// The digest of the files together: what a job names.
@@ -184,7 +184,7 @@ pub struct Offered {
     pub missing: Vec<String>,
 }
 
-/// How a job is to be stopped.
+/// The manner in which a job is to be stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StopJob {
     /// Killed, rather than asked to end.
@@ -199,7 +199,7 @@ pub struct Lines {
     pub lines: Vec<Line>,
     /// Where to read on, at whichever node.
     pub next: String,
-    /// Whether the job is over and nothing follows.
+    /// True if the job is over and nothing follows.
     pub over: bool,
     /// Voters that did not answer: what they alone have is not here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -221,7 +221,7 @@ pub struct Line {
     pub process: String,
     /// `out` or `err`.
     pub stream: String,
-    /// What.
+    /// The text of the line.
     pub text: String,
     /// Lines right before it from that node that are not kept any more: newer ones have taken their
     /// room.
@@ -239,14 +239,14 @@ const fn is_zero(count: &u64) -> bool {
 /// A drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Drain {
-    /// Whether the node gets no new jobs.
+    /// True if the node gets no new jobs.
     pub drained: bool,
 }
 
 /// A join token that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewToken {
-    /// How many nodes may use it.
+    /// The number of nodes that may use it.
     pub uses: u32,
     /// For how long, in seconds.
     pub valid_s: u64,
@@ -255,7 +255,7 @@ pub struct NewToken {
 /// A join token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// What `odeon join` takes.
+    /// The token, as `odeon join` takes it.
     pub token: String,
     /// Where: the address of the node that answers.
     pub address: String,
@@ -279,14 +279,14 @@ pub struct Key {
     pub name: String,
     /// `view`, `submit` or `admin`.
     pub role: String,
-    /// What goes into `Authorization: Bearer`; only where it is made.
+    /// The key, which goes into `Authorization: Bearer`; only where it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
-/// How many nodes shall vote.
+/// The number of nodes that shall vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Voters {
     /// An odd number, 9 at most.
@@ -331,6 +331,6 @@ pub struct News {
     pub at_ms: u64,
     /// A job, a node, or what else it is about.
     pub about: String,
-    /// What.
+    /// The event in words.
     pub what: String,
 }

@@ -1,4 +1,4 @@
-//! Who asks: keys, roles, hosts.
+//! Access to the API: keys, roles, hosts.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::problem::No;
 use super::serve::Peer;
 use crate::inspect::{ACTIONS, Exchange, INSPECT, METRICS, SESSION, cookie_of, with_cookie};
 
-/// Who asks, and what they may.
+/// The caller: the name of its key, and its role.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) name: String,
@@ -26,7 +26,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Whether the caller has at least this role.
+    /// Checks that the caller has at least this role.
     fn must(&self, role: Role) -> Result<(), No> {
         if self.role >= role {
             return Ok(());
@@ -95,13 +95,15 @@ pub(crate) fn new_key() -> (String, String) {
     (secret, hash)
 }
 
-/// What is kept of a secret. Looking it up by this tells nothing of the secret by time.
+/// The hash of a secret, which is kept in its place. Looking it up by this tells nothing of the
+/// secret by time.
 fn hash_of(secret: &str) -> String {
     Digest::of(secret.as_bytes()).to_string()
 }
 
-/// What a page holds in the place of a key: good for looking on, and no key anywhere else, so whoever
-/// else on this machine a browser shows its cookies to gets nothing that could be used for more.
+/// The token that a page holds in the place of a key: good for looking on, and no key anywhere
+/// else, so whoever else on this machine a browser shows its cookies to gets nothing that could be
+/// used for more.
 pub(crate) fn page_key(secret: &str) -> String {
     page_key_of(&hash_of(secret))
 }
@@ -110,7 +112,7 @@ fn page_key_of(hash: &str) -> String {
     format!("{PAGE}{}", hash_of(&format!("page of {hash}")))
 }
 
-/// How such a one begins.
+/// The beginning of such a token.
 const PAGE: &str = "odeon-page-";
 
 /// Looks at every request before its route does, and writes down what is asked for.
@@ -207,7 +209,7 @@ fn too_many(api: &Api, Peer(from): Peer) -> Option<No> {
     Some(No::too_many("wrong keys from this address", seconds))
 }
 
-/// Whether a request is for a part of a page.
+/// Returns true if a request is for a part of a page.
 fn is_page(request: &Request) -> bool {
     let path = request.uri().path();
     request.method() == Method::GET && !path.starts_with("/api/") && path != METRICS
@@ -302,10 +304,10 @@ fn caller_with(api: &Api, secret: &str, looks: bool) -> Result<Caller, No> {
     })
 }
 
-/// What anybody may ask for.
+/// Paths that anybody may ask for.
 const OPEN: [&str; 3] = ["/api/v1/version", "/api/v1/openapi.json", SESSION];
 
-/// Whether a request names this host.
+/// Checks that a request names this host.
 fn is_for_us(api: &Api, headers: &HeaderMap) -> Result<(), No> {
     let host = headers
         .get(header::HOST)
@@ -319,8 +321,8 @@ fn is_for_us(api: &Api, headers: &HeaderMap) -> Result<(), No> {
     )))
 }
 
-/// Whether a request that names this host is for this one: by an address, as `localhost`, by the
-/// name in its certificate, or by a name that it was given.
+/// Returns true if a request that names this host is for this one: by an address, as `localhost`,
+/// by the name in its certificate, or by a name that it was given.
 pub(crate) fn is_own(host: &str, given: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(""),

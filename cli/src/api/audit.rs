@@ -1,4 +1,4 @@
-//! Who has changed what: a file of JSON lines, the last of them.
+//! The audit log, of who has changed what: a file of JSON lines, the last of them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -27,13 +27,13 @@ struct Entry<'a> {
     from: Option<IpAddr>,
     method: &'a str,
     path: &'a str,
-    /// What was made, where the path does not say it.
+    /// The name of what was made, where the path does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     made: Option<&'a str>,
     status: u16,
 }
 
-/// What a request has made, for the audit log.
+/// The name of what a request has made, for the audit log.
 #[derive(Clone, Debug)]
 pub(super) struct Made(pub(super) String);
 

@@ -21,18 +21,18 @@ use super::extract::{Path, Sent};
 use super::problem::No;
 use super::{Api, new_key, shown};
 
-/// What a handler answers.
+/// The answer of a handler.
 pub(super) type Answer<T> = Result<Json<T>, No>;
-/// What a handler answers that has made something, with the name of that.
+/// The answer of a handler that has made something, with the name of that.
 pub(super) type Making<T> = Result<(Extension<Made>, Json<T>), No>;
-/// What a handler answers that has nothing to say.
+/// The answer of a handler that has nothing to say.
 pub(super) type Done = Result<StatusCode, No>;
 
 /// Longest validity of a join token.
 const TOKEN_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most nodes that may join with one token.
 const TOKEN_USES_MAX: u32 = 10_000;
-/// How long a node may be silent that is taken to be there: longer than links beat.
+/// The time that a node may be silent that is taken to be there: longer than links beat.
 const SILENCE: Duration = Duration::from_secs(3);
 /// News in one answer.
 const NEWS_MAX: usize = 500;
@@ -331,7 +331,7 @@ pub(super) async fn namespaces(
     Ok(Json(uses))
 }
 
-/// What happened last, oldest first.
+/// The last events, oldest first.
 #[utoipa::path(get, path = "/api/v1/news", responses((status = 200, body = Vec<News>)))]
 pub(super) async fn news(State(api): State<Arc<Api>>, _: Viewer) -> Answer<Vec<News>> {
     let news = api.read(|tables| {

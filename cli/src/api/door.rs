@@ -25,9 +25,9 @@ use super::problem::No;
 pub(super) const HANDED_ON: HeaderName = HeaderName::from_static("odeon-handed-on");
 /// The address that a request came from which was handed on.
 pub(super) const FROM: HeaderName = HeaderName::from_static("odeon-from");
-/// What the key of a request is.
+/// The path that tells the name and role of a request's key.
 pub(super) const KEY_PATH: &str = "/api/v1/key";
-/// How long a voter may take: longer than the longest wait of a request.
+/// The time that a voter may take: longer than the longest wait of a request.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Larger bodies travel behind messages.
 const INLINE_BYTES_MAX: usize = 64 << 10;

@@ -1,5 +1,5 @@
-//! What a request brings: its body, its query, parts of its path. What is wrong with them is answered
-//! as all other problems are.
+//! Extractors of the parts of a request: its body, its query, parts of its path. What is wrong with
+//! them is answered as all other problems are.
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection};

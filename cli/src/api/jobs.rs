@@ -32,7 +32,7 @@ use super::{Api, shown};
 
 /// Longest wait of one request.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How often other voters are asked for lines that this one is not sent.
+/// The interval at which other voters are asked for lines that this one is not sent.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Jobs in one answer.
 const JOBS_MAX: usize = 1000;
@@ -44,7 +44,7 @@ impl Api {
     }
 }
 
-/// What is in the way of jobs whose nodes are to begin or end them.
+/// The obstacles of jobs whose nodes are to begin or end them, in words.
 async fn hindered(api: &Api) -> Result<BTreeMap<JobId, String>, No> {
     let is_ordered = |job: &job::Job| {
         matches!(
@@ -139,7 +139,7 @@ pub(super) async fn submit(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobsQuery {
-    /// How many.
+    /// The most jobs in the answer.
     limit: Option<usize>,
     /// Also those that are over.
     all: Option<bool>,
@@ -250,7 +250,7 @@ pub(super) struct LogsQuery {
     wait_s: Option<u64>,
 }
 
-/// What a job has printed, as far as the voters that answer have it.
+/// The lines that a job has printed, as far as the voters that answer have them.
 #[utoipa::path(get, path = "/api/v1/jobs/{job}/logs", params(("job" = String, Path, description = "Which job."), LogsQuery),
     responses((status = 200, body = Lines)))]
 pub(super) async fn logs(

@@ -1,4 +1,4 @@
-//! How often a key may ask, and how often an address with a wrong one.
+//! Rate limits: requests of a key, and tries of an address with a wrong one.
 
 use std::num::NonZeroU32;
 
@@ -38,9 +38,9 @@ impl Limiter {
     }
 }
 
-/// How often one address may come with a wrong key.
+/// Requests a second that one address may make with a wrong key.
 const STRANGERS_PER_SECOND: NonZeroU32 = NonZeroU32::new(5).unwrap();
-/// Who is remembered before those are forgotten that did not ask of late.
+/// Keys or addresses that are remembered before those are forgotten that did not ask of late.
 const KEYS_MAX: usize = 10_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether the voters have a majority, as each answer says it; without one no change is taken in.
+//! The majority of the voters, as each answer tells of it; without one no change is taken in.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::problem::No;
 
 /// The header that says so.
 pub(super) const HEADER: HeaderName = HeaderName::from_static(MAJORITY_HEADER);
-/// How long nobody may lead until that is no election any more.
+/// The time that nobody may lead until that is no election any more.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Since when nobody leads the voters, as far as this node has looked.
@@ -41,8 +41,8 @@ impl Leaderless {
 }
 
 impl Api {
-    /// Whether the voters have a majority. Somebody looks each second, so that it is known since when
-    /// they have none.
+    /// The majority of the voters, or its absence. Somebody looks each second, so that it is known
+    /// since when they have none.
     pub(crate) fn majority(&self) -> Majority {
         let catalog = self.daemon.catalog();
         // Who does not vote hears it from the voter that answers.

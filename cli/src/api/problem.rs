@@ -1,4 +1,4 @@
-//! What goes wrong, as an answer.
+//! Problems as answers: what goes wrong, with a status.
 
 use axum::Json;
 use axum::http::{StatusCode, Uri, header};
@@ -69,7 +69,7 @@ impl No {
         }
     }
 
-    /// Whether it is about a key that is missing or wrong.
+    /// Returns true if it is about a key that is missing or wrong.
     pub(super) fn is_unauthorized(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED
     }

@@ -27,7 +27,7 @@ pub(crate) async fn number(request: Request, next: Next) -> Response {
     response
 }
 
-/// What whoever asks has called it: what a log can hold.
+/// The id that whoever asks has given the request, if a log can hold it.
 fn given(headers: &HeaderMap) -> Option<HeaderValue> {
     let id = headers.get(HEADER)?;
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');

@@ -47,9 +47,9 @@ impl Connected<IncomingStream<'_, Secured>> for Peer {
     }
 }
 
-/// How long requests may take to end when the daemon does.
+/// The time that requests may take to end when the daemon does.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a stranger may take to say hello.
+/// The time that a stranger may take to say hello.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Server {
@@ -102,7 +102,7 @@ impl Server {
         format!("{scheme}://{reached}")
     }
 
-    /// Whether it speaks TLS.
+    /// Returns true if it speaks TLS.
     pub(crate) const fn is_secured(&self) -> bool {
         self.tls
     }

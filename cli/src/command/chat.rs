@@ -57,19 +57,20 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     Ok(())
 }
 
-/// What of a reply that is not at its end can be printed: no space around it, which may come to be
+/// The part of an unfinished reply that can be printed: no space around it, which may come to be
 /// its end, and no character that lacks its last bytes.
 fn readable(text: &str) -> &str {
     let half = |c: char| c.is_whitespace() || c == char::REPLACEMENT_CHARACTER;
     text.trim_start().trim_end_matches(half)
 }
 
-/// What comes after what is printed.
+/// The text that comes after what is printed.
 fn fresh<'a>(printed: &str, text: &'a str) -> &'a str {
     text.strip_prefix(printed).unwrap_or_default()
 }
 
-/// What the model sees. The oldest turns are left out when there is no room for all.
+/// The tokens of the prompt that the model sees. The oldest turns are left out when there is no
+/// room for all.
 fn prompt(
     tokenizer: &Tokenizer,
     turns: &mut Vec<Message>,

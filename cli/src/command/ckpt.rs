@@ -175,7 +175,7 @@ fn states(manifest: &Manifest) -> Result<()> {
     )?)
 }
 
-/// How long ranks took, the slowest by its number.
+/// Prints the times that ranks took, the slowest by its number.
 fn stages(manifest: &Manifest) -> Result<()> {
     let mut by_stage: BTreeMap<Stage, Vec<(f64, usize, u64)>> = BTreeMap::new();
     for time in &manifest.stages {
@@ -260,7 +260,7 @@ async fn give(of: &CkptArgs, out: &Path, options: &Export) -> Result<()> {
     Ok(print::line(out.display())?)
 }
 
-/// What goes along of a model folder: all but its parameters.
+/// The files of a model folder that go along: all but its parameters.
 fn beside(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     let mut files = vec![];

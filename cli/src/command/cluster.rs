@@ -19,7 +19,7 @@ use crate::print;
 
 /// The exit code of a status without a majority.
 const NO_MAJORITY: u8 = 3;
-/// How long an election may take.
+/// The time that an election may take.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(4);
 
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
@@ -56,7 +56,7 @@ async fn settled(client: &Client) -> Result<Status> {
     }
 }
 
-/// What a cluster shows, after an election if one is under way. It is said when that may be old.
+/// The answer of a cluster, after an election if one is under way. It is said when that may be old.
 pub(crate) async fn look<T>(
     client: &Client,
     ask: impl AsyncFn() -> Result<T, ClientError>,
@@ -198,7 +198,7 @@ async fn upgraded(client: &Client, name: &str, before: u32) -> Result<Node> {
     }
 }
 
-/// How long a node may take to be another program.
+/// The time that a node may take to be another program.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn drain(args: &DrainArgs) -> Result<ExitCode> {
@@ -227,7 +227,7 @@ async fn emptied(client: &Client, name: &str) -> Result<()> {
     }
 }
 
-/// How often a node is looked at that is to become empty.
+/// The interval between looks at a node that is to become empty.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) fn token(args: &TokenArgs) -> Result<()> {

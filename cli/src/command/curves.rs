@@ -15,7 +15,7 @@ use crate::print;
 /// Numbers at each step, one of each run that differs from the others in its seed alone.
 type Points = BTreeMap<u64, Vec<f64>>;
 
-/// What runs of one kind have told.
+/// Curves that runs of one kind have told.
 #[derive(Debug, Default)]
 struct Curves {
     /// Part of the held-out problems that was right, in percent.

@@ -32,7 +32,7 @@ use crate::print;
 
 /// The file with the number of the daemon's process.
 const PID_FILE: &str = "daemon.pid";
-/// What the daemon logs when it runs in the background.
+/// The log file of a daemon that runs in the background.
 const LOG_FILE: &str = "daemon.log";
 /// The folder of the other nodes that `--nodes` starts on this machine.
 const NODES_FOLDER: &str = "nodes";
@@ -42,17 +42,17 @@ const TOKEN_VARIABLE: &str = "ODEON_TOKEN";
 const USUAL_API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7433);
 /// Daemons that are started at the same time: a head takes in so many strangers of one machine.
 const STARTS: usize = 16;
-/// How long the token of a node that is started at once is good for.
+/// The validity of the token of a node that is started at once.
 const TOKEN_TIME: Duration = Duration::from_secs(300);
-/// How often the connection's file is looked after.
+/// The interval at which the connection's file is looked after.
 const CONNECTION_PAUSE: Duration = Duration::from_secs(1);
-/// How long a daemon may take to be ready.
+/// The time that a daemon may take to be ready.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long one that was killed may take to be gone.
+/// The time that one that was killed may take to be gone.
 const KILLED_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a daemon may take to end in order.
+/// The time that a daemon may take to end in order.
 const END_PATIENCE: Duration = Duration::from_secs(30);
-/// How often its state is looked at.
+/// The interval between looks at its state.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
@@ -137,7 +137,7 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a node may have the name that it is given.
+/// Checks that a node may have the name that it is given.
 fn check_own_name(args: &NodeArgs) -> Result<()> {
     let Some(name) = &args.name else {
         return Ok(());
@@ -214,7 +214,7 @@ fn node_folder(folder: &Path, number: u16) -> PathBuf {
     folder.join(NODES_FOLDER).join(format!("node-{number}"))
 }
 
-/// Whether a folder is that of a node which has joined.
+/// Returns true if a folder is that of a node which has joined.
 fn is_member(folder: &Path) -> bool {
     folder.join("node.pem").exists()
 }
@@ -403,7 +403,7 @@ fn pause() {
     std::thread::park_timeout(LOOK_PAUSE);
 }
 
-/// What a daemon has logged from this byte on.
+/// The last lines that a daemon has logged from this byte on.
 fn said(folder: &Path, from: u64) -> String {
     let path = folder.join(LOG_FILE);
     let text = fs::read(&path).unwrap_or_default();
@@ -430,7 +430,7 @@ fn running(folder: &Path) -> Option<i32> {
     held.is_err().then_some(pid)
 }
 
-/// Whether a process runs; one that has ended and that nobody has reaped does not.
+/// Returns true if a process runs; one that has ended and that nobody has reaped does not.
 fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // Behind the name, which may hold anything, comes the state.

@@ -61,7 +61,7 @@ const DEMOS: &[Demo] = demos![
     ];
 ];
 
-/// What there is.
+/// The names of all demos.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     DEMOS.iter().map(|demo| demo.name)
 }

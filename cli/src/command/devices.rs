@@ -59,7 +59,7 @@ const HEADINGS: [&str; 9] = [
     "processes",
 ];
 
-/// What could not be measured and why, with the devices.
+/// Measurements that are missing and why, with the devices.
 type Gaps = BTreeMap<(&'static str, String), Vec<u32>>;
 
 fn row(facts: &DeviceFacts, gaps: &mut Gaps) -> Vec<String> {

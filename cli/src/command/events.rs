@@ -28,9 +28,9 @@ pub(crate) const KINDS: [&str; 9] = [
 
 /// Events of one answer.
 const EVENTS_MAX: usize = 2_000;
-/// How often a cluster is asked for what it has written down.
+/// The interval at which a cluster is asked for what it has written down.
 const NEWS_PAUSE: Duration = Duration::from_secs(1);
-/// How long nobody is asked who did not answer: the first time, and at most.
+/// The pause after somebody did not answer: the first one, and the longest.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(8);
 
@@ -107,7 +107,7 @@ struct Teller<'a> {
     /// Whose numbers the next one is of, and the last event that was told.
     epoch: String,
     seq: u64,
-    /// What the cluster has written down, as far as it was told.
+    /// Events that the cluster has written down, as far as it was told.
     news: HashSet<(u64, String, String)>,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Teller<'a> {
         matches!(self.watched, Watched::Cluster(_))
     }
 
-    /// What has happened up to now.
+    /// Tells of what has happened up to now.
     async fn before(&mut self, inspector: &Inspector) -> Result<()> {
         let mut events = vec![];
         if self.is_cluster() {
@@ -243,7 +243,7 @@ impl<'a> Teller<'a> {
         page_of.events
     }
 
-    /// What the cluster has written down since it was last asked.
+    /// Events that the cluster has written down since it was last asked.
     fn fresh_news(&mut self, news: Vec<News>) -> Vec<Event> {
         let known = std::mem::take(&mut self.news);
         let key = |it: &News| (it.at_ms, it.about.clone(), it.what.clone());
@@ -257,7 +257,7 @@ impl<'a> Teller<'a> {
 enum Lost {
     /// Whoever tells does not answer.
     Heard(ClientError),
-    /// What it has said cannot be shown.
+    /// Its words cannot be shown.
     Told(anyhow::Error),
 }
 
@@ -273,7 +273,7 @@ impl From<anyhow::Error> for Lost {
     }
 }
 
-/// What the cluster has written down, as an event.
+/// An entry that the cluster has written down, as an event.
 fn of_news(news: News) -> Event {
     let digits = news.about.strip_prefix('j').unwrap_or_default();
     let is_job = !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());

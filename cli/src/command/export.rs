@@ -1,4 +1,4 @@
-//! What a daemon sends to other tools: all that is seen of the cluster, while it leads.
+//! Export of a daemon to other tools: all that is seen of the cluster, while it leads.
 
 use std::sync::Arc;
 

@@ -72,7 +72,7 @@ async fn succeeded(gang: Ref<Gang>) {
     }
 }
 
-/// What each rank needs of its node.
+/// The needs of each rank of its node.
 async fn needs(system: &System, each: &RankArgs) -> Needs {
     let devices = match each.devices_per_rank {
         Some(devices) => devices,
@@ -127,9 +127,9 @@ fn stopped(code: u8) -> ExitCode {
 
 /// Longer than any run.
 const FOREVER: Duration = Duration::from_secs(1 << 40);
-/// How much longer than its grace a gang may take to end.
+/// The time beyond its grace that a gang may take to end.
 const DISBAND_SLACK: Duration = Duration::from_secs(3);
-/// How often it is looked whether a gang that begins again has.
+/// The interval between looks at a gang that begins again.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

@@ -236,7 +236,7 @@ async fn follow(client: &Client, id: &str, mut after: String) -> Result<ExitCode
     Ok(end_of(&job, from_the_first))
 }
 
-/// What is to be said to who watches a job when its cluster was ended, or is out of reach.
+/// The error for whoever watches a job when its cluster was ended, or is out of reach.
 fn unheard(error: ClientError, id: &str) -> anyhow::Error {
     if !error.is_away() {
         return error.into();
@@ -258,7 +258,7 @@ fn show_lines(lines: &Lines) -> Result<()> {
     Ok(())
 }
 
-/// What is to be said of the lines that are missing before one.
+/// Notes about the lines that are missing before one.
 fn missing_before(line: &Line, silent: &[String]) -> Vec<String> {
     let node = &line.node;
     let mut said = vec![];

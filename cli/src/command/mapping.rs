@@ -69,7 +69,7 @@ fn find(recipe: &Recipe, shape: &Shape, memory: u64) -> Result<Mapping, MappingE
     )
 }
 
-/// What a step does: replies, then all that is asked of them, then updates.
+/// The work of a step: replies, then all that is asked of them, then updates.
 fn workload(recipe: &Recipe, shape: &Shape) -> Workload {
     let rl = &recipe.rl;
     let response = rl.response_max as u64;
@@ -113,7 +113,7 @@ impl Shape {
     }
 }
 
-/// What the ranks are.
+/// The pool of the ranks: their devices and the links between them.
 fn pool(recipe: &Recipe, memory: u64) -> Pool {
     let placement = &recipe.placement;
     let ranks = u32::try_from(placement.ranks).unwrap_or(u32::MAX);
@@ -145,10 +145,10 @@ fn pool(recipe: &Recipe, memory: u64) -> Pool {
 /// f32 products of a core with AVX2 and FMA at 3 GHz, FLOP/s.
 const CORE_FLOPS: f64 = 96e9;
 
-/// What one core reads of main memory, B/s.
+/// Bandwidth of one core to main memory, B/s.
 const CORE_BANDWIDTH: f64 = 10e9;
 
-/// What ranks on one machine send each other, B/s.
+/// Bandwidth between ranks on one machine, B/s.
 const SHARED_MEMORY: f64 = 2e9;
 
 /// Bytes of an f32.

@@ -40,8 +40,8 @@ pub(crate) fn models() -> PathBuf {
     std::env::var_os("ODEON_MODELS").map_or_else(|| PathBuf::from("models"), PathBuf::from)
 }
 
-/// What computes. The recipe was checked to name a device; whether it is there, the process that
-/// opens it says.
+/// The device that computes. The recipe was checked to name a device; whether it is there, the
+/// process that opens it says.
 fn device(recipe: &Recipe) -> Result<Device> {
     Ok(recipe.run.device.parse()?)
 }
@@ -202,10 +202,10 @@ pub(crate) fn placed(
     })
 }
 
-/// How often rollouts say how far they are: a second of work is lost with one at most.
+/// The interval at which rollouts say how far they are: a second of work is lost with one at most.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// What the processes of a recipe reserve.
+/// The resources that the processes of a recipe reserve.
 fn needs(placement: &PlacementSection) -> RoleNeeds {
     let of = |gpus: u32, cpus: f64| {
         let mut needs = Needs::new();
@@ -258,7 +258,7 @@ fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), Re
     Ok((ModelSource::Load(path), tokenizer))
 }
 
-/// What a model's description tells without its weights.
+/// Sizes that a model's description tells without its weights.
 pub(crate) struct Shape {
     pub(super) hidden: usize,
     pub(super) context: usize,

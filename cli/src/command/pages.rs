@@ -14,12 +14,12 @@ use super::processes::{self, DRIVER, Process};
 /// Its name in the run's folder.
 pub(crate) const FILE: &str = "pages.json";
 
-/// What it says.
+/// The contents of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
     #[serde(flatten)]
     connection: Connection,
-    /// Who serves them. Without it, another program may have got the port.
+    /// The process that serves them. Without it, another program may have got the port.
     driver: Process,
 }
 
@@ -77,7 +77,7 @@ impl Drop for Note {
     }
 }
 
-/// How to reach the pages of a run; nothing when it goes on without any.
+/// Finds the connection to the pages of a run; nothing when it goes on without any.
 pub(crate) fn find(run: &Path) -> Result<Option<Connection>> {
     if !run.is_dir() {
         bail!("{}: there is no such folder", run.display());

@@ -13,10 +13,10 @@ use super::model;
 use crate::args::PlanArgs;
 use crate::print;
 
-/// What is told as JSON.
+/// The plan as it is told in JSON.
 #[derive(Serialize)]
 struct Told {
-    /// What reserves nothing, and lives on the node that runs the recipe.
+    /// Processes that reserve nothing, and live on the node that runs the recipe.
     unplaced: Vec<String>,
     plan: Option<Plan>,
     refusal: Option<Refusal>,
@@ -113,7 +113,7 @@ fn described(path: &Path) -> Result<View> {
     spec.view().with_context(|| path.display().to_string())
 }
 
-/// What this machine has, as a run would find it.
+/// The resources of this machine, as a run would find them.
 fn this_machine(job: Job) -> Result<View> {
     job.run_with(
         |builder| builder,

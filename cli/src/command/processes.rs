@@ -32,7 +32,7 @@ impl Process {
         })
     }
 
-    /// Whether it still runs.
+    /// Returns true if it still runs.
     pub(crate) fn is_alive(&self) -> bool {
         started(self.pid) == Some(self.started)
     }

@@ -98,7 +98,7 @@ fn pids(cluster: Option<Envelope<Page>>) -> HashMap<String, u32> {
         .collect()
 }
 
-/// What the actors of a run are for, by their ids.
+/// The roles of a run's actors, by their ids.
 pub(super) fn roles(run: &Path) -> HashMap<String, String> {
     let processes = processes::read(run).unwrap_or_default().into_iter();
     processes

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the address of pages says: where they are, and the key behind its `#`.
+/// Takes the address of pages apart: where they are, and the key behind its `#`.
 fn of_pages(url: &str) -> Result<Connection> {
     let Some((place, key)) = url.split_once("/#k=") else {
         bail!("--url {url}: give the whole address that was printed, with `/#k=` and the key");

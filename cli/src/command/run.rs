@@ -286,7 +286,7 @@ fn stopped(code: u8, folder: &RunFolder) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// How following a run came to an end.
+/// The end of a run that was followed.
 enum End {
     /// All steps are done; what its store has counted.
     Finished(Counts),
@@ -294,12 +294,12 @@ enum End {
     Halted,
 }
 
-/// How long a run usually takes to start at most.
+/// The longest time that a run usually takes to start.
 const START: Duration = Duration::from_secs(2);
-/// How often processes and places are looked at.
+/// The interval between looks at processes and places.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How long the failure of one actor may take to become that of the run.
+/// The time that the failure of one actor may take to become that of the run.
 const ESCALATION: Duration = Duration::from_secs(2);
 
 /// Listens to a run and writes down what it tells.

@@ -75,7 +75,7 @@ fn keep(out: &Path, name: &str, outcomes: &[Outcome]) -> Result<()> {
     Ok(())
 }
 
-/// What is simulated by itself.
+/// One run of a simulation: a model, a number of cards and a mode.
 type One<'a> = (&'a ModelSection, u32, Mode);
 
 /// All combinations that the scenario names, less those that the command leaves out.

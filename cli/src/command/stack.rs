@@ -26,7 +26,7 @@ struct Stack {
     left_out: usize,
 }
 
-/// What closes a circle.
+/// The wait that closes a circle.
 #[derive(Debug, PartialEq, Serialize)]
 struct Back {
     /// The frame that is waited for; those before it lead to the circle and are no part of it.
@@ -34,14 +34,14 @@ struct Back {
     waited_for: WaitedFor,
 }
 
-/// What one of them is at.
+/// One link of the chain, and its state.
 #[derive(Debug, PartialEq, Serialize)]
 struct Frame {
     id: String,
     name: String,
     /// Why the one above it waits for this one.
     waited_for: Option<WaitedFor>,
-    /// What is seen of it; nothing when it has gone, or is no actor.
+    /// Its state as it was seen; nothing when it has gone, or is no actor.
     actor: Option<Seen>,
 }
 
@@ -314,7 +314,7 @@ fn lines(stack: &Stack) -> Vec<String> {
     lines.iter().map(|line| figures::plain(line)).collect()
 }
 
-/// How the one above waits for the one below.
+/// The wait of the one above for the one below, in words.
 fn edge(waited: &WaitedFor, now: f64) -> String {
     let for_long = figures::span((now - waited.since).max(0.0));
     let message = match waited.message.as_str() {
@@ -327,7 +327,7 @@ fn edge(waited: &WaitedFor, now: f64) -> String {
     }
 }
 
-/// How the chain ends.
+/// The end of the chain, in words.
 fn end(stack: &Stack) -> String {
     let last = stack.frames.last();
     if let Some(back) = &stack.back {

@@ -117,8 +117,8 @@ fn list(traces: &Envelope<Vec<TraceBrief>>, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// How far back they go: not the whole part of time that was asked for, if there were more spans in it
-/// than are kept.
+/// The part of time that they go back: not the whole that was asked for, if there were more spans
+/// in it than are kept.
 fn reach<T>(of: &Envelope<T>) -> String {
     let kept = of.kept_from.map(|from| of.captured_at - from);
     match kept.filter(|kept| *kept < RECENT_MS) {

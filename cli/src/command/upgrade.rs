@@ -1,5 +1,5 @@
-//! How a daemon becomes another release: the process goes on as the program that lies where its own
-//! did, and takes over what this one leaves it in a file without a name.
+//! Upgrade of a daemon to another release: the process goes on as the program that lies where its
+//! own did, and takes over what this one leaves it in a file without a name.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -20,12 +20,13 @@ use rustix::fs::MemfdFlags;
 /// The variable that names what was left: the process, the descriptor, and where the API has listened.
 const VARIABLE: &str = "ODEON_HERITAGE";
 
-/// How long the file of the next program may be open for writing.
+/// The time that the file of the next program may be open for writing.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
-/// How often it is tried.
+/// The interval between tries.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// What the program before this one in this process has left, if there was one, and where its API was.
+/// The state that the program before this one in this process has left, if there was one, and where
+/// its API was.
 pub(super) fn taken_over() -> Result<Option<(Heritage, SocketAddr)>> {
     let Ok(text) = std::env::var(VARIABLE) else {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! What a command looks at: a run, by its folder or the address of its pages, or the cluster.
+//! The target of a command that looks on: a run, by its folder or the address of its pages, or the
+//! cluster.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use odeon_client::{CONNECTION_FILE, ClientError, Connection, Inspector, default_
 use super::pages;
 use crate::args::LookArgs;
 
-/// What is looked at.
+/// The run or cluster that is looked at.
 #[derive(Clone, Debug)]
 pub(crate) enum Watched {
     /// A run of this machine, by its folder.
@@ -28,7 +29,7 @@ impl Watched {
         })
     }
 
-    /// How it is reached now: a run that began again is elsewhere, with another key.
+    /// The connection to it now: a run that began again is elsewhere, with another key.
     pub(crate) fn connection(&self) -> Result<Connection> {
         match self {
             Self::Run(run) => match pages::find(run)? {

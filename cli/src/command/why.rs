@@ -19,7 +19,7 @@ use crate::print;
 /// Where a run writes down what its nodes have and who waits.
 pub(crate) const FILE: &str = "placement.json";
 
-/// What a run knows of its places.
+/// The places of a run's actors, as far as it knows.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Places {
     /// The actors by role; those that wait to be started have none yet.

@@ -1,5 +1,5 @@
-//! What may be done from the pages: stop an actor, or have it begin anew. Off unless the program or
-//! the daemon was started with `--allow-actions`.
+//! Actions that may be taken from the pages: stop an actor, or have it begin anew. Off unless the
+//! program or the daemon was started with `--allow-actions`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Inspect, Origin, Refused, shown};
 
-/// How long an end may take before the answer says that it goes on.
+/// The time that an end may take before the answer says that it goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which actor.

@@ -20,28 +20,28 @@ use super::replay::Replay;
 use super::{Facts, Gate, Inspect, Origin, Prints, noted};
 use crate::print;
 
-/// Who may look on at one program at the same time.
+/// Viewers of one program at the same time.
 const VIEWERS_MAX: usize = 16;
 
-/// How a program is looked at.
+/// The ways in which a program is looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Looks<'a> {
     /// Where pages are served, if any are; 0 for any port.
     pub(crate) port: Option<u16>,
-    /// Whether actors may be stopped from them.
+    /// Set if actors may be stopped from them.
     pub(crate) allow_actions: bool,
     /// The file that what is seen is recorded in.
     pub(crate) record: Option<&'a Path>,
     /// The collector that what is seen is sent to.
     pub(crate) otlp: Option<&'a Settings>,
-    /// What its workers print.
+    /// The output of its workers.
     pub(crate) prints: Prints,
     /// Where what happens is written down.
     pub(crate) folder: Option<&'a Path>,
 }
 
 impl Looks<'_> {
-    /// Whether nobody would see anything.
+    /// Returns true if nobody would see anything.
     pub(crate) const fn is_blind(&self) -> bool {
         self.port.is_none() && self.record.is_none() && self.otlp.is_none()
     }
@@ -66,7 +66,7 @@ struct Following {
     task: JoinHandle<()>,
 }
 
-/// How long it may look a last time.
+/// The time that a last look may take.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
 impl Alone {

@@ -148,7 +148,7 @@ pub(super) fn paths() -> impl Iterator<Item = &'static str> {
     ASSETS.iter().map(|asset| asset.path)
 }
 
-/// What a file holds, if there is one.
+/// The text of a file, if there is one.
 pub(super) fn text(path: &str) -> Option<String> {
     let asset = ASSETS.iter().find(|asset| asset.path == path)?;
     String::from_utf8(bytes_of(asset)).ok()

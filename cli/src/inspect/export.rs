@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::shown::{Shown, kind_word, span_id};
 use super::{Inspect, Refused};
 
-/// What is asked for.
+/// The query of an export.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Asked {

@@ -1,4 +1,4 @@
-//! What is known of nodes and jobs beside what is seen of them: what a cluster's catalog says.
+//! Facts about nodes and jobs beside what is seen of them: what a cluster's catalog says.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -26,11 +26,11 @@ pub(crate) enum Facts {
     Alone(Prints),
     /// A daemon's.
     Cluster(Arc<Daemon>),
-    /// What a recording holds of them, up to where it is.
+    /// The facts that a recording holds, up to where it is.
     Noted(Arc<Mutex<Noted>>),
 }
 
-/// What the catalog says of a node.
+/// The entry of a node in the catalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct NodeFacts {
     pub(super) address: String,
@@ -77,7 +77,8 @@ impl Facts {
         }
     }
 
-    /// What a job has printed from there on, and where that ends; nothing where no lines are kept.
+    /// The lines that a job has printed from there on, and where those end; nothing where no lines
+    /// are kept.
     pub(super) async fn lines_after(&self, job: &str, from: &Cursor) -> Option<Printed> {
         let Self::Cluster(daemon) = self else {
             return None;
@@ -160,8 +161,8 @@ async fn last_from<'a>(
 pub(super) struct LinesOf<'a> {
     /// Those of this job; all of a program that is alone.
     pub(super) job: &'a str,
-    /// What this process of it printed, where one is chosen: its number, and its node where that is
-    /// needed to tell it from others.
+    /// Only the lines of this process of it, where one is chosen: its number, and its node where
+    /// that is needed to tell it from others.
     pub(super) process: Option<(&'a str, &'a str)>,
     /// Those before this one.
     pub(super) before: Before,

@@ -1,4 +1,4 @@
-//! Who may look: a key in the header, or in a cookie that only this host's own pages send.
+//! The gate of the pages: a key in the header, or in a cookie that only this host's own pages send.
 //!
 //! A page in a browser gets the key behind the `#` of its address, which no server and no log sees,
 //! and exchanges it for a cookie, which is made from the key and is none itself: it is good for
@@ -20,7 +20,7 @@ pub(super) struct Gate {
     key: String,
 }
 
-/// What somebody sends to get a cookie.
+/// The request for a cookie.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Exchange {
     pub(crate) key: String,
@@ -65,7 +65,7 @@ pub(crate) fn cookie_of<'a>(
     })
 }
 
-/// Whether a request was sent by a page of the host that it is for.
+/// Returns true if a request was sent by a page of the host that it is for.
 fn is_own_page(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let json = text("content-type").is_some_and(|it| it.starts_with("application/json"));

@@ -1,4 +1,4 @@
-//! What has happened in a run, in a file of its folder: there when the run is over, however it ended.
+//! The events of a run, in a file of its folder: there when the run is over, however it ended.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::print;
 
 /// The files in a run's folder, the newer first; each line is an event.
 pub(crate) const FILES: [&str; 2] = ["events.jsonl", "events.jsonl.1"];
-/// How long an event may be known and not be in the file.
+/// The time that an event may be known and not be in the file.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Writes down what an observer knows to have happened. Clones write into the same file.
@@ -30,7 +30,7 @@ struct Written {
     observer: Observer,
     /// Nothing when the disk takes no more.
     journal: Option<Journal>,
-    /// How many events are in it.
+    /// The number of events in it.
     told: u64,
 }
 
@@ -82,7 +82,8 @@ impl Happened {
     }
 }
 
-/// What has happened in a run whose folder this is, oldest first; nothing where it was not written down.
+/// The events of a run whose folder this is, oldest first; nothing where they were not written
+/// down.
 pub(crate) fn happened(run: &Path) -> io::Result<Option<Vec<told::Event>>> {
     let mut events = None;
     for name in FILES.iter().rev() {

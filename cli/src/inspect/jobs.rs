@@ -1,5 +1,5 @@
-//! What is seen of jobs beside what the catalog says: their actors, what those hold, and what those
-//! that have no place wait for.
+//! Jobs as they are seen, beside what the catalog says: their actors, what those hold, and what
+//! those that have no place wait for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub(super) fn name_run(run: &mut told::Run, jobs: &[told::Job]) {
     run.ended = run.ended.or(Some(job.since));
 }
 
-/// What the actors of a job hold.
+/// The resources that the actors of a job hold.
 #[derive(Default)]
 struct Held {
     actors: u64,

@@ -1,4 +1,4 @@
-//! What a recording holds beside what is observed: the catalog of a cluster, the lines of its jobs,
+//! Notes in a recording beside what is observed: the catalog of a cluster, the lines of its jobs,
 //! and what actors did with each kind of message.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -25,14 +25,14 @@ pub(crate) struct Noted {
     methods: BTreeMap<String, Vec<MethodView>>,
 }
 
-/// What a catalog says.
+/// The contents of a catalog.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Catalog {
     nodes: BTreeMap<String, NodeFacts>,
     jobs: Vec<told::Job>,
 }
 
-/// What a job has printed, or a program that is alone.
+/// Lines that a job has printed, or a program that is alone.
 #[derive(Debug, Serialize, Deserialize)]
 struct Lines {
     /// Empty for a program that is alone.
@@ -40,19 +40,19 @@ struct Lines {
     lines: Vec<told::LogLine>,
 }
 
-/// What an actor has done with each kind of message.
+/// The work of an actor by kind of message.
 #[derive(Debug, Serialize, Deserialize)]
 struct Methods {
     actor: String,
     methods: Vec<MethodView>,
 }
 
-/// What notes are about.
+/// The kinds of notes.
 const CATALOG: &str = "catalog";
 const LINES: &str = "lines";
 const METHODS: &str = "methods";
 
-/// How often it is looked whether there is something new.
+/// The interval between looks for something new.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Actors that are asked each time what they did; the others have their turn later.
 const ASKED_MAX: usize = 32;
@@ -107,7 +107,7 @@ impl Noted {
         Some(last.logs())
     }
 
-    /// What an actor did, as of when it was last asked.
+    /// The work of an actor by kind of message, as of when it was last asked.
     pub(super) fn methods(&self, actor: ActorId) -> Vec<MethodView> {
         let known = self.methods.get(&actor.to_string());
         known.cloned().unwrap_or_default()

@@ -31,15 +31,15 @@ const DETAILS_MAX: usize = 300;
 const SPANS_MAX: usize = 5_000;
 /// Parts of the timeline that are laid out more finely than the whole.
 const TILES: usize = 12;
-/// How wide each of them is, in points.
+/// The width of each of them, in points.
 const TILE_WIDTH: usize = 1_600;
-/// What comes before and after what was asked for on a timeline.
+/// The room before and after what was asked for on a timeline, as a part of it.
 const ROOM: f64 = 0.02;
 
 /// Pages that are small, by their names.
 const PAGES: [&str; 6] = ["now", "cluster", "jobs", "runs", "transfers", "events"];
 
-/// What goes into a file.
+/// The amounts of each kind that go into a file.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     moments: usize,
@@ -99,7 +99,7 @@ pub(crate) async fn exported(inspect: &Inspect, from: Date, to: Date) -> Result<
     )
 }
 
-/// What a route answers.
+/// Asks a route and reads its answer.
 async fn ask(router: &Router, path: &str) -> Result<Value> {
     let request = Request::get(path).body(Body::empty())?;
     let response = router.clone().oneshot(request).await?;
@@ -111,7 +111,7 @@ async fn ask(router: &Router, path: &str) -> Result<Value> {
     serde_json::from_slice(&bytes).with_context(|| path.to_owned())
 }
 
-/// What a route answers, without what every answer says.
+/// The data of a route's answer, without what every answer says.
 async fn data(router: &Router, path: &str) -> Result<Value> {
     Ok(ask(router, path).await?["data"].take())
 }
@@ -149,7 +149,7 @@ async fn stand(replay: &Replay, date: Date) -> Result<()> {
     tokio::task::spawn_blocking(move || replay.stand_at(date)).await?
 }
 
-/// What the pages show at moments, each as far as it differs from the one before.
+/// The pages at some moments, each as far as it differs from the one before.
 #[derive(Debug, Default)]
 struct Shots {
     heads: Vec<Value>,
@@ -214,7 +214,7 @@ impl Shots {
     }
 }
 
-/// What is laid out, listed and told in detail, as of the last moment.
+/// Parts that are laid out, listed and told in detail, as of the last moment.
 #[derive(Debug)]
 struct Parts {
     tiles: Vec<Value>,

@@ -1,4 +1,4 @@
-//! What the worker processes of a run print, passed on to the terminal, and what its own process logs:
+//! Output of a run's worker processes, passed on to the terminal, and the log of its own process:
 //! kept, in memory for the pages and in a file of the run's folder for later.
 
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ struct Shared {
 struct Kept {
     lines: VecDeque<told::LogLine>,
     bytes: usize,
-    /// How many lines there have been.
+    /// The number of lines so far.
     all: u64,
     /// Outputs that are still read.
     open: usize,
@@ -43,7 +43,7 @@ struct Kept {
 
 /// The files in a run's folder, the newer first.
 pub(crate) const FILES: [&str; 2] = ["output.log", "output.log.1"];
-/// What is kept in memory.
+/// The most lines that are kept in memory.
 const LINES_MAX: usize = 10_000;
 const BYTES_MAX: usize = 8 << 20;
 /// The longest line; the rest of it counts as the next.
@@ -154,7 +154,7 @@ impl Prints {
     }
 }
 
-/// How long outputs are read on when their processes have ended.
+/// The time that outputs are read on when their processes have ended.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// An output that is read, until it is dropped.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::{Inspect, Origin, Refused, alone};
 
-/// What is asked for.
+/// The query for a recording.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -46,7 +46,7 @@ impl Write for Pipe {
     }
 }
 
-/// What is seen from now on, as a recording.
+/// Records what is seen from now on, and sends the recording.
 #[utoipa::path(get, operation_id = "inspect_recording", path = "/api/v1/inspect/recording", params(Asked),
     responses((status = 200, content_type = "application/octet-stream")))]
 pub(super) async fn recording(

@@ -46,7 +46,7 @@ struct Position {
     wanted: Option<Date>,
 }
 
-/// What was told so far.
+/// The frames of the recording, and how far they were told.
 #[derive(Debug)]
 struct Feed {
     frames: Frames,
@@ -54,7 +54,7 @@ struct Feed {
     told: Date,
 }
 
-/// What somebody wants of it.
+/// A change of a recording's pace or place.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Steer {
@@ -63,13 +63,13 @@ pub(super) struct Steer {
     at: Option<f64>,
 }
 
-/// How often it goes on.
+/// The interval at which it goes on.
 const STEP: Duration = Duration::from_millis(100);
-/// How long one that begins again by itself stands at its end, of the watch of whoever looks.
+/// The time that one that begins again by itself stands at its end, by the watch of whoever looks.
 const REST: Duration = Duration::from_secs(6);
 /// The slowest and the fastest.
 const SPEEDS: (f64, f64) = (0.05, 100.0);
-/// Who may look at the same time.
+/// Viewers at the same time.
 const VIEWERS_MAX: usize = 16;
 
 impl Replay {
@@ -123,7 +123,7 @@ impl Replay {
         Inspect::new(observer, facts, Origin::Recorded(self.clone()), None)
     }
 
-    /// What was recorded.
+    /// The recording that is shown.
     pub(crate) fn recording(&self) -> &Recording {
         &self.0.recording
     }
@@ -138,12 +138,12 @@ impl Replay {
         }
     }
 
-    /// What an actor did with each kind of message.
+    /// The work of an actor by kind of message.
     pub(super) fn methods(&self, actor: ActorId) -> Vec<MethodView> {
         self.0.noted.lock().methods(actor)
     }
 
-    /// How it is told on every page.
+    /// The state of the replay as every page tells it.
     pub(super) fn head(&self) -> told::Replay {
         let at = *self.0.at.lock();
         told::Replay {

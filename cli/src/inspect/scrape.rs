@@ -13,7 +13,7 @@ use super::{Facts, Inspect, Refused};
 /// Where it is looked for.
 pub(crate) const METRICS: &str = "/metrics";
 
-/// What is kept from one scrape to the next.
+/// The state that is kept from one scrape to the next.
 #[derive(Debug)]
 pub(super) struct Scraped {
     exposition: Exposition,
@@ -29,7 +29,7 @@ impl Scraped {
     }
 }
 
-/// What is asked for.
+/// The query of a scrape.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! What is seen, as it is told: rows of the observatory become records of the API.
+//! The view of the observatory in the terms of the API: its rows become records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use odeon_observe::{Date, Observatory, SYSTEM_JOB, bounds};
 
 use super::facts::NodeFacts;
 
-/// What is seen, at one moment.
+/// The observatory and the catalog, at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) seen: &'a Observatory,
@@ -29,14 +29,14 @@ pub(super) struct Shown<'a> {
     pub(super) now: Date,
 }
 
-/// How long after the end of a handler its failure may be told.
+/// The time after the end of a handler within which its failure may be told.
 const FAILS_WITHIN: Duration = Duration::from_secs(1);
 /// From here on somebody who waits is worth a line.
 const WAITS_LONG: Duration = Duration::from_secs(1);
 /// Lines of those who wait.
 const WAITING_MAX: usize = 8;
 
-/// What a sensor says, or why it says nothing.
+/// The value of a sensor, or why it has none.
 fn read(
     reading: Option<&DeviceReading>,
     of: impl FnOnce(&DeviceReading) -> Reading<f64>,
@@ -60,7 +60,7 @@ fn short(name: &str, title: &str, unit: &str, series: &Short) -> told::Series {
     }
 }
 
-/// Whether an actor belongs to the system itself.
+/// Returns true if an actor belongs to the system itself.
 pub(super) fn is_system(actor: &Actor) -> bool {
     actor.job == SYSTEM_JOB
 }
@@ -160,7 +160,7 @@ impl Shown<'_> {
         }
     }
 
-    /// Whether it belongs to the system itself.
+    /// Returns true if it belongs to the system itself.
     pub(super) fn is_of_system(&self, subject: &Subject) -> bool {
         let job = match subject {
             Subject::Actor(id) => self.seen.actors().get(*id).map(|it| &it.job),
@@ -170,7 +170,7 @@ impl Shown<'_> {
         job.is_some_and(|job| job == SYSTEM_JOB)
     }
 
-    /// Who has waited for others for a while, the longest first.
+    /// Actors that have waited for others for a while, the longest first.
     pub(super) fn waiting(&self) -> Vec<told::Waiting> {
         let waits = self.seen.waits();
         let actors = self.seen.actors().iter();
@@ -310,7 +310,7 @@ impl Shown<'_> {
         (chain.iter().map(link).collect(), circle)
     }
 
-    /// Whether it is one of those who wait for each other, and none of them can go on.
+    /// Returns true if it is one of those who wait for each other, and none of them can go on.
     pub(super) fn is_deadlocked(&self, actor: ActorId) -> bool {
         let circles = self.seen.waits().circles();
         let mut dead = circles.iter().filter(|it| it.is_deadlock);
@@ -598,7 +598,8 @@ impl Shown<'_> {
         ]
     }
 
-    /// Who holds memory of a device, the most first: processes of ours by what they are for, and others.
+    /// The owners of a device's memory, the most first: processes of ours by what they are for, and
+    /// others.
     fn owners(&self, node: &Node, reading: Option<&DeviceReading>) -> Vec<told::Owner> {
         let holders = reading.and_then(|it| it.holders.value());
         let mut owners: Vec<_> = holders.into_iter().flatten().collect();
@@ -701,7 +702,7 @@ pub(super) fn by_badness(actors: &mut [&Actor]) {
     actors.sort_by_key(|actor| (std::cmp::Reverse(actor.state), actor.id()));
 }
 
-/// How many of these are in which state.
+/// The number of these in each state.
 pub(super) fn states<'a>(actors: impl Iterator<Item = &'a Actor>) -> BTreeMap<String, u64> {
     let mut states = BTreeMap::new();
     for actor in actors {
@@ -710,7 +711,7 @@ pub(super) fn states<'a>(actors: impl Iterator<Item = &'a Actor>) -> BTreeMap<St
     states
 }
 
-/// Whether an actor counts as failed.
+/// Returns true if an actor counts as failed.
 pub(super) fn has_failed(actor: &Actor) -> bool {
     actor.state == State::Failed
 }

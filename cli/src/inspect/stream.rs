@@ -19,11 +19,11 @@ use tokio::sync::watch;
 use super::view::Asked;
 use super::{Inspect, Refused};
 
-/// How often a page changes at most.
+/// The shortest time between two changes of a page.
 const PAUSE: Duration = Duration::from_millis(250);
 /// A page that does not change is sent again after this, so that its age is seen to be small.
 const REST: Duration = Duration::from_secs(2);
-/// How often somebody who hears nothing is told that the stream lives.
+/// The interval at which somebody who hears nothing is told that the stream lives.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Somebody's live page.
@@ -39,7 +39,7 @@ struct Live {
     epoch: u64,
 }
 
-/// What they have.
+/// The state that they have.
 #[derive(Default)]
 struct Sent {
     /// The change of the actors that they know of, and which of them they have.

@@ -67,7 +67,7 @@ impl Part {
     }
 }
 
-/// Whether a span lies on one of these lanes; on any, without them.
+/// Returns true if a span lies on one of these lanes; on any, without them.
 fn on_lanes(shown: &Shown<'_>, span: &Span, lanes: &HashSet<&str>) -> bool {
     if lanes.is_empty() {
         return true;

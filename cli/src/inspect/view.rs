@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::Refused;
 use super::shown::{Shown, by_badness, is_system, rounded};
 
-/// What is asked of a page.
+/// The query of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +45,7 @@ const LAST_EVENTS: usize = 20;
 /// Copies on the page of transfers.
 const COPIES_MAX: usize = 500;
 
-/// What actors can be sorted by, and grouped.
+/// The columns that actors can be sorted and grouped by.
 const COLUMNS: [&str; 15] = [
     "name", "type", "node", "job", "id", "state", "rate", "mailbox", "busy", "waiting", "restarts",
     "handled", "failed", "since", "age",
@@ -61,7 +61,7 @@ impl Asked {
         self.limit.unwrap_or(ROWS_MAX).min(ROWS_MAX)
     }
 
-    /// Whether actors can be sorted and grouped so.
+    /// Checks that actors can be sorted and grouped so.
     pub(super) fn check(&self) -> Result<(), Refused> {
         let known = |word: &str, words: &[&str], what: &str| {
             if word.is_empty() || words.contains(&word) {
@@ -135,7 +135,7 @@ impl Shown<'_> {
         Ok((told::Actors { rows, groups: None }, shown, matching))
     }
 
-    /// What has changed among the chosen actors since a change, with how many are shown and chosen;
+    /// The changes among the chosen actors since a change, with how many are shown and chosen;
     /// `None` when that is too long ago.
     pub(super) fn actors_delta(
         &self,

@@ -29,7 +29,7 @@ const PLAIN: [&str; 8] = [
 ];
 /// Trajectories that are shown of one rollout: more than a lane has room for.
 const TRAJECTORIES_MAX: usize = 400;
-/// How far back they are shown.
+/// The part of time for which they are shown.
 const LANE: Duration = Duration::from_secs(60);
 /// Versions that a board shows.
 const VERSIONS_MAX: usize = 12;
@@ -37,7 +37,7 @@ const VERSIONS_MAX: usize = 12;
 const POINTS_MAX: usize = 600;
 /// A number without meaning; its labels say which recipe runs, and in which folder.
 const ABOUT: &str = "run.about";
-/// What the span of a trajectory is called.
+/// The name of a trajectory's span.
 const TRAJECTORY: &str = "trajectory";
 
 fn kind_of(name: &str) -> Option<&'static str> {
@@ -188,7 +188,7 @@ impl Shown<'_> {
             .collect()
     }
 
-    /// Who has which weights, of all jobs that say so.
+    /// The boards of weights, of all jobs that have some: who has which version.
     pub(super) fn boards(&self) -> Vec<told::Board> {
         let mut jobs: BTreeMap<String, Vec<&Recorded>> = BTreeMap::new();
         for recorded in self
@@ -255,8 +255,8 @@ impl Shown<'_> {
         })
     }
 
-    /// How fast the last copy of something of the publisher's node came to the node of a holder, in
-    /// gigabytes a second; `None` where nothing had to be copied.
+    /// The rate at which the last copy of something of the publisher's node came to the node of a
+    /// holder, in gigabytes a second; `None` where nothing had to be copied.
     fn rate_to(&self, publisher: ActorId, holder: ActorId) -> Option<f64> {
         let node_of = |actor| self.seen.actors().get(actor).map(|it| it.node.as_str());
         let node_at = |process| self.seen.process(process).map(|it| it.node.as_str());
@@ -360,7 +360,7 @@ fn curves(recorded: &[&Recorded]) -> Vec<told::Curve> {
     curves.map(curve).collect()
 }
 
-/// How stale what was trained on was: one bin for each number of steps.
+/// The staleness of what was trained on: one bin for each number of steps.
 fn histograms(recorded: &[&Recorded]) -> Vec<told::Histogram> {
     let stale = recorded.iter().find(|it| it.name == "rl.staleness");
     let histogram = stale.map(|stale| {

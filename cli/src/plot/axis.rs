@@ -16,7 +16,7 @@ enum Scale {
     Doubling,
 }
 
-/// What fits an axis: where it begins and ends, and what is written beside it.
+/// The span of an axis: where it begins and ends, and what is written beside it.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
     scale: Scale,
@@ -71,7 +71,7 @@ impl Axis {
         }
     }
 
-    /// What is told of one number.
+    /// The text of one number, with the unit.
     pub(super) fn told(&self, value: f64) -> String {
         let number = plain(value);
         match self.unit.as_str() {
@@ -80,7 +80,7 @@ impl Axis {
         }
     }
 
-    /// Whether this number has a place on the axis.
+    /// Returns true if this number has a place on the axis.
     pub(super) fn has(&self, value: f64) -> bool {
         let sound = value.abs() <= LARGEST;
         sound && (self.scale == Scale::Linear || value >= LARGEST.recip())

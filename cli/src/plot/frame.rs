@@ -1,4 +1,4 @@
-//! What lines and bars share: title, legend, grid and axes around a field.
+//! The frame that lines and bars share: title, legend, grid and axes around a field.
 
 use super::axis::{Axis, Span};
 use super::svg::{Anchor, COLOURS, Svg, width_of};
@@ -12,7 +12,7 @@ pub(super) struct Frame {
     pub(super) bottom: f64,
 }
 
-/// How the legend shows a series.
+/// The mark of a series in the legend.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Swatch {
     Line,

@@ -8,7 +8,7 @@ pub(super) struct Svg {
     text: String,
 }
 
-/// How a text stands to its point.
+/// The place of a text beside its point.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -33,7 +33,7 @@ impl Svg {
         self.text
     }
 
-    /// What is drawn inside moves to the right.
+    /// Moves to the right what is drawn inside.
     pub(super) fn group(&mut self, x: f64, inside: impl FnOnce(&mut Self)) {
         self.push(format_args!("<g transform=\"translate({} 0)\">", short(x)));
         inside(self);

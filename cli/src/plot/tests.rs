@@ -1,4 +1,4 @@
-//! What is drawn, and that ticks are nice.
+//! Tests of what is drawn, and that ticks are nice.
 
 use proptest::prelude::*;
 

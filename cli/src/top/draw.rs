@@ -1,4 +1,4 @@
-//! How it looks: a picture of what is known, in the cells of a terminal.
+//! The look of the screen: a picture of what is known, in the cells of a terminal.
 
 use odeon_client::View;
 use odeon_client::inspect::Head;
@@ -57,7 +57,7 @@ struct Parts {
     pages: Rect,
     body: Rect,
     panel: Option<Rect>,
-    /// What is written, or why nothing is heard.
+    /// The text that is written, or why nothing is heard.
     note: Option<Rect>,
     foot: Rect,
 }
@@ -140,7 +140,7 @@ pub(crate) fn draw(model: &Model, colours: Colours, area: Rect, buffer: &mut Buf
     foot(&mut canvas, parts.foot, model);
 }
 
-/// Whether what is seen is now, in words.
+/// The age of what is seen, in words.
 fn pulse(model: &Model) -> (String, Tone) {
     let old = (model.now - model.heard_at).max(0.0);
     match &model.phase {
@@ -235,7 +235,7 @@ fn pages(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
     }
 }
 
-/// What stands above the last line: what is written, or what hinders.
+/// The line above the last one: what is written, or what hinders.
 fn note(model: &Model) -> (String, Tone) {
     if let Some(input) = &model.input {
         return (format!("/{}\u{2588}", figures::plain(input)), Tone::Strong);
@@ -404,7 +404,7 @@ fn inside(area: Rect, body: Rect) -> Rect {
     }
 }
 
-/// How far the panel can be scrolled.
+/// The farthest line that the panel can be scrolled to.
 pub(super) fn furthest(model: &Model) -> usize {
     let (width, height) = model.size;
     let parts = parts(Rect::new(0, 0, width, height), model);
@@ -439,7 +439,7 @@ fn beside(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
     }
 }
 
-/// How far it can be trusted.
+/// Draws the foot of a page, which says how far it can be trusted.
 fn foot(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
     let Some(page) = &model.shown else {
         canvas.tone(area, 0, 0, "nothing received yet", Tone::Dim);

@@ -1,4 +1,5 @@
-//! What is known while somebody looks on, and how keys, news and time change it.
+//! The model of the screen: what is known while somebody looks on, and how keys, news and time
+//! change it.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ pub(crate) enum Key {
     End,
 }
 
-/// What happens to whoever looks on.
+/// An event that happens to whoever looks on.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Key(Key),
@@ -56,7 +57,7 @@ pub(crate) struct Loss {
     pub(crate) is_final: bool,
 }
 
-/// What is to be done.
+/// An effect that is to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Follow a page under this number, and no other.
@@ -68,7 +69,7 @@ pub(crate) enum Effect {
     Quit,
 }
 
-/// Whether what is shown is now.
+/// The state of the connection: if what is shown is now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Phase {
     Connecting,
@@ -80,11 +81,11 @@ pub(crate) enum Phase {
         again_at: f64,
         why: String,
     },
-    /// What was asked for is refused.
+    /// The page that was asked for is refused.
     Refused(String),
 }
 
-/// What stands beside the page.
+/// The panel beside the page.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Panel {
     pub(crate) of: Opens,
@@ -119,7 +120,7 @@ pub(crate) struct Model {
     failures: usize,
 }
 
-/// How actors are sorted.
+/// The order of actors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The worst first.
@@ -187,9 +188,9 @@ impl Order {
 
 /// Rows of actors that are followed.
 pub(crate) const ACTORS_MAX: usize = 2_000;
-/// How long nobody is asked who did not answer, by how often that has been so; milliseconds.
+/// The pauses after somebody did not answer, by how often that has been so; milliseconds.
 const WAITS: [f64; 5] = [500.0, 1_000.0, 2_000.0, 4_000.0, 8_000.0];
-/// How often an actor that is looked at is asked for again, in milliseconds.
+/// The interval at which an actor that is looked at is asked for again, in milliseconds.
 const LOOK_AGAIN: f64 = 1_000.0;
 /// A filter is not longer.
 const FILTER_MAX: usize = 500;
@@ -218,7 +219,7 @@ impl Model {
         }
     }
 
-    /// What is asked for.
+    /// The page that is asked for.
     pub(crate) fn asked(&self) -> Asked {
         Asked {
             view: self.view,
@@ -251,7 +252,7 @@ impl Model {
         }
     }
 
-    /// What is on the page.
+    /// The sections of the page.
     pub(crate) fn sections(&self) -> Vec<Section> {
         match &self.shown {
             Some(page) => page::sections(page, self),

@@ -16,7 +16,7 @@ use crate::figures::{self, age, bytes, count, measured, percent, short};
 /// Places of a curve in a row.
 const CURVE: usize = 40;
 
-/// What is on a page.
+/// The sections of a page.
 pub(super) fn sections(page: &Envelope<Page>, model: &Model) -> Vec<Section> {
     let now = model.there();
     match &page.data {
@@ -61,7 +61,7 @@ fn dim(text: impl AsRef<str>) -> Cell {
     Cell::toned(text, Tone::Dim)
 }
 
-/// What a subject leads to.
+/// The target that a subject leads to.
 fn about(subject: Option<&Subject>) -> Opens {
     match subject {
         Some(subject) if subject.kind == "actor" => Opens::Actor(subject.id.clone()),
@@ -111,7 +111,7 @@ fn of_now(page: &Now, now: f64) -> Vec<Section> {
     sections
 }
 
-/// Who waits for whom, to the end.
+/// The actors that wait, each with whom it waits for, to the end.
 fn waiting(of: &[Waiting], now: f64) -> Section {
     let rows = of.iter().map(|it| {
         let mut words = it.subject.name.clone();

@@ -1,4 +1,4 @@
-//! What stands beside a page: more of the row that was opened.
+//! The panel beside a page: more of the row that was opened.
 
 use odeon_client::Page;
 use odeon_client::inspect::{ActorDetail, Envelope, Event, Job, Quantiles, Run};
@@ -44,7 +44,7 @@ impl Teller {
 const SPANS: usize = 12;
 const LIVES: usize = 8;
 
-/// What a panel says.
+/// The lines of a panel.
 pub(super) fn lines(panel: &Panel, model: &Model) -> Vec<Told> {
     let mut teller = Teller::default();
     match (&panel.of, &panel.detail) {

@@ -12,7 +12,7 @@ pub(crate) struct Section {
     pub(crate) title: String,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,
-    /// What is said where there are none.
+    /// The text that is shown where there are none.
     pub(crate) empty: String,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Row {
     pub(crate) opens: Opens,
 }
 
-/// What a row leads to.
+/// The target that a row leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Opens {
     /// All about an actor, by its id.
@@ -49,7 +49,7 @@ pub(crate) enum Opens {
     Page(View, String),
 }
 
-/// What stands in a column of a row.
+/// The text in a column of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) text: String,
@@ -149,12 +149,12 @@ pub(crate) fn all(sections: &[Section]) -> impl Iterator<Item = &Row> {
     sections.iter().flat_map(|section| &section.rows)
 }
 
-/// How wide text is on a terminal.
+/// The width of a text on a terminal, in columns.
 pub(crate) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// How many columns stand between two.
+/// The number of blank columns between two.
 pub(crate) const GAP: usize = 2;
 
 /// Text that is cut to this can be read.

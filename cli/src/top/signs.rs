@@ -3,7 +3,7 @@
 use odeon_client::inspect::ActorRow;
 use ratatui::style::{Color, Modifier, Style};
 
-/// How much something matters.
+/// The tone of a text: how much it matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// As the rest.
@@ -25,7 +25,7 @@ pub(crate) enum Tone {
     Failed,
 }
 
-/// Whether colours may be used.
+/// The use of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colours {
     /// They may.
@@ -99,7 +99,7 @@ pub(crate) fn title(row: &ActorRow) -> String {
     }
 }
 
-/// What an actor is at, and since when.
+/// The work that an actor is at, and since when.
 pub(crate) fn doing(row: &ActorRow) -> (String, Option<f64>) {
     if let Some(ended) = &row.ended {
         return (ended.sentence.clone(), Some(ended.at));

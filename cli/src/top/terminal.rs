@@ -22,9 +22,9 @@ use super::signs::Colours;
 use crate::command::signals::Signals;
 use crate::command::watched::Watched;
 
-/// How often what is shown grows older.
+/// The interval at which what is shown grows older.
 const TICK: Duration = Duration::from_millis(250);
-/// What is heard and was not shown yet.
+/// The most events that are heard and were not shown yet.
 const HEARD_MAX: usize = 16;
 
 /// A terminal that is drawn on. It is as it was before when this is dropped, and when anything panics.
@@ -61,7 +61,7 @@ pub(crate) fn now() -> f64 {
     Clock::unix_time().as_secs_f64() * 1e3
 }
 
-/// Whether this terminal is to have colours.
+/// Decides if this terminal is to have colours.
 fn colours() -> Colours {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -71,7 +71,7 @@ fn colours() -> Colours {
     }
 }
 
-/// What is followed, and what is asked beside that.
+/// The page that is followed, and what is asked beside that.
 struct Feed {
     watched: Watched,
     heard: mpsc::Sender<Event>,
@@ -224,7 +224,7 @@ pub(crate) async fn look_on(watched: Watched, mut model: Model) -> Result<u8> {
     }
 }
 
-/// What an input means, if anything.
+/// The event that an input means, if any.
 fn event_of(input: Input) -> Option<Event> {
     match input {
         Input::Key(key) if key.kind != KeyEventKind::Release => key_of(key).map(Event::Key),

@@ -1,4 +1,5 @@
-//! What looking on does with keys and news, and how it looks: whole pictures, and any size.
+//! Tests of what looking on does with keys and news, and how it looks: whole pictures, and any
+//! size.
 
 use std::fs;
 use std::path::Path;
@@ -247,7 +248,7 @@ fn press(model: &mut Model, keys: &str) -> Vec<Effect> {
     effects
 }
 
-/// What a terminal of this size shows.
+/// The picture on a terminal of this size.
 fn picture(model: &mut Model, width: u16, height: u16) -> String {
     model.apply(Event::Size(width, height));
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

@@ -1,4 +1,4 @@
-//! Who may knock, and how often: strangers must not keep the nodes of a cluster out. Pure.
+//! Limits on attempts to join by address: strangers must not keep the nodes of a cluster out. Pure.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,7 +17,7 @@ const FAILURES_WITHIN: Duration = Duration::from_secs(60);
 /// Addresses that are remembered. Beyond, the one that failed first is forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// What is known of addresses.
+/// Attempts under way and failures by address.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     inside: HashMap<IpAddr, usize>,
@@ -50,7 +50,7 @@ impl Gate {
         }
     }
 
-    /// How long an address has to wait after failures; `None` when it may try.
+    /// The time that an address has to wait after failures; `None` when it may try.
     pub(crate) fn wait(&self, address: IpAddr, now: Timestamp) -> Option<Duration> {
         let failures = self.failures.get(&of_one_host(address))?;
         let left = failures.first.after(FAILURES_WITHIN).left(now);

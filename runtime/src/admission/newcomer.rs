@@ -134,7 +134,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What a client of another make may speak.
+/// The settings of a client that speaks this protocol, as one of another make may.
 #[cfg(test)]
 pub(super) fn config_speaking(
     token: &JoinToken,

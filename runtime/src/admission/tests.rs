@@ -64,7 +64,7 @@ impl Scene {
         self.tokens.issue(&self.cluster, valid, uses).unwrap()
     }
 
-    /// What a newcomer is told, or why it is not let in.
+    /// Joins; gives what the newcomer is told, or why it is not let in.
     async fn join(&self, token: &JoinToken, node: &str) -> Result<Vec<u8>, JoinError> {
         let joined = Clock::timeout(LONG, join(self.address, token, node)).await;
         joined.expect("an answer in time").map(|(_, told)| told)
@@ -213,7 +213,7 @@ async fn who_fails_too_often_has_to_wait() {
     }
 }
 
-/// What decides for itself: takes its time, or has too much to say.
+/// An admission that decides for itself: takes its time, or has too much to say.
 struct Slow(AtomicUsize);
 
 impl Admission for Slow {

@@ -15,14 +15,14 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::SystemError;
 use crate::security::ClusterIdentity;
 
-/// What a token begins with.
+/// The beginning of a token.
 const PREFIX: &str = "odeon1";
 
 const SECRET_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 
-/// What a machine needs to become a node: a secret, and whose certificate to trust. Written as
-/// `odeon1.<secret>.<hash of the authority>`; whoever reads it can join, so it is kept like a
+/// The token with which a machine becomes a node: a secret, and whose certificate to trust. Written
+/// as `odeon1.<secret>.<hash of the authority>`; whoever reads it can join, so it is kept like a
 /// password.
 #[derive(Clone)]
 pub struct JoinToken {
@@ -43,7 +43,7 @@ impl JoinToken {
         })
     }
 
-    /// What the head keeps of the secret.
+    /// The hash of the secret, which the head keeps.
     #[must_use]
     pub fn secret_hash(&self) -> SecretHash {
         SecretHash::of(&self.secret)
@@ -53,7 +53,7 @@ impl JoinToken {
         &self.secret
     }
 
-    /// Whether a certificate is that of the cluster's authority.
+    /// Returns true if a certificate is that of the cluster's authority.
     pub(super) fn names(&self, certificate: &[u8]) -> bool {
         sha256(certificate) == self.authority
     }
@@ -149,10 +149,12 @@ struct Issued {
     uses_left: u32,
 }
 
-/// How long a token that has expired or was used up is remembered, so that it is called so.
+/// The time for which a token that has expired or was used up is remembered, so that it is called
+/// so.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a newcomer may take from its certificate to its link, before its name is free again.
+/// The time that a newcomer may take from its certificate to its link, before its name is free
+/// again.
 const NAME_KEPT: Duration = Duration::from_secs(60);
 
 impl fmt::Debug for Tokens {

@@ -28,7 +28,7 @@ struct Ticket<P> {
     left: u32,
 }
 
-/// What a pin is made from.
+/// The facts that a pin is made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Journey {
     pub(super) ticket: u64,

@@ -29,7 +29,7 @@ impl Handle {
     }
 }
 
-/// What a process asks another about blobs; the owner, where nothing else is said.
+/// A question of one process to another about blobs; to the owner, where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum BlobRequest {
     /// The handle has arrived: a lease for me, in exchange for the pin of the journey.
@@ -74,7 +74,7 @@ pub(crate) fn arriving<T>(arrivals: u32, encode: impl FnOnce() -> T) -> T {
     encode()
 }
 
-/// How often what is encoded now will arrive; 0 when nobody knows.
+/// The number of times that what is encoded now will arrive; 0 when nobody knows.
 pub(super) fn arrivals() -> u32 {
     ARRIVALS.get()
 }

@@ -24,7 +24,7 @@ pub(crate) struct Lease {
     mapped: OnceLock<Mapped>,
     /// The copy on this node of a blob of another one.
     copy: OnceCell<Blob>,
-    /// How the owner ended.
+    /// The end of the owner, in words.
     died: OnceLock<String>,
 }
 
@@ -124,8 +124,9 @@ impl Lease {
         self.copy.get_or_try_init(bringing).await
     }
 
-    /// Whether the pin of the journey lasts until the owner has surely heard of our lease, so that
-    /// its answer need not be waited for. A link that is silent for longer than the margin is lost.
+    /// Returns true if the pin of the journey lasts until the owner has surely heard of our lease,
+    /// so that its answer need not be waited for. A link that is silent for longer than the margin
+    /// is lost.
     fn is_pinned_for_now(&self, engine: &Engine) -> bool {
         let margin = engine.limits.link_idle_timeout;
         let now = Clock::unix_time() + margin;

@@ -1,5 +1,5 @@
-//! How many bytes a job may hold in blobs on a node: one account for all its processes, in memory
-//! that they share, so that no one asks anyone for room.
+//! Quotas of the bytes that a job may hold in blobs on a node: one account for all its processes,
+//! in memory that they share, so that no one asks anyone for room.
 
 use std::fmt;
 use std::io;
@@ -65,7 +65,7 @@ impl std::str::FromStr for Share {
     }
 }
 
-/// What another program has to know of an account.
+/// The state of an account that another program has to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AccountEstate {
     pub(super) job: String,
@@ -118,7 +118,7 @@ impl Account {
         }
     }
 
-    /// What another program has to know of it.
+    /// The state that another program has to know.
     pub(super) fn estate(&self, job: &str) -> Option<AccountEstate> {
         let Book::Shared(ledger, slots) = &*self.book else {
             return None;
@@ -176,7 +176,7 @@ impl Account {
         }
     }
 
-    /// Whether a worker has a part of it.
+    /// Returns true if a worker has a part of it.
     pub(super) fn is_shared(&self) -> bool {
         match &*self.book {
             Book::Shared(_, slots) => slots.lock().of.iter().any(Option::is_some),

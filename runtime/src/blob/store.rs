@@ -265,7 +265,7 @@ impl Store {
         self.note_change();
     }
 
-    /// What another program has to know of the accounts of jobs.
+    /// The state of the accounts of jobs that another program has to know.
     pub(crate) fn estate(&self) -> Vec<AccountEstate> {
         let jobs = self.jobs.lock();
         let accounts = jobs.iter();
@@ -284,7 +284,7 @@ impl Store {
         Ok(())
     }
 
-    /// How many blobs of this process others hold, or have on their way.
+    /// The number of blobs of this process that others hold, or have on their way.
     pub(crate) fn lent(&self) -> usize {
         let (leased, in_transit) = self.book.lock().counts();
         leased + in_transit

@@ -42,7 +42,7 @@ const WINDOW_CHUNKS: u64 = 64;
 /// Bad copies of one chunk before the fetch fails.
 const TRIES_MAX: u32 = 4;
 
-/// What a process receives and sends as a node.
+/// Blobs that a process receives and sends as a node.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     /// Fetches under way, by the number that their chunks carry: from which node, and where to.

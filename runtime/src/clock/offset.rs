@@ -1,4 +1,4 @@
-//! How far apart two clocks are, from the times at which messages left and came.
+//! The offset between two clocks, from the times at which messages left and came.
 //!
 //! Of one exchange four times are known: when our message left, when it came by their clock, when
 //! theirs left, and when that came by ours. The middle of ours and of theirs lie as far apart as the
@@ -27,10 +27,10 @@ pub(crate) struct Exchange {
     pub(crate) heard: u64,
 }
 
-/// What is known of another clock.
+/// An estimate of another clock's offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Estimate {
-    /// How long the two messages of the best exchange were on their way.
+    /// The time that the two messages of the best exchange were on their way.
     pub(crate) round_trip: Duration,
     /// Their clock less ours, in nanoseconds.
     pub(crate) offset: i64,
@@ -51,7 +51,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// How far the true offset may be from this one at a later moment.
+    /// The largest distance of the true offset from this one at a later moment, in nanoseconds.
     const fn error(&self, now: u64) -> u64 {
         // Rounded up.
         let drift = now.saturating_sub(self.began) / (1_000_000 / DRIFT_PPM) + 1;
@@ -120,7 +120,7 @@ mod tests {
     struct Clocks {
         /// Theirs shows this when ours shows 0.
         ahead: i64,
-        /// How much theirs gains.
+        /// The gain of theirs over ours, in parts per million.
         drift_ppm: i64,
     }
 

@@ -18,20 +18,20 @@ pub(crate) struct Credits {
     rows: IdMap<ActorId, Arc<Credit>>,
 }
 
-/// What may still be sent to one actor.
+/// The room that is left for messages to one actor.
 pub(crate) struct Credit {
     most: usize,
     left: Semaphore,
-    /// How many wait for some, and whose turn it is.
+    /// The number of senders that wait for some, and whose turn it is.
     waiting: AtomicU32,
     turn: tokio::sync::Mutex<()>,
     /// The process that hosts the actor, as far as is known; 0 while it is not.
     host: AtomicU64,
-    /// Whether it was asked for since the last sweep.
+    /// Set if it was asked for since the last sweep.
     used: AtomicBool,
 }
 
-/// How a wait for credit ended.
+/// The outcome of a wait for credit.
 pub(crate) enum Waited {
     /// With some.
     Taken,

@@ -15,11 +15,11 @@ use crate::registry::ActorType;
 use crate::spawn::started;
 use crate::wire::{DetachOrder, NameRow, Request};
 
-/// How long the name of an earlier life may stay taken: longer than a lost link is kept.
+/// The time that the name of an earlier life may stay taken: longer than a lost link is kept.
 const NAME_PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is tried.
+/// The interval between tries.
 const NAME_PAUSE: Duration = Duration::from_millis(50);
-/// How long the node may take to hear why an actor has failed.
+/// The time that the node may take to hear why an actor has failed.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Engine {

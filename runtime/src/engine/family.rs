@@ -78,17 +78,17 @@ struct Row {
     parent: ActorId,
     incarnation: Incarnation,
     place: Place,
-    /// Whether the present incarnation has started.
+    /// Set once the present incarnation has started.
     started: bool,
-    /// Whether the present incarnation's end has been judged or is being judged.
+    /// Set once the present incarnation's end has been judged or is being judged.
     ended: bool,
     /// The number of the restart that is to begin the next life: of the latest verdict over it.
     restart: Option<u64>,
-    /// How to place it; `None` for an actor that only lives here.
+    /// The orders that place it; `None` for an actor that only lives here.
     order: Option<Placing>,
     /// Its lease where it lives.
     lease: Option<Granted>,
-    /// Who waits for it to start.
+    /// Those that wait for it to start.
     starts: Vec<oneshot::Sender<Result<(), Down>>>,
     watchers: Vec<oneshot::Sender<Down>>,
     backlog: VecDeque<Held>,
@@ -100,7 +100,7 @@ struct Held {
     since: Timestamp,
 }
 
-/// What became of the order to host an actor.
+/// The fate of the order to host an actor.
 enum Hosted {
     /// It has left.
     Ordered(oneshot::Receiver<Answer>),
@@ -110,7 +110,7 @@ enum Hosted {
     NoWay,
 }
 
-/// What it takes to place an actor in another process, again and again.
+/// The orders that place an actor in another process, again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct Placing {
     pub(crate) host: HostOrder,
@@ -121,7 +121,7 @@ pub(crate) struct Placing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) incarnation: Incarnation,
-    /// Whether it has started and not ended.
+    /// True if it has started and not ended.
     pub(crate) running: bool,
     /// Where it runs; `None` while it is on its way there.
     pub(crate) process: Option<ProcessId>,
@@ -138,7 +138,7 @@ pub(crate) struct Placeless {
     pub(crate) held: u32,
 }
 
-/// What a new row needs.
+/// The facts that a new row needs.
 pub(crate) struct NewRow {
     pub(crate) actor: &'static str,
     pub(crate) parent: ActorId,
@@ -1111,7 +1111,7 @@ impl Engine {
     }
 }
 
-/// Whether other actors may live in the process that an order gives.
+/// Returns true if other actors may live in the process that an order gives.
 fn host_is_shared(launch: &LaunchOrder) -> bool {
     launch.shared.is_some()
 }

@@ -11,8 +11,9 @@ use crate::id::{ActorId, ProcessId};
 use crate::registry::Registered;
 use crate::wire::{Answer, Fact, NameRow, Request};
 
-/// Who has which name. News of ends and beginnings come over different ways and so in any order: of
-/// two actors that are said to have one name the first known has it, and the other when that is gone.
+/// The names of actors, and the actors that have them. News of ends and beginnings come over
+/// different ways and so in any order: of two actors that are said to have one name the first known
+/// has it, and the other when that is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     /// By job and name; the first of each has it.
@@ -29,7 +30,7 @@ struct Freed {
 }
 
 impl Names {
-    /// Who has a name.
+    /// The actor that has a name.
     fn owner(&self, job: &str, name: &str) -> Option<&NameRow> {
         let key = (job.to_owned(), name.to_owned());
         self.rows.get(&key)?.first()
@@ -124,7 +125,7 @@ impl Engine {
         Ok(row.id)
     }
 
-    /// Who has a name.
+    /// Finds the actor that has a name.
     pub(super) async fn find_name(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
         let (wanted_job, wanted) = (job.to_owned(), name.to_owned());
         let lookup = Request::Lookup {

@@ -1,4 +1,4 @@
-//! How the engine of a node passes from one program to the next in the same process.
+//! Succession of a node's engine: its passage from one program to the next in the same process.
 //!
 //! ```text
 //!  serves ── hold ──> holds ── nothing under way ──> freeze ── links stand still ──> estate
@@ -49,7 +49,7 @@ struct Questions {
 /// A question of another engine.
 type Question = (u64, ProcessId, Request);
 
-/// Whether a process is about to become another program.
+/// The signal that a process is about to become another program.
 #[derive(Debug)]
 pub(crate) struct StandStill(watch::Sender<bool>);
 
@@ -59,7 +59,7 @@ impl Default for StandStill {
     }
 }
 
-/// What the next program has to know of an engine.
+/// The state of an engine that the next program has to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Estate {
     /// Of the frames and questions in it.
@@ -90,9 +90,9 @@ impl Estate {
     }
 }
 
-/// How often an engine that holds looks whether something is under way.
+/// The interval at which an engine that holds looks for things under way.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
-/// How long links that end may take to be over.
+/// The longest time that links that end may take to be over.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Engine {
@@ -127,7 +127,7 @@ impl Engine {
         });
     }
 
-    /// Whether it begins nothing that takes time.
+    /// Returns true if it begins nothing that takes time.
     pub(crate) fn is_held(&self) -> bool {
         self.serving.held.load(Ordering::Acquire)
     }
@@ -168,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// What is under way that cannot be handed on, in words.
+    /// The things under way that cannot be handed on, in words.
     fn under_way(&self) -> Vec<String> {
         let mut all: Vec<String> = {
             let book = self.serving.book.lock();
@@ -306,7 +306,7 @@ impl Engine {
     }
 }
 
-/// Whether an answer says that nothing was done.
+/// Returns true if an answer says that nothing was done.
 const fn is_refusal(answer: &Answer) -> bool {
     matches!(answer, Answer::Failed(_) | Answer::Detached(Err(_)))
 }

@@ -32,9 +32,9 @@ pub struct Actix<X: ActixActor> {
     ended: watch::Receiver<Option<Reason>>,
 }
 
-/// How an actix actor is made, the first time and after a failure.
+/// An actix actor that can be made, the first time and after a failure.
 pub trait ActixActor: actix::Actor<Context = actix::Context<Self>> {
-    /// What it is made from.
+    /// The arguments that it is made from.
     type Args: Serialize + DeserializeOwned + Clone + Send + 'static;
 
     /// Makes the actor, on the thread it will run on. Its `started` hook runs after that.
@@ -198,5 +198,5 @@ impl<X: ActixActor> fmt::Debug for Actix<X> {
     }
 }
 
-/// How long an inner actor that drops an answer may take to be seen as dead.
+/// The time that an inner actor that drops an answer may take to be seen as dead.
 const LAST_WORDS: Duration = Duration::from_millis(200);

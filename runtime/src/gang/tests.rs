@@ -1,5 +1,5 @@
-//! What comes over the links for a rank: in order and out of it, twice, damaged, too much, after the
-//! end, and from whom it should not come.
+//! Tests of what comes over the links for a rank: in order and out of it, twice, damaged, too much,
+//! after the end, and from whom it should not come.
 
 use odeon_gpu::collective::Topology;
 use proptest::prelude::*;

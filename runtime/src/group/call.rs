@@ -15,7 +15,8 @@ use super::{Group, GroupError};
 use crate::actor::{Actor, Handler, Message};
 use crate::error::AskError;
 
-/// Who is asked what. A pair of it and a [`Collect`] is a [`Protocol`](super::Protocol).
+/// The ranks that are asked, and the message that each gets. A pair of it and a [`Collect`] is a
+/// [`Protocol`](super::Protocol).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Dispatch {
@@ -51,7 +52,7 @@ pub enum Collect {
 }
 
 impl Dispatch {
-    /// How many messages it needs.
+    /// The number of messages that it needs.
     pub(super) fn parts(&self, mesh: &Mesh) -> Result<usize, MeshError> {
         match self {
             Self::All | Self::One(_) => Ok(1),
@@ -184,7 +185,7 @@ impl<A: Handler<M>, M: Message + Clone> Gather<A, M> {
         self
     }
 
-    /// Who is asked what.
+    /// Sets which ranks are asked, and which message each gets.
     pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
         self.dispatch = dispatch;
         self

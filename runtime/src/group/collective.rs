@@ -295,7 +295,7 @@ impl Seat {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub const fn world(&self) -> usize {
         self.places.len()
@@ -364,7 +364,7 @@ pub enum FormError {
     NotRunning {
         /// In rank order.
         ranks: Vec<Rank>,
-        /// How long it was waited.
+        /// The time that was waited.
         waited: Duration,
     },
     /// A member is dead for good.
@@ -372,7 +372,7 @@ pub enum FormError {
     Dead {
         /// Which.
         rank: Rank,
-        /// How it ended.
+        /// Its end.
         down: Down,
     },
     /// A node gives no shared memory.
@@ -409,7 +409,7 @@ pub enum SeatError {
     NotYours {
         /// Whose it is.
         seat: ActorId,
-        /// Who wanted to take it.
+        /// The actor that wanted to take it.
         actor: ActorId,
     },
     /// The memory is gone, since the [`Formation`] was dropped too early or its process has ended;

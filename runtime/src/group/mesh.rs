@@ -26,7 +26,7 @@ struct Parts {
 pub struct Dim {
     /// Its name: `dp`, `tp`.
     pub name: String,
-    /// How many coordinates it has; never 0.
+    /// The number of coordinates along it; never 0.
     pub size: usize,
 }
 
@@ -46,7 +46,7 @@ pub enum MeshError {
     /// The mesh has no dimension of this name.
     #[error("no dimension `{name}`; the mesh is {mesh}")]
     UnknownDim {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
         /// The mesh.
         mesh: String,
@@ -56,33 +56,33 @@ pub enum MeshError {
     NoCoordinate {
         /// Along which dimension.
         dim: String,
-        /// What was asked for; negative ones count from the end.
+        /// The coordinate that was asked for; negative ones count from the end.
         at: i64,
-        /// How many there are.
+        /// The number of coordinates along the dimension.
         size: usize,
     },
     /// The mesh ends before this rank.
     #[error("no rank {rank}; the mesh has {ranks}")]
     NoRank {
-        /// What was asked for.
+        /// The rank that was asked for.
         rank: usize,
-        /// How many there are.
+        /// The number of ranks in the mesh.
         ranks: usize,
     },
     /// Another number of actors than ranks.
     #[error("{members} actors for {ranks} ranks")]
     Members {
-        /// How many actors.
+        /// The number of actors.
         members: usize,
-        /// How many ranks.
+        /// The number of ranks.
         ranks: usize,
     },
     /// Another number of messages than the dispatch needs.
     #[error("{messages} messages where the dispatch needs {needed}")]
     Messages {
-        /// How many messages.
+        /// The number of messages.
         messages: usize,
-        /// How many it needs.
+        /// The number of messages that it needs.
         needed: usize,
     },
     /// Parts were named for another number of ranks.
@@ -90,7 +90,7 @@ pub enum MeshError {
     Parts {
         /// For how many.
         given: usize,
-        /// How many there are.
+        /// The number of ranks in the mesh.
         ranks: usize,
     },
     /// Rows of a part would be lost, or come back more than once.
@@ -98,7 +98,7 @@ pub enum MeshError {
     Uncollected {
         /// The part.
         part: usize,
-        /// How many ranks answer for it.
+        /// The number of ranks that answer for it.
         answers: usize,
     },
     /// Every answer that should be collected is one that nobody was asked for.
@@ -107,9 +107,9 @@ pub enum MeshError {
     /// A quorum of more answers than can come.
     #[error("a quorum of {quorum} answers of {asked}")]
     Quorum {
-        /// How many answers are wanted.
+        /// The number of answers that are wanted.
         quorum: usize,
-        /// How many can come.
+        /// The number of answers that can come.
         asked: usize,
     },
 }
@@ -136,7 +136,7 @@ impl Mesh {
         .try_into()
     }
 
-    /// How many ranks there are; at least one.
+    /// The number of ranks; at least one.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a mesh is never empty")]
     pub fn len(&self) -> usize {

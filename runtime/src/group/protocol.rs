@@ -1,4 +1,5 @@
-//! How a call of a group of workers is dealt out to the ranks, and whose answers come back. Pure.
+//! Protocols of calls of a worker group: the dispatch of a call to the ranks, and the ranks whose
+//! answers come back. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,7 @@ pub enum Protocol {
 pub struct MeshPlace {
     /// Which part of the rows it works on, from 0.
     pub part: usize,
-    /// Whether its answer counts: that of one rank for each part.
+    /// True if its answer counts: that of one rank for each part.
     pub collected: bool,
 }
 
@@ -60,7 +61,8 @@ impl Shape for MeshPlace {
 }
 
 impl Protocol {
-    /// What it is made of; `None` where the workers have to be asked.
+    /// The dispatch and the collection that it is made of; `None` where the workers have to be
+    /// asked.
     pub(super) fn pair(&self) -> Option<(Dispatch, Collect)> {
         Some(match self {
             Self::RankZero => (Dispatch::One(0), Collect::One(0)),

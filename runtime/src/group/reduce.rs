@@ -1,4 +1,4 @@
-//! How answers become one.
+//! Reductions of many answers to one.
 
 use std::ops::{Add, Div};
 
@@ -8,7 +8,7 @@ use std::ops::{Add, Div};
 ///
 /// A closure `Fn(T, T) -> T` is a reduction as well.
 pub trait Reduction<T>: Send + 'static {
-    /// What comes out.
+    /// The result.
     type Output;
 
     /// Combines two neighbours; `left` has the lower ranks. It must be associative, up to rounding.
@@ -48,7 +48,7 @@ pub(super) fn fold<T, O: Reduction<T>>(values: Vec<T>, operation: &O) -> Option<
     level.pop().map(|total| operation.finish(total, count))
 }
 
-/// What [`Sum`] adds: numbers, and vectors of them element by element.
+/// Values that [`Sum`] adds: numbers, and vectors of them element by element.
 pub trait Summand {
     /// The sum of two.
     ///
@@ -58,7 +58,7 @@ pub trait Summand {
     fn plus(self, other: Self) -> Self;
 }
 
-/// What [`Mean`] divides.
+/// Values that [`Mean`] divides.
 pub trait Scale: Summand {
     /// One `count`-th of it.
     #[must_use]

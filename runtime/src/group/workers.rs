@@ -61,12 +61,12 @@ use crate::system::System;
 /// }
 /// ```
 pub trait WorkerCall: Message<Reply = Result<Self::Part, Failure>> + Clone + Unpin {
-    /// What a rank answers.
+    /// The answer of one rank.
     type Part: Wire + Unpin;
-    /// What all answers come to.
+    /// The result of all answers together.
     type Output;
 
-    /// How it is dealt out.
+    /// The protocol by which it is dealt out.
     fn protocol(&self) -> Protocol;
 
     /// As many messages as the protocol asks for, in the order of the parts. With one part for all
@@ -324,7 +324,7 @@ pub enum CallError {
     Deal {
         /// The message's name.
         call: &'static str,
-        /// How many parts were needed.
+        /// The number of parts that were needed.
         parts: usize,
         /// Why not.
         failure: Failure,
@@ -336,7 +336,7 @@ pub enum CallError {
         call: &'static str,
         /// The pool.
         pool: String,
-        /// Who.
+        /// The rank that failed.
         rank: usize,
         /// Why.
         failure: Failure,
@@ -359,7 +359,7 @@ pub enum CallError {
     Outside {
         /// The mesh's name.
         mesh: String,
-        /// Who.
+        /// The rank without a place.
         rank: usize,
     },
     /// Some did not answer, or the call does not fit the mesh.

@@ -20,8 +20,8 @@ pub trait Devices: Debug + Send {
     /// Looks at them now.
     fn look(&mut self) -> Inventory;
 
-    /// Whether a look may take long, since it asks a real driver. Such a one learns by itself which
-    /// processes there are, and is never told.
+    /// Returns true if a look may take long, since it asks a real driver. Such a one learns by
+    /// itself which processes there are, and is never told.
     fn may_block(&self) -> bool {
         true
     }
@@ -70,7 +70,8 @@ impl Devices for Nvml {
     }
 }
 
-/// Whether a list names a device, by its number on the bus or the beginning of its identity.
+/// Returns true if a list names a device, by its number on the bus or the beginning of its
+/// identity.
 fn is_named(facts: &DeviceFacts, list: &str) -> bool {
     let mut names = list
         .split(',')
@@ -161,9 +162,9 @@ pub struct GrantedDevice {
     pub index: u32,
     /// Model, as the vendor writes it.
     pub model: String,
-    /// How much of its memory is the actor's, in bytes.
+    /// Bytes of its memory that are the actor's.
     pub memory: u64,
-    /// How much of its time, in thousandths.
+    /// The actor's share of its time, in thousandths.
     pub milli: u32,
 }
 
@@ -218,7 +219,7 @@ fn slice_index(card: u32, nth: usize) -> u32 {
     (card + 1) * 1000 + nth as u32
 }
 
-/// What is known of the memory of a device or slice.
+/// Facts about the memory of a device or slice.
 pub(super) struct Facts<'a> {
     pub(super) memory: Option<&'a MemoryFacts>,
     /// Of a slice, those of its card.
@@ -244,7 +245,7 @@ pub(super) fn facts_of(inventory: &Inventory, index: u32) -> Option<Facts<'_>> {
     })
 }
 
-/// What sensors say of all devices and slices.
+/// Sensor readings of all devices and slices.
 pub(super) fn readings(inventory: &Inventory) -> Vec<DeviceReading> {
     let cards = inventory.devices.iter();
     cards.flat_map(readings_of).collect()
@@ -281,7 +282,8 @@ fn readings_of(card: &DeviceFacts) -> Vec<DeviceReading> {
     [vec![whole], slices].concat()
 }
 
-/// What CUDA opens a device or slice by, by its number; its plain number where there is no better.
+/// The name that CUDA opens a device or slice by, by its number; its plain number where there is no
+/// better.
 pub(super) fn visible_name(inventory: &Inventory, index: u32) -> String {
     let uuid = inventory.devices.iter().find_map(|facts| {
         if facts.index == index {
@@ -340,8 +342,8 @@ fn domains(inventory: &Inventory) -> Vec<Option<usize>> {
     (0..count).map(number).collect()
 }
 
-/// What has befallen the devices between two looks. A driver that cannot be asked tells nothing of
-/// them: whatever runs on them goes on.
+/// Faults that have befallen the devices between two looks. A driver that cannot be asked tells
+/// nothing of them: whatever runs on them goes on.
 pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFault> {
     let mut faults = vec![];
     if before.driver.value().is_none() || now.driver.value().is_none() {

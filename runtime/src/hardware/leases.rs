@@ -18,7 +18,7 @@ use super::devices::facts_of;
 use crate::clock::Timestamp;
 use crate::id::{ActorId, ProcessId};
 
-/// What one lease allows, on the node whose number it has.
+/// The number of a lease, on its node.
 pub(crate) type LeaseId = u64;
 
 /// Memory of a whole device that may be more in use than before a process had it: the driver's own
@@ -28,7 +28,7 @@ const SLACK_BYTES: u64 = 64 << 20;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Leases {
-    /// What the node has, without leases and workers.
+    /// The node's resources, without leases and workers.
     node: Node,
     /// Counts changes: a plan made on an older picture is refused.
     version: u64,
@@ -48,11 +48,11 @@ pub(super) struct Grant {
     pub(super) stage: Stage,
     /// Bytes in use on each of its devices before its process came, where that was measured.
     before: BTreeMap<u32, u64>,
-    /// Whether the driver has listed its process, under the number that it has here.
+    /// Set once the driver has listed its process, under the number that it has here.
     known: bool,
 }
 
-/// How far a lease is.
+/// The stage of a lease.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Stage {
     /// Nobody uses it yet, and nobody may from then on.
@@ -63,9 +63,9 @@ pub(super) enum Stage {
     Leaving {
         since: Timestamp,
         pid: Option<u32>,
-        /// Whether its end was seen; else it was only killed.
+        /// Set once its end was seen; else it was only killed.
         exited: bool,
-        /// What was still held when it took too long.
+        /// The memory that was still held when it took too long, in words.
         overdue: Option<String>,
     },
 }
@@ -76,7 +76,7 @@ struct Seat {
     job: String,
     isolation: Isolation,
     devices: Vec<u32>,
-    /// Whether it was ordered to run, and what the driver knows it by.
+    /// Set once it was ordered to run; with the number by which the driver knows it.
     started: bool,
     pid: Option<u32>,
 }
@@ -261,7 +261,7 @@ impl Leases {
         Some(grant.process)
     }
 
-    /// What the driver knows a process by.
+    /// Notes the number by which the driver knows a process.
     pub(super) fn runs_as(&mut self, process: ProcessId, pid: u32) {
         if let Some(seat) = self.processes.get_mut(&process) {
             seat.pid = Some(pid);
@@ -335,9 +335,9 @@ impl Leases {
         }
     }
 
-    /// What a look at the devices, begun at `looked`, settles: leases whose memory is free go, those
-    /// that take longer than `patience` put their devices out of service, and claims that nobody
-    /// took up end. Gives the processes that run for nobody now.
+    /// Settles leases by a look at the devices, begun at `looked`: leases whose memory is free go,
+    /// those that take longer than `patience` put their devices out of service, and claims that
+    /// nobody took up end. Gives the processes that run for nobody now.
     pub(super) fn settle(
         &mut self,
         inventory: &Inventory,
@@ -402,7 +402,7 @@ impl Leases {
             .collect()
     }
 
-    /// Whether any lease waits for something that only a look at the devices tells.
+    /// Returns true if any lease waits for something that only a look at the devices tells.
     pub(super) fn unsettled(&self) -> bool {
         self.grants
             .values()
@@ -445,7 +445,7 @@ impl Leases {
         processes
     }
 
-    /// Whether a lease is of a device, or of a slice of it.
+    /// Returns true if a lease is of a device, or of a slice of it.
     fn uses(&self, grant: &Grant, device: u32) -> bool {
         let slice_of = |known: &&Device| known.card == device && grant.has(known.index);
         grant.has(device) || self.node.devices.iter().any(|known| slice_of(&known))
@@ -490,7 +490,7 @@ impl Leases {
 }
 
 impl Grant {
-    /// Whether only what its process has left behind holds it.
+    /// Returns true if only what its process has left behind holds it.
     pub(super) fn is_leaving(&self) -> bool {
         matches!(self.stage, Stage::Leaving { .. })
     }
@@ -501,15 +501,15 @@ impl Grant {
     }
 }
 
-/// Whether the driver lists a process on a device.
+/// Returns true if the driver lists a process on a device.
 fn lists(inventory: &Inventory, device: u32, pid: Option<u32>) -> bool {
     let processes = facts_of(inventory, device).and_then(|facts| facts.processes);
     let mut processes = processes.into_iter().flatten();
     pid.is_some() && processes.any(|process| Some(process.pid) == pid)
 }
 
-/// What still holds memory of a device for a process that has ended, in words; `None` when it is
-/// known to be free. What cannot be measured is not known to be free.
+/// The memory of a device that is still held for a process that has ended, in words; `None` when it
+/// is known to be free. What cannot be measured is not known to be free.
 ///
 /// In a container the driver's process numbers are not ours, so that the absence of one from the
 /// list proves something only where the driver had it there before; that the memory is as empty as

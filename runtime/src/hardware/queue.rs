@@ -1,4 +1,5 @@
-//! Who waits for room, why, and who may not overtake whom.
+//! The queue of actors that wait for room: the reasons, and the order in which they may not
+//! overtake each other.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,11 +24,11 @@ pub struct Waiting {
     pub actors: Vec<ActorId>,
     /// Higher ones come first.
     pub priority: i32,
-    /// How long they have waited.
+    /// The time that they have waited.
     pub waited: Duration,
-    /// What is in the way; `None` before the first look.
+    /// The obstacle; `None` before the first look.
     pub refusal: Option<Refusal>,
-    /// Who must be placed before them.
+    /// The holder that must be placed before them.
     pub behind: Option<String>,
 }
 
@@ -105,9 +106,10 @@ impl Queue {
         }
     }
 
-    /// Who must be placed before this one: whoever was refused and has a higher priority, or the
-    /// same and has waited for `overtaking` already. Until then smaller ones may take what a larger
-    /// one cannot use yet; after that it would starve. Only devices are waited for in this way.
+    /// The holder that must be placed before this one: whoever was refused and has a higher
+    /// priority, or the same and has waited for `overtaking` already. Until then smaller ones may
+    /// take what a larger one cannot use yet; after that it would starve. Only devices are waited
+    /// for in this way.
     pub(super) fn ahead(
         &self,
         ticket: Ticket,

@@ -24,7 +24,7 @@ enum Unplaced {
     Busy(String),
 }
 
-/// What one look found.
+/// The reason why one look found no place.
 enum Refused {
     Never(Failure),
     /// There is room, but not for these.
@@ -346,8 +346,8 @@ impl Engine {
     }
 }
 
-/// Whether waiting cannot help: it asks for what cannot be, or what no node has, devices that are
-/// out of service counted. Who has had a place before may find it again.
+/// Returns true if waiting cannot help: it asks for what cannot be, or what no node has, devices
+/// that are out of service counted. Who has had a place before may find it again.
 fn is_final(refusal: &Refusal, view: &View, demands: &[Demand], again: bool) -> bool {
     match &*refusal.cause {
         Cause::Invalid(_) | Cause::DeviceSet { .. } => true,

@@ -73,7 +73,7 @@ impl Standby {
         }
     }
 
-    /// How many spares are ready at the moment.
+    /// The number of spares that are ready at the moment.
     #[must_use]
     pub fn ready(&self) -> usize {
         let pools = self.engine.hardware.pools.lock();

@@ -1,4 +1,5 @@
-//! How long the present handler of an actor has run, for actors that must not take for ever.
+//! A watchdog over the run time of an actor's present handler, for actors that must not take for
+//! ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

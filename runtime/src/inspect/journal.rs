@@ -1,4 +1,4 @@
-//! What has happened that people ask about later: failures, restarts, what was lost.
+//! Events that people ask about later: failures, restarts, what was lost.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::failure::{Failure, Reason};
 use crate::id::{ActorId, Incarnation, ProcessId};
 
-/// What kind of thing has happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum NewsKind {
@@ -29,7 +29,7 @@ pub enum NewsKind {
 pub struct News {
     /// When, by the clock of that process.
     pub at: Timestamp,
-    /// What kind of thing.
+    /// The kind of event.
     pub kind: NewsKind,
     /// The actor that it is about.
     pub actor: Option<ActorId>,
@@ -45,7 +45,7 @@ pub struct News {
     /// The device of the node that it is about.
     #[serde(default)]
     pub device: Option<u32>,
-    /// What happened and what follows, in words.
+    /// The event and what follows, in words.
     pub sentence: String,
     /// Why: the failure, what led to it, and so on.
     pub chain: Vec<String>,

@@ -1,4 +1,4 @@
-//! What the machine of a node is like: processors and memory, in all and by process, from `/proc`.
+//! The machine of a node: use of processors and memory, in all and by process, from `/proc`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,7 +22,7 @@ pub struct MachineView {
     pub memory_used: u64,
 }
 
-/// What a process uses at one look.
+/// Processor time and memory that a process uses at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Bytes of memory that are its own or mapped by it, and present.

@@ -15,7 +15,7 @@ pub(crate) struct Recent<T> {
 #[derive(Debug)]
 struct Kept<T> {
     items: VecDeque<T>,
-    /// How many there have been.
+    /// The number of items that were ever added.
     added: u64,
 }
 

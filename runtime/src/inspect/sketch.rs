@@ -1,4 +1,4 @@
-//! How long something took, as counts in buckets whose bounds grow by half octaves.
+//! A sketch of durations, as counts in buckets whose bounds grow by half octaves.
 //!
 //! One writer and any number of readers, without a lock. A bucket that is full has all of them
 //! halved, so what was long ago fades: of an actor's messages, whose counts are narrow since there are
@@ -41,7 +41,7 @@ const fn bounds_of(bucket: usize) -> (u64, u64) {
 
 /// A count of some width, with relaxed order.
 pub(crate) trait Count: Default {
-    /// What it counts up to.
+    /// The largest count.
     const MOST: u32;
 
     fn load(&self) -> u32;
@@ -115,7 +115,7 @@ impl<C: Count> Sketch<C> {
     }
 }
 
-/// How long things took, as counts in buckets that each begin by half an octave above the last.
+/// A histogram of durations: counts in buckets that each begin by half an octave above the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     /// The bucket of the first count.
@@ -124,7 +124,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// How many there are. What was long ago may have faded.
+    /// The number of durations. What was long ago may have faded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::sketch::{Sketch, Times};
 use crate::clock::Timestamp;
 
-/// What an actor has done in this process, and does.
+/// Statistics of an actor's work in this process, past and present.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     taken: AtomicU64,
@@ -37,7 +37,7 @@ struct MethodStats {
     waiting: Sketch,
 }
 
-/// What an actor is at.
+/// The handler that an actor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Running {
     /// Which of its type's methods; their number when it is none of them.
@@ -46,18 +46,18 @@ pub(crate) struct Running {
     pub(crate) span: u64,
 }
 
-/// What an actor has done with one kind of message, in its present process.
+/// The work of an actor on one kind of message, in its present process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodView {
     /// The message's name.
     pub name: String,
-    /// How many it has handled.
+    /// The number of messages that it has handled.
     pub handled: u64,
     /// Those of them that ended with a failure.
     pub failed: u64,
-    /// How long its handler ran.
+    /// The run times of its handler.
     pub handling: Times,
-    /// How long it lay in the mailbox.
+    /// The times that they lay in the mailbox.
     pub waiting: Times,
 }
 

@@ -23,7 +23,7 @@ use crate::telemetry::Point;
 use crate::trace::{Span, SpanCounts, SpanCursor};
 use crate::wire::{Answer, Request};
 
-/// What one process shows at one look.
+/// The view of one process at one look: its actors, their waits, spans, news and counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sight {
     /// Which process.
@@ -38,11 +38,11 @@ pub struct Sight {
     pub actors: Vec<ActorView>,
     /// Those that are not there any more.
     pub gone: Vec<ActorId>,
-    /// How many there are.
+    /// The number of actors that it hosts.
     pub hosted: u32,
     /// All that its actors wait for.
     pub waits: Vec<WaitView>,
-    /// How many more, for which there was no room.
+    /// The number of further waits, for which there was no room.
     pub waits_left_out: u32,
     /// Spans that have ended.
     pub spans: Vec<Span>,
@@ -50,18 +50,18 @@ pub struct Sight {
     pub spans_lost: u64,
     /// Spans of programs that go on; their ends are their starts.
     pub going_on: Vec<Span>,
-    /// How many spans there have been.
+    /// Counts of all spans so far.
     pub span_counts: SpanCounts,
-    /// How long asks took until their answers came, of late.
+    /// The times that asks took until their answers came, of late.
     pub ask_times: Times,
-    /// What has happened.
+    /// Events that have happened.
     pub news: Vec<News>,
     /// The number of the first of it, counted from 1 since the process began; 0 where it is not told.
     #[serde(default)]
     pub news_from: u64,
     /// News that were overwritten before this look.
     pub news_lost: u64,
-    /// What programs say about their work.
+    /// Numbers that programs say about their work.
     pub points: Vec<Point>,
     /// The number of the first of it, like that of the news.
     #[serde(default)]
@@ -80,7 +80,7 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// What was overwritten before somebody came is not lost to them.
+    /// Counts nothing as lost: what was overwritten before somebody came is not lost to them.
     const fn lost_nothing(&mut self) {
         self.spans_lost = 0;
         self.news_lost = 0;
@@ -91,11 +91,11 @@ impl Sight {
 /// An actor that waits for another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WaitView {
-    /// Who waits.
+    /// The actor that waits.
     pub who: ActorId,
     /// For whom.
     pub on: ActorId,
-    /// What for.
+    /// The kind of wait: for an answer, or for room.
     pub how: WaitKind,
     /// The message that is asked or told.
     pub message: String,
@@ -105,7 +105,7 @@ pub struct WaitView {
     pub in_handler: bool,
 }
 
-/// What an actor waits for at another.
+/// The kind of an actor's wait for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum WaitKind {
@@ -115,15 +115,15 @@ pub enum WaitKind {
     Room,
 }
 
-/// What a look asks for.
+/// The request of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LookOrder {
     onlooker: u64,
-    /// How many answers have come.
+    /// The number of answers that have come.
     seen: u64,
 }
 
-/// What a process shows before it leaves, since nobody can look at it after that.
+/// The last view of a process before it leaves, since nobody can look at it after that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastSight {
     /// For whom it is: who has had so many answers of this process, and sees what is new since; whoever
@@ -132,7 +132,7 @@ pub(crate) struct LastSight {
     pub(crate) sight: Box<Sight>,
 }
 
-/// What processes of this node have shown last.
+/// The last views of processes of this node.
 #[derive(Debug, Default)]
 pub(crate) struct LastSights(Mutex<VecDeque<Left>>);
 
@@ -145,8 +145,8 @@ struct Left {
     last: LastSight,
 }
 
-/// How long what was shown last waits for those who look, and of how many spans, numbers and the like
-/// all of it is: tens of megabytes. The oldest goes first.
+/// The time that a last view waits for those who look, and the most spans, numbers and the like in
+/// all of them: tens of megabytes. The oldest goes first.
 const LAST_KEPT: Duration = Duration::from_secs(30);
 const LAST_ROWS_MAX: usize = 100_000;
 
@@ -184,7 +184,7 @@ impl Left {
 #[derive(Debug, Default)]
 pub(crate) struct Onlookers(Mutex<BTreeMap<u64, Onlooker>>);
 
-/// What one has seen.
+/// The progress of one onlooker.
 #[derive(Debug)]
 struct Onlooker {
     last: Timestamp,
@@ -195,7 +195,7 @@ struct Onlooker {
     before: Rings,
 }
 
-/// How far somebody has read the rings of a process.
+/// The progress of a reader in the rings of a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rings {
     spans: SpanCursor,
@@ -205,7 +205,7 @@ struct Rings {
 
 /// Onlookers that a process remembers.
 const ONLOOKERS_MAX: usize = 8;
-/// How long it remembers one that stays away.
+/// The time for which it remembers one that stays away.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
 /// Bounds of one answer; there is more at the next.
 const ROWS_MAX: usize = 4096;
@@ -217,7 +217,8 @@ const NEWS_MAX: usize = 512;
 const POINTS_MAX: usize = 4096;
 
 impl Onlookers {
-    /// What each onlooker of an engine that leaves has not seen, and all of it for those to come.
+    /// The part that each onlooker of an engine that leaves has not seen, and all of it for those
+    /// to come.
     pub(crate) fn show_last(&self, engine: &Engine) -> Vec<LastSight> {
         let now = Clock::now();
         let mut onlookers = self.0.lock();
@@ -370,7 +371,7 @@ fn digest_of(view: &ActorView) -> u64 {
     digest.finish()
 }
 
-/// What the actors of a process wait for.
+/// The waits of a process's actors, and the number of those left out.
 fn waits(engine: &Engine) -> (Vec<WaitView>, u32) {
     let (mut waits, mut left_out) = (vec![], 0);
     let mut see = |caller: &Caller, on, how, message: &str, since| {
@@ -405,7 +406,7 @@ fn waits(engine: &Engine) -> (Vec<WaitView>, u32) {
 pub struct Watch {
     engine: Arc<Engine>,
     onlooker: u64,
-    /// How many answers have come from each process.
+    /// The number of answers that have come from each process.
     seen: BTreeMap<ProcessId, u64>,
     /// When it saw the last of processes that have left.
     left: BTreeMap<ProcessId, Timestamp>,
@@ -413,7 +414,7 @@ pub struct Watch {
     meter: Meter,
 }
 
-/// What a node shows at one look.
+/// The view of one node at one look, with its processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeSight {
     /// The node's name.
@@ -430,7 +431,7 @@ pub struct NodeSight {
     pub silent: Vec<ProcessId>,
     /// Its links to other nodes.
     pub links: Vec<LinkView>,
-    /// What it has, who holds it, and who waits; left out by processes that are below a node.
+    /// Its hardware, who holds it, and who waits; left out by processes that are below a node.
     pub hardware: Option<Box<NodeView>>,
     /// Its machine.
     pub machine: MachineView,
@@ -441,13 +442,13 @@ pub struct NodeSight {
 /// A process of a node at one look.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSight {
-    /// What it shows.
+    /// The view of the process itself.
     pub sight: Sight,
     /// The operating system's number.
     pub pid: Option<u32>,
-    /// What it uses of its machine, where the system tells.
+    /// Its use of its machine, where the system tells.
     pub usage: Option<Usage>,
-    /// Whether it is the node, runs a job's `main`, or hosts actors.
+    /// The kind of process: the node, one that runs a job's `main`, or one that hosts actors.
     pub kind: ProcessKind,
     /// By how many nanoseconds its clock is ahead of the node's.
     pub ahead: i64,
@@ -455,7 +456,7 @@ pub struct ProcessSight {
     pub ahead_error: Duration,
 }
 
-/// What a process is for.
+/// The purpose of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessKind {
     /// The node itself.
@@ -478,8 +479,8 @@ impl Watch {
         }
     }
 
-    /// What there is to see that was not seen by this watch before. A process that does not answer
-    /// within `patience` is named as silent, and seen anew when it does.
+    /// Looks at the node and gives what this watch has not seen before. A process that does not
+    /// answer within `patience` is named as silent, and seen anew when it does.
     pub async fn look(&mut self, patience: Duration) -> NodeSight {
         let engine = Arc::clone(&self.engine);
         let below: Vec<LinkView> = super::links(&engine);
@@ -550,7 +551,7 @@ impl Watch {
         }
     }
 
-    /// What processes that have left had to show to this watch. Each counts once.
+    /// The last views of processes that have left, for this watch. Each counts once.
     fn left(&mut self, engine: &Engine) -> Vec<(ProcessView, Sight, (i64, Duration))> {
         let now = Clock::now();
         self.left.retain(|_, at| now.since(*at) < 2 * LAST_KEPT);
@@ -634,14 +635,15 @@ fn kind_of(started: &[ProcessView], process: ProcessId) -> ProcessKind {
 }
 
 impl NodeSight {
-    /// Who waits for room on this node.
+    /// The actors that wait for room on this node.
     #[must_use]
     pub fn waiting(&self) -> &[Waiting] {
         self.hardware.as_ref().map_or(&[], |view| &view.waiting)
     }
 
-    /// Whether some process has more to show at once, after so many looks in a row. Spans may come
-    /// faster than anybody can take them in: they are waited for no longer than a few looks.
+    /// Returns true if some process has more to show at once, after so many looks in a row. Spans
+    /// may come faster than anybody can take them in: they are waited for no longer than a few
+    /// looks.
     #[must_use]
     pub fn more(&self, looks: usize) -> bool {
         let spans = looks < SPAN_LOOKS;

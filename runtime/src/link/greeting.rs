@@ -1,4 +1,4 @@
-//! How two processes greet each other over a new connection, and what they then know.
+//! The greeting of two processes over a new connection, and what they then know.
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -14,7 +14,7 @@ use crate::error::SystemError;
 use crate::limits::Limits;
 use crate::wire::{Frame, Hello, Opening, VERSION};
 
-/// How a connection has ended.
+/// The end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// It broke; the link may go on over another.
@@ -23,11 +23,11 @@ pub(crate) enum Ended {
     Over(String),
 }
 
-/// What the streams of a connection belong to, where that is more than they are.
+/// The connection that streams belong to, where that is more than they are.
 pub(crate) trait Line: Send + Sync {
     /// Resolves when it has ended.
     fn ended(&self) -> BoxFuture<'_, Ended>;
-    /// How it has ended, if it has.
+    /// The manner of its end, if it has ended.
     fn end(&self) -> Option<Ended>;
     /// Ends it, and with `over` the link.
     fn close(&self, over: bool, why: &str);

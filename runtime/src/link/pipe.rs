@@ -20,17 +20,17 @@ use crate::wire::Chunk;
 /// one batch at most.
 pub(super) const BATCH_BYTES: usize = 64 << 10;
 
-/// What is as long as this is kept where it lies; what is shorter is copied, so that the memory can
-/// be written to again.
+/// The length in bytes from which a buffer is kept where it lies; what is shorter is copied, so
+/// that the memory can be written to again.
 const OWN_BYTES: usize = 32 << 10;
 
 /// One byte stream. Queueing never waits for a write: nobody holds both locks while bytes go out.
 pub(super) struct Pipe {
     queue: Mutex<Queue>,
     sink: Mutex<Sink>,
-    /// What has come the other way, in a session.
+    /// The count of bytes that have come the other way, in a session.
     pub(super) incoming: Mutex<Incoming>,
-    /// What was read of the last connection and not taken in, without a session.
+    /// Bytes that were read of the last connection and not taken in, without a session.
     unread: Mutex<BytesMut>,
     /// Something waits for the writer task.
     pub(super) wake: Notify,
@@ -41,14 +41,14 @@ pub(super) struct Pipe {
     room: Notify,
 }
 
-/// What waits for the stream.
+/// Frames that wait for the stream.
 pub(super) struct Queue {
     /// Frames of the connection rather than of the session.
     pub(super) passing: BytesMut,
     pub(super) control: BytesMut,
     pub(super) calls: BytesMut,
     pub(super) bulk: VecDeque<Chunk>,
-    /// How much control the calls were last marked to come after.
+    /// The number of questions and facts that the calls were last marked to come after.
     pub(super) marked: u64,
     /// Somebody writes what waits, or has been woken to do so, and looks again before it stops.
     tended: bool,
@@ -65,9 +65,9 @@ struct Sink {
     writer: Option<Writer>,
     /// Bytes that the stream has taken.
     written: u64,
-    /// What a session keeps.
+    /// Bytes that a session keeps.
     outgoing: Option<Outgoing>,
-    /// Whether another program writes on.
+    /// Set once another program writes on.
     stands: bool,
 }
 
@@ -79,12 +79,12 @@ impl Queue {
             && self.bulk.is_empty()
     }
 
-    /// What waits, apart from bulk, which its receiver bounds.
+    /// Bytes that wait, apart from bulk, which its receiver bounds.
     fn len(&self) -> u64 {
         (self.control.len() + self.calls.len()) as u64
     }
 
-    /// What waits, in the order in which it would leave.
+    /// Appends what waits, in the order in which it would leave.
     fn append_to(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.control);
         bytes.extend_from_slice(&self.calls);
@@ -251,7 +251,7 @@ impl Pipe {
         }
     }
 
-    /// What was read and not taken in; of a session, the other side sends it again.
+    /// Leaves bytes that were read and not taken in; of a session, the other side sends them again.
     pub(super) fn leave_unread(&self, buffer: BytesMut) {
         *self.unread.lock() = buffer;
     }
@@ -260,8 +260,8 @@ impl Pipe {
         std::mem::take(&mut *self.unread.lock()).to_vec()
     }
 
-    /// What the stream has not taken, without what counts for a connection alone. Nothing more is
-    /// written.
+    /// The bytes that the stream has not taken, without what counts for a connection alone. Nothing
+    /// more is written.
     pub(super) fn unwritten(&self) -> Vec<u8> {
         let mut sink = self.sink.lock();
         sink.stands = true;
@@ -270,7 +270,7 @@ impl Pipe {
         bytes
     }
 
-    /// What another program has to know of it, in a session. Nothing more is sent.
+    /// The state that another program has to know, in a session. Nothing more is sent.
     pub(super) fn estate(&self) -> StreamEstate {
         let mut sink = self.sink.lock();
         sink.stands = true;
@@ -421,7 +421,7 @@ impl Pipe {
         self.kept_bytes.load(Ordering::Acquire)
     }
 
-    /// Whether less than so much waits or is kept.
+    /// Returns true if less than so much waits or is kept.
     pub(super) fn has_room(&self, bytes_max: u64) -> bool {
         self.kept_bytes() + self.queued_bytes() < bytes_max
     }

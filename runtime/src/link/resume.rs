@@ -1,4 +1,4 @@
-//! How a link between nodes goes on over another connection.
+//! Resumption of a link between nodes over another connection.
 //!
 //! The side that has dialled dials again, the other waits for it. What each has taken in is final
 //! when it is said: all that read from the connection before have ended by then.
@@ -42,7 +42,7 @@ pub(crate) trait Dial: Send + Sync {
     }
 }
 
-/// What makes the answer to whoever resumes a session a whole connection.
+/// A function that makes the answer to whoever resumes a session a whole connection.
 type Complete = Box<dyn FnOnce(Greeted) -> BoxFuture<'static, Result<Greeted, SystemError>> + Send>;
 
 /// A connection that shall carry a session from now on, and has not been answered.
@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// How often it went on over another connection.
+    /// The number of times that it went on over another connection.
     pub(crate) fn resumed(&self) -> u32 {
         self.resumed.load(Ordering::Relaxed)
     }
@@ -109,7 +109,7 @@ impl Session {
         self.broken.lock().clone()
     }
 
-    /// Whether somebody has made another connection for it.
+    /// Returns true if somebody has made another connection for it.
     pub(super) fn is_knocked(&self) -> bool {
         self.knock.lock().is_some()
     }
@@ -184,7 +184,7 @@ where
 }
 
 impl Limits {
-    /// How long a connection between nodes may be silent.
+    /// The longest time that a connection between nodes may be silent.
     pub(crate) fn connection_idle(&self) -> Duration {
         self.connection_idle.min(self.link_idle_timeout / 2)
     }
@@ -283,7 +283,7 @@ impl Link {
         }
     }
 
-    /// What is said at the beginning of another connection.
+    /// The hello at the beginning of another connection.
     fn resumption(&self, engine: &Engine, session: &Session, attempt: u64) -> Hello {
         engine.hello_again(Passage::Resumes(Resumption {
             session: session.id,

@@ -20,7 +20,7 @@ use crate::wire::{Hello, Opening, Passage};
 /// Both halves of a byte stream.
 type Halves = (Reader, Writer);
 
-/// What makes a stream to the other node.
+/// A dialler that makes a stream to the other node.
 pub(crate) struct StreamDial<D>(pub(crate) D);
 
 impl<D, F> Dial for StreamDial<D>
@@ -75,7 +75,7 @@ pub(crate) async fn join(
     }
 }
 
-/// Whether something comes over the link to a peer before it ends.
+/// Waits until something comes over the link to a peer; returns false if it ends before.
 async fn is_confirmed(engine: &Engine, peer: ProcessId, since: Timestamp) -> bool {
     let link = engine.links.get(&peer).map(|link| Arc::clone(&link));
     let Some(link) = link else { return false };

@@ -1,4 +1,4 @@
-//! How a link passes from one program to the next in the same process.
+//! Succession of a link: its passage from one program to the next in the same process.
 //!
 //! It stands still first: its readers stop between two frames, and its writers where they are. Of a
 //! link to a process of this node the next program has the same socket, and with it what was read and
@@ -25,7 +25,7 @@ use crate::quic::Quic;
 use crate::session::{Incoming, Outgoing};
 use crate::succession::take_open;
 
-/// What the next program has to know of a link.
+/// The state of a link that the next program has to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LinkEstate {
     peer: ProcessId,
@@ -62,10 +62,10 @@ pub(super) struct StreamEstate {
     pub(super) taken: u64,
     /// Bytes that the other side has taken in.
     pub(super) acknowledged: u64,
-    /// What follows them.
+    /// Bytes that follow them.
     #[serde(with = "serde_bytes")]
     pub(super) kept: Vec<u8>,
-    /// How much control the calls were last marked to come after.
+    /// The number of questions and facts that the calls were last marked to come after.
     pub(super) marked: u64,
 }
 
@@ -108,7 +108,7 @@ impl Link {
         }
     }
 
-    /// Whether the next program of this process can go on with it.
+    /// Returns true if the next program of this process can go on with it.
     pub(crate) fn can_pass(&self) -> bool {
         match &self.session {
             Some(session) => match &session.way {
@@ -119,7 +119,7 @@ impl Link {
         }
     }
 
-    /// Whether it stands still, or is about to.
+    /// Returns true if it stands still, or is about to.
     pub(super) fn stands_still(&self) -> bool {
         self.frozen.is_over() && !self.is_closed()
     }
@@ -130,8 +130,8 @@ impl Link {
         std::future::pending::<()>().await;
     }
 
-    /// What the next program has to know of it; `None` of one that ends with its connection, which is
-    /// no socket.
+    /// The state that the next program has to know; `None` of one that ends with its connection,
+    /// which is no socket.
     pub(crate) fn estate(&self) -> Option<LinkEstate> {
         let carried = match (&self.session, self.socket) {
             (Some(session), _) => Carried::Session {

@@ -21,7 +21,7 @@ async fn node(identity: NodeIdentity) -> System {
     builder.listen(here(), identity).start().await.unwrap()
 }
 
-/// What both sides say when `joiner` joins `joined`.
+/// The refusals that both sides give when `joiner` joins `joined`.
 async fn refusal(joiner: NodeIdentity, joined: NodeIdentity) -> String {
     let (a, b) = (node(joiner).await, node(joined).await);
     let join = a.join(b.address().unwrap());

@@ -7,7 +7,7 @@ use proptest::prelude::{
 
 use super::*;
 
-/// What happens to the two ends.
+/// An event at the two ends.
 #[derive(Clone, Debug)]
 enum Event {
     /// Frames of these lengths are sent as one piece.
@@ -16,7 +16,7 @@ enum Event {
     Carry(usize),
     /// The receiver says how far it is.
     Say,
-    /// What it last said arrives.
+    /// The last count that it said arrives.
     Hear,
     /// The connection breaks: what is on the way is lost, in both directions.
     Break,
@@ -40,7 +40,7 @@ struct Stream {
     incoming: Incoming,
     /// Bytes on the way.
     network: BytesMut,
-    /// What has come out of it and is no whole frame yet.
+    /// Bytes that have come out of it and are no whole frame yet.
     buffer: BytesMut,
     said: Option<u64>,
     sent: Vec<u64>,

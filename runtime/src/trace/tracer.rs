@@ -1,4 +1,4 @@
-//! What keeps the spans of a process: which of them, in rings that threads do not share.
+//! The tracer, which keeps spans of a process: which of them, in rings that threads do not share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -33,10 +33,10 @@ impl Default for Sampling {
     }
 }
 
-/// What takes so long is kept whatever the sampling.
+/// The duration from which a span is kept whatever the sampling.
 pub const SLOW: Duration = Duration::from_millis(100);
 
-/// How many spans there have been.
+/// Counts of traces and spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanCounts {
     /// Traces that began in this process.
@@ -77,7 +77,7 @@ pub(crate) struct Tracer {
 #[repr(align(128))]
 struct Shard {
     ring: Mutex<Ring>,
-    /// What is left of the budget, in thousandths of a trace, and when it was last added to.
+    /// The rest of the budget, in thousandths of a trace, and when it was last added to.
     left: AtomicU64,
     filled: AtomicU64,
     traces: AtomicU64,
@@ -119,7 +119,7 @@ impl Ring {
     }
 }
 
-/// How far somebody has read a [`Tracer`].
+/// The progress of a reader of a [`Tracer`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpanCursor([u64; SHARDS]);
 
@@ -138,7 +138,7 @@ impl Tracer {
         }
     }
 
-    /// Whether it keeps any.
+    /// Returns true if it keeps any.
     pub(crate) fn is_on(&self) -> bool {
         self.sampling != Sampling::Off
     }
@@ -165,7 +165,7 @@ impl Tracer {
         }
     }
 
-    /// Whether a span is kept that ends now.
+    /// Returns true if a span is kept that ends now.
     pub(crate) fn keeps(&self, context: SpanContext, outcome: Outcome, lasted: Duration) -> bool {
         if !self.is_on() {
             return false;
@@ -224,7 +224,7 @@ impl Tracer {
         (spans, lost)
     }
 
-    /// How many spans there have been.
+    /// Counts of all spans so far.
     pub(crate) fn counts(&self) -> SpanCounts {
         let mut counts = SpanCounts::default();
         for shard in &self.shards {
@@ -237,7 +237,7 @@ impl Tracer {
         counts
     }
 
-    /// How long asks took until their answers came.
+    /// The times that asks took until their answers came.
     pub(crate) fn ask_times(&self) -> Times {
         let views = self.shards.iter().map(|shard| shard.asks.view());
         views.fold(Times::default(), |all, times| all.merge(&times))

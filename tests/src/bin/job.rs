@@ -34,10 +34,10 @@ struct Board {
     score: u64,
 }
 
-/// What a board is made from.
+/// The arguments that a board is made from.
 #[derive(Clone, serde::Serialize, serde::Deserialize, odeon::Shape)]
 struct Frame {
-    /// Whether it cannot be made.
+    /// Set if it cannot be made.
     doomed: bool,
     /// Nothing of meaning.
     padding: Vec<u8>,
@@ -184,7 +184,7 @@ async fn deaf() -> Result<(), String> {
     }
 }
 
-/// What came of a step with a detached board.
+/// The outcome of a step with a detached board.
 async fn board(system: &System, step: &str, name: &str) -> Result<String, String> {
     fn words(error: impl std::fmt::Display) -> String {
         error.to_string()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use odeon::{Context, Failure, System, SystemError};
 
-/// What this program takes `job.Board` for.
+/// The type that this program takes `job.Board` for.
 struct Board;
 
 #[odeon::actor(name = "job.Board")]

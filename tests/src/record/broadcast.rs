@@ -22,7 +22,7 @@ pub(crate) struct Reader;
 const BYTES: usize = 24 << 20;
 const VERSIONS: u64 = 5;
 const READERS: usize = 4;
-/// How long a slow wire takes for each piece of this size.
+/// Bytes of a piece, and the time that a slow wire takes for each.
 const PIECE: usize = 64 << 10;
 const SLOW: Duration = Duration::from_micros(6_000);
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -135,7 +135,7 @@ fn with_cluster(commands: &Commands<'_>, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the job has printed.
+/// The lines that the job has printed.
 fn printed(commands: &Commands<'_>) -> Result<String> {
     let printed = commands.run(&["logs", "j1"])?.stdout;
     Ok(String::from_utf8_lossy(&printed).into_owned())

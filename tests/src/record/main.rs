@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use odeon::{Clock, Job, Supervision, System, WorkerMode};
 use odeon_observe::{Observatory, Observer, Recorder, Recording, today};
 
-/// How long anything may take that is waited for.
+/// The longest time that anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {

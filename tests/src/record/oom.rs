@@ -18,9 +18,9 @@ pub(crate) struct Learner {
     cache: Vec<Vec<u8>>,
 }
 
-/// What a step keeps.
+/// Bytes that a step keeps.
 const STEP: usize = 48 << 20;
-/// What the process may have beyond what it has when it starts.
+/// Bytes that the process may have beyond those that it has when it starts.
 const ROOM: u64 = 400 << 20;
 
 #[odeon::actor(name = "train.Team")]

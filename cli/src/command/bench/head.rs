@@ -1,4 +1,4 @@
-//! What a head takes that knows a thousand nodes and a hundred thousand actors: the memory of its
+//! The cost of a head that knows a thousand nodes and a hundred thousand actors: the memory of its
 //! process, and the time of its answers.
 //!
 //! The head is a daemon like any other. The nodes are [hollow](odeon_cluster::hollow), in one process
@@ -29,7 +29,7 @@ const WRITES: usize = 512;
 const REQUESTS: usize = 300;
 /// The variable with the folder of the head, in the process of the hollow nodes.
 const HOLLOW: &str = "ODEON_BENCH_HOLLOW";
-/// How often the head's memory is looked at until it is at rest.
+/// The interval between looks at the head's memory until it is at rest.
 const REST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The group's name.
@@ -180,7 +180,7 @@ pub(super) fn measure() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// How long the answers of the API take.
+/// Measures the times of the API's answers.
 async fn answers(client: &Client) -> Result<Vec<Row>> {
     let status = client.status().await?;
     let up = status

@@ -21,7 +21,7 @@ pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// The policy before the reinforcement.
 pub(crate) const BASE: &str = "base";
-/// What has learnt what replies are worth.
+/// The model that has learnt the worth of replies.
 pub(crate) const REWARD_MODEL: &str = "reward-model";
 /// Held by the driver.
 const LOCK: &str = "lock";
@@ -75,7 +75,7 @@ impl RunFolder {
     }
 }
 
-/// Whether the run's folder can be written, or be made: told before anything starts.
+/// Checks that the run's folder can be written, or be made: told before anything starts.
 pub(super) fn check_writable(source: &Source, folder: &Path) -> Result<(), RecipeError> {
     let wrong = |what: String| Err(source.error("run", "out", &what));
     let folder = match std::path::absolute(folder) {
@@ -258,7 +258,8 @@ fn clear(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a checkpoint depends on. The rest may change between two runs of a folder.
+/// Settings of a recipe that a checkpoint depends on. The rest may change between two runs of a
+/// folder.
 const FIXED: &[(&str, &[&str])] = &[
     ("run", &["seed"]),
     (

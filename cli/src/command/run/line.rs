@@ -16,7 +16,8 @@ pub(super) fn fit(parts: &[String], columns: usize) -> String {
     line
 }
 
-/// What is left when `done` steps took `passed` and so many remain; `None` when that cannot be told.
+/// The time left, in words, when `done` steps took `passed` and so many remain; `None` when that
+/// cannot be told.
 pub(super) fn left(done: u64, remaining: u64, passed: Duration) -> Option<String> {
     if done == 0 || remaining == 0 {
         return None;

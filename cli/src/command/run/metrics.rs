@@ -64,12 +64,12 @@ fn end_line(file: &mut File) -> std::io::Result<()> {
     file.write_all(b"\n")
 }
 
-/// What a run of reinforcement learning has told so far.
+/// The reports of a run of reinforcement learning so far.
 pub(crate) fn reports(folder: &Path) -> Vec<Report> {
     lines(folder)
 }
 
-/// What a run has told so far, in order. A line that a crash cut off is left out.
+/// The reports of a run so far, in order. A line that a crash cut off is left out.
 pub(crate) fn lines<R: DeserializeOwned>(folder: &Path) -> Vec<R> {
     let text = std::fs::read_to_string(folder.join(METRICS)).unwrap_or_default();
     let report = |line: &str| serde_json::from_str(line).ok();

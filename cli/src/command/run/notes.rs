@@ -1,5 +1,5 @@
-//! What a run writes down for others while it goes on: its processes, and where they are or what
-//! they wait for.
+//! Notes that a run writes down for others while it goes on: its processes, and where they are or
+//! what they wait for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) struct Notes {
     path: PathBuf,
     listing: Listing,
     places: Option<Places>,
-    /// Whether anything is reserved, so that nodes are asked at all.
+    /// Set if anything is reserved, so that nodes are asked at all.
     reserves: bool,
 }
 

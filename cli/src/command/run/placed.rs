@@ -93,7 +93,7 @@ pub(super) async fn follow(
     }
 }
 
-/// What is written down of a run, and shown.
+/// Everything that is written down of a run, and shown.
 struct Book {
     notes: Notes,
     metrics: Metrics,

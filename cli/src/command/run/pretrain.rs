@@ -200,7 +200,7 @@ fn stopped(code: u8, path: &Path) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// What is written down of a run, and shown.
+/// Everything that is written down of a run, and shown.
 struct Book {
     metrics: Metrics,
     display: Display,

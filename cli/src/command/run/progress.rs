@@ -49,7 +49,7 @@ pub(super) struct Display {
     resumed: u32,
 }
 
-/// What the lines and the table need of the steps, which may be many.
+/// Summary of the steps, which may be many, for the lines and the table.
 #[derive(Debug, Default)]
 struct Steps {
     count: u64,

@@ -1,4 +1,4 @@
-//! Whether a run gets on: lives of its trainer that all begin at the same place do not.
+//! Tries of a run without progress: lives of its trainer that all begin at the same place.
 
 use std::pin::Pin;
 

@@ -1,4 +1,4 @@
-//! What Laminar (arXiv 2510.12633) reports, beside what was simulated.
+//! The numbers that Laminar (arXiv 2510.12633) reports, beside what was simulated.
 
 use odeon_actors::simulate::{Kind, Mode, Outcome};
 

@@ -6,7 +6,7 @@ use super::said;
 use super::table::other;
 use crate::plot::{Axis, Bars, Figure, Line, Lines, side_by_side};
 
-/// What each picture is of, and the picture: throughput has no word of its own.
+/// All pictures, each with the word for its subject: throughput has no word of its own.
 pub(super) fn all(outcomes: &[Outcome]) -> Vec<(&'static str, String)> {
     let figures = [
         ("", throughput(outcomes)),

@@ -54,7 +54,7 @@ pub(super) fn rows(outcomes: &[Outcome]) -> Vec<Vec<String>> {
     outcomes.iter().map(row).collect()
 }
 
-/// What the loss of a machine meant, in a sentence.
+/// The cost of a machine's loss, in a sentence.
 pub(super) fn lost(outcome: &Outcome, lost: &Lost) -> String {
     format!(
         "{} on {} cards, {}: a machine was lost after {}; {} complete tokens/s before, {} without \

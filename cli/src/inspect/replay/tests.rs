@@ -97,7 +97,7 @@ async fn answer(router: &axum::Router, request: Request<Body>) -> (StatusCode, V
     )
 }
 
-/// What a system of some actors was seen to do: the recording, and the pages at each of its moments.
+/// Records a system of some actors: gives the recording, and the pages at each of its moments.
 async fn recorded(seed: u64) -> (Vec<u8>, Vec<(Date, Value)>) {
     let system = System::local().await.unwrap();
     let begin = odeon_observe::today();

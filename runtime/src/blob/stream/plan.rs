@@ -15,7 +15,7 @@ pub(super) struct Plan {
     tries: HashMap<u64, u32>,
 }
 
-/// What to do with a chunk that came.
+/// The treatment of a chunk that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// Write it.

@@ -248,7 +248,7 @@ fn a_device_that_cannot_be_read_rests_until_it_can_and_a_card_rests_with_its_sli
     assert_eq!(book.quarantined(1000).as_deref(), Some("broken"));
 }
 
-/// What may happen to a node, in any order.
+/// An event that may happen to a node, in any order.
 #[derive(Clone, Debug)]
 enum Step {
     Claim { gpus: u32, set: bool },

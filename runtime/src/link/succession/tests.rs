@@ -56,7 +56,7 @@ fn stream(widths: &[usize]) -> (Writer, Arc<Mutex<Vec<u8>>>) {
     (Box::new(writer), taken)
 }
 
-/// What a test does to a pipe.
+/// A step of a test on a pipe.
 #[derive(Clone, Debug)]
 enum Step {
     Control { alone: bool },
