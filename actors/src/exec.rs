@@ -188,6 +188,7 @@ impl Exec {
 
 impl Exec {
     /// Waits for the end of the present life, and tells how the program ended.
+    #[odeon::boxed]
     pub async fn wait(exec: Ref<Self>) -> Ended {
         match exec.down().await.reason {
             Reason::Stopped => Ended::InOrder,

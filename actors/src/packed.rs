@@ -124,6 +124,7 @@ impl PackedBatch {
     ///
     /// # Errors
     /// The blob is gone.
+    #[odeon::boxed]
     pub async fn unpack(&self) -> Result<Batch, Failure> {
         Ok(Batch {
             step: self.step,

@@ -259,6 +259,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// [`SandboxError`] when none works that promises what was asked for, or a setting is amiss.
+    #[odeon::boxed]
     pub async fn open(spec: SandboxSpec, isolation: Isolation) -> Result<Self, SandboxError> {
         let mut tried = vec![];
         for backend in Backend::of(isolation) {
@@ -279,6 +280,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// [`SandboxError`] when it does not work here, or a setting is amiss.
+    #[odeon::boxed]
     pub async fn with(spec: SandboxSpec, backend: Backend) -> Result<Self, SandboxError> {
         let plan = Plan::new(spec, backend)?;
         let folder = Folder::new(&plan)?;
@@ -319,6 +321,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// [`SandboxError`]; what the program does is none.
+    #[odeon::boxed]
     pub async fn run(&self, work: Work) -> Result<Ran, SandboxError> {
         self.run_holding(work, ()).await
     }

@@ -126,7 +126,7 @@ impl<A> Context<A> {
         }
     }
 
-    /// What follows is this life.
+    /// Prepares for this life.
     pub(crate) fn begin(&mut self, incarnation: Incarnation) {
         self.incarnation = incarnation;
         self.end = None;

@@ -47,12 +47,14 @@ impl Driver {
 
     /// Kills what a driver of this number, which has ended, has left of its group, and waits until
     /// nothing is.
+    #[odeon_macros::boxed]
     pub async fn end_group(pid: u32) {
         worker::end_group(pid).await;
     }
 
     /// Resolves when the process has ended, with how it did. What it has started may be left: see
     /// [`Driver::end_group`].
+    #[odeon_macros::boxed]
     pub async fn ended(&mut self) -> ProcessExit {
         match self.ended.wait_for(Option::is_some).await {
             Ok(exit) => exit.clone().expect("just seen to be there"),
@@ -62,6 +64,7 @@ impl Driver {
 
     /// Asks the process to end, with SIGTERM; kills it and all it has started, with SIGKILL, when it
     /// has not after `grace`.
+    #[odeon_macros::boxed]
     pub async fn stop(&mut self, grace: Duration) -> ProcessExit {
         let pid = self.pid.and_then(|pid| Pid::from_raw(pid as i32));
         if let Some(pid) = pid {

@@ -112,7 +112,7 @@ impl<A: Actor> Typed<A> {
         })
     }
 
-    /// What a handler works on.
+    /// The state that a handler works on, and its context.
     pub(crate) fn parts(&mut self) -> (Option<&mut A>, &mut Context<A>) {
         (self.state.as_mut(), &mut self.cx)
     }
@@ -126,7 +126,7 @@ pub(crate) trait AnyActor: Send {
     /// True while there is a state.
     fn is_alive(&self) -> bool;
 
-    /// What follows is this life.
+    /// Prepares for this life.
     fn begin(&mut self, incarnation: Incarnation);
 
     /// Takes out why the actor has asked to end, if it has.

@@ -155,6 +155,7 @@ pub use odeon_macros::Shape;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub use odeon_macros::actor;
+pub use odeon_macros::boxed;
 /// ```
 /// use odeon::Message;
 ///

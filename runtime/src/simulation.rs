@@ -207,6 +207,7 @@ impl World {
     ///
     /// # Errors
     /// The greeting did not come through.
+    #[odeon_macros::boxed]
     pub async fn join(&self, a: usize, b: usize) -> Result<(), SystemError> {
         self.network.mend(a, b);
         let (network, far) = (self.network.clone(), self.nodes[b].clone());

@@ -71,6 +71,7 @@ impl Succession {
 
     /// Ends the actors of the node, has it stand still, and gives what the next program needs. There
     /// is no way back: become that program.
+    #[odeon_macros::boxed]
     pub async fn finish(mut self) -> Inheritance {
         let engine = self.engine.take().expect("it is finished once");
         Inheritance {

@@ -61,6 +61,7 @@ impl System {
     ///
     /// # Errors
     /// The path of the executable is not known.
+    #[odeon_macros::boxed]
     pub async fn local() -> Result<Self, SystemError> {
         Self::builder().start().await
     }
@@ -143,15 +144,18 @@ impl System {
     }
 
     /// Waits for a failure that no supervisor could mend.
+    #[odeon_macros::boxed]
     pub async fn failed(&self) -> Failure {
         let mut failed = self.engine.watch_failure();
-        match failed.wait_for(Option::is_some).await {
-            Ok(failure) => failure.clone().expect("just seen to be there"),
-            Err(_) => std::future::pending().await,
+        let failure = failed.wait_for(Option::is_some).await;
+        match failure.ok().and_then(|failure| failure.clone()) {
+            Some(failure) => failure,
+            None => std::future::pending().await,
         }
     }
 
     /// The actors hosted in this process and its workers.
+    #[odeon_macros::boxed]
     pub async fn actors(&self) -> Vec<ActorView> {
         let mut watch = self.watch();
         let mut views = vec![];
@@ -175,6 +179,7 @@ impl System {
 
     /// The work of an actor by kind of message in the process that hosts it now; `None` when that
     /// is not this node's or does not answer.
+    #[odeon_macros::boxed]
     pub async fn methods_of(&self, actor: ActorId, process: ProcessId) -> Option<Vec<MethodView>> {
         if process == self.engine.process {
             return inspect::methods(&self.engine, actor);
@@ -194,6 +199,7 @@ impl System {
     ///
     /// # Errors
     /// Nobody is there who could do it, or it takes longer; then the end goes on.
+    #[odeon_macros::boxed]
     pub async fn stop_actor(&self, id: ActorId, patience: Duration) -> Result<(), AskError> {
         let engine = Arc::clone(&self.engine);
         self.within(id, patience, async move { engine.stop_actor(id).await })
@@ -205,6 +211,7 @@ impl System {
     ///
     /// # Errors
     /// As [`System::stop_actor`].
+    #[odeon_macros::boxed]
     pub async fn fail_actor(
         &self,
         id: ActorId,
@@ -280,6 +287,7 @@ impl System {
 
     /// The nodes of the cluster that answer: what they have, who holds what of it, and who waits for
     /// room, with the reason.
+    #[odeon_macros::boxed]
     pub async fn nodes(&self) -> Vec<NodeView> {
         let pictures = match self.engine.uplink.get() {
             None => self.engine.pictures().await,
@@ -343,6 +351,7 @@ impl System {
 
     /// Puts a device of this node back into service after somebody has seen to it. Whether it was
     /// out.
+    #[odeon_macros::boxed]
     pub async fn repair_device(&self, device: u32) -> bool {
         self.engine.repair_device(device).await
     }
@@ -401,12 +410,14 @@ impl System {
 
     /// Resolves when the detached actor of this job and name can be found in the process that hosts
     /// it.
+    #[odeon_macros::boxed]
     pub async fn hosted(&self, job: &str, name: &str, host: ProcessId) {
         self.engine.when_hosted(job, name, host).await;
     }
 
     /// Ends the processes of a job on this node: each may finish what its actors do, then it is
     /// killed. Resolves when they are gone.
+    #[odeon_macros::boxed]
     pub async fn end_job(&self, job: &str) {
         self.engine.workers.end_job(&self.engine, job).await;
     }
@@ -458,6 +469,7 @@ impl System {
     /// # Errors
     /// This system has no [`NodeIdentity`], nobody answers, or a side refuses the other: another
     /// cluster's certificate, an expired one, another job or version.
+    #[odeon_macros::boxed]
     pub async fn join(&self, address: SocketAddr) -> Result<ProcessId, SystemError> {
         Box::pin(self.network()?.join(&self.engine, address)).await
     }
@@ -532,6 +544,7 @@ impl System {
     ///
     /// # Errors
     /// What is under way that cannot be handed on, when it has not ended after `patience`.
+    #[odeon_macros::boxed]
     pub async fn hand_over(&self, patience: Duration) -> Result<Succession, Busy> {
         Succession::begin(&self.engine, patience).await
     }
@@ -541,6 +554,7 @@ impl System {
     }
 
     /// Ends everything in order: actors (youngest first), worker processes, links.
+    #[odeon_macros::boxed]
     pub async fn shutdown(self) {
         self.engine.close().await;
         if let Some(quic) = &self.quic {
@@ -658,6 +672,7 @@ impl SystemBuilder {
     /// # Errors
     /// The path of the executable is not known, the address cannot be listened on, the identity is
     /// not one of this node, or what was inherited was another node's.
+    #[odeon_macros::boxed]
     pub async fn start(self) -> Result<System, SystemError> {
         if let Some(birth) = worker::driver_birth() {
             return self.connect(birth?).await;

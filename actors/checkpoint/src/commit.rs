@@ -148,6 +148,7 @@ impl Retention {
 ///
 /// # Errors
 /// [`StorageError`].
+#[odeon_macros::boxed]
 pub async fn list(storage: &Storage) -> Result<Vec<Entry>, StorageError> {
     let folders = storage.folders().await?;
     let entries = folders.iter().filter_map(|folder| Entry::read(folder));
@@ -165,6 +166,7 @@ pub async fn list(storage: &Storage) -> Result<Vec<Entry>, StorageError> {
 ///
 /// # Errors
 /// [`FindError`].
+#[odeon_macros::boxed]
 pub async fn find(storage: &Storage, which: Which) -> Result<(Entry, Manifest), FindError> {
     let entries = list(storage).await?;
     let place = || storage.place().to_owned();
@@ -206,6 +208,7 @@ pub async fn find(storage: &Storage, which: Which) -> Result<(Entry, Manifest), 
 ///
 /// # Errors
 /// [`StorageError`]; it is not there then, or, when the place could not answer, may be.
+#[odeon_macros::boxed]
 pub async fn commit(
     storage: &Storage,
     entry: &Entry,
@@ -219,6 +222,7 @@ pub async fn commit(
 ///
 /// # Errors
 /// [`StorageError`]; what is left goes the next time.
+#[odeon_macros::boxed]
 pub async fn collect(
     storage: &Storage,
     retention: &Retention,

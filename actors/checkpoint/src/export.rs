@@ -119,6 +119,7 @@ impl Default for Export {
 ///
 /// # Errors
 /// [`ExportError`].
+#[odeon_macros::boxed]
 pub async fn export(
     storage: &Storage,
     which: Which,

@@ -63,6 +63,7 @@ pub enum ReshardError {
 ///
 /// # Errors
 /// [`ReshardError`].
+#[odeon_macros::boxed]
 pub async fn reshard(
     from: &Storage,
     which: Which,

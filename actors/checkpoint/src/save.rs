@@ -173,6 +173,7 @@ impl Checkpointer {
     ///
     /// # Errors
     /// [`SaveError`] when the ranks could not agree. What fails later is told by [`Saving::wait`].
+    #[odeon_macros::boxed]
     pub async fn save(&mut self, save: Save, source: &dyn Source) -> Result<Saving, SaveError> {
         let inner = self.inner.clone();
         let rank = inner.ranks.rank();
@@ -236,6 +237,7 @@ impl Checkpointer {
     ///
     /// # Errors
     /// [`SaveError`].
+    #[odeon_macros::boxed]
     pub async fn settle(&mut self) -> Result<(), SaveError> {
         match self.previous.take() {
             Some(mut saving) => {
@@ -253,6 +255,7 @@ impl Checkpointer {
     ///
     /// # Errors
     /// [`SaveError`] when the ranks could not agree.
+    #[odeon_macros::boxed]
     pub async fn plan_ahead(&mut self, local: &Local) -> Result<usize, SaveError> {
         let (_, cached) = self.agree(0, local).await?;
         Ok(cached.files.iter().map(|file| file.data_bytes).sum())
@@ -393,6 +396,7 @@ impl Saving {
     ///
     /// # Errors
     /// [`SaveError`]; the checkpoint before is in force then.
+    #[odeon_macros::boxed]
     pub async fn wait(&self) -> Result<Saved, SaveError> {
         let mut result = self.result.clone();
         let told = result.wait_for(Option::is_some).await;

@@ -198,6 +198,7 @@ impl Storage {
     /// # Errors
     /// [`StorageError`]; the file is not there then, or as it was, but for
     /// [`StorageError::Unavailable`] of a place over a network, where that is not known.
+    #[odeon_macros::boxed]
     pub async fn put(&self, file: &str, pieces: &[Bytes]) -> Result<(), StorageError> {
         let bytes: usize = pieces.iter().map(Bytes::len).sum();
         if bytes <= self.tuning.part_bytes {
@@ -262,6 +263,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError`].
+    #[odeon_macros::boxed]
     pub async fn get(&self, file: &str) -> Result<Bytes, StorageError> {
         self.again(file, Some(0), || async {
             self.store.get(&self.path(file)).await?.bytes().await
@@ -273,6 +275,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError`]; [`StorageError::Short`] when the file ends before them.
+    #[odeon_macros::boxed]
     pub async fn read(&self, file: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
         if range.is_empty() {
             return Ok(Bytes::new());
@@ -312,6 +315,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError`].
+    #[odeon_macros::boxed]
     pub async fn size(&self, file: &str) -> Result<u64, StorageError> {
         let found = self
             .again(file, None, || async {
@@ -325,6 +329,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError`], when that cannot be told.
+    #[odeon_macros::boxed]
     pub async fn has(&self, file: &str) -> Result<bool, StorageError> {
         match self.size(file).await {
             Ok(_) => Ok(true),
@@ -337,6 +342,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError`].
+    #[odeon_macros::boxed]
     pub async fn folders(&self) -> Result<Vec<String>, StorageError> {
         let prefix = Some(&self.prefix).filter(|prefix| !prefix.as_ref().is_empty());
         let listed = self
@@ -356,6 +362,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError`].
+    #[odeon_macros::boxed]
     pub async fn files(&self, folder: &str) -> Result<Vec<(String, u64)>, StorageError> {
         let path = self.path(folder);
         let listed = self
@@ -375,6 +382,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError`].
+    #[odeon_macros::boxed]
     pub async fn remove(&self, file: &str) -> Result<(), StorageError> {
         let removed = self
             .again(file, None, || async {
@@ -391,6 +399,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`StorageError`]; some of it may be gone then.
+    #[odeon_macros::boxed]
     pub async fn remove_folder(&self, folder: &str) -> Result<(), StorageError> {
         for (file, _) in self.files(folder).await? {
             self.remove(&format!("{folder}/{file}")).await?;

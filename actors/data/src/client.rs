@@ -296,6 +296,7 @@ async fn try_bring(serving: Serving, step: u64, again: bool) -> Arrival {
 ///
 /// # Errors
 /// It cannot be built, or the constructor is lost again and again.
+#[odeon::boxed]
 pub async fn fetch(
     from: Ref<DataConstructor>,
     step: u64,
@@ -323,6 +324,7 @@ pub async fn fetch(
 ///
 /// # Errors
 /// They cannot be had, or the constructor is lost again and again.
+#[odeon::boxed]
 pub async fn fetch_pictures(
     from: Ref<DataConstructor>,
     step: u64,

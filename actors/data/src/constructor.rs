@@ -116,6 +116,7 @@ impl Share {
     ///
     /// # Errors
     /// The bytes are gone with who made them, or are none of pictures.
+    #[odeon::boxed]
     pub async fn open(&self) -> Result<Vec<Image>, Failure> {
         let bytes = whole(&self.bytes).await?;
         let mut reader = Reader::new(&bytes);
@@ -130,6 +131,7 @@ impl Delivery {
     ///
     /// # Errors
     /// The bytes are gone with who made them, or are none of whole micro-batches.
+    #[odeon::boxed]
     pub async fn open(&self) -> Result<Vec<Packed>, Failure> {
         self.opened(Packed::decode).await
     }
@@ -138,6 +140,7 @@ impl Delivery {
     ///
     /// # Errors
     /// The bytes are gone with who made them, or are none of slices.
+    #[odeon::boxed]
     pub async fn open_slices(&self) -> Result<Vec<PackedSlice>, Failure> {
         self.opened(PackedSlice::decode).await
     }

@@ -248,6 +248,7 @@ impl DataPlane {
     ///
     /// # Errors
     /// [`PlaneError`]; what was spawned is stopped.
+    #[odeon::boxed]
     pub async fn start(system: &System, plan: DataPlan) -> Result<Self, PlaneError> {
         let always = Restart::Permanent;
         let surveyed = survey(system, &plan).await?;
@@ -360,6 +361,7 @@ impl DataPlane {
     ///
     /// # Errors
     /// The step is durably done, or the planner does not answer.
+    #[odeon::boxed]
     pub async fn state_before(&self, step: u64) -> Result<PlanState, PlaneError> {
         self.planned(StateBefore { step }).await
     }
@@ -392,6 +394,7 @@ impl DataPlane {
     ///
     /// # Errors
     /// The ledger does not answer.
+    #[odeon::boxed]
     pub async fn commit(&self, next: u64) -> Result<(), PlaneError> {
         let told = self.ledger.tell(Committed { next }).await;
         told.map_err(|error| Failure::error(error).into())
@@ -402,6 +405,7 @@ impl DataPlane {
     ///
     /// # Errors
     /// The plan cannot be carried out with these ranks, or an actor does not answer.
+    #[odeon::boxed]
     pub async fn retree(&mut self, tree: PlaceTree, from: u64) -> Result<(), PlaneError> {
         let retree = Retree {
             tree: tree.clone(),
@@ -422,6 +426,7 @@ impl DataPlane {
     ///
     /// # Errors
     /// A loader did not start.
+    #[odeon::boxed]
     pub async fn redeal(&mut self, sources: Vec<Vec<u32>>) -> Result<(), PlaneError> {
         self.roster = Roster::new(sources.clone());
         for nth in self.roster.loaders() {
@@ -451,6 +456,7 @@ impl DataPlane {
     ///
     /// # Errors
     /// A loader did not start, or the planner does not answer.
+    #[odeon::boxed]
     pub async fn tend(&mut self) -> Result<Vec<Rescaled>, PlaneError> {
         let Some(scaler) = &self.scaler else {
             return Ok(vec![]);
@@ -531,6 +537,7 @@ impl DataPlane {
     ///
     /// # Errors
     /// One of them does not answer.
+    #[odeon::boxed]
     pub async fn counts(&self) -> Result<PlaneCounts, PlaneError> {
         let mut counts = PlaneCounts {
             planner: self.planner.ask(CountPlanned).await?,
@@ -568,6 +575,7 @@ impl DataPlane {
     }
 
     /// Ends all of its actors.
+    #[odeon::boxed]
     pub async fn stop(self) {
         // Those that are gone have ended already.
         for seat in &self.constructors {

@@ -184,6 +184,7 @@ impl Source {
     /// # Errors
     /// [`SourceError`] when there are none, when they cannot be read, and when one is damaged and the
     /// source does not skip what is bad. Nothing is left behind but what is kept in the cache.
+    #[odeon::boxed]
     pub async fn open(
         number: SourceNumber,
         spec: &SourceSpec,
@@ -327,6 +328,7 @@ impl Source {
     /// # Errors
     /// [`SourceError`] for a file that has changed or cannot be read, and for what is bad as far as the
     /// source does not skip it. Asking again is safe.
+    #[odeon::boxed]
     pub async fn cell(&self, epoch: u32, cell: u32) -> Result<Cell, SourceError> {
         let inner = &self.inner;
         let cells = inner.cells.count();

@@ -78,6 +78,7 @@ impl Models {
     ///
     /// # Errors
     /// A rank is lost, or cannot do its part.
+    #[odeon::boxed]
     pub async fn grpo(&self, step: Step) -> Result<Outcome, Failure> {
         let judged = self.sample(step, step.first, step.groups).await?;
         let estimate = plain(step, &judged);
@@ -90,6 +91,7 @@ impl Models {
     ///
     /// # Errors
     /// As [`grpo`](Self::grpo).
+    #[odeon::boxed]
     pub async fn dapo(&self, step: Step, refill: u64) -> Result<Outcome, Failure> {
         let size = step.group_size as usize;
         let (mut mixed, mut uniform) = (vec![], vec![]);
@@ -133,6 +135,7 @@ impl Models {
     ///
     /// # Errors
     /// As [`grpo`](Self::grpo).
+    #[odeon::boxed]
     pub async fn remax(&self, step: Step) -> Result<Outcome, Failure> {
         let likeliest = |group| wanted(group, step.group_size, Decode::Greedy);
         let greedy = (step.first..step.first + step.groups)
@@ -154,6 +157,7 @@ impl Models {
     ///
     /// # Errors
     /// As [`grpo`](Self::grpo).
+    #[odeon::boxed]
     pub async fn ppo(&self, step: Step) -> Result<Outcome, Failure> {
         let replies = self
             .policy
@@ -177,6 +181,7 @@ impl Models {
     ///
     /// # Errors
     /// As [`grpo`](Self::grpo).
+    #[odeon::boxed]
     pub async fn safe_rlhf(&self, step: Step) -> Result<Outcome, Failure> {
         let price = step
             .price

@@ -96,6 +96,7 @@ const WARMUP_STEPS_PER_CALL: u64 = 10;
 ///
 /// # Errors
 /// A model cannot do its part, or ranks are lost too often.
+#[odeon::boxed]
 pub async fn run(system: &System, plan: &HybridPlan, desk: Desk) -> Result<Progress, Failure> {
     let mut watch = plan.watch.clone();
     let mut saved = None;

@@ -98,6 +98,7 @@ const LOSSES_MAX: u32 = 3;
 ///
 /// # Errors
 /// The data cannot be had, a step not be computed or saved, or ranks are lost too often.
+#[odeon::boxed]
 pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result<u64, Failure> {
     let mut ranks = desk.ranks.borrow_and_update().unwrap_or(plan.ranks);
     let storage = storage(&plan.checkpoint)?;

@@ -63,6 +63,7 @@ impl CodeJudge {
     ///
     /// # Errors
     /// [`JudgeError`], which is never the reply's fault.
+    #[odeon::boxed]
     pub async fn judge(
         &self,
         task: &Code,

@@ -106,6 +106,7 @@ impl Referee {
     ///
     /// # Errors
     /// [`RefereeError`].
+    #[odeon::boxed]
     pub async fn open(task: &TaskSpec, spec: &ProgramSpec) -> Result<Self, RefereeError> {
         let task: Arc<dyn Task> = Arc::from(task.build()?);
         let programs = match task.as_code() {
@@ -125,6 +126,7 @@ impl Referee {
     ///
     /// # Errors
     /// [`JudgeError`], which is never the reply's fault.
+    #[odeon::boxed]
     pub async fn judge(&self, problem: &Problem, reply: &str) -> Result<Verdict, JudgeError> {
         let (Some(programs), Some(code)) = (&self.programs, self.task.as_code()) else {
             return Ok(self.task.reward(problem, reply));

@@ -198,6 +198,7 @@ impl Run {
     ///
     /// # Errors
     /// An actor did not start.
+    #[odeon::boxed]
     pub async fn start(system: &System, plan: RunPlan) -> Result<Self, SpawnError> {
         let processes = plan.processes;
         let desk = NEXT_DESK.fetch_add(1, Ordering::Relaxed);

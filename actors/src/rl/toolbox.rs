@@ -62,6 +62,7 @@ impl Toolbox {
     ///
     /// # Errors
     /// [`ToolboxError`].
+    #[odeon::boxed]
     pub async fn open(
         environment: &EnvironmentConfig,
         programs: &ProgramSpec,
@@ -83,6 +84,7 @@ impl Toolbox {
     ///
     /// # Errors
     /// The tool is lost, which is never the call's fault.
+    #[odeon::boxed]
     pub async fn run(&self, input: &str) -> Result<String, Failure> {
         match self {
             Self::Calculator => Ok(calculate(input)),
@@ -94,6 +96,7 @@ impl Toolbox {
     ///
     /// # Errors
     /// As [`Toolbox::run`].
+    #[odeon::boxed]
     pub async fn run_all(&self, inputs: &[String]) -> Result<Vec<String>, Failure> {
         let at_once = match self {
             Self::Calculator => 1,

@@ -516,6 +516,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`]; so do all methods below.
+    #[odeon_macros::boxed]
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.get(Route::to(["status"])?).await
     }
@@ -524,6 +525,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
         self.get(Route::to(["nodes"])?).await
     }
@@ -532,6 +534,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn drain(&self, node: &str, drained: bool) -> Result<(), ClientError> {
         self.post(Route::to(["nodes", node, "drain"])?, &Drain { drained })
             .await
@@ -542,6 +545,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn upgrade(&self, node: &str) -> Result<(), ClientError> {
         self.send(Call::new(
             Method::POST,
@@ -554,6 +558,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn forget(&self, node: &str) -> Result<(), ClientError> {
         self.send(Call::new(Method::DELETE, Route::to(["nodes", node])?))
             .await
@@ -563,6 +568,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn token(&self, uses: u32, valid: Duration) -> Result<Token, ClientError> {
         let valid_s = valid.as_secs();
         self.post(Route::to(["tokens"])?, &NewToken { uses, valid_s })
@@ -573,6 +579,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn keys(&self) -> Result<Vec<Key>, ClientError> {
         self.get(Route::to(["keys"])?).await
     }
@@ -581,6 +588,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn make_key(&self, name: &str, role: &str) -> Result<Key, ClientError> {
         let (name, role) = (name.to_owned(), role.to_owned());
         self.post(Route::to(["keys"])?, &NewKey { name, role })
@@ -591,6 +599,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn revoke_key(&self, name: &str) -> Result<(), ClientError> {
         self.send(Call::new(Method::DELETE, Route::to(["keys", name])?))
             .await
@@ -600,6 +609,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn namespaces(&self) -> Result<Vec<NamespaceUse>, ClientError> {
         self.get(Route::to(["namespaces"])?).await
     }
@@ -608,6 +618,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn set_namespace(&self, name: &str, bounds: Namespace) -> Result<(), ClientError> {
         let call = Call::new(Method::PUT, Route::to(["namespaces", name])?);
         self.send(call.json(&bounds)?).await
@@ -617,6 +628,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn set_voters(&self, count: u32) -> Result<(), ClientError> {
         let call = Call::new(Method::PUT, Route::to(["voters"])?).json(&Voters { count })?;
         self.send(call).await
@@ -626,6 +638,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn news(&self) -> Result<Vec<News>, ClientError> {
         self.get(Route::to(["news"])?).await
     }
@@ -740,6 +753,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn jobs(&self, limit: usize, all: bool) -> Result<Vec<Job>, ClientError> {
         let route = Route::to(["jobs"])?.with("limit", limit).with("all", all);
         self.get(route).await
@@ -749,6 +763,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn job(&self, id: &str) -> Result<Job, ClientError> {
         self.get(Route::to(["jobs", id])?).await
     }
@@ -757,6 +772,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn stop(&self, id: &str, force: bool) -> Result<Job, ClientError> {
         self.post(Route::to(["jobs", id, "stop"])?, &StopJob { force })
             .await
@@ -766,6 +782,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn retry(&self, id: &str) -> Result<Job, ClientError> {
         self.post(Route::to(["jobs", id, "retry"])?, &()).await
     }
@@ -774,6 +791,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn wait(&self, id: &str) -> Result<Job, ClientError> {
         loop {
             let route = Route::to(["jobs", id])?.with("wait_s", LONG_LOOK_S);
@@ -789,6 +807,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn logs(&self, id: &str, after: &str, wait: bool) -> Result<Lines, ClientError> {
         let wait_s = if wait { LONG_LOOK_S } else { 0 };
         let route = Route::to(["jobs", id, "logs"])?;

@@ -48,6 +48,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`]; so do all methods below.
+    #[odeon_macros::boxed]
     pub async fn about(&self) -> Result<About, ClientError> {
         self.get(Route::to(["inspect", "about"])?).await
     }
@@ -56,6 +57,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn page(&self, asked: &Asked) -> Result<Envelope<Page>, ClientError> {
         let route = asked_of("view", asked)?;
         Ok(match asked.view {
@@ -73,6 +75,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn live(&self, asked: &Asked) -> Result<Live, ClientError> {
         let (answer, url) = self.client.open(asked_of("stream", asked)?).await?;
         Ok(Live {
@@ -88,6 +91,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn actor(&self, id: &str) -> Result<Envelope<ActorDetail>, ClientError> {
         self.get(Route::to(["inspect", "actors", id])?).await
     }
@@ -96,6 +100,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn trace(&self, id: &str) -> Result<Envelope<Trace>, ClientError> {
         self.get(Route::to(["inspect", "traces", id])?).await
     }
@@ -104,6 +109,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn span(&self, id: &str) -> Result<Envelope<SpanDetail>, ClientError> {
         self.get(Route::to(["inspect", "spans", id])?).await
     }
@@ -112,6 +118,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn spans(
         &self,
         from: f64,
@@ -126,6 +133,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn traces(
         &self,
         from: f64,
@@ -140,6 +148,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn series(
         &self,
         name: &str,
@@ -156,6 +165,7 @@ impl Inspector {
     ///
     /// # Errors
     /// See [`ClientError`].
+    #[odeon_macros::boxed]
     pub async fn lines(
         &self,
         job: &str,
@@ -199,6 +209,7 @@ impl Live {
     ///
     /// # Errors
     /// It is not heard any more, or says what cannot be understood.
+    #[odeon_macros::boxed]
     pub async fn next(&mut self) -> Result<Option<Update>, ClientError> {
         loop {
             if let Some(event) = self.events.next() {

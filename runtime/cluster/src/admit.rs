@@ -39,6 +39,7 @@ impl Daemon {
     ///
     /// # Errors
     /// This node does not have the authority's key, or the catalog cannot be written.
+    #[odeon::boxed]
     pub async fn make_token(
         &self,
         uses: u32,

@@ -309,6 +309,7 @@ impl Catalog {
     ///
     /// # Errors
     /// See [`WriteError`].
+    #[odeon::boxed]
     pub async fn write_own(&self, fact: Fact) -> Result<Written, WriteError> {
         let writer = Writer::Node(self.inner.node.clone());
         self.write(rand::random(), writer, fact).await
@@ -318,6 +319,7 @@ impl Catalog {
     ///
     /// # Errors
     /// See [`WriteError`].
+    #[odeon::boxed]
     pub async fn write_for(&self, fact: Fact) -> Result<Written, WriteError> {
         self.write(rand::random(), Writer::Leader, fact).await
     }
@@ -327,6 +329,7 @@ impl Catalog {
     ///
     /// # Errors
     /// See [`WriteError`].
+    #[odeon::boxed]
     pub async fn write_once(&self, id: u64, fact: Fact) -> Result<Written, WriteError> {
         self.write(id, Writer::Leader, fact).await
     }
@@ -507,6 +510,7 @@ impl Catalog {
     ///
     /// # Errors
     /// No voter answers.
+    #[odeon::boxed]
     pub async fn job(&self, id: JobId) -> Result<Option<Job>, WriteError> {
         if let Some(found) = self.read(|tables| tables.jobs.get(&id).cloned()) {
             return Ok(found);
@@ -548,6 +552,7 @@ impl Catalog {
 
     /// Jobs whose nodes could not be told what to do, and why, as the leader has seen; nothing when
     /// nobody who leads can be asked.
+    #[odeon::boxed]
     pub async fn hindered(&self) -> BTreeMap<JobId, String> {
         if self.leads() {
             return self.inner.hindered.lock().clone();
@@ -561,6 +566,7 @@ impl Catalog {
     }
 
     /// Those of these tries that are over for certain; `None` when no voter answers.
+    #[odeon::boxed]
     pub async fn over(&self, tries: &[(JobId, u32)]) -> Option<Vec<(JobId, u32)>> {
         if let Some(over) = self.read(|tables| over_of(tables, tries)) {
             return Some(over);

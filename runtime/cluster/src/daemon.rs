@@ -211,6 +211,7 @@ impl Daemon {
     ///
     /// # Errors
     /// What is in the way.
+    #[odeon::boxed]
     pub async fn start(mut config: DaemonConfig) -> Result<Self, DaemonError> {
         if config
             .advertise
@@ -444,6 +445,7 @@ impl Daemon {
     }
 
     /// Looks at the cluster for another observer, until the future is dropped.
+    #[odeon::boxed]
     pub async fn follow(&self, observer: Observer) {
         let (system, catalog) = (self.system.clone(), self.catalog.clone());
         observer::follow(observer, system, catalog, self.name.clone(), None).await;
@@ -503,6 +505,7 @@ impl Daemon {
     }
 
     /// Resolves when somebody has asked that it become another release.
+    #[odeon::boxed]
     pub async fn upgrade_ordered(&self) -> UpgradeOrder {
         self.agent.upgrade_ordered().await
     }
@@ -511,6 +514,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Why it does not.
+    #[odeon::boxed]
     pub async fn upgrade_node(&self, node: &str) -> Result<(), String> {
         agent::order_upgrade(&self.system, node).await
     }
@@ -520,6 +524,7 @@ impl Daemon {
     ///
     /// # Errors
     /// That program is of no use, or something is under way that cannot be handed on; then all goes on.
+    #[odeon::boxed]
     pub async fn prepare_upgrade(&self, program: &Path) -> Result<Upgrade, UpgradeError> {
         let path = program.to_owned();
         let checked = tokio::task::spawn_blocking(move || upgrade::check(&path)).await;
@@ -534,6 +539,7 @@ impl Daemon {
     }
 
     /// Stands still, and gives what the next program of this process needs. There is no way back.
+    #[odeon::boxed]
     pub async fn finish_upgrade(&self, upgrade: Upgrade) -> Heritage {
         let Upgrade { succession, hold } = upgrade;
         self.agent.pass_on();
@@ -551,16 +557,19 @@ impl Daemon {
     }
 
     /// Ends the jobs that it runs, in order, and begins no more.
+    #[odeon::boxed]
     pub async fn end_jobs(&self) {
         self.agent.end_all().await;
     }
 
     /// Ends the node in order: its jobs, then its part in the cluster.
+    #[odeon::boxed]
     pub async fn shutdown(self) {
         self.end().await;
     }
 
     /// [`Daemon::shutdown`] while others hold it, to whom it is of no use afterwards.
+    #[odeon::boxed]
     pub async fn end(&self) {
         let (node, boot) = (self.name.clone(), self.system.process().0);
         self.end_jobs().await;

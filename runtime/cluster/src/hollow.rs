@@ -30,6 +30,7 @@ impl Hollow {
     ///
     /// # Errors
     /// What is in the way.
+    #[odeon::boxed]
     pub async fn join(
         identity: NodeIdentity,
         through: SocketAddr,
@@ -82,6 +83,7 @@ impl Hollow {
     ///
     /// # Errors
     /// The catalog does not take it.
+    #[odeon::boxed]
     pub async fn host(&self, actor: &str) -> Result<JobId, WriteError> {
         self.system.scope(self.write_host(actor)).await
     }

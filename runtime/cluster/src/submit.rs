@@ -82,6 +82,7 @@ impl Daemon {
     ///
     /// # Errors
     /// It is too large, or the disk fails.
+    #[odeon::boxed]
     pub async fn offer(&self, bundle: Bundle) -> Result<Vec<Piece>, SubmitError> {
         let (bytes, most) = (bundle.bytes(), self.bundle_bytes_max());
         if bytes > most {
@@ -99,6 +100,7 @@ impl Daemon {
     ///
     /// # Errors
     /// It is not what its name says, or there is no room.
+    #[odeon::boxed]
     pub async fn put(&self, digest: Digest, bytes: bytes::Bytes) -> Result<(), SubmitError> {
         let store = self.artifacts().clone();
         blocking(move || Ok(store.put(&digest, &bytes, moment()).map(drop)?)).await
@@ -109,6 +111,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Why not; then there is no such job, unless the catalog is not known to have refused it.
+    #[odeon::boxed]
     pub async fn submit(
         &self,
         spec: JobSpec,

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod boxed;
 mod handler;
 mod message;
 mod params;
@@ -61,4 +62,16 @@ pub fn message(options: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn actor(options: TokenStream, block: TokenStream) -> TokenStream {
     actor::expand(options.into(), block.into()).into()
+}
+
+/// Boxes the future of an `async fn`, so that its body is compiled in its own crate alone.
+///
+/// The future of an `async fn` is a type of its own, and whichever crate polls it compiles it and all
+/// that it awaits. For a function that others call across crates, and that does more than an
+/// allocation costs, that is paid once with this attribute. The future must be `Send`.
+#[proc_macro_attribute]
+pub fn boxed(_options: TokenStream, function: TokenStream) -> TokenStream {
+    boxed::expand(function.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
 }

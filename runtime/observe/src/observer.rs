@@ -240,6 +240,7 @@ impl Observer {
 
     /// Somebody looks once, and likely again. Resolves when what is seen is not old, or nothing new
     /// has come in time.
+    #[odeon::boxed]
     pub async fn glance(&self) {
         if self.0.told.is_some() {
             return;
@@ -278,6 +279,7 @@ impl Observer {
     }
 
     /// Looks at a system of this process, its workers and its drivers, until the future is dropped.
+    #[odeon::boxed]
     pub async fn follow(&self, system: &System) {
         self.follow_until(system, std::future::pending()).await;
     }

@@ -24,6 +24,7 @@ use crate::wire::{VERSION, codec};
 ///
 /// # Errors
 /// See [`JoinError`]: each says what to do.
+#[odeon_macros::boxed]
 pub async fn join(
     address: SocketAddr,
     token: &JoinToken,

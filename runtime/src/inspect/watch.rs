@@ -481,6 +481,7 @@ impl Watch {
 
     /// Looks at the node and gives what this watch has not seen before. A process that does not
     /// answer within `patience` is named as silent, and seen anew when it does.
+    #[odeon_macros::boxed]
     pub async fn look(&mut self, patience: Duration) -> NodeSight {
         let engine = Arc::clone(&self.engine);
         let below: Vec<LinkView> = super::links(&engine);

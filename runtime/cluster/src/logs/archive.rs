@@ -120,6 +120,7 @@ impl Archive {
     ///
     /// # Errors
     /// This node's disk does not give them.
+    #[odeon::boxed]
     pub async fn read(&self, job: JobId, cursor: &Cursor) -> io::Result<Reading> {
         let (mut pages, silent) = self.pages(job, cursor, SILENCE).await?;
         let merged = merge(cursor, pages.clone());
@@ -138,6 +139,7 @@ impl Archive {
     ///
     /// # Errors
     /// This node's disk does not tell.
+    #[odeon::boxed]
     pub async fn end(&self, job: JobId) -> io::Result<Cursor> {
         let logs = Arc::clone(&self.logs);
         let mut end = blocking(move || logs.end(job)).await?;

@@ -158,6 +158,7 @@ impl Exporter {
     ///
     /// # Errors
     /// Somebody answers who takes nothing from here, or TLS cannot be set up.
+    #[odeon::boxed]
     pub async fn probe(settings: &Settings) -> Result<(), ProbeError> {
         for signal in Signal::ALL {
             let Some(endpoint) = settings.endpoint(signal) else {
@@ -199,6 +200,7 @@ impl Exporter {
 
     /// Sends what there is, for a few seconds at most, and ends. What is not sent by then is counted as
     /// dropped in what this answers.
+    #[odeon::boxed]
     pub async fn end(mut self) -> Counts {
         let (now, mut changes) = (today(), self.observer.changes());
         let looked = async {
