@@ -2,9 +2,9 @@
 //! code, leftovers, and papers that cite what exists.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A crate's folder, and what of this workspace it may stand on. Nothing points up.
 const LAYERS: &[(&str, &str, &[&str])] = &[
@@ -508,50 +508,20 @@ fn lines_fit_the_page() {
     expect_none(&violations);
 }
 
-/// The numbers of the guarantees in SEMANTICS.md, each with its line and the text up to the next.
-fn guarantees() -> Vec<(u32, usize, String)> {
-    let mut found: Vec<(u32, usize, String)> = vec![];
-    for (line, text) in read("SEMANTICS.md").lines().enumerate() {
-        let number = text
-            .split_once(". **")
-            .and_then(|(number, _)| number.parse().ok());
-        if let Some(number) = number {
-            found.push((number, line + 1, String::new()));
-        } else if text.starts_with("## ") {
-            found.push((0, line + 1, String::new()));
-        }
-        if let Some((_, _, body)) = found.last_mut() {
-            let _ = writeln!(body, "{text}");
-        }
-    }
-    found.retain(|(number, ..)| *number > 0);
-    found
-}
-
-/// The guarantees that the comment of a test cites; `None` when there is no such test.
-fn citations_of(text: &str, test: &str) -> Option<Vec<u32>> {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let function = lines
-        .iter()
-        .position(|line| line.contains(&format!("fn {test}(")));
-    // Tests that a macro makes are named at its call.
-    let made = || {
-        lines.iter().position(|line| {
-            line.contains(&format!("!({test},")) || line.trim_end_matches(',') == test
+/// The numbers of the guarantees in SEMANTICS.md, each with its line.
+fn guarantees() -> Vec<(usize, usize)> {
+    let text = read("SEMANTICS.md");
+    let lines = text.lines().enumerate();
+    lines
+        .filter_map(|(line, text)| {
+            let (number, _) = text.split_once(". **")?;
+            Some((number.parse().ok()?, line + 1))
         })
-    };
-    let named = function.or_else(made)?;
-    let comment = lines[..named].iter().rev().take_while(|line| {
-        line.starts_with("//") || line.starts_with("#[") || line.ends_with("!(")
-    });
-    let numbers = comment
-        .filter_map(|line| line.split_once("SEMANTICS "))
-        .flat_map(|(_, rest)| numbers_of(rest));
-    Some(numbers.collect())
+        .collect()
 }
 
 /// The numbers at the start of what follows `SEMANTICS`.
-fn numbers_of(rest: &str) -> impl Iterator<Item = u32> {
+fn numbers_of(rest: &str) -> impl Iterator<Item = usize> {
     let numbers = rest.split([':', ';', '.']).next().unwrap_or_default();
     numbers
         .split(", ")
@@ -559,35 +529,51 @@ fn numbers_of(rest: &str) -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn every_guarantee_is_proved_by_tests_that_cite_it() {
+fn guarantees_are_numbered_without_gaps() {
     let mut violations = vec![];
-    for (index, (number, line, body)) in guarantees().iter().enumerate() {
-        if *number as usize != index + 1 {
+    for (index, (number, line)) in guarantees().into_iter().enumerate() {
+        if number != index + 1 {
             violations.push(format!(
-                "SEMANTICS.md:{line}: {number} should be {}",
+                "SEMANTICS.md:{line}: {number} should be {}: a number never changes, and a new \
+                 guarantee takes the next one",
                 index + 1
             ));
         }
-        let cited: Vec<(&str, &str)> = body
-            .split('`')
-            .filter_map(|word| word.split_once(".rs::"))
-            .collect();
-        if cited.is_empty() {
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn every_guarantee_is_proved_by_tests_that_cite_it() {
+    let made = Command::new("sh")
+        .arg(root().join("scripts/proofs"))
+        .arg("--print")
+        .output()
+        .expect("there is a shell");
+    let complaint = String::from_utf8_lossy(&made.stderr);
+    assert!(
+        made.status.success() && complaint.is_empty(),
+        "scripts/proofs: {complaint}"
+    );
+    let made = String::from_utf8(made.stdout).unwrap();
+    let mut violations = vec![];
+    for section in made.split("\n## ").skip(1) {
+        let title = section.lines().next().unwrap_or_default();
+        if !section.contains("\n- ") {
+            let number = title.split('.').next().unwrap_or_default();
             violations.push(format!(
-                "SEMANTICS.md:{line}: guarantee {number} cites no test"
+                "SEMANTICS.md: no test cites guarantee {title}: write `SEMANTICS {number}` into the \
+                 comment above one that proves it, and run scripts/proofs"
             ));
         }
-        for (file, test) in cited {
-            let path = format!("{file}.rs");
-            let text = fs::read_to_string(root().join(&path)).unwrap_or_default();
-            match citations_of(&text, test) {
-                None => violations.push(format!("SEMANTICS.md:{line}: there is no {path}::{test}")),
-                Some(numbers) if !numbers.contains(number) => violations.push(format!(
-                    "{path}: {test} proves guarantee {number}, and should say `SEMANTICS {number}`"
-                )),
-                Some(_) => {}
-            }
-        }
+    }
+    assert_eq!(
+        made.matches("\n## ").count(),
+        guarantees().len(),
+        "scripts/proofs and this test count the guarantees of SEMANTICS.md differently"
+    );
+    if made != fs::read_to_string(root().join("docs/proofs.md")).unwrap_or_default() {
+        violations.push("docs/proofs.md is not what tests cite: run scripts/proofs".to_owned());
     }
     expect_none(&violations);
 }
@@ -605,7 +591,7 @@ fn code_cites_guarantees_that_exist() {
                 continue;
             };
             for number in numbers_of(rest) {
-                if !(1..=last).contains(&(number as usize)) {
+                if !(1..=last).contains(&number) {
                     let line = line + 1;
                     violations.push(format!("{path}:{line}: SEMANTICS.md has no {number}"));
                 }
