@@ -1,5 +1,5 @@
 //! Rules about the tree itself, each with the reason in its failure message: layers, names, unsafe
-//! code, leftovers, and papers that cite what exists.
+//! code, leftovers, docs, and papers that are short and cite what exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -177,6 +177,9 @@ const LEFTOVERS: &[&str] = &[
 // rustfmt keeps code at 100 columns; tables and figures in docs, and lines inside macros, which it
 // leaves alone, may be wider.
 const COLUMNS: usize = 140;
+
+/// First words that make a question of a doc.
+const QUESTIONS: &[&str] = &["What", "Who", "Whether", "How"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -442,6 +445,45 @@ fn every_file_says_what_it_is() {
                 "{path}:1: begin with a `//!` sentence about the file"
             ));
         }
+    }
+    expect_none(&violations);
+}
+
+/// Returns true if the text of a doc begins with a question word.
+fn asks(doc: &str) -> bool {
+    QUESTIONS.iter().any(|word| {
+        doc.strip_prefix(word)
+            .is_some_and(|rest| rest.starts_with(' '))
+    })
+}
+
+#[test]
+fn docs_open_with_a_thing_or_an_act() {
+    let mut violations = vec![];
+    for (path, text) in sources() {
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        let doc = |line: usize| lines[line].strip_prefix("///");
+        let mut questions = vec![];
+        if lines[0].strip_prefix("//! ").is_some_and(asks) {
+            questions.push(0);
+        }
+        for line in 0..lines.len() {
+            let first = line == 0 || doc(line - 1).is_none();
+            let asked = doc(line).is_some_and(|doc| doc.strip_prefix(' ').is_some_and(asks));
+            let item = lines[line..]
+                .iter()
+                .find(|line| !line.starts_with("///") && !line.starts_with("#["));
+            if first && asked && item.is_some_and(|item| item.starts_with("pub ")) {
+                questions.push(line);
+            }
+        }
+        violations.extend(questions.into_iter().map(|line| {
+            format!(
+                "{path}:{}: open with what it is or does, as \"The queue of ...\" or \"Sends ...\": \
+                 no {QUESTIONS:?}",
+                line + 1
+            )
+        }));
     }
     expect_none(&violations);
 }
