@@ -178,6 +178,26 @@ const LEFTOVERS: &[&str] = &[
 // leaves alone, may be wider.
 const COLUMNS: usize = 140;
 
+/// The papers that a stranger reads first, each with the most lines it may have and the most columns
+/// of a line, and the place of what finds no room.
+const SHORT_PAPERS: &[(&str, usize, usize, &str)] = &[
+    (
+        "ARCHITECTURE.md",
+        300,
+        120,
+        "a map of files belongs into its crate's lib.rs, a decision into docs/decisions",
+    ),
+    (
+        "README.md",
+        200,
+        usize::MAX,
+        "what goes deeper belongs into docs, with a link here",
+    ),
+];
+
+/// The head of a map of files in the docs of a crate.
+const MAP: &str = "//! | file | holds |";
+
 /// First words that make a question of a doc.
 const QUESTIONS: &[&str] = &["What", "Who", "Whether", "How"];
 
@@ -638,6 +658,88 @@ fn code_cites_guarantees_that_exist() {
                     violations.push(format!("{path}:{line}: SEMANTICS.md has no {number}"));
                 }
             }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn papers_stay_short() {
+    let mut violations = vec![];
+    for (path, lines_max, columns_max, elsewhere) in SHORT_PAPERS {
+        let text = read(path);
+        let lines = text.lines().count();
+        if lines > *lines_max {
+            violations.push(format!(
+                "{path}: {lines} lines, {lines_max} at most: {elsewhere}"
+            ));
+        }
+        for (line, text) in text.lines().enumerate() {
+            let columns = text.chars().count();
+            if columns > *columns_max {
+                violations.push(format!(
+                    "{path}:{}: {columns} columns, {columns_max} at most: break the line",
+                    line + 1
+                ));
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn maps_of_files_name_files_that_exist() {
+    let mut violations = vec![];
+    for (path, text) in sources() {
+        let folder = root().join(&path).parent().unwrap().to_owned();
+        let map = text
+            .lines()
+            .enumerate()
+            .skip_while(|(_, line)| *line != MAP)
+            .take_while(|(_, line)| line.starts_with("//! |"));
+        for (line, row) in map {
+            let names = row.split('|').nth(1).unwrap_or_default();
+            for name in names.split('`').skip(1).step_by(2) {
+                let exists = match name.strip_suffix("/*") {
+                    Some(parts) => folder.join(parts).is_dir(),
+                    None => folder.join(name).with_extension("rs").exists(),
+                };
+                if !exists {
+                    violations.push(format!(
+                        "{path}:{}: there is no file `{name}`: correct the map",
+                        line + 1
+                    ));
+                }
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn the_index_of_decisions_lists_each() {
+    let index = read("docs/decisions/README.md");
+    let mut found = vec![];
+    files(&root().join("docs/decisions"), &mut found);
+    let mut violations = vec![];
+    let mut numbers = BTreeSet::new();
+    for path in found {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name == "README.md" {
+            continue;
+        }
+        let place = path.display();
+        let number = name.split('-').next().unwrap_or_default();
+        if number.len() != 4 || number.parse::<u32>().is_err() || !name.ends_with(".md") {
+            violations.push(format!("{place}: name it NNNN-short-name.md"));
+        }
+        if !numbers.insert(number.to_owned()) {
+            violations.push(format!("{place}: {number} is taken: use the next number"));
+        }
+        if !index.contains(&format!("]({name})")) {
+            violations.push(format!(
+                "{place}: add a line with a link to it to docs/decisions/README.md"
+            ));
         }
     }
     expect_none(&violations);
