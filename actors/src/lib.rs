@@ -12,6 +12,34 @@
 //!
 //! The crate knows actors and algorithms, and of HTTP what [`engine::served`] asks servers of others and
 //! the status line that tells whether a hosted server is ready. It does not know terminals.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `rl/run` | the graph of a run; every role is a file of its own in `rl` |
+//! | `rl/store`, `rl/store/lives` | the actor around the ledger; how others hear that it began anew |
+//! | `rl/ledger`, `rl/ledger/sampler` | the book of trajectories and of replies under way; which complete groups a batch takes. Pure |
+//! | `rl/trainer`, `rl/critic`, `rl/reference`, `rl/advantages`, `rl/report` | training; from rewards to an advantage for each token (pure); what a run tells |
+//! | `rl/source`, `rl/relay`, `rl/relays` | the trainer's end of the chain of weights; a relay; the actor that watches over the relays |
+//! | `rl/chain`, `rl/handing` | how relays hand weights to each other (pure); a member of that chain with its bytes |
+//! | `rl/rollout`, `rl/rollout/judging`, `rl/rollout/calling` | generating without a barrier; replies that wait for their rewards; replies that wait for their tool |
+//! | `rl/repack`, `rl/packer` | which rollouts hand the rest of their work to others (pure); the actor that has them do it |
+//! | `rl/reward`, `rl/reward_model`, `rl/cost` | rewards by a checker or by a model that has learnt to judge; the price of harm |
+//! | `rl/referee`, `rl/judge` | judging a reply of any task; programs, so many at a time |
+//! | `rl/tools`, `rl/toolbox` | the actor that answers calls of replies; what it runs for them |
+//! | `engine` | the traits between roles and arithmetic |
+//! | `engine/compute` | real models |
+//! | `engine/scripted`, `engine/modelled` | a clockwork in their place; costs in their place, under virtual time |
+//! | `engine/served` | servers of others: what vLLM and SGLang are asked and say (`dialect`), events out of bytes (`events`), remedies for a loss (`retry`), these three pure; `client` speaks, `folder` has weights on their way |
+//! | `packed`, `trajectory` | rows in shared memory; data that travels between roles |
+//! | `hybrid` | the same algorithms as one program over groups of workers: what it does in a step (`program`), its calls and workers, `rows` by reference, `resharding` between training and generation |
+//! | `pretrain/run`, `pretrain/rank`, `pretrain/courier` | the program over the ranks; one of them; letters between ranks while they train |
+//! | `pretrain/pictures`, `pretrain/checkpoint`, `pretrain/report` | who encodes which picture and where its features are (pure); the state that is saved; what a run tells |
+//! | `recipe`, `recipe/*` | the file of a run: what an algorithm's name stands for (`algorithm`), pretraining (`pretrain`), sources, tools, sandbox, and the check of it all |
+//! | `simulate`, `simulate/*` | runs at the size of a cluster: the file (`scenario`), how rollouts and trainer work together (`mode`), who has which cards (`split`, `plan`), what is followed (`measure`) |
+//! | `exec`, `exec/*` | programs that are none of Odeon: what one is started with (`spec`), its processes (`process`), its output, when it is ready (`probe`), the variables of ranks (`rank`, pure), many ranks of one program (`gang`) |
+//! | `sandbox`, `sandbox/*` | untrusted programs in namespaces within limits: tools of the system, and a guard that ends everything when its process dies |
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,25 @@
 //! The `odeon` command: run recipes, evaluate and talk to what they made.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `args`, `command`, `command/*` | every flag, once; the commands, one a file |
+//! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
+//! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `cluster`) |
+//! | `api/*` | what a request brings (`extract`), who may use them (`access`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`door`) |
+//! | `inspect` | the routes of inspection |
+//! | `inspect/view`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages, as they are told by `inspect/shown` |
+//! | `inspect/stream`, `inspect/facts` | live pages; what a catalog adds |
+//! | `inspect/gate`, `inspect/actions` | who may look; what may be done |
+//! | `inspect/scrape`, `inspect/assets`, `inspect/export` | the numbers that are scraped; the files of the pages; a part of time as a file |
+//! | `inspect/alone`, `inspect/prints`, `inspect/happened`, `inspect/journal` | the pages of one program; its output and its events, kept in files that are bounded |
+//! | `inspect/record`, `inspect/replay`, `inspect/noted`, `inspect/page` | a recording as it is made; shown again in the place of a system, and of its catalog; the pages and their answers as one file, which `cli/ui/offline` gives in the browser |
+//! | `top`, `top/*` | the same in a terminal: what is known and how keys and news change it (`model`), the rows of each page (`page`, `rows`), what stands beside it (`panel`, `signs`), how it is drawn (`draw`), all pure; `terminal` has the keys and the network |
+//! | `plot`, `figures`, `print` | figures as SVG; numbers as people read them; output |
+//!
+//! The pages are `cli/ui`: modules that a browser reads as they are, without a build. `cli/demo` holds
+//! recordings that `tests/src/record` made.
 
 #![forbid(unsafe_code)]
 

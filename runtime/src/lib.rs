@@ -14,6 +14,42 @@
 //!
 //! The crate knows actors, references, supervision, links and processes. It does not know models,
 //! losses or HTTP.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `actor`, `answer`, `request`, `spawn`, `system` | the calls of users: the traits of an actor, answers now or later, asks and tells, spawning, the way in |
+//! | `group`, `group/*` | ranked actors on a mesh, called as one; `group/collective` gives each member its seat for collectives |
+//! | `foreign`, `foreign/*` | actors written for kameo or actix, behind a reference |
+//! | `registry`, `shape` | actor types with their methods; the shape of a type on the wire |
+//! | `envelope` | a message on its way: typed inside (`Envelope`), without its type outside (`Mail`) |
+//! | `cell` | the part of an actor that others reach: mailbox, orders, counters |
+//! | `host`, `host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdog over handlers that hang |
+//! | `engine` | one process: finding and sending; `engine/inbound` frames that came in, `engine/names` names, `engine/credit` room at remote actors |
+//! | `engine/family` | rows of the actors at home here, verdicts carried out, restarts, watches |
+//! | `supervise` | the verdict over a failure. Pure |
+//! | `detached`, `engine/detached` | actors that outlive their job: the calls of users; the node, host and finder of one |
+//! | `pending`, `remote` | asks that wait for an answer; the receiving end of a remote ask |
+//! | `wire`, `wire/codec` | frames; the byte format of messages |
+//! | `link`, `link/*` | frames over streams: one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`) |
+//! | `session` | the state of a link's streams apart from any connection. Pure |
+//! | `quic`, `security` | connections between nodes; certificates |
+//! | `admission`, `admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
+//! | `worker`, `driver`, `program`, `manifest` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from; what a program's file says about it |
+//! | `needs` | the needs of an actor |
+//! | `hardware`, `hardware/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
+//! | `gang` | ranks of other nodes: their bytes over the links |
+//! | `blob`, `blob/*` | handles, leases, quotas, transfer between nodes |
+//! | `clock`, `clock/offset`, `random` | the only sources of time and chance; the offset between the clocks of two processes, from the times in beats (pure) |
+//! | `succession`, `engine/succession`, `link/succession` | another program in the place of this one: the calls of users; the state of an engine that is handed on; a link to the byte |
+//! | `pulse` | a thread that keeps sockets and timers attended when a handler blocks a thread, and looks for handlers that hang |
+//! | `current` | the actor, engine and span of the running task |
+//! | `trace`, `trace/tracer` | spans and their contexts; which of them are kept, in rings that threads do not share |
+//! | `telemetry` | numbers and spans that programs record about their own work |
+//! | `inspect`, `inspect/*` | views of a process: counters of an actor (`stats`), durations (`sketch`), events (`journal`), its machine (`machine`), and the part of all that which an onlooker has not seen (`watch`) |
+//! | `limits`, `failure`, `error`, `id` | as their names say |
+//! | `simulation` | several engines in one thread, with faults |
 
 #![forbid(unsafe_code)]
 

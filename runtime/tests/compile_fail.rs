@@ -1,4 +1,4 @@
-//! What the compiler tells who makes a common mistake.
+//! Common mistakes, and the messages that the compiler has for them.
 
 // Here and not with the tests that cross crates: the mistakes are built beside all that their package
 // depends on, anew and in a folder of their own.

@@ -1,10 +1,10 @@
 //! Rules about the tree itself, each with the reason in its failure message: layers, names, unsafe
-//! code, leftovers, and papers that cite what exists.
+//! code, leftovers, docs, and papers that are short and cite what exists.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A crate's folder, and what of this workspace it may stand on. Nothing points up.
 const LAYERS: &[(&str, &str, &[&str])] = &[
@@ -177,6 +177,29 @@ const LEFTOVERS: &[&str] = &[
 // rustfmt keeps code at 100 columns; tables and figures in docs, and lines inside macros, which it
 // leaves alone, may be wider.
 const COLUMNS: usize = 140;
+
+/// The papers that a stranger reads first, each with the most lines it may have and the most columns
+/// of a line, and the place of what finds no room.
+const SHORT_PAPERS: &[(&str, usize, usize, &str)] = &[
+    (
+        "ARCHITECTURE.md",
+        300,
+        120,
+        "a map of files belongs into its crate's lib.rs, a decision into docs/decisions",
+    ),
+    (
+        "README.md",
+        200,
+        usize::MAX,
+        "what goes deeper belongs into docs, with a link here",
+    ),
+];
+
+/// The head of a map of files in the docs of a crate.
+const MAP: &str = "//! | file | holds |";
+
+/// First words that make a question of a doc.
+const QUESTIONS: &[&str] = &["What", "Who", "Whether", "How"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -446,6 +469,45 @@ fn every_file_says_what_it_is() {
     expect_none(&violations);
 }
 
+/// Returns true if the text of a doc begins with a question word.
+fn asks(doc: &str) -> bool {
+    QUESTIONS.iter().any(|word| {
+        doc.strip_prefix(word)
+            .is_some_and(|rest| rest.starts_with(' '))
+    })
+}
+
+#[test]
+fn docs_open_with_a_thing_or_an_act() {
+    let mut violations = vec![];
+    for (path, text) in sources() {
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        let doc = |line: usize| lines[line].strip_prefix("///");
+        let mut questions = vec![];
+        if lines[0].strip_prefix("//! ").is_some_and(asks) {
+            questions.push(0);
+        }
+        for line in 0..lines.len() {
+            let first = line == 0 || doc(line - 1).is_none();
+            let asked = doc(line).is_some_and(|doc| doc.strip_prefix(' ').is_some_and(asks));
+            let item = lines[line..]
+                .iter()
+                .find(|line| !line.starts_with("///") && !line.starts_with("#["));
+            if first && asked && item.is_some_and(|item| item.starts_with("pub ")) {
+                questions.push(line);
+            }
+        }
+        violations.extend(questions.into_iter().map(|line| {
+            format!(
+                "{path}:{}: open with what it is or does, as \"The queue of ...\" or \"Sends ...\": \
+                 no {QUESTIONS:?}",
+                line + 1
+            )
+        }));
+    }
+    expect_none(&violations);
+}
+
 #[test]
 fn unsafe_code_stays_in_its_files() {
     let mut violations = vec![];
@@ -508,50 +570,20 @@ fn lines_fit_the_page() {
     expect_none(&violations);
 }
 
-/// The numbers of the guarantees in SEMANTICS.md, each with its line and the text up to the next.
-fn guarantees() -> Vec<(u32, usize, String)> {
-    let mut found: Vec<(u32, usize, String)> = vec![];
-    for (line, text) in read("SEMANTICS.md").lines().enumerate() {
-        let number = text
-            .split_once(". **")
-            .and_then(|(number, _)| number.parse().ok());
-        if let Some(number) = number {
-            found.push((number, line + 1, String::new()));
-        } else if text.starts_with("## ") {
-            found.push((0, line + 1, String::new()));
-        }
-        if let Some((_, _, body)) = found.last_mut() {
-            let _ = writeln!(body, "{text}");
-        }
-    }
-    found.retain(|(number, ..)| *number > 0);
-    found
-}
-
-/// The guarantees that the comment of a test cites; `None` when there is no such test.
-fn citations_of(text: &str, test: &str) -> Option<Vec<u32>> {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let function = lines
-        .iter()
-        .position(|line| line.contains(&format!("fn {test}(")));
-    // Tests that a macro makes are named at its call.
-    let made = || {
-        lines.iter().position(|line| {
-            line.contains(&format!("!({test},")) || line.trim_end_matches(',') == test
+/// The numbers of the guarantees in SEMANTICS.md, each with its line.
+fn guarantees() -> Vec<(usize, usize)> {
+    let text = read("SEMANTICS.md");
+    let lines = text.lines().enumerate();
+    lines
+        .filter_map(|(line, text)| {
+            let (number, _) = text.split_once(". **")?;
+            Some((number.parse().ok()?, line + 1))
         })
-    };
-    let named = function.or_else(made)?;
-    let comment = lines[..named].iter().rev().take_while(|line| {
-        line.starts_with("//") || line.starts_with("#[") || line.ends_with("!(")
-    });
-    let numbers = comment
-        .filter_map(|line| line.split_once("SEMANTICS "))
-        .flat_map(|(_, rest)| numbers_of(rest));
-    Some(numbers.collect())
+        .collect()
 }
 
 /// The numbers at the start of what follows `SEMANTICS`.
-fn numbers_of(rest: &str) -> impl Iterator<Item = u32> {
+fn numbers_of(rest: &str) -> impl Iterator<Item = usize> {
     let numbers = rest.split([':', ';', '.']).next().unwrap_or_default();
     numbers
         .split(", ")
@@ -559,35 +591,51 @@ fn numbers_of(rest: &str) -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn every_guarantee_is_proved_by_tests_that_cite_it() {
+fn guarantees_are_numbered_without_gaps() {
     let mut violations = vec![];
-    for (index, (number, line, body)) in guarantees().iter().enumerate() {
-        if *number as usize != index + 1 {
+    for (index, (number, line)) in guarantees().into_iter().enumerate() {
+        if number != index + 1 {
             violations.push(format!(
-                "SEMANTICS.md:{line}: {number} should be {}",
+                "SEMANTICS.md:{line}: {number} should be {}: a number never changes, and a new \
+                 guarantee takes the next one",
                 index + 1
             ));
         }
-        let cited: Vec<(&str, &str)> = body
-            .split('`')
-            .filter_map(|word| word.split_once(".rs::"))
-            .collect();
-        if cited.is_empty() {
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn every_guarantee_is_proved_by_tests_that_cite_it() {
+    let made = Command::new("sh")
+        .arg(root().join("scripts/proofs"))
+        .arg("--print")
+        .output()
+        .expect("there is a shell");
+    let complaint = String::from_utf8_lossy(&made.stderr);
+    assert!(
+        made.status.success() && complaint.is_empty(),
+        "scripts/proofs: {complaint}"
+    );
+    let made = String::from_utf8(made.stdout).unwrap();
+    let mut violations = vec![];
+    for section in made.split("\n## ").skip(1) {
+        let title = section.lines().next().unwrap_or_default();
+        if !section.contains("\n- ") {
+            let number = title.split('.').next().unwrap_or_default();
             violations.push(format!(
-                "SEMANTICS.md:{line}: guarantee {number} cites no test"
+                "SEMANTICS.md: no test cites guarantee {title}: write `SEMANTICS {number}` into the \
+                 comment above one that proves it, and run scripts/proofs"
             ));
         }
-        for (file, test) in cited {
-            let path = format!("{file}.rs");
-            let text = fs::read_to_string(root().join(&path)).unwrap_or_default();
-            match citations_of(&text, test) {
-                None => violations.push(format!("SEMANTICS.md:{line}: there is no {path}::{test}")),
-                Some(numbers) if !numbers.contains(number) => violations.push(format!(
-                    "{path}: {test} proves guarantee {number}, and should say `SEMANTICS {number}`"
-                )),
-                Some(_) => {}
-            }
-        }
+    }
+    assert_eq!(
+        made.matches("\n## ").count(),
+        guarantees().len(),
+        "scripts/proofs and this test count the guarantees of SEMANTICS.md differently"
+    );
+    if made != fs::read_to_string(root().join("docs/proofs.md")).unwrap_or_default() {
+        violations.push("docs/proofs.md is not what tests cite: run scripts/proofs".to_owned());
     }
     expect_none(&violations);
 }
@@ -605,11 +653,93 @@ fn code_cites_guarantees_that_exist() {
                 continue;
             };
             for number in numbers_of(rest) {
-                if !(1..=last).contains(&(number as usize)) {
+                if !(1..=last).contains(&number) {
                     let line = line + 1;
                     violations.push(format!("{path}:{line}: SEMANTICS.md has no {number}"));
                 }
             }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn papers_stay_short() {
+    let mut violations = vec![];
+    for (path, lines_max, columns_max, elsewhere) in SHORT_PAPERS {
+        let text = read(path);
+        let lines = text.lines().count();
+        if lines > *lines_max {
+            violations.push(format!(
+                "{path}: {lines} lines, {lines_max} at most: {elsewhere}"
+            ));
+        }
+        for (line, text) in text.lines().enumerate() {
+            let columns = text.chars().count();
+            if columns > *columns_max {
+                violations.push(format!(
+                    "{path}:{}: {columns} columns, {columns_max} at most: break the line",
+                    line + 1
+                ));
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn maps_of_files_name_files_that_exist() {
+    let mut violations = vec![];
+    for (path, text) in sources() {
+        let folder = root().join(&path).parent().unwrap().to_owned();
+        let map = text
+            .lines()
+            .enumerate()
+            .skip_while(|(_, line)| *line != MAP)
+            .take_while(|(_, line)| line.starts_with("//! |"));
+        for (line, row) in map {
+            let names = row.split('|').nth(1).unwrap_or_default();
+            for name in names.split('`').skip(1).step_by(2) {
+                let exists = match name.strip_suffix("/*") {
+                    Some(parts) => folder.join(parts).is_dir(),
+                    None => folder.join(name).with_extension("rs").exists(),
+                };
+                if !exists {
+                    violations.push(format!(
+                        "{path}:{}: there is no file `{name}`: correct the map",
+                        line + 1
+                    ));
+                }
+            }
+        }
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn the_index_of_decisions_lists_each() {
+    let index = read("docs/decisions/README.md");
+    let mut found = vec![];
+    files(&root().join("docs/decisions"), &mut found);
+    let mut violations = vec![];
+    let mut numbers = BTreeSet::new();
+    for path in found {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name == "README.md" {
+            continue;
+        }
+        let place = path.display();
+        let number = name.split('-').next().unwrap_or_default();
+        if number.len() != 4 || number.parse::<u32>().is_err() || !name.ends_with(".md") {
+            violations.push(format!("{place}: name it NNNN-short-name.md"));
+        }
+        if !numbers.insert(number.to_owned()) {
+            violations.push(format!("{place}: {number} is taken: use the next number"));
+        }
+        if !index.contains(&format!("]({name})")) {
+            violations.push(format!(
+                "{place}: add a line with a link to it to docs/decisions/README.md"
+            ));
         }
     }
     expect_none(&violations);

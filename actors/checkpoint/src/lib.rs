@@ -15,15 +15,19 @@
 //! checkpoint is there when its [`manifest`] is. [`Checkpointer::load`] has each byte read by one
 //! rank, checked, and given to all that want it.
 //!
-//! | | |
+//! | file | holds |
 //! | --- | --- |
-//! | [`plan`] | who writes and reads what; pure |
-//! | [`ranks`] | what crosses ranks, over whatever the caller has |
-//! | [`storage`], [`commit`] | folders and buckets; which checkpoints they hold, and which stay |
+//! | `checkpointer`, `save`, `load` | a rank's end; its two ways |
+//! | `local`, [`pool`], `stage` | what a rank has, and where its bytes are copied from and to; memory of snapshots; how long stages take |
+//! | [`plan`], `plan/*` | who writes (`save`) and reads (`load`) what, from what all have (`census`); who talks to whom (`tree`). Pure |
+//! | [`ranks`], `ranks/within` | what crosses ranks, over whatever the caller has, and what all agree on by it; ranks of one process |
+//! | [`manifest`], `file` | the metadata file; which box lies where in a rank's files. Pure |
+//! | [`storage`], `storage/error`, [`commit`] | folders and buckets, with tries; errors told apart by the remedy; which checkpoints a place holds, which is in force, which go |
+//! | `assemble` | boxes put together from blocks |
 //! | [`verify`](mod@verify), [`export`](mod@export), [`reshard`](mod@reshard) | whole checkpoints: read, given to others, cut anew |
-//! | [`loader_state`] | readers of data loaders that become more or fewer; pure |
+//! | [`loader_state`] | readers of data loaders that become more or fewer. Pure |
 //! | [`peers`] | checkpoints in the memory of neighbours |
-//! | [`recovery`] | what failures cost; pure |
+//! | [`recovery`] | what failures cost. Pure |
 //!
 //! Not here: actors, collectives, devices. Boxes are those of [`odeon_algorithms::parallel`].
 //!

@@ -13,6 +13,22 @@
 //! [`plan`] decides which samples a step has and who gets them; it sees lengths and never bytes.
 //!
 //! The crate does not know models, optimisers or terminals.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `sample`, `pack`, `pack/slice` | samples: names, what a plan sees of them, bytes; those of a micro-batch packed one after the other, and a part of each for context parallelism |
+//! | `source`, `source/*` | files as records in an order: how they are found and stored (`pattern`, `storage`, `spool`), cut into blocks (`index`, `format/*`), ordered (`order`, pure), and what goes wrong (`fault`) |
+//! | `transform`, `transform/*` | what a record becomes: tokens, patches. A function of source, epoch and record |
+//! | `corpus` | published corpora, pinned by checksum |
+//! | `plan`, `plan/*` | which samples a step has and who gets them; who reads how many sources, and when that changes. Pure |
+//! | `loader`, `loader/shelf` | loaders that read cells ahead of need and hand samples out, and those that stand in for them; the cells of one |
+//! | `planner`, `ledger` | the actor that has plans ready; what its next life has to know |
+//! | `constructor` | the actors that make batches of samples, near those who train on them |
+//! | `client` | the actor that brings a rank its batches: from a constructor, or from the rank that fetches for it |
+//! | `asking` | asking a loader, and its shadow when it is late |
+//! | `plane` | all of that as a graph |
 
 #![forbid(unsafe_code)]
 

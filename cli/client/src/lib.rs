@@ -13,6 +13,15 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `types`, `inspect` | what travels: the routes of a cluster; those of inspection |
+//! | `client`, `submission`, `connection` | the client; a job before it is submitted; how a cluster is found |
+//! | `inspector`, `page`, `sse` | looking on; pages and how changes are applied; events out of the bytes of an answer |
+//! | `majority`, `route` | the majority of the voters, as answers tell of it; names as parts of an address |
 
 #![forbid(unsafe_code)]
 

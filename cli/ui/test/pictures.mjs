@@ -1,4 +1,4 @@
-// Takes the README's pictures: pages of the recorded training that the command holds.
+// Takes the pictures of README.md and docs/inspection.md: pages of the recorded training that the command holds.
 // ODEON_BIN=target/debug/odeon ODEON_NODE_MODULES=target/ui-tools/node_modules node cli/ui/test/pictures.mjs
 import { createRequire } from 'node:module';
 import { dirname, join, resolve } from 'node:path';

@@ -68,6 +68,18 @@
 //! assert_eq!((freed.pieces, freed.folders), (1, 1));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `digest`, `listing`, `bundle` | names of content; a file as pieces; the files of a program |
+//! | `store`, `store/*` | pieces and programs on a disk: putting together (`assemble`), the account (`budget`), what goes (`collect`, and `sweep`, pure), who may change it (`gate`), what is unfinished (`drafts`), what starts read first (`heat`) |
+//! | `disk` | the durable steps that all of this is made of, before each of which tests kill the process |
+//! | `elf`, `executable`, `architecture`, `platform` | what a program needs, what a node has, and why one cannot run on the other |
+//! | `manifest` | what a program of Odeon says about itself |
+//! | `noise` | bytes for tests, from a seed |
+//! | `supply`, `reader`, `recording`, `heat` | the order of pieces that readers wait for, expect or do not need yet; reading a file meanwhile; which pieces are read first (pure) |
 
 #![forbid(unsafe_code)]
 

@@ -7,6 +7,15 @@
 //!
 //! A program that calls [`run`] must call [`serve_if_child`] first in `main`: workers, other nodes
 //! and the floor's echo servers are further processes of its executable.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `subject`, `far`, `floor` | the actor that is measured; its process at the far end; the framed echo that is the floor |
+//! | `local`, `unix`, `quic` | asks and tells: in a process, over a unix socket, over QUIC |
+//! | `spawn`, `bulk`, `together`, `trace` | spawning; blobs; all-reduce; the cost of being looked at |
+//! | `row` | one line of the report, and how rounds make it |
 
 mod bulk;
 mod far;

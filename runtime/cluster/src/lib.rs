@@ -19,6 +19,29 @@
 //!
 //! Daemons are an Odeon program: they reach each other through actors and names, over the links that
 //! the jobs use too. HTTP is not known here; the `odeon` command brings it.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `fact`, `tables`, `job` | facts that the catalog is told, and by whom; its rows; the life of a job. Pure |
+//! | `catalog`, `catalog/picture` | the catalog as a node sees it, and the picture of one that does not vote |
+//! | `raft`, `raft/*` | the replicated log below it: on disk, as state machine, between voters, commands that go into it together, a voter that is left alone |
+//! | `keeper`, `keeper/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), who votes (`voters`), all three pure |
+//! | `voting`, `presence` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself |
+//! | `submit` | taking a job in: its files, then its row |
+//! | `agent`, `tries` | a node's part in running jobs; which tries run, whatever orders come (pure) |
+//! | `stage` | bringing a job's files to a node |
+//! | `stage/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`shown`), what is read first and then the rest (`arriving`), mounts of a killed daemon (`stale`) |
+//! | `admit`, `access` | taking new nodes in by token; the rights of keys |
+//! | `forward`, `forward/waiting` | output of processes on its way; what waits, and who waits for that (pure) |
+//! | `logs`, `logs/*` | output as a voter keeps it (`journal`), as all voters are asked for it (`archive`), put together (`merge`, pure), a reader's place (`cursor`) |
+//! | `observer`, `history` | what a node shows and sees of the cluster; events and actors on a node's disk, for the next daemon in its folder |
+//! | `upgrade` | a daemon that becomes another release: which program may take over, the state it is left |
+//! | `daemon`, `folder`, `left` | a node with all of that; what it keeps between two starts; drivers that a killed daemon has left |
+//! | `strays` | processes of a try that have left its process groups |
+//! | `hollow` | nodes without a machine, to measure a head with |
+//! | `named`, `json`, `seat`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
 
 #![forbid(unsafe_code)]
 

@@ -3,6 +3,14 @@
 //!
 //! Each macro writes what one would write by hand and nothing else: [`macro@Shape`] implements the
 //! trait of that name, [`macro@message`] a message, [`macro@actor`] an actor with its handlers.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `actor`, `handler` | `#[actor]`, and each of its handlers |
+//! | `message`, `params` | `#[message]`; the parameters of a method |
+//! | `shape` | `#[derive(Shape)]` |
 
 #![forbid(unsafe_code)]
 

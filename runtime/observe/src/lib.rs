@@ -10,6 +10,17 @@
 //! itself, so that a recorded run shows the same as a living one. An [`Observer`] shares one, and looks.
 //!
 //! Knows: what the runtime shows of itself. Does not know: HTTP, terminals, the catalog of a cluster.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `observatory`, `observer` | the picture of a system, put together from looks (told the time, does nothing by itself); one that is shared, with those who look on |
+//! | `past` | what outlives an observer: its news since a mark, and how the next one recalls it |
+//! | `actor`, `node`, `spans`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
+//! | `waits`, `lint`, `trace`, `timeline`, `filter` | chains and circles of waits; problems; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
+//! | `recording`, `recording/*` | all that an observatory is told, as a file: written block by block (`write`), read up to where it is whole (`read`) |
+//! | `date`, `bounds` | moments of different clocks on one axis; how much is kept, and from when on something is a problem |
 
 #![forbid(unsafe_code)]
 

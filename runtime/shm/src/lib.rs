@@ -47,6 +47,16 @@
 //! assert_eq!(&mapped[..], b"hello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `arena`, `slab`, `space` | regions in pooled slabs within a quota; one sealed memfd; its free and used bytes (pure) |
+//! | `name`, `mapper` | the name of a region; reading regions of other processes in place |
+//! | `leases`, `ledger` | the owner's book of readers (pure); one quota for several processes |
+//! | `gang` | memory in which ranks do collectives, and waiting in it |
+//! | `mapping`, `descriptor` | a memfd mapped into this process; descriptors that the next program of this process takes over |
 
 mod arena;
 mod descriptor;

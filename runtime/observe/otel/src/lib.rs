@@ -14,6 +14,16 @@
 //! `odeon.` elsewhere. [`metric::METRICS`] lists every number.
 //!
 //! Knows: OTLP over HTTP, the text format of Prometheus. Does not know: who leads a cluster, keys.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `reader`, `numbers`, `tally` | what is new since the last look; all numbers as they are now; counts by type that never go down. Pure |
+//! | `resource`, `span`, `log`, `metric`, `attributes` | rows as OpenTelemetry has them; `metric` is the list of all numbers |
+//! | `outbox` | requests that wait to be sent: bounds, pauses, losses. Pure |
+//! | `settings`, `post`, `exporter` | where to; one request; the tasks that read and send |
+//! | `prometheus` | the text that is scraped |
 
 #![forbid(unsafe_code)]
 
