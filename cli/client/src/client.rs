@@ -231,12 +231,13 @@ impl Endpoint {
         Ok(Self { http, url })
     }
 
-    async fn send<T: DeserializeOwned>(
+    /// The bytes of an answer, `null` for one without a body.
+    async fn send(
         &self,
         key: &str,
         call: &Call,
         majority: &watch::Sender<Majority>,
-    ) -> Result<T, ClientError> {
+    ) -> Result<Bytes, ClientError> {
         let url = format!("{}/api/v1/{}", self.url, call.path);
         let mut request = self
             .http
@@ -259,14 +260,10 @@ impl Endpoint {
         if !status.is_success() {
             return Err(refused(status, &bytes));
         }
-        let text: &[u8] = if status == StatusCode::NO_CONTENT {
-            b"null"
+        Ok(if status == StatusCode::NO_CONTENT {
+            Bytes::from_static(b"null")
         } else {
-            &bytes
-        };
-        serde_json::from_slice(text).map_err(|error| ClientError::Strange {
-            url: self.url.clone(),
-            why: error.to_string(),
+            bytes
         })
     }
 
@@ -374,9 +371,19 @@ impl Client {
         *self.majority.borrow()
     }
 
-    /// Sends a request to a node that answers. When one has answered before, all of them are given a
-    /// while to come back.
+    /// The answer to a request of a node that answers.
     async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
+        let (at, answer) = self.send_bytes(call).await?;
+        serde_json::from_slice(&answer).map_err(|error| ClientError::Strange {
+            url: self.endpoints[at].url.clone(),
+            why: error.to_string(),
+        })
+    }
+
+    /// The bytes of that, and which node they are from. When one has answered before, all of them are
+    /// given a while to come back. Of its own, so that it is compiled once for all kinds of answers.
+    #[odeon_macros::boxed]
+    async fn send_bytes(&self, call: Call) -> Result<(usize, Bytes), ClientError> {
         if !call.may_repeat && !self.is_known.load(Ordering::Relaxed) {
             self.look_around().await;
         }
@@ -420,7 +427,7 @@ impl Client {
 
     /// Asks one node after the other. The next one's turn comes when one fails, or says nothing at all;
     /// of those that were asked, the first answer counts.
-    async fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Unanswered> {
+    async fn ask(&self, call: &Call) -> Result<(usize, Bytes), Unanswered> {
         let mut order = self.order();
         let mut last = None;
         let mut failure: Option<ClientError> = None;
@@ -456,7 +463,8 @@ impl Client {
                     outcome => {
                         self.present.store(at, Ordering::Relaxed);
                         self.is_known.store(true, Ordering::Relaxed);
-                        return outcome.map_err(Unanswered::Final);
+                        let answer = outcome.map_err(Unanswered::Final)?;
+                        return Ok((at, answer));
                     }
                 },
                 Some(at) = watched.next(), if call.may_repeat => at,

@@ -7,8 +7,9 @@
 use std::{borrow::Cow, io::Cursor};
 
 use bytes::Bytes;
-use fast_image_resize::images::{Image as Resized, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use image::{DynamicImage, ImageReader, Limits, RgbImage, imageops};
 use thiserror::Error;
 
@@ -143,17 +144,20 @@ fn opaque(picture: DynamicImage) -> RgbImage {
     out
 }
 
-/// Bilinearly, over all pixels that become one, in whole numbers.
+/// Bilinearly, over all pixels that become one, in whole numbers. Typed, so that no other kind of
+/// pixels is compiled.
 fn resized(picture: &RgbImage, width: u32, height: u32) -> Result<RgbImage, PictureError> {
     let undecodable = |error: &dyn std::error::Error| PictureError::Undecodable(error.to_string());
     let (from_width, from_height) = picture.dimensions();
-    let from = ImageRef::new(from_width, from_height, picture.as_raw(), PixelType::U8x3);
+    let from = TypedImageRef::<U8x3>::from_buffer(from_width, from_height, picture.as_raw());
     let from = from.map_err(|error| undecodable(&error))?;
-    let mut to = Resized::new(width, height, PixelType::U8x3);
+    let mut made = RgbImage::new(width, height);
+    let to = TypedImage::<U8x3>::from_buffer(width, height, &mut made);
+    let mut to = to.map_err(|error| undecodable(&error))?;
     let how = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    let done = Resizer::new().resize(&from, &mut to, &how);
+    let done = Resizer::new().resize_typed(&from, &mut to, &how);
     done.map_err(|error| undecodable(&error))?;
-    RgbImage::from_raw(width, height, to.into_vec()).ok_or(PictureError::Empty)
+    Ok(made)
 }
 
 /// A part of the picture, and mirrored, as chance has it.
