@@ -53,7 +53,7 @@ fn simulate<F: Future<Output = ()>>(seed: u64, story: impl FnOnce(World) -> F) {
 /// An ask that has found the way to its actor, and the way.
 fn found(actor: Ref<Cat>) -> (Ask<Life>, Way) {
     let ask = actor.ask(Life);
-    let way = ask.request.way().expect("there is a way");
+    let way = ask.asking.request.way().expect("there is a way");
     (ask, way.ok().expect("there is room on it"))
 }
 
@@ -61,7 +61,7 @@ fn found(actor: Ref<Cat>) -> (Ask<Life>, Way) {
 async fn send((mut ask, way): (Ask<Life>, Way)) -> Result<Incarnation, AskError> {
     let mut way = Some(way);
     std::future::poll_fn(|cx| match way.take() {
-        Some(way) => Poll::Ready(ask.send(way, cx)),
+        Some(way) => Poll::Ready(ask.asking.send(way, &mut ask.question, cx)),
         None => Poll::Pending,
     })
     .await?;
