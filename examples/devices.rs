@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use odeon::{Clock, Context, FakeDevices, Mesh, Needs, Ref, Restart, System, gib};
-use odeon_gpu::fake::{Fake, Model, Spec, Strike};
+use odeon_devices::fake::{Fake, Model, Spec, Strike};
 use odeon_placement::{Level, spares};
 
 struct Trainer;

@@ -34,7 +34,7 @@ use odeon_algorithms::objective::{Baseline, Gae, Lagrangian, Lambda};
 use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_gpu::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Model, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]

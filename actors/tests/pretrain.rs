@@ -18,7 +18,7 @@ use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
 use odeon_data::client;
 use odeon_data::plane::DataPlane;
-use odeon_gpu::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Model, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{mpsc, watch};
 

@@ -15,7 +15,7 @@ mod decode;
 mod gemm;
 mod norm;
 mod pool;
-pub(crate) mod simd;
+mod simd;
 mod update;
 #[allow(
     clippy::needless_pass_by_value,

@@ -50,7 +50,7 @@ use crate::backend::{
     Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
-use crate::fault::GpuFault;
+use odeon_devices::fault::GpuFault;
 
 pub use buffer::{CudaBuffer, CudaView, CudaViewMut};
 use card::Card;

@@ -1,4 +1,4 @@
-//! Devices, tensors and the fused operations that train and sample models.
+//! Tensors and the fused operations that train and sample models.
 //!
 //! The unit is the coarse operation, not the tensor: about twenty of them, each with a backward
 //! pass written by hand, behind one trait, [`Backend`].
@@ -9,13 +9,9 @@
 //! allocates nothing and its memory is known in advance.
 //! Parameters, gradients and optimiser moments are flat buffers; [`Layout`] names views of them.
 //!
-//! Below that, apart from any arithmetic, is what a runtime needs to hand devices out:
-//! [`inventory`] says what a machine has, [`memory`] gives device memory out under budgets,
-//! [`driver`] is what can be done with a device, [`fault`] what goes wrong with one, and [`fake`]
-//! is a cluster of devices that are not there, with a script of faults.
-//!
-//! [`collective`] is what the ranks of a gang do together: all-reduce and its kin, over any
-//! transport, and between cards by NCCL.
+//! Below that, apart from any arithmetic, [`odeon_devices`] has what a runtime needs to hand devices
+//! out, of which [`cuda::CudaDriver`] is the driver of NVIDIA's cards, and [`odeon_collective`] what
+//! the ranks of a gang do together, of which [`cuda::nccl`] is the kind between cards.
 //!
 //! This crate knows nothing of models, losses, actors or networks.
 //!
@@ -43,20 +39,13 @@
 pub mod any;
 pub mod backend;
 mod block_table;
-pub mod collective;
 pub mod conformance;
 pub mod cpu;
 pub mod cuda;
 pub mod device;
-pub mod driver;
-pub mod fake;
-pub mod fault;
-pub mod inventory;
 pub mod layout;
-pub mod memory;
 pub mod muon;
 pub mod tape;
-pub mod topology;
 
 pub use any::Any;
 pub use backend::{

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::process;
 use std::sync::OnceLock;
 
+use odeon_devices::driver::conformance::Rig;
 use odeon_gpu::cuda::{Cuda, CudaDriver, CudaError, GpuOptions};
-use odeon_gpu::driver::conformance::Rig;
 use odeon_gpu::{Backend, Cpu, Precision};
 
 fn skipped(error: &CudaError) {
@@ -68,7 +68,7 @@ mod driver {
             #[test]
             fn $check() {
                 if let Some(rig) = super::rig() {
-                    odeon_gpu::driver::conformance::$check(rig);
+                    odeon_devices::driver::conformance::$check(rig);
                 }
             }
         )*};

@@ -59,9 +59,9 @@ suite!(
 mod around {
     //! What the suite does not reach: faults, leaks, graphs, pages, rounded parameters.
 
+    use odeon_devices::fault::{FaultKind, GpuFault};
     use odeon_gpu::cuda::emulated::Order;
     use odeon_gpu::cuda::{Cuda, Emulated, PAGE};
-    use odeon_gpu::fault::{FaultKind, GpuFault};
     use odeon_gpu::{
         AdamW, AttentionShape, Backend, BlockTable, CacheRow, MatMul, Precision, Segment, Store,
     };

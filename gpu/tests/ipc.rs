@@ -3,8 +3,8 @@
 
 use std::process::{self, Command};
 
+use odeon_devices::driver::{BufferId, ContextId, Driver, Progress, Side};
 use odeon_gpu::cuda::{CudaDriver, IpcHandle};
-use odeon_gpu::driver::{BufferId, ContextId, Driver, Progress, Side};
 
 const LENGTH: u64 = (3 << 20) + 5;
 const OWNER: &str = "ipc";

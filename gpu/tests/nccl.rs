@@ -4,9 +4,9 @@
 use std::thread;
 use std::time::Duration;
 
-use odeon_gpu::collective::conformance::{self, Bench};
-use odeon_gpu::collective::queue::gang;
-use odeon_gpu::collective::{Collective, Communicator, Element, Fault, Reduce, Topology};
+use odeon_collective::conformance::{self, Bench};
+use odeon_collective::queue::gang;
+use odeon_collective::{Collective, Communicator, Element, Fault, Reduce, Topology};
 use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 use odeon_gpu::cuda::{Cuda, CudaArray, CudaError, Elements, Gpu, GpuOptions};
 use odeon_gpu::{Backend, Precision};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use odeon_gpu::fault::{GpuFault, Remedy};
+use odeon_devices::fault::{GpuFault, Remedy};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ActorId, Incarnation, ProcessId};

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use odeon_gpu::collective::{Board, Fault, Membership, Report, Transport, Trouble};
+use odeon_collective::{Board, Fault, Membership, Report, Transport, Trouble};
 use odeon_shm::{Bell, Gang, GangName, GangOptions, Member};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

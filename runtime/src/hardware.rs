@@ -22,9 +22,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use odeon_gpu::driver::DriverError;
-use odeon_gpu::fault::{GpuFault, Remedy};
-use odeon_gpu::inventory::{Inventory, Nvml};
+use odeon_devices::driver::DriverError;
+use odeon_devices::fault::{GpuFault, Remedy};
+use odeon_devices::inventory::{Inventory, Nvml};
 use odeon_placement::{Lease, Node, Quota, Resources};
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};

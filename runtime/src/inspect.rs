@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::hardware::Waiting;
 use crate::id::{ActorId, Incarnation, ProcessId};
-use odeon_gpu::inventory::Reading;
+use odeon_devices::inventory::Reading;
 
 pub use journal::{News, NewsKind, chain_of};
 pub use machine::{MachineView, Usage};

@@ -133,7 +133,7 @@ pub use wire::{FrameError, Orphans, codec};
 /// each other.
 pub const WIRE_VERSION: u32 = wire::VERSION;
 
-pub use odeon_gpu::collective;
+pub use odeon_collective as collective;
 /// ```
 /// use odeon::Shape;
 ///

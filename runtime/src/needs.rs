@@ -258,7 +258,7 @@ impl Needs {
 
     /// A handler that runs for longer than this hangs: its process is ended, its devices are given
     /// on when their memory is free, and its actors fail and are restarted as supervised: with
-    /// [`FaultKind::Hang`](odeon_gpu::fault::FaultKind) where the actor has devices, else as with any
+    /// [`FaultKind::Hang`](odeon_devices::fault::FaultKind) where the actor has devices, else as with any
     /// lost process. For operations on a device that may never end. Time that a handler waits for
     /// other actors counts too, how long `start` and `stop` take does not. It is looked every half
     /// second.

@@ -14,8 +14,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use odeon_gpu::fake::{self, Fake};
-use odeon_gpu::topology::Level;
+use odeon_devices::fake::{self, Fake};
+use odeon_devices::topology::Level;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;

@@ -9,7 +9,7 @@ pub mod codec;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use odeon_gpu::fault::GpuFault;
+use odeon_devices::fault::GpuFault;
 use odeon_placement::Lease;
 use odeon_shm::GangName;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use odeon_gpu::fault::GpuFault;
+use odeon_devices::fault::GpuFault;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};

@@ -9,8 +9,8 @@ use odeon::{
     AskError, Clock, Context, FailureKind, FakeDevices, Needs, ProcessId, Reason, Ref, Restart,
     Shape, System, WorkerCommand, WorkerMode, gib,
 };
-use odeon_gpu::fake::{Fake, Model, Spec};
-use odeon_gpu::fault::FaultKind;
+use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_devices::fault::FaultKind;
 use serde::{Deserialize, Serialize};
 
 /// The machine as a process sees it.

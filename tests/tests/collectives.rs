@@ -25,6 +25,11 @@ struct Sit(Seat);
 #[odeon::message(reply = Result<Vec<f32>, String>)]
 struct Sum(u32);
 
+/// Sums ranks over the communicator below the seat's, which is given away.
+#[derive(Clone)]
+#[odeon::message(reply = Result<f32, String>)]
+struct SumBelow;
+
 /// Sums again and again until it fails; answers the ranks at fault and the error.
 #[derive(Clone)]
 #[odeon::message(reply = (Vec<u64>, String))]
@@ -78,6 +83,15 @@ impl Member {
         comm.all_reduce(&mut data, Reduce::Sum)
             .map_err(|error| error.to_string())?;
         Ok(data)
+    }
+
+    #[handler(message = SumBelow)]
+    async fn sum_below(&mut self, _: SumBelow) -> Result<f32, String> {
+        let mut below = self.comm.take().ok_or("no seat")?.into_inner();
+        let mut sum = [self.rank.index() as f32];
+        tokio::task::block_in_place(|| below.all_reduce(&mut sum, Reduce::Sum))
+            .map_err(|error| error.to_string())?;
+        Ok(sum[0])
     }
 
     #[handler(message = SumUntilItFails)]
@@ -283,6 +297,17 @@ async fn members_reduce_together_wherever_they_are() {
             }
         }
     }
+    system.shutdown().await;
+}
+
+/// Collectives of another kind, such as those between cards, are formed over it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_communicator_below_that_of_a_seat_goes_on_where_that_was() {
+    let system = system().await;
+    let group = isolated(&system).await;
+    seat(&group).await;
+    group.gather(Sum(3)).await.unwrap();
+    assert_eq!(group.gather(SumBelow).await.unwrap(), vec![Ok(6.0); 4]);
     system.shutdown().await;
 }
 

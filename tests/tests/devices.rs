@@ -10,8 +10,8 @@ use odeon::{
     Needs, ProcessId, Reason, Ref, Restart, Shape, SpawnError, Supervision, System, gib,
     inspect::{NodeView, Why},
 };
-use odeon_gpu::fake::{Model, Spec, Strike};
-use odeon_gpu::fault::{FaultKind, GpuFault};
+use odeon_devices::fake::{Model, Spec, Strike};
+use odeon_devices::fault::{FaultKind, GpuFault};
 use odeon_placement::{Arrange, Health, Lease, Level, Quota};
 use serde::{Deserialize, Serialize};
 
@@ -558,7 +558,7 @@ fn who_matters_more_takes_the_place_of_who_matters_less() {
 /// SEMANTICS 46.
 #[test]
 fn a_job_holds_no_more_than_its_quota() {
-    let fake = odeon_gpu::fake::Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = odeon_devices::fake::Fake::new(Spec::cluster(1, Model::default())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)

@@ -15,7 +15,7 @@ use odeon_actors::exec::{
     Ended, Exec, ExecSpec, Gang, GangSpec, Halt, Launch, NotReady, Probe, ProgramStatus, Ready,
     ReservePort, Status, Whereabouts,
 };
-use odeon_gpu::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Model, Spec};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -8,7 +8,7 @@ use odeon::{
     ActorId, AskError, Clock, Context, Failure, FakeDevices, Handler, Limits, Phase, ProcessId,
     Ref, Supervision, System, WorkerCommand, WorkerMode, telemetry,
 };
-use odeon_gpu::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Model, Spec};
 use odeon_observe::actor::State;
 use odeon_observe::event::{EventKind, Subject};
 use odeon_observe::lint::{self, Lint};

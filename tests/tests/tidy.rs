@@ -8,16 +8,29 @@ use std::process::Command;
 
 /// A crate's folder, and what of this workspace it may stand on. Nothing points up.
 const LAYERS: &[(&str, &str, &[&str])] = &[
-    ("gpu", "odeon-gpu", &[]),
+    ("gpu/simd", "odeon-simd", &[]),
+    ("gpu/devices", "odeon-devices", &[]),
+    ("gpu/collective", "odeon-collective", &["odeon-simd"]),
+    (
+        "gpu",
+        "odeon-gpu",
+        &["odeon-collective", "odeon-devices", "odeon-simd"],
+    ),
     ("placement", "odeon-placement", &[]),
     ("runtime/artifacts", "odeon-artifacts", &[]),
-    ("runtime/shm", "odeon-shm", &["odeon-gpu"]),
+    ("runtime/shm", "odeon-shm", &["odeon-collective"]),
     ("runtime/macros", "odeon-macros", &[]),
     ("algorithms", "odeon-algorithms", &["odeon-gpu"]),
     (
         "runtime",
         "odeon",
-        &["odeon-gpu", "odeon-placement", "odeon-shm", "odeon-macros"],
+        &[
+            "odeon-collective",
+            "odeon-devices",
+            "odeon-placement",
+            "odeon-shm",
+            "odeon-macros",
+        ],
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
     ("runtime/observe", "odeon-observe", &["odeon"]),
@@ -45,6 +58,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-algorithms",
             "odeon-checkpoint",
             "odeon-data",
+            "odeon-devices",
             "odeon-gpu",
         ],
     ),
@@ -52,10 +66,14 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     (
         "actors/checkpoint",
         "odeon-checkpoint",
-        &["odeon-algorithms"],
+        &["odeon-algorithms", "odeon-macros"],
     ),
     ("actors/data", "odeon-data", &["odeon", "odeon-algorithms"]),
-    ("cli/client", "odeon-client", &["odeon-artifacts"]),
+    (
+        "cli/client",
+        "odeon-client",
+        &["odeon-artifacts", "odeon-macros"],
+    ),
     (
         "cli",
         "odeon-cli",
@@ -69,6 +87,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-client",
             "odeon-cluster",
             "odeon-data",
+            "odeon-devices",
             "odeon-gpu",
             "odeon-observe",
             "odeon-otel",
@@ -84,7 +103,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-algorithms",
             "odeon-checkpoint",
             "odeon-data",
-            "odeon-gpu",
+            "odeon-devices",
             "odeon-placement",
         ],
     ),
@@ -99,7 +118,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-checkpoint",
             "odeon-cluster",
             "odeon-data",
-            "odeon-gpu",
+            "odeon-devices",
             "odeon-observe",
             "odeon-placement",
             "odeon-shm",
@@ -109,11 +128,14 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
 
 /// The documentation of the macros shows what they make, so its tests need the runtime. Those of the
 /// export need a node with devices.
-const DEV_EDGES: &[(&str, &str)] = &[("odeon-macros", "odeon"), ("odeon-otel", "odeon-gpu")];
+const DEV_EDGES: &[(&str, &str)] = &[("odeon-macros", "odeon"), ("odeon-otel", "odeon-devices")];
 
 /// Crates that the pure ones must not know: a runtime or a network.
 const EFFECTS: &[&str] = &["tokio", "kameo", "actix", "quinn", "rustls", "socket2"];
 const PURE: &[&str] = &[
+    "odeon-simd",
+    "odeon-devices",
+    "odeon-collective",
     "odeon-gpu",
     "odeon-placement",
     "odeon-algorithms",
@@ -129,6 +151,8 @@ const UNSAFE: &[&str] = &[
     "runtime/shm/src/mapper.rs",
     "runtime/shm/src/mapping.rs",
     "runtime/shm/tests/processes.rs",
+    // Vector instructions that the processor was seen to have.
+    "gpu/simd/src/lib.rs",
     // Threads that write disjoint parts of one buffer, and vector instructions.
     "gpu/src/cpu/attention.rs",
     "gpu/src/cpu/buffer.rs",
@@ -136,7 +160,6 @@ const UNSAFE: &[&str] = &[
     "gpu/src/cpu/decode/kernels.rs",
     "gpu/src/cpu/gemm.rs",
     "gpu/src/cpu/pool.rs",
-    "gpu/src/cpu/simd.rs",
     "gpu/src/cpu/update.rs",
     "gpu/src/cpu/vocab.rs",
     // Kernels compiled for the processor, which touch memory by address.
@@ -152,7 +175,7 @@ const UNSAFE: &[&str] = &[
     "gpu/src/cuda/nccl/library.rs",
     "gpu/src/cuda/nvrtc.rs",
     // Events of the management library, which borrow the library they are kept beside.
-    "gpu/src/inventory/nvml/xid.rs",
+    "gpu/devices/src/inventory/nvml/xid.rs",
     // Read-only maps of model files.
     "algorithms/src/weights/gguf.rs",
     "algorithms/src/weights/safetensors.rs",

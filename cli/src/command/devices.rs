@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use odeon_gpu::inventory::{DeviceFacts, Inventory, Nvml, Probe, Reading};
+use odeon_devices::inventory::{DeviceFacts, Inventory, Nvml, Probe, Reading};
 
 use crate::args::DevicesArgs;
 use crate::print;

@@ -9,7 +9,7 @@ use odeon::{ActorId, ProcessId};
 use odeon_client::inspect as told;
 use odeon_client::inspect::Measured;
 use odeon_cluster::logs::{Read, Stream};
-use odeon_gpu::inventory::Reading;
+use odeon_devices::inventory::Reading;
 use odeon_observe::actor::{Actor, State};
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::lint::Problem;

@@ -2,10 +2,11 @@
 //! one tile of scores, and the backward pass computes the probabilities again.
 
 use gemm::Parallelism;
+use odeon_simd::simd;
 
 use super::gemm::product;
 use super::pool::{Pool, Shared};
-use super::simd::{exp, madd, max, reduce, simd};
+use super::simd::{exp, madd, max, reduce};
 use crate::backend::{AttentionShape, MatMul, Store, Strides};
 
 /// Query rows of a tile.

@@ -3,12 +3,14 @@
 #[cfg(target_arch = "x86_64")]
 mod kernels;
 
+use odeon_simd::simd;
+#[cfg(target_arch = "x86_64")]
+use odeon_simd::{Isa, isa};
+
 use super::attention::softmax_row;
 use super::buffer::CpuBuffer;
 use super::pool::{Pool, Shared};
-#[cfg(target_arch = "x86_64")]
-use super::simd::{Isa, isa};
-use super::simd::{madd, simd};
+use super::simd::madd;
 use crate::backend::{AttentionShape, CacheRow, Store};
 use crate::block_table::BlockTable;
 

@@ -1,7 +1,9 @@
 //! Row-wise operations: RMSNorm, rotary embedding, SwiGLU.
 
+use odeon_simd::simd;
+
 use super::pool::{Pool, rows_per_block};
-use super::simd::{madd, reduce, sigmoid, simd};
+use super::simd::{madd, reduce, sigmoid};
 use crate::backend::{RopeShape, RopeStyle, Store};
 
 pub(super) fn forward(

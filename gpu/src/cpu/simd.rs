@@ -1,69 +1,5 @@
-//! Loops compiled for three instruction sets, and the exponential without libm.
-
-/// Instruction sets that loops are compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Isa {
-    /// AVX-512 F, VL, DQ, BW.
-    #[cfg(target_arch = "x86_64")]
-    V4,
-    /// AVX2 and FMA.
-    #[cfg(target_arch = "x86_64")]
-    V3,
-    /// Whatever the target guarantees.
-    Baseline,
-}
-
-/// The best instruction set of this processor.
-#[inline]
-pub(crate) fn isa() -> Isa {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512bw")
-        {
-            return Isa::V4;
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return Isa::V3;
-        }
-    }
-    Isa::Baseline
-}
-
-/// Defines a function whose body is compiled once per instruction set and dispatched at run time.
-/// The body may name the constant `FMA`: whether the multiply-add is one instruction.
-macro_rules! simd {
-    ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?)
-        $(-> $ret:ty)? $body:block)*) => {$(
-        $(#[$meta])*
-        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
-            #[inline(always)]
-            #[allow(clippy::too_many_arguments, reason = "as many as the function has")]
-            #[allow(clippy::extra_unused_type_parameters, reason = "some bodies need no FMA")]
-            fn body<const FMA: bool>($($arg: $ty),*) $(-> $ret)? $body
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
-                #[allow(clippy::too_many_arguments, reason = "as many as the function has")]
-                fn v4($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
-                #[target_feature(enable = "avx2,fma")]
-                #[allow(clippy::too_many_arguments, reason = "as many as the function has")]
-                fn v3($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
-                match $crate::cpu::simd::isa() {
-                    // SAFETY: `isa` found every feature that the copy is compiled for.
-                    $crate::cpu::simd::Isa::V4 => return unsafe { v4($($arg),*) },
-                    // SAFETY: as above.
-                    $crate::cpu::simd::Isa::V3 => return unsafe { v3($($arg),*) },
-                    $crate::cpu::simd::Isa::Baseline => {}
-                }
-            }
-            body::<false>($($arg),*)
-        }
-    )*};
-}
-pub(crate) use simd;
+//! Arithmetic for loops that are compiled for several instruction sets, and the exponential without
+//! libm.
 
 /// Partial sums of reductions; two AVX-512 registers hide the latency of an addition.
 pub(super) const LANES: usize = 32;
@@ -149,6 +85,8 @@ pub(super) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use odeon_simd::simd;
+
     use super::*;
 
     simd! {

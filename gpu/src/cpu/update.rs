@@ -1,7 +1,9 @@
 //! Elementwise updates and reductions over flat buffers.
 
+use odeon_simd::simd;
+
 use super::pool::{BLOCK, Pool};
-use super::simd::{LANES, madd, reduce, simd};
+use super::simd::{LANES, madd, reduce};
 use crate::backend::AdamW;
 
 simd! {

@@ -2,11 +2,12 @@
 //! rows never exist at once.
 
 use gemm::Parallelism;
+use odeon_simd::simd;
 
 use super::attention::softmax_row;
 use super::gemm::product;
 use super::pool::{Pool, rows_per_block};
-use super::simd::{exp, madd, max, reduce, simd};
+use super::simd::{exp, madd, max, reduce};
 use crate::backend::{MatMul, Store, VocabGrad, VocabStats};
 
 /// Vocabulary entries of a chunk.

@@ -7,8 +7,8 @@
 use std::fmt::Debug;
 
 use crate::cuda::kernel::Kernel;
-use crate::fault::GpuFault;
-use crate::memory::MemoryError;
+use odeon_devices::fault::GpuFault;
+use odeon_devices::memory::MemoryError;
 
 /// A card with memory and one queue of commands, which happen in their order.
 pub trait Card: Debug + Send + Sync + 'static {

@@ -14,16 +14,18 @@ use crate::cuda::error::CudaError;
 use crate::cuda::gpu::{
     CardMemory, Context, Event, IpcHandle, IpcMapping, PinnedMemory, Stream, devices,
 };
-use crate::driver::{BufferId, ContextId, Driver, DriverError, Operation, Progress, Side, Span};
-use crate::fault::{FaultKind, GpuFault};
-use crate::inventory::{Nvml, Probe, Reading};
-use crate::memory::{Block, OwnerStats, Pool};
+use odeon_devices::driver::{
+    BufferId, ContextId, Driver, DriverError, Operation, Progress, Side, Span,
+};
+use odeon_devices::fault::{FaultKind, GpuFault};
+use odeon_devices::inventory::{Nvml, Probe, Reading};
+use odeon_devices::memory::{Block, OwnerStats, Pool};
 
 /// The CUDA devices of this machine, for this process.
 ///
 /// ```
 /// use odeon_gpu::cuda::CudaDriver;
-/// use odeon_gpu::driver::Driver;
+/// use odeon_devices::driver::Driver;
 ///
 /// match CudaDriver::new() {
 ///     Ok(driver) => assert!(driver.devices() > 0),

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::collective::Element;
 use crate::cuda::Cuda;
 use crate::cuda::buffer::CudaBuffer;
 use crate::cuda::card::Card;
 use crate::cuda::queue::Queue;
+use odeon_collective::Element;
 
 /// Numbers that lie one after the other in a card's memory. Always behind a reference to whoever
 /// holds the memory: a [`CudaArray`], or a view of a [`CudaBuffer`].

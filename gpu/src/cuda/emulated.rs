@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, MatMul, Strides};
 use crate::cpu::Cpu;
 use crate::cuda::card::{Addend, Card, Command, Format, Gemm, Launch, Operand};
-use crate::fault::{FaultKind, GpuFault};
-use crate::memory::{MemoryError, Shares};
+use odeon_devices::fault::{FaultKind, GpuFault};
+use odeon_devices::memory::{MemoryError, Shares};
 
 pub use library::EmulatedError;
 use library::Library;

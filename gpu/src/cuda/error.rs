@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::fault::GpuFault;
-use crate::memory::MemoryError;
+use odeon_devices::fault::GpuFault;
+use odeon_devices::memory::MemoryError;
 
 /// A card, or what it takes to use one, could not be opened. Nothing is held then.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -1,6 +1,6 @@
 //! Faults behind the driver's error codes.
 
-use crate::fault::{FaultKind, GpuFault};
+use odeon_devices::fault::{FaultKind, GpuFault};
 
 /// The fault behind an error code of the driver (`CUresult`), by NVIDIA's description of the codes.
 ///
@@ -33,7 +33,7 @@ pub fn fault_of(device: u32, code: u32) -> GpuFault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::Remedy;
+    use odeon_devices::fault::Remedy;
 
     #[test]
     fn codes_of_the_driver_become_faults_with_a_remedy() {

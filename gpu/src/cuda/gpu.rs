@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use crate::cuda::cache::KernelCache;
 use crate::cuda::card::{Card, Command};
 use crate::cuda::error::CudaError;
-use crate::fault::GpuFault;
-use crate::memory::{Block, MemoryError, Pool, PoolStats, RawMemory};
+use odeon_devices::fault::GpuFault;
+use odeon_devices::memory::{Block, MemoryError, Pool, PoolStats, RawMemory};
 
 pub(super) use api::{Event, IpcMapping, Stream};
 use api::{Graph, ipc_handle};

@@ -23,8 +23,8 @@
 //! and of sends are compared when one does not end.
 //!
 //! ```no_run
+//! use odeon_collective::{Collective, Communicator, Reduce, Transport};
 //! use odeon_gpu::Backend;
-//! use odeon_gpu::collective::{Collective, Communicator, Reduce, Transport};
 //! use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 //! use odeon_gpu::cuda::{Cuda, CudaBuffer, Gpu};
 //!
@@ -44,6 +44,15 @@
 //!
 //! NCCL rounds bf16 at each addition, where a [`Communicator`] rounds once; and its maximum and
 //! minimum may pass over a NaN.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `nccl/library` | NCCL's functions, loaded at run time; all unsafe code of their use |
+//! | `nccl/form` | the comparison of all ranks before NCCL begins |
+//! | `nccl/log`, `nccl/verdict` | the calls of a rank and how it says them; the blame when a call does not end. Pure |
+//! | `nccl/watch` | the thread that sees calls end, asks the other ranks, tells faults and aborts |
 
 mod form;
 mod library;
@@ -53,7 +62,7 @@ mod watch;
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -64,13 +73,13 @@ use library::{Comm, Refusal, Span};
 use log::Log;
 use watch::{Flight, Held, Shared, Watch};
 
-use crate::collective::{
-    Algorithm, Call, Collective, CollectiveError, Communicator, Element, ElementType, Membership,
-    Operation, Reduce, Report, Transport, layout, now,
-};
 use crate::cuda::card::Card;
 use crate::cuda::elements::{CudaArray, Elements};
 use crate::cuda::{Cuda, Gpu};
+use odeon_collective::{
+    Algorithm, Call, Collective, CollectiveError, Communicator, Element, ElementType, Membership,
+    Operation, Reduce, Report, Transport,
+};
 
 /// Calls under way at most; more wait for the first.
 const FLIGHTS_MAX: usize = 1024;
@@ -388,7 +397,7 @@ impl<C: Card> Collective for Nccl<C> {
         self.check_card(operation, input)?;
         self.check_card(operation, output)?;
         let call = Call {
-            layout: layout(counts),
+            layout: Call::layout_of(counts),
             ..call_of::<T>(operation, total)
         };
         if total == 0 {
@@ -439,7 +448,7 @@ impl<C: Card> Collective for Nccl<C> {
         self.check_card(operation, output)?;
         let call = Call {
             reduce: Some(reduce),
-            layout: layout(counts),
+            layout: Call::layout_of(counts),
             ..call_of::<T>(operation, total)
         };
         if total == 0 {
@@ -568,6 +577,15 @@ fn parts(counts: &[usize]) -> impl Iterator<Item = (usize, usize)> + '_ {
         *start += count;
         Some(part)
     })
+}
+
+/// The one place where a call, or the thread that watches it, looks at the clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a call that blocks its thread has a real deadline"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
 
 impl<C: Card> Drop for Nccl<C> {

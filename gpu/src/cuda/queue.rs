@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use crate::cuda::card::{Arg, Card, Command, Gemm, Launch};
 use crate::cuda::kernel::Kernel;
-use crate::fault::GpuFault;
-use crate::memory::MemoryError;
+use odeon_devices::fault::GpuFault;
+use odeon_devices::memory::MemoryError;
 
 /// Commands that wait at most before they are begun: a millisecond of recording.
 const COMMANDS_MAX: usize = 1024;

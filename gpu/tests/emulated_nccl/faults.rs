@@ -4,9 +4,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use odeon_gpu::collective::{Collective, CollectiveError, Fault, Reduce, bf16};
+use odeon_collective::{Collective, CollectiveError, Fault, Reduce, bf16};
+use odeon_devices::fault::FaultKind;
 use odeon_gpu::cuda::nccl::Nccl;
-use odeon_gpu::fault::FaultKind;
 
 use crate::rig::{
     Card, Comm, PATIENT, SHORT, Standin, array, card, clock, each, fault, ones, ranks, run,

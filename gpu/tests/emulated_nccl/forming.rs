@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use odeon_gpu::collective::{Collective, Fault};
+use odeon_collective::{Collective, Fault};
 use odeon_gpu::cuda::CudaError;
 use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 

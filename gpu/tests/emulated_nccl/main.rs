@@ -12,14 +12,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use odeon_gpu::Backend;
-use odeon_gpu::collective::conformance;
-use odeon_gpu::collective::queue::{Queues, gang_with_board};
-use odeon_gpu::collective::stream::{Duplex, connect};
-use odeon_gpu::collective::{
+use odeon_collective::conformance;
+use odeon_collective::queue::{Queues, gang_with_board};
+use odeon_collective::stream::{Duplex, connect};
+use odeon_collective::{
     Collective, CollectiveError, Communicator, Fault, Membership, Reduce, Topology,
     WINDOW_BYTES_MIN, bf16,
 };
+use odeon_gpu::Backend;
 use odeon_gpu::cuda::CudaArray;
 use odeon_gpu::cuda::nccl::Nccl;
 

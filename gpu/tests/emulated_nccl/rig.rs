@@ -10,10 +10,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use odeon_collective::conformance::Bench;
+use odeon_collective::queue::{Queues, gang};
+use odeon_collective::{Collective, CollectiveError, Communicator, Element, Fault, Topology};
 use odeon_gpu::Precision;
-use odeon_gpu::collective::conformance::Bench;
-use odeon_gpu::collective::queue::{Queues, gang};
-use odeon_gpu::collective::{Collective, CollectiveError, Communicator, Element, Fault, Topology};
 use odeon_gpu::cuda::emulated::{EmulatedError, Order};
 use odeon_gpu::cuda::nccl::{Nccl, NcclLibrary};
 use odeon_gpu::cuda::{Cuda, CudaArray, Elements, Emulated};

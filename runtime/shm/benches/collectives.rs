@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use odeon_gpu::collective::{Algorithm, Collective, Communicator, Membership, Reduce, Topology};
+use odeon_collective::{Algorithm, Collective, Communicator, Membership, Reduce, Topology};
 use odeon_shm::{Gang, GangName, GangOptions, Member};
 
 const ROLE: &str = "ODEON_COLLECTIVES_BENCH";

@@ -32,7 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use odeon_gpu::collective::{
+use odeon_collective::{
     Board, Fault, Membership, REPORT_BYTES_MAX, Report, Transport, Trouble, WINDOW_BYTES_MIN,
 };
 use rustix::{

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use odeon_gpu::collective::{
+use odeon_collective::{
     Algorithm, Collective, CollectiveError, Communicator, Fault, Membership, Reduce, Topology,
     conformance,
 };

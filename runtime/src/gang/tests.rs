@@ -1,7 +1,7 @@
 //! Tests of what comes over the links for a rank: in order and out of it, twice, damaged, too much,
 //! after the end, and from whom it should not come.
 
-use odeon_gpu::collective::Topology;
+use odeon_collective::Topology;
 use proptest::prelude::*;
 
 use super::*;
@@ -156,11 +156,11 @@ fn a_report_that_names_ranks_that_are_none_is_not_believed() {
     let (far, _memory) = rank();
     opened(&far);
     let report = |ranks: Vec<usize>| {
-        let call = odeon_gpu::collective::Call {
-            operation: odeon_gpu::collective::Operation::Barrier,
-            element: odeon_gpu::collective::ElementType::F32,
+        let call = odeon_collective::Call {
+            operation: odeon_collective::Operation::Barrier,
+            element: odeon_collective::ElementType::F32,
             reduce: None,
-            algorithm: odeon_gpu::collective::Algorithm::Ring,
+            algorithm: odeon_collective::Algorithm::Ring,
             peer: 0,
             count: 0,
             layout: 0,

@@ -13,12 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon_gpu::Cuda;
-use odeon_gpu::collective::{
+use odeon_collective::{
     Algorithm, Collective, CollectiveError, Element, Failed, Membership, Reduce, Topology,
+    Transport,
 };
-use odeon_gpu::cuda::card::Card;
-use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 use odeon_shm::{Gang, GangName, JoinError, Member};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -345,7 +343,7 @@ impl Seat {
         let member = Member::join(&self.memory, membership)?;
         let processes: Vec<ProcessId> = self.places.iter().map(|place| place.process).collect();
         let ends = Ends::new(cx.engine(), member, &processes);
-        Ok(Communicator(odeon_gpu::collective::Communicator::new(ends)))
+        Ok(Communicator(odeon_collective::Communicator::new(ends)))
     }
 }
 
@@ -424,7 +422,7 @@ pub enum SeatError {
 /// for each other.
 ///
 /// When it is dropped, the others lose this rank.
-pub struct Communicator(odeon_gpu::collective::Communicator<Ends>);
+pub struct Communicator(odeon_collective::Communicator<Ends>);
 
 impl Communicator {
     /// The first failure, after which every call fails.
@@ -439,24 +437,19 @@ impl Communicator {
         Self(self.0.with_algorithm(algorithm))
     }
 
-    /// Collectives between the cards of all members, by NCCL. All call it; from then on this
-    /// communicator's links watch over the cards' calls.
-    ///
-    /// # Errors
-    /// [`NcclError`].
-    pub fn on_cards<C: Card>(
-        self,
-        cuda: &Cuda<C>,
-        library: &NcclLibrary,
-    ) -> Result<Nccl<C>, NcclError> {
-        blocking(|| Nccl::form(self.0, cuda, library))
+    /// The communicator below, for back-ends of one's own that are formed over one, such as that of
+    /// NCCL between the cards of all members: `Nccl::form(communicator.into_inner(), ..)`. Its calls
+    /// block their thread, and no other is given the tasks of that.
+    #[must_use]
+    pub fn into_inner(self) -> odeon_collective::Communicator<impl Transport + use<>> {
+        self.0
     }
 
     fn blocking(
         &mut self,
         name: &'static str,
         bytes: usize,
-        call: impl FnOnce(&mut odeon_gpu::collective::Communicator<Ends>) -> Result<(), CollectiveError>,
+        call: impl FnOnce(&mut odeon_collective::Communicator<Ends>) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
         let membership = self.membership();
         let labels = [

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use odeon_gpu::driver::{Driver, DriverError, Side};
-use odeon_gpu::fake::{Fake, Machine};
-use odeon_gpu::fault::{FaultKind, GpuFault};
-use odeon_gpu::inventory::{
+use odeon_devices::driver::{Driver, DriverError, Side};
+use odeon_devices::fake::{Fake, Machine};
+use odeon_devices::fault::{FaultKind, GpuFault};
+use odeon_devices::inventory::{
     DeviceFacts, Inventory, MemoryFacts, NvLinkEnd, Nvml, Probe, ProcessFacts, Reading, XIDS_MAX,
 };
 use odeon_placement::{Device, DeviceGrant};
@@ -388,8 +388,8 @@ pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFaul
 
 #[cfg(test)]
 mod tests {
-    use odeon_gpu::fake::{Model, Spec, Strike};
-    use odeon_gpu::inventory::{Mig, MigSlice, Xid};
+    use odeon_devices::fake::{Model, Spec, Strike};
+    use odeon_devices::inventory::{Mig, MigSlice, Xid};
     use odeon_placement::Health;
 
     use super::*;

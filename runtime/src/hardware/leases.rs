@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use odeon_gpu::inventory::Inventory;
+use odeon_devices::inventory::Inventory;
 use odeon_placement::{Device, DeviceGrant, Health, Isolation, Lease, Node, Process, Worker};
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use odeon_gpu::fault::{FaultKind, GpuFault};
+use odeon_devices::fault::{FaultKind, GpuFault};
 
 use crate::cell::Cell;
 use crate::clock::{Clock, Timestamp};

@@ -3,7 +3,7 @@
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
-use odeon_gpu::fault::FaultKind;
+use odeon_devices::fault::FaultKind;
 use odeon_placement::{Demand, DeviceGrant, Node, Resources, View, solve};
 
 use crate::blob::BlobRequest;

@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 
 use super::context::Context;
 use crate::cuda::fault::fault_of;
-use crate::fault::GpuFault;
+use odeon_devices::fault::GpuFault;
 
 /// Turns the driver's answer into a fault of a device.
 pub(super) trait At<T> {

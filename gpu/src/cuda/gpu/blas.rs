@@ -18,8 +18,8 @@ use super::context::{CardMemory, Context};
 use crate::cuda::card::{Addend, Arg, Format, Gemm, Launch, Operand};
 use crate::cuda::error::CudaError;
 use crate::cuda::kernel::Kernel;
-use crate::fault::{FaultKind, GpuFault};
-use crate::memory::{MemoryError, RawBlock, RawError, RawMemory, Shares};
+use odeon_devices::fault::{FaultKind, GpuFault};
+use odeon_devices::memory::{MemoryError, RawBlock, RawError, RawMemory, Shares};
 
 /// Scratch memory of the library: what NVIDIA recommends for Hopper, in bytes.
 const WORKSPACE: u64 = 32 << 20;

@@ -10,8 +10,8 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use super::api::At;
 use crate::cuda::error::CudaError;
 use crate::cuda::fault::fault_of;
-use crate::fault::{FaultKind, GpuFault};
-use crate::memory::{RawBlock, RawError, RawMemory};
+use odeon_devices::fault::{FaultKind, GpuFault};
+use odeon_devices::memory::{RawBlock, RawError, RawMemory};
 
 /// Oldest driver whose functions are all there: CUDA 12.0.
 const VERSION_LEAST: i32 = 12_000;

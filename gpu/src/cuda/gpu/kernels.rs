@@ -13,7 +13,7 @@ use crate::cuda::card::{Arg, Launch};
 use crate::cuda::error::CudaError;
 use crate::cuda::kernel::{Kernel, Source};
 use crate::cuda::nvrtc::{Nvrtc, compile_cached};
-use crate::fault::GpuFault;
+use odeon_devices::fault::GpuFault;
 
 /// Shared memory that a block may have without being allowed more, in bytes.
 const SHARED_GRANTED: u32 = 48 << 10;

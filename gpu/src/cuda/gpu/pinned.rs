@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::api::{Event, Stream};
 use super::context::{Context, PinnedMemory};
 use crate::cuda::error::CudaError;
-use crate::fault::GpuFault;
-use crate::memory::{MemoryError, RawBlock, RawError, RawMemory, Shares};
+use odeon_devices::fault::GpuFault;
+use odeon_devices::memory::{MemoryError, RawBlock, RawError, RawMemory, Shares};
 
 /// Bytes of a piece: long enough to hide the call, short enough that pieces overlap.
 const PIECE: usize = 4 << 20;

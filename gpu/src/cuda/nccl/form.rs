@@ -6,9 +6,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::library::{NcclLibrary, Refusal, UNIQUE_ID_BYTES, UniqueId, version_text};
-use crate::collective::{Collective, CollectiveError, Communicator, Transport};
 use crate::cuda::card::Card;
-use crate::fault::GpuFault;
+use odeon_collective::{Collective, CollectiveError, Communicator, Transport};
+use odeon_devices::fault::GpuFault;
 
 /// The ranks could not come together. Nothing is held then, and the communicator that was given is
 /// gone, on the other ranks too.

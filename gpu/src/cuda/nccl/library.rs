@@ -10,9 +10,9 @@ use std::ptr;
 
 use libloading::Library;
 
-use crate::collective::{ElementType, Reduce};
 use crate::cuda::error::CudaError;
 use crate::cuda::places::{Places, unusable};
+use odeon_collective::{ElementType, Reduce};
 
 /// Where it may lie.
 const PLACES: Places = Places {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::collective::{CALL_BYTES, Call, Membership, Operation};
+use odeon_collective::{CALL_BYTES, Call, Membership, Operation};
 
 /// Calls that a rank remembers. Ranks that differ by more are told apart by their digests.
 const RECENT: usize = 64;
@@ -283,7 +283,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::collective::{Algorithm, ElementType, Topology};
+    use odeon_collective::{Algorithm, ElementType, Topology};
 
     fn call(operation: Operation, peer: u32, count: u64) -> Call {
         Call {

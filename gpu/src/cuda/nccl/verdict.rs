@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::log::{Entry, Log, Word, is_pair};
-use crate::collective::{Fault, Operation};
+use odeon_collective::{Fault, Operation};
 
 /// The fault when this rank and another one have called different things, by what each says to the
 /// other.
@@ -152,7 +152,7 @@ fn left(rank: usize) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::{Algorithm, Call, ElementType};
+    use odeon_collective::{Algorithm, Call, ElementType};
 
     fn call(operation: Operation, peer: u32, count: u64) -> Call {
         Call {

@@ -14,11 +14,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::library::Comm;
 use super::log::{Kind, Log, Record, WORD_BYTES_MAX, Word, is_pair};
+use super::now;
 use super::verdict::{differs, mismatch, verdict};
-use crate::collective::{
-    Call, CollectiveError, Failed, Fault, Membership, Operation, Report, Transport, Trouble, now,
-};
 use crate::cuda::card::Card;
+use odeon_collective::{
+    Call, CollectiveError, Failed, Fault, Membership, Operation, Report, Transport, Trouble,
+};
 
 /// The interval at which the thread looks while something is under way, and while nothing is.
 const BUSY: Duration = Duration::from_millis(1);

@@ -14,7 +14,7 @@ use odeon::{
     Clock, Context, FakeDevices, Limits, Ref, Restart, Supervision, System, WorkerCommand,
     WorkerMode, telemetry,
 };
-use odeon_gpu::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Model, Spec};
 use odeon_observe::Observer;
 use odeon_otel::{Exporter, Names, Settings, Signal, Source};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;

@@ -1,8 +1,8 @@
 //! The book of leases against fake devices, which know who holds their memory.
 
-use odeon_gpu::driver::{Driver, Side};
-use odeon_gpu::fake::{Fake, Machine, Model, Spec};
-use odeon_gpu::inventory::{MemoryFacts, Probe, ProcessFacts, Reading};
+use odeon_devices::driver::{Driver, Side};
+use odeon_devices::fake::{Fake, Machine, Model, Spec};
+use odeon_devices::inventory::{MemoryFacts, Probe, ProcessFacts, Reading};
 use odeon_placement::{Demand, Resources, View, solve};
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq};
 use proptest::{prop_oneof, proptest};

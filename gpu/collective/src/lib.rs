@@ -6,7 +6,7 @@
 //!                                       │    queue, stream        in a process, over byte streams
 //!                                       │    shared memory        outside of this crate
 //!                                       └─ Board                  windows that all ranks can read
-//!                  cuda::nccl::Nccl                                between cards, by NCCL
+//!             Nccl, outside of this crate                          between cards, by NCCL
 //! ```
 //!
 //! A [`Communicator`] belongs to one generation of a gang: one life of all its ranks. Every message
@@ -20,7 +20,7 @@
 //! algorithm and the number of ranks only, not on who came first.
 //!
 //! ```
-//! use odeon_gpu::collective::{Collective, Communicator, Reduce, Topology, queue};
+//! use odeon_collective::{Collective, Communicator, Reduce, Topology, queue};
 //!
 //! let ranks = queue::gang(&Topology::one_node(2), 1);
 //! let threads: Vec<_> = ranks
@@ -31,15 +31,25 @@
 //!             let mut comm = Communicator::new(transport);
 //!             let mut gradient = [rank as f32, 2.0];
 //!             comm.all_reduce(&mut gradient, Reduce::Mean)?;
-//!             Ok::<_, odeon_gpu::collective::CollectiveError>(gradient)
+//!             Ok::<_, odeon_collective::CollectiveError>(gradient)
 //!         })
 //!     })
 //!     .collect();
 //! for thread in threads {
 //!     assert_eq!(thread.join().unwrap()?, [0.5, 2.0]);
 //! }
-//! # Ok::<(), odeon_gpu::collective::CollectiveError>(())
+//! # Ok::<(), odeon_collective::CollectiveError>(())
 //! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `communicator`, `run`, `board` | a rank's end: numbers of calls, the first fault; a schedule over messages; rounds over windows |
+//! | `schedule`, `cost` | ring, tree, direct and hierarchical as steps for each rank; the choice among them. Pure |
+//! | `transport`, `queue`, `stream` | the traits that move bytes; in a process, over byte streams |
+//! | `element`, `arguments`, `error` | reductions; refusals before anything moves; calls, faults and how they travel |
+//! | `conformance` | the suites of every transport and back-end |
 
 mod arguments;
 mod board;
@@ -57,7 +67,6 @@ mod transport;
 use std::time::Duration;
 
 pub use communicator::{Communicator, DEADLINE};
-pub(crate) use communicator::{layout, now};
 pub use cost::{Costs, Link};
 pub use element::{Element, ElementType, Reduce};
 pub use error::{

@@ -13,7 +13,7 @@ use crate::topology::{Element, Level, Topology, TopologyError};
 /// Fake devices: their models, where they are, and scripted faults.
 ///
 /// ```
-/// use odeon_gpu::fake::Spec;
+/// use odeon_devices::fake::Spec;
 ///
 /// let spec = Spec::from_toml(r#"
 ///     [model.small]
@@ -38,7 +38,7 @@ use crate::topology::{Element, Level, Topology, TopologyError};
 ///
 /// let error = Spec::from_toml("[[element]]\nname = \"a\"\nlevel = \"node\"\nparent = \"b\"");
 /// assert_eq!(error.unwrap_err().to_string(), "line 1: a lies in b, which is not there");
-/// # Ok::<(), odeon_gpu::fake::SpecError>(())
+/// # Ok::<(), odeon_devices::fake::SpecError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

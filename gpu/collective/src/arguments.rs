@@ -1,11 +1,12 @@
-//! Arguments of calls, checked before anything is moved.
+//! Arguments of calls, checked before anything is moved, by communicators of every kind.
 
 use super::error::{CollectiveError, Operation};
 use super::transport::Membership;
 
 impl Membership {
-    /// A call whose arguments do not fit.
-    pub(crate) fn misuse(&self, operation: Operation, why: String) -> CollectiveError {
+    /// The error of a call whose arguments do not fit.
+    #[must_use]
+    pub fn misuse(&self, operation: Operation, why: String) -> CollectiveError {
         CollectiveError::Misuse {
             rank: self.rank,
             operation,
@@ -14,7 +15,10 @@ impl Membership {
     }
 
     /// Refuses a call whose length is not what it should be.
-    pub(crate) fn fit(
+    ///
+    /// # Errors
+    /// [`CollectiveError::Misuse`].
+    pub fn fit(
         &self,
         operation: Operation,
         what: &str,
@@ -29,7 +33,10 @@ impl Membership {
     }
 
     /// Refuses a call that names a rank that is not there.
-    pub(crate) fn check_rank(
+    ///
+    /// # Errors
+    /// [`CollectiveError::Misuse`].
+    pub fn check_rank(
         &self,
         operation: Operation,
         what: &str,
@@ -47,7 +54,10 @@ impl Membership {
     }
 
     /// The sum of `counts`, one for each rank.
-    pub(crate) fn check_counts(
+    ///
+    /// # Errors
+    /// [`CollectiveError::Misuse`].
+    pub fn check_counts(
         &self,
         operation: Operation,
         counts: &[usize],
@@ -64,11 +74,10 @@ impl Membership {
     }
 
     /// The counts of `len` elements in equal parts, one for each rank.
-    pub(crate) fn shares(
-        &self,
-        operation: Operation,
-        len: usize,
-    ) -> Result<Vec<usize>, CollectiveError> {
+    ///
+    /// # Errors
+    /// [`CollectiveError::Misuse`].
+    pub fn shares(&self, operation: Operation, len: usize) -> Result<Vec<usize>, CollectiveError> {
         let world = self.world();
         if !len.is_multiple_of(world) {
             let why = format!("the input has {len} elements, which {world} ranks cannot share");
@@ -78,7 +87,10 @@ impl Membership {
     }
 
     /// Refuses an all-to-all whose lengths are not those of its parts.
-    pub(crate) fn check_exchange(
+    ///
+    /// # Errors
+    /// [`CollectiveError::Misuse`].
+    pub fn check_exchange(
         &self,
         operation: Operation,
         (input, to): (usize, &[usize]),

@@ -93,7 +93,7 @@ pub const XID_LOST: u64 = 79;
 /// than to let a good one rest.
 ///
 /// ```
-/// use odeon_gpu::fault::{Remedy, xid_remedy};
+/// use odeon_devices::fault::{Remedy, xid_remedy};
 ///
 /// assert_eq!(xid_remedy(31), Remedy::ReplaceProcess); // a wild pointer
 /// assert_eq!(xid_remedy(95), Remedy::QuarantineDevice); // memory lost data of everybody

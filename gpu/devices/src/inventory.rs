@@ -5,11 +5,17 @@
 //!  Fake  (from a specification)       ─┴─ Probe::inventory ─> Inventory
 //! ```
 //!
+//! [`Nvml`] reads NVIDIA's management library with the feature `nvml`; without it, it has no devices
+//! and says so.
+//!
 //! [`Probe::inventory`] has no error: a machine without a driver, without permission, or with a card of
 //! another maker has an inventory that says so. A sensor that gives nothing is a [`Reading`] with
 //! its reason and never a zero, so that no decision takes "unknown" for "idle" or "cold".
 
+#[cfg(not(feature = "nvml"))]
+mod absent;
 pub mod conformance;
+#[cfg(feature = "nvml")]
 mod nvml;
 mod reading;
 pub mod sysfs;
@@ -18,6 +24,9 @@ use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(not(feature = "nvml"))]
+pub use absent::Nvml;
+#[cfg(feature = "nvml")]
 pub use nvml::Nvml;
 pub use reading::Reading;
 

@@ -1,8 +1,8 @@
 //! The sources of inventories keep their promises: the fake one everywhere, NVML on any machine,
 //! and with what a driver must show where there is one.
 
-use odeon_gpu::fake::{Fake, Model, Spec, Strike, When};
-use odeon_gpu::inventory::{Nvml, Probe, Reading, conformance};
+use odeon_devices::fake::{Fake, Model, Spec, Strike, When};
+use odeon_devices::inventory::{Nvml, Probe, Reading, conformance};
 
 #[test]
 fn fake() {

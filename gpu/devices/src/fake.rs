@@ -13,8 +13,8 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use odeon_gpu::driver::Driver;
-//! use odeon_gpu::fake::{Fake, Model, Spec, Strike, When};
+//! use odeon_devices::driver::Driver;
+//! use odeon_devices::fake::{Fake, Model, Spec, Strike, When};
 //!
 //! let spec = Spec::cluster(1, Model::default()).fault("node0/gpu3", When::Ms(5), Strike::Xid(79));
 //! let fake = Fake::new(spec)?;
@@ -23,7 +23,7 @@
 //! fake.advance(Duration::from_millis(5));
 //! let fault = machine.health(3).unwrap_err();
 //! assert_eq!(fault.to_string(), "device 3: the device has fallen off the bus");
-//! # Ok::<(), odeon_gpu::fake::SpecError>(())
+//! # Ok::<(), odeon_devices::fake::SpecError>(())
 //! ```
 
 mod bytes;

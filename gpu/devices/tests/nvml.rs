@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use odeon_gpu::inventory::{Inventory, Nvml, Probe, Reading, Xid, conformance};
+use odeon_devices::inventory::{Inventory, Nvml, Probe, Reading, Xid, conformance};
 
 /// Two devices. The file `STATE` holds a letter: `s`ound, `l`ost (the second one), `g`one driver.
 const LIBRARY: &str = r#"

@@ -82,7 +82,8 @@ impl<X: Transport> Communicator<X> {
 
     /// The transport, on which no bytes are under way after a call that succeeded, and the time
     /// that ranks wait for each other.
-    pub(crate) fn into_parts(self) -> (X, Duration) {
+    #[must_use]
+    pub fn into_parts(self) -> (X, Duration) {
         (self.transport, self.deadline)
     }
 
@@ -126,7 +127,7 @@ impl<X: Transport> Communicator<X> {
             Task::AllReduce { count } => (count, 0, 0),
             Task::Broadcast { count, root } => (count, root, 0),
             Task::AllGather { counts } | Task::ReduceScatter { counts } => {
-                (counts.iter().sum(), 0, layout(counts))
+                (counts.iter().sum(), 0, Call::layout_of(counts))
             }
             // Each rank has its own; every message says its length.
             Task::AllToAll { .. } | Task::Barrier => (0, 0, 0),
@@ -404,13 +405,6 @@ impl<X: Transport> Collective for Communicator<X> {
     fn receive<T: Element>(&mut self, data: &mut [T], from: usize) -> Result<(), CollectiveError> {
         self.pairwise(Operation::Receive, from, None, data)
     }
-}
-
-/// A hash of counts that is never 0 (FNV-1a).
-pub(crate) fn layout(counts: &[usize]) -> u64 {
-    counts.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, count| {
-        (hash ^ *count as u64).wrapping_mul(0x0100_0000_01b3)
-    }) | 1
 }
 
 /// The one place where a blocking call looks at the clock.

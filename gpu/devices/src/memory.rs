@@ -18,8 +18,8 @@
 //! give the same addresses.
 //!
 //! ```
-//! use odeon_gpu::fault::GpuFault;
-//! use odeon_gpu::memory::{MemoryError, Pool, RawBlock, RawError, RawMemory};
+//! use odeon_devices::fault::GpuFault;
+//! use odeon_devices::memory::{MemoryError, Pool, RawBlock, RawError, RawMemory};
 //!
 //! /// A device of 64 MiB that gives one address after the other.
 //! #[derive(Debug)]

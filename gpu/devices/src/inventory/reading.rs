@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// There is no default: a sensor that is missing must not read as zero.
 ///
 /// ```
-/// use odeon_gpu::inventory::Reading;
+/// use odeon_devices::inventory::Reading;
 ///
 /// let power: Reading<u32> = Reading::unmeasured("the requested operation is not available");
 /// assert_eq!(power.value(), None);

@@ -28,6 +28,17 @@ pub struct Call {
     pub layout: u64,
 }
 
+impl Call {
+    /// The [`layout`](Self::layout) of a call with so many elements of each rank; never 0.
+    #[must_use]
+    pub fn layout_of(counts: &[usize]) -> u64 {
+        // FNV-1a.
+        counts.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, count| {
+            (hash ^ *count as u64).wrapping_mul(0x0100_0000_01b3)
+        }) | 1
+    }
+}
+
 /// An operation that ranks do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

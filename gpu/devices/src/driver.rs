@@ -139,13 +139,13 @@ pub enum Side {
     Host,
 }
 
-/// A process's hold on a device.
+/// A process's hold on a device, by the number that its driver gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ContextId(pub(crate) u64);
+pub struct ContextId(pub u64);
 
-/// Memory in a context.
+/// Memory in a context, by the number that its driver gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BufferId(pub(crate) u64);
+pub struct BufferId(pub u64);
 
 /// A place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,8 +171,10 @@ impl BufferId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "whether it ended, and how, is learnt by polling"]
 pub struct Operation {
-    pub(crate) id: u64,
-    pub(crate) context: ContextId,
+    /// The number that its driver gave it.
+    pub id: u64,
+    /// The context that it belongs to.
+    pub context: ContextId,
     /// Index of the device that does it.
     pub device: u32,
     /// The time that it should take from now, with what is before it, where that can be said.

@@ -28,8 +28,8 @@ const OWNER: &str = "conformance";
 /// ```
 /// use std::time::Duration;
 ///
-/// use odeon_gpu::driver::conformance::Rig;
-/// use odeon_gpu::fake::{Fake, Machine, Model, Spec};
+/// use odeon_devices::driver::conformance::Rig;
+/// use odeon_devices::fake::{Fake, Machine, Model, Spec};
 ///
 /// fn rig() -> Rig<Machine> {
 ///     let fake = Fake::new(Spec::cluster(1, Model::default())).expect("a sound specification");
@@ -40,7 +40,7 @@ const OWNER: &str = "conformance";
 ///     }
 /// }
 ///
-/// odeon_gpu::driver_conformance_tests!(rig());
+/// odeon_devices::driver_conformance_tests!(rig());
 /// ```
 #[macro_export]
 macro_rules! driver_conformance_tests {

@@ -4,8 +4,7 @@ use std::fmt;
 
 use bytemuck::Pod;
 use half::bf16;
-
-use crate::cpu::simd::simd;
+use odeon_simd::simd;
 
 /// A number that collectives move and reduce. Reductions add in f32 and round once, when the
 /// result is finished.
@@ -28,9 +27,8 @@ mod private {
     impl Sealed for half::bf16 {}
 }
 
-/// The type of the elements of a call.
+/// The type of the elements of a call. Communicators outside of this crate name each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum ElementType {
     /// IEEE 754 binary32.
     F32,
