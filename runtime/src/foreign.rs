@@ -20,9 +20,11 @@
 //!   Ref<Kameo<Account>> -- ask --> Kameo<Account> -- kameo's ask --> Account
 //! ```
 //!
-//! The crates are re-exported as [`odeon::kameo`](crate::kameo) and [`odeon::actix`](crate::actix),
-//! in the versions that the wrappers know.
+//! The crates are re-exported as [`odeon::kameo`](crate::kameo) and `odeon::actix`, in the versions
+//! that the wrappers know. All that is of actix is there with the feature `actix`, and the derives of
+//! kameo for a program that names kameo itself, with its feature `macros`.
 
+#[cfg(feature = "actix")]
 mod actix_actor;
 mod kameo_actor;
 
@@ -32,6 +34,7 @@ use crate::actor::{Actor, Context};
 use crate::cell::Control;
 use crate::failure::Reason;
 
+#[cfg(feature = "actix")]
 pub use actix_actor::{Actix, ActixActor, ActixRegistered};
 pub use kameo_actor::{FromKameo, Kameo, KameoRegistered};
 

@@ -2,9 +2,11 @@
 //!
 //! [`ActorLoop`] is the state machine of one actor: it makes the state from the arguments, runs
 //! handlers, catches panics, obeys its supervisor, and reports how each life ended. It knows neither
-//! the actor's type, which [`Typed`] does, nor what drives it; [`kameo_host`] puts it behind a kameo mailbox, and [`actix_host`] behind
-//! the mailbox of an actix arbiter's thread. The mailbox outlives a restart, so mail is kept.
+//! the actor's type, which [`Typed`] does, nor what drives it: [`kameo_host`] puts it behind a kameo
+//! mailbox, and `actix_host`, with the feature `actix`, behind the mailbox of an actix arbiter's
+//! thread. The mailbox outlives a restart, so mail is kept.
 
+#[cfg(feature = "actix")]
 mod actix_host;
 mod kameo_host;
 mod watchdog;
@@ -16,7 +18,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use actix::dev::channel::AddressSender;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kameo::actor::ActorRef;
@@ -39,6 +40,7 @@ use crate::registry::{ActorType, Registered};
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
 use crate::wire::{HostOrder, Orphans};
 
+#[cfg(feature = "actix")]
 pub(crate) use actix_host::{ActixHost, arbiter};
 pub(crate) use kameo_host::{Handed, KameoHost};
 pub(crate) use watchdog::Watchdog;
@@ -53,8 +55,42 @@ pub enum Host {
     Kameo,
     /// An actix actor: all its lives stay on one thread, which it shares with other actors on this
     /// host. For state that talks to actix actors or wants one thread; a handler that blocks delays
-    /// its neighbours.
+    /// its neighbours. With the feature `actix`.
+    #[cfg(feature = "actix")]
     Actix,
+}
+
+/// A [`Host`] in orders that travel. Processes pass them on that are built without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum HostName {
+    Kameo,
+    Actix,
+}
+
+impl From<Host> for HostName {
+    fn from(host: Host) -> Self {
+        match host {
+            Host::Kameo => Self::Kameo,
+            #[cfg(feature = "actix")]
+            Host::Actix => Self::Actix,
+        }
+    }
+}
+
+impl HostName {
+    /// The host of this name, in a program that has it.
+    fn host(self) -> Result<Host, Failure> {
+        match self {
+            Self::Kameo => Ok(Host::Kameo),
+            #[cfg(feature = "actix")]
+            Self::Actix => Ok(Host::Actix),
+            #[cfg(not(feature = "actix"))]
+            Self::Actix => Err(Failure::new(
+                FailureKind::UnknownActor,
+                "the program has no actix host: build it with the feature `actix` of odeon",
+            )),
+        }
+    }
 }
 
 /// The sending end of a mailbox.
@@ -62,7 +98,8 @@ pub(crate) enum Mailbox {
     /// Driven by kameo.
     Kameo(ActorRef<KameoHost>),
     /// Driven by actix.
-    Actix(AddressSender<ActixHost>),
+    #[cfg(feature = "actix")]
+    Actix(actix::dev::channel::AddressSender<ActixHost>),
 }
 
 impl Mailbox {
@@ -70,6 +107,7 @@ impl Mailbox {
     pub(crate) fn push(&self, mail: Box<dyn Mail>) -> Result<(), Box<dyn Mail>> {
         match self {
             Self::Kameo(host) => kameo_host::push(host, mail),
+            #[cfg(feature = "actix")]
             Self::Actix(host) => actix_host::push(host, mail),
         }
     }
@@ -79,6 +117,7 @@ impl Mailbox {
         match self {
             Self::Kameo(host) => kameo_host::ring(host),
             // Its loop listens to `Cell::ordered`.
+            #[cfg(feature = "actix")]
             Self::Actix(_) => {}
         }
     }
@@ -193,12 +232,13 @@ pub(crate) fn host_order(
     actor: &'static ActorType,
     order: &HostOrder,
 ) -> Result<(), Failure> {
+    let on = order.on.host()?;
     let lodger = Lodger {
         id: order.id,
         parent: order.parent,
         incarnation: order.incarnation,
         orphans: order.orphans,
-        on: order.on,
+        on,
         devices: order.devices.clone(),
         hang_after: order.hang_after,
     };
@@ -207,7 +247,7 @@ pub(crate) fn host_order(
         let why = format!("the arguments of {} cannot be read: {error}", actor.name);
         Failure::new(FailureKind::UnknownActor, why)
     })?;
-    start(order.on, cell, made);
+    start(on, cell, made);
     Ok(())
 }
 
@@ -216,6 +256,7 @@ fn start(on: Host, cell: Arc<Cell>, actor: Box<dyn AnyActor>) {
     let actor = ActorLoop::new(cell, actor);
     match on {
         Host::Kameo => kameo_host::start(actor),
+        #[cfg(feature = "actix")]
         Host::Actix => actix_host::start(actor),
     }
 }

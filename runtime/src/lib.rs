@@ -15,6 +15,17 @@
 //! The crate knows actors, references, supervision, links and processes. It does not know models,
 //! losses or HTTP.
 //!
+//! # Features
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `quic` | links between nodes over QUIC, their certificates (`security`), newcomers (`admission`) |
+//! | `gpu` | the devices of this machine, through NVIDIA's management library |
+//! | `actix` | actors on an arbiter's thread (`Host::Actix`), and actix actors behind references |
+//!
+//! All are off unless named. Without `quic` a node has worker processes, and links over streams that
+//! its program makes ([`System::join_over`]).
+//!
 //! # Files
 //!
 //! | file | holds |
@@ -34,7 +45,7 @@
 //! | `wire`, `wire/codec` | frames; the byte format of messages |
 //! | `link`, `link/*` | frames over streams: one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`) |
 //! | `session` | the state of a link's streams apart from any connection. Pure |
-//! | `quic`, `security` | connections between nodes; certificates |
+//! | `quic`, `security` | connections between nodes, and their stand-in without the feature (`quic/absent`); certificates |
 //! | `admission`, `admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
 //! | `worker`, `driver`, `program`, `manifest` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from; what a program's file says about it |
 //! | `needs` | the needs of an actor |
@@ -57,6 +68,7 @@
 extern crate self as odeon;
 
 mod actor;
+#[cfg(feature = "quic")]
 pub mod admission;
 mod answer;
 mod blob;
@@ -84,11 +96,13 @@ mod needs;
 mod pending;
 mod program;
 mod pulse;
+#[cfg_attr(not(feature = "quic"), path = "quic/absent.rs")]
 mod quic;
 mod random;
 mod registry;
 mod remote;
 mod request;
+#[cfg(feature = "quic")]
 pub mod security;
 mod session;
 pub mod shape;
@@ -103,6 +117,7 @@ mod wire;
 mod worker;
 
 pub use actor::{Actor, Context, Handler, Message, Wire};
+#[cfg(feature = "quic")]
 pub use admission::{Admission, JoinError, JoinToken, Tokens};
 pub use answer::{Answer, Later};
 pub use blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
@@ -112,7 +127,9 @@ pub use detached::{DetachError, Detached, DetachedActor};
 pub use driver::Driver;
 pub use error::{AskError, Effect, NameError, NeedsError, SpawnError, SystemError, TellError};
 pub use failure::{Down, Failure, FailureKind, ProcessExit, ProgramEnd, Reason};
-pub use foreign::{Actix, Kameo};
+#[cfg(feature = "actix")]
+pub use foreign::Actix;
+pub use foreign::Kameo;
 pub use group::{Group, Mesh, Rank};
 pub use hardware::{Devices, FakeDevices, GrantedDevice, Standby, Waiting};
 pub use host::Host;
@@ -122,6 +139,7 @@ pub use needs::{Needs, gib};
 pub use program::{Output, Programs, WorkerCommand, WorkerMode};
 pub use registry::{ActorType, ActorTypes, Method, Registered};
 pub use request::{Ask, Recipient, Stop, Tell, Telling};
+#[cfg(feature = "quic")]
 pub use security::{ClusterIdentity, NodeIdentity};
 pub use shape::Shape;
 pub use spawn::{Spawn, Spawning};
@@ -210,6 +228,7 @@ pub use odeon_macros::boxed;
 /// ```
 pub use odeon_macros::message;
 
+#[cfg(feature = "actix")]
 pub use actix;
 pub use kameo;
 #[doc(hidden)]

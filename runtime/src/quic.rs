@@ -78,6 +78,25 @@ impl From<Close> for VarInt {
     }
 }
 
+/// The address that a node is to listen on, and the identity to show there.
+#[derive(Debug)]
+pub(crate) struct Listen {
+    pub(crate) address: SocketAddr,
+    pub(crate) identity: NodeIdentity,
+}
+
+impl Listen {
+    /// The node that the identity was issued to.
+    pub(crate) fn node(&self) -> &str {
+        self.identity.node()
+    }
+
+    /// Binds the socket.
+    pub(crate) fn bind(self, limits: &Limits) -> Result<Arc<Quic>, SystemError> {
+        Quic::bind(self.address, self.identity, limits)
+    }
+}
+
 /// A node's UDP socket and what is needed to talk over it.
 pub(crate) struct Quic {
     endpoint: Endpoint,
@@ -125,8 +144,7 @@ impl fmt::Debug for Quic {
 }
 
 impl Quic {
-    /// Binds the socket.
-    pub(crate) fn bind(
+    fn bind(
         address: SocketAddr,
         identity: NodeIdentity,
         limits: &Limits,

@@ -16,7 +16,7 @@ use crate::engine::{Engine, NewRow, Placing};
 use crate::error::{NeedsError, SpawnError};
 use crate::failure::{Down, FailureKind, Reason};
 use crate::hardware::Ask;
-use crate::host::{self, Host, Lodger};
+use crate::host::{self, Host, HostName, Lodger};
 use crate::id::{ActorId, Ref};
 use crate::needs::Needs;
 use crate::registry::{ActorType, Registered};
@@ -33,7 +33,7 @@ pub(crate) struct SpawnOrder {
     pub(crate) restart: Restart,
     supervision: Supervision,
     orphans: Orphans,
-    on: Host,
+    on: HostName,
     away: Option<LaunchOrder>,
 }
 
@@ -251,7 +251,7 @@ impl Plan {
             actor: self.actor.to_owned(),
             args,
             orphans: self.orphans,
-            on: self.on,
+            on: self.on.into(),
             devices: vec![],
             hang_after: launch.ask.as_ref().and_then(|ask| ask.needs.hang_after),
         };
@@ -353,7 +353,7 @@ impl<A: Registered> Spawn<A> {
             restart: self.plan.restart,
             supervision: self.plan.supervision,
             orphans: self.plan.orphans,
-            on: self.plan.on,
+            on: self.plan.on.into(),
             away,
         })
     }

@@ -1,16 +1,17 @@
 //! The way in: a system in this process, and the job that a binary is.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(feature = "quic")]
+mod network;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
 use crate::actor::Message;
-use crate::admission::{Admission, Desk};
 use crate::blob::Blobs;
 use crate::clock::Clock;
 use crate::current::{Current, Entered};
@@ -26,10 +27,9 @@ use crate::limits::Limits;
 use crate::link;
 use crate::needs::Needs;
 use crate::program::{WorkerCommand, WorkerMode};
-use crate::quic::Quic;
+use crate::quic::{Listen, Quic};
 use crate::registry::{ActorTypes, Registered};
 use crate::request::Recipient;
-use crate::security::{ClusterIdentity, NodeIdentity};
 use crate::spawn::Spawn;
 use crate::succession::{Busy, Inheritance, Succession};
 use crate::supervise::Supervision;
@@ -428,59 +428,6 @@ impl System {
         self.engine.workers.kill(process)
     }
 
-    /// Where other nodes reach this one; `None` without [`SystemBuilder::listen`].
-    #[must_use]
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.quic.as_ref().map(|quic| quic.address())
-    }
-
-    /// Takes newcomers into the cluster from now on, over the port that nodes use: whoever the
-    /// admission lets in gets a certificate of this authority. See [`crate::admission`].
-    ///
-    /// # Errors
-    /// This system has no [`NodeIdentity`], or one of another cluster.
-    pub fn admit(
-        &self,
-        cluster: ClusterIdentity,
-        admission: impl Admission + 'static,
-    ) -> Result<(), SystemError> {
-        self.network()?.admit(Some(Desk::new(cluster, admission)))
-    }
-
-    /// Takes no newcomers any more.
-    ///
-    /// # Errors
-    /// This system has no [`NodeIdentity`].
-    pub fn admit_nobody(&self) -> Result<(), SystemError> {
-        self.network()?.admit(None)
-    }
-
-    /// Links to no node any more that shows one of these certificates, which are named by their
-    /// fingerprints ([`NodeIdentity::fingerprint`]). Links that there are stay.
-    pub fn refuse_certificates(&self, fingerprints: BTreeSet<String>) {
-        if let Some(quic) = &self.quic {
-            quic.revoke(fingerprints);
-        }
-    }
-
-    /// Links this node to another one, over QUIC with certificates checked on both sides. Both may
-    /// join each other; there is one link between two nodes.
-    ///
-    /// # Errors
-    /// This system has no [`NodeIdentity`], nobody answers, or a side refuses the other: another
-    /// cluster's certificate, an expired one, another job or version.
-    #[odeon_macros::boxed]
-    pub async fn join(&self, address: SocketAddr) -> Result<ProcessId, SystemError> {
-        Box::pin(self.network()?.join(&self.engine, address)).await
-    }
-
-    fn network(&self) -> Result<&Arc<Quic>, SystemError> {
-        self.quic.as_ref().ok_or_else(|| {
-            let why = "this system has no identity: give it one with SystemBuilder::listen";
-            SystemError::Security(why.to_owned())
-        })
-    }
-
     /// Links this system to another node over a byte stream that the caller has made and trusts;
     /// the other side does the same with its end. The link ends with the stream. For tests and
     /// transports of one's own.
@@ -574,7 +521,7 @@ pub struct SystemBuilder {
     limits: Limits,
     workers: Option<WorkerMode>,
     supervision: Supervision,
-    listen: Option<(SocketAddr, NodeIdentity)>,
+    listen: Option<Listen>,
     hardware: HardwareConfig,
     inherited: Option<Inheritance>,
 }
@@ -590,13 +537,6 @@ impl SystemBuilder {
     /// The node's name; unless told otherwise, that of its identity or else of the host.
     pub fn node(mut self, name: impl Into<String>) -> Self {
         self.node = Some(name.into());
-        self
-    }
-
-    /// Makes this a node that others can join over QUIC, and that can join others. Port 0 takes any
-    /// free one: see [`System::address`].
-    pub fn listen(mut self, address: SocketAddr, identity: NodeIdentity) -> Self {
-        self.listen = Some((address, identity));
         self
     }
 
@@ -620,7 +560,8 @@ impl SystemBuilder {
     }
 
     /// Where the devices of this node come from; NVIDIA's management library unless told otherwise,
-    /// which is looked for when the first actor needs something.
+    /// which is looked for when the first actor needs something. Without the feature `gpu` there is
+    /// no such library, and a node has the devices that it is told here.
     pub fn devices(mut self, devices: impl Devices + 'static) -> Self {
         self.hardware.devices = Some(Box::new(devices));
         self
@@ -681,10 +622,7 @@ impl SystemBuilder {
             Some(mode) => mode,
             None => WorkerMode::Processes(WorkerCommand::current_exe()?),
         };
-        let issued = self
-            .listen
-            .as_ref()
-            .map(|(_, identity)| identity.node().to_owned());
+        let issued = self.listen.as_ref().map(|listen| listen.node().to_owned());
         let node = self.node.or_else(|| issued.clone()).unwrap_or_else(|| {
             rustix::system::uname()
                 .nodename()
@@ -696,7 +634,7 @@ impl SystemBuilder {
             return Err(SystemError::Security(why));
         }
         let quic = match self.listen {
-            Some((address, identity)) => Some(Quic::bind(address, identity, &self.limits)?),
+            Some(listen) => Some(listen.bind(&self.limits)?),
             None => None,
         };
         let job = self.job.unwrap_or_else(|| "default".to_owned());

@@ -313,7 +313,7 @@ pub(crate) struct HostOrder {
     #[serde(with = "serde_bytes")]
     pub(crate) args: Vec<u8>,
     pub(crate) orphans: Orphans,
-    pub(crate) on: crate::host::Host,
+    pub(crate) on: crate::host::HostName,
     /// The devices that it was granted.
     pub(crate) devices: Vec<GrantedDevice>,
     /// The longest time that a handler may run.

@@ -67,18 +67,6 @@ impl fmt::Debug for Greeted {
 }
 
 impl Greeted {
-    /// Gives calls and replies a stream of their own.
-    pub(crate) fn calls_over(mut self, reader: Reader, writer: Writer) -> Self {
-        self.calls = Some((reader, writer));
-        self
-    }
-
-    /// Gives bulk a stream of its own.
-    pub(crate) fn bulk_over(mut self, reader: Reader, writer: Writer) -> Self {
-        self.bulk = Some((reader, writer));
-        self
-    }
-
     /// Says one thing more before the link begins.
     pub(super) async fn say(
         &mut self,
@@ -100,6 +88,22 @@ impl Greeted {
     /// Says which socket the stream is, to a process of this node.
     pub(crate) const fn over_socket(mut self, socket: RawFd) -> Self {
         self.socket = Some(socket);
+        self
+    }
+}
+
+/// Of connections that carry several streams.
+#[cfg(feature = "quic")]
+impl Greeted {
+    /// Gives calls and replies a stream of their own.
+    pub(crate) fn calls_over(mut self, reader: Reader, writer: Writer) -> Self {
+        self.calls = Some((reader, writer));
+        self
+    }
+
+    /// Gives bulk a stream of its own.
+    pub(crate) fn bulk_over(mut self, reader: Reader, writer: Writer) -> Self {
+        self.bulk = Some((reader, writer));
         self
     }
 

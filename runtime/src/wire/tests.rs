@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::failure::FailureKind;
 use crate::gang::{GangNews, RankId};
 use crate::hardware::Waiting;
+use crate::host::HostName;
 use crate::needs::Needs;
 use crate::shape::mix;
 
@@ -172,7 +173,7 @@ impl Draw {
                     Orphans::Keep,
                     Orphans::StopAfter(Duration::from_secs(7)),
                 ][self.below(3)],
-                on: crate::host::Host::default(),
+                on: [HostName::Kameo, HostName::Actix][self.below(2)],
                 devices: vec![],
                 hang_after: self.flag().then_some(Duration::from_secs(5)),
             }),
