@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 use crate::shape;
 

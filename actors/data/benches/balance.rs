@@ -18,8 +18,8 @@ use odeon_data::plan::{
     PlaceTree, PlanSpec, Planning, Quadratic, SourceShape, Waiting,
 };
 use odeon_data::sample::{SampleId, SampleMeta, SourceNumber};
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 /// Steps that a figure is the mean of.
 const STEPS: u64 = 10;

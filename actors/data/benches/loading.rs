@@ -33,8 +33,8 @@ use odeon_data::sample::SourceNumber;
 use odeon_data::source::{
     Captions, Cell, Fields, Format, Images, Longer, Opening, Pictures, Source, SourceSpec,
 };
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn main() {

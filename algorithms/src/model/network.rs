@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand::rngs::ChaCha8Rng;
+use rand::{Rng, SeedableRng};
 
 use odeon_gpu::{Backend, Layout, LinearExtras, Param, Tape, Var, VocabVars};
 

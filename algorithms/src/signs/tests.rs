@@ -1,8 +1,8 @@
 //! No alarm over noise, and one for each shape that is planted.
 
 use proptest::prelude::*;
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 use super::*;
 

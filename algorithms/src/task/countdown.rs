@@ -1,7 +1,7 @@
 //! Reach a target from given numbers with `+`, `-`, `*` and `/`.
 
 use rand::RngExt;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{

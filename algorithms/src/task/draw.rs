@@ -1,7 +1,7 @@
 //! Seeded drawing of problems, generated or from a file, and their assignment to splits.
 
 use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 
 use super::{Problem, Split, TaskError};
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use rand::rngs::ChaCha8Rng;
 use rand::{SeedableRng, seq::SliceRandom};
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{

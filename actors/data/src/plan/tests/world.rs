@@ -1,8 +1,8 @@
 //! Synthetic sources, whose cells follow from a seed, and a way to plan over them.
 
 use proptest::prelude::*;
+use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
 use crate::plan::*;
 use crate::sample::{SampleId, SampleMeta};
