@@ -1,12 +1,14 @@
-//! Harness shared by the tests in `tests/`: see each module.
+//! Harness shared by tests that cross crates and processes: see each module.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | `again` | test binaries that start themselves again, for workers, other nodes and tests that want a process alone |
 //! | `wires`, `peer` | two systems with a wire that can be slowed, damaged and cut; another node as a process of its own |
 //! | `bin/job`, `bin/stranger` | programs of jobs, for tests of clusters |
 //! | `record/*` | the runs that `odeon demo` shows |
 
+pub mod again;
 pub mod peer;
 pub mod wires;

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 
+use crate::again;
 use crate::wires::{limits, loopback};
 
 /// The variable that tells a test binary the folder of the node's identity.
@@ -32,8 +33,8 @@ pub enum Workers {
     Processes,
 }
 
-/// The other node as a process, killed when this is dropped. The test binary needs a test of the
-/// name `peer_entry` that calls [`serve`].
+/// The other node as a process, killed when this is dropped. The module of the test needs another of
+/// the name `peer_entry` that calls [`serve`].
 #[derive(Debug)]
 pub struct Peer {
     child: Child,
@@ -50,16 +51,21 @@ struct Talk {
 }
 
 impl Peer {
-    /// Starts it and waits until it listens.
-    pub fn start(identity: &NodeIdentity, workers: Workers) -> Self {
-        Self::start_at(loopback(), identity, workers)
+    /// Starts it for a module and waits until it listens.
+    pub fn start(module: &str, identity: &NodeIdentity, workers: Workers) -> Self {
+        Self::start_at(module, loopback(), identity, workers)
     }
 
     /// Starts it where another has listened.
-    pub fn start_at(address: SocketAddr, identity: &NodeIdentity, workers: Workers) -> Self {
+    pub fn start_at(
+        module: &str,
+        address: SocketAddr,
+        identity: &NodeIdentity,
+        workers: Workers,
+    ) -> Self {
         let folder = Folder::new(identity);
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["peer_entry", "--exact", "--nocapture"])
+            .args([&again::name(module, "peer_entry"), "--exact", "--nocapture"])
             .env(IDENTITY, &folder.0)
             .env(WORKERS, format!("{workers:?}"))
             .env(ADDRESS, address.to_string())

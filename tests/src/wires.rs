@@ -93,8 +93,8 @@ fn quick() -> Limits {
 }
 
 impl Pair {
-    /// Two systems of a job, linked.
-    pub async fn new(kind: Kind, job: Job) -> Self {
+    /// Two systems of a job, linked. The module has what a [`Peer`] needs.
+    pub async fn new(kind: Kind, job: Job, module: &str) -> Self {
         let cluster = ClusterIdentity::generate().unwrap();
         let start = async |name: &str| {
             let builder = System::builder()
@@ -115,7 +115,8 @@ impl Pair {
         let a = start("a").await;
         let b = match kind {
             Kind::QuicProcesses => {
-                let peer = Peer::start(&cluster.issue("b").unwrap(), Workers::InProcess);
+                let identity = cluster.issue("b").unwrap();
+                let peer = Peer::start(module, &identity, Workers::InProcess);
                 Other::There(Box::new(peer))
             }
             _ => Other::Here(start("b").await),

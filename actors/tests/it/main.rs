@@ -1,0 +1,19 @@
+//! Roles, runs and hosted programs with real processes and under virtual time, in one binary: a test
+//! that starts it again names its module (see `odeon_tests::again`).
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+#![allow(clippy::print_stdout, reason = "what is skipped says so")]
+
+mod exec;
+mod failures;
+mod hybrid;
+mod judged;
+mod learned;
+mod pretrain;
+mod relays;
+mod reshard;
+mod rl;
+mod served;
+mod simulated;
+mod tools;
+mod versions;

@@ -1,0 +1,269 @@
+//! Worker groups: how calls are dealt out and joined by every protocol, whose failure is told, and
+//! whose turn it is in a pool.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use odeon::group::{
+    CallError, Collect, Dispatch, GroupError, MeshError, MeshPlace, Pool, Protocol, WhereIn,
+    WorkerCall, WorkerGroup,
+};
+use odeon::{Context, Failure, Rank, System, WorkerMode, mesh};
+use odeon_tests::again;
+use tokio::sync::Semaphore;
+
+/// Adds a rank's number to rows: `(row, rank)` for each.
+#[odeon::message(reply = Result<Vec<(u32, u32)>, Failure>)]
+#[derive(Clone)]
+struct Mark {
+    rows: Vec<u32>,
+    /// The protocol, as JSON.
+    by: String,
+    /// The rank that cannot do it.
+    unlucky: Option<usize>,
+}
+
+impl WorkerCall for Mark {
+    type Part = Vec<(u32, u32)>;
+    type Output = Vec<(u32, u32)>;
+
+    fn protocol(&self) -> Protocol {
+        serde_json::from_str(&self.by).unwrap()
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        if !self.rows.len().is_multiple_of(parts) {
+            return Err(Failure::error("an odd number of rows"));
+        }
+        let each = self.rows.chunks(self.rows.len() / parts);
+        Ok(each
+            .map(|rows| Self {
+                rows: rows.to_vec(),
+                ..self.clone()
+            })
+            .collect())
+    }
+
+    fn join(&self, parts: Vec<Self::Part>) -> Result<Self::Output, Failure> {
+        Ok(parts.concat())
+    }
+}
+
+/// Stays until the test lets it go; the answer is how many were in their pool at that time.
+#[odeon::message(reply = Result<usize, Failure>)]
+#[derive(Clone)]
+struct Stay;
+
+impl WorkerCall for Stay {
+    type Part = usize;
+    type Output = usize;
+
+    fn protocol(&self) -> Protocol {
+        Protocol::RankZero
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        Ok(vec![self.clone(); parts])
+    }
+
+    fn join(&self, parts: Vec<usize>) -> Result<usize, Failure> {
+        Ok(parts[0])
+    }
+}
+
+static LEAVE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(0));
+static THERE: AtomicUsize = AtomicUsize::new(0);
+static ASKED_WHERE: AtomicUsize = AtomicUsize::new(0);
+
+struct Worker {
+    rank: Rank,
+}
+
+#[odeon::actor(name = "test.Worker")]
+impl Worker {
+    fn start(rank: Rank) -> Self {
+        Self { rank }
+    }
+
+    #[handler(message = Mark)]
+    fn mark(&mut self, mark: Mark) -> Result<Vec<(u32, u32)>, Failure> {
+        if mark.unlucky == Some(self.rank.index()) {
+            return Err(Failure::error("it slipped"));
+        }
+        let me = self.rank.index() as u32;
+        Ok(mark.rows.into_iter().map(|row| (row, me)).collect())
+    }
+
+    #[handler(message = Stay)]
+    async fn stay(&mut self, _stay: Stay, _cx: &mut Context<Self>) -> Result<usize, Failure> {
+        THERE.fetch_add(1, Ordering::SeqCst);
+        LEAVE.acquire().await.map_err(Failure::error)?.forget();
+        Ok(THERE.fetch_sub(1, Ordering::SeqCst))
+    }
+
+    /// In `generate` two neighbours have the same rows, and the second answers; in `odd` nobody
+    /// answers for the last part; in others there is no place.
+    #[handler(message = WhereIn)]
+    fn place(&mut self, place: WhereIn) -> Option<MeshPlace> {
+        ASKED_WHERE.fetch_add(1, Ordering::SeqCst);
+        let rank = self.rank.index();
+        match place.0.as_str() {
+            "generate" => Some(MeshPlace {
+                part: rank / 2,
+                collected: rank % 2 == 1,
+            }),
+            "odd" => Some(MeshPlace {
+                part: rank,
+                collected: rank < 7,
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[test]
+fn worker_entry() {
+    odeon::job![Worker].serve_if_worker();
+}
+
+async fn processes() -> System {
+    let worker = again::worker(module_path!());
+    let system = System::builder().workers(WorkerMode::Processes(worker));
+    system.start().await.unwrap()
+}
+
+fn mark(by: Protocol, rows: u32) -> Mark {
+    Mark {
+        rows: (0..rows).collect(),
+        by: serde_json::to_string(&by).unwrap(),
+        unlucky: None,
+    }
+}
+
+/// SEMANTICS 84.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_protocol_deals_each_row_out_and_brings_it_back_once() {
+    let system = processes().await;
+    let pool = Pool::new("models");
+    let mesh = mesh! { pp: 2, dp: 2, tp: 2 };
+    let workers = pool.spawn::<Worker>(&system, mesh, |rank| rank);
+    let workers = workers.start().await.unwrap().with_meshes();
+
+    let whole = |rank| -> Vec<(u32, u32)> { (0..8).map(|row| (row, rank)).collect() };
+    let by = async |protocol| workers.call(mark(protocol, 8)).await.unwrap();
+    assert_eq!(by(Protocol::RankZero).await, whole(0));
+    let all: Vec<_> = (0..8).flat_map(whole).collect();
+    assert_eq!(by(Protocol::OneToAll).await, all);
+    let own: Vec<_> = (0..8).map(|row| (row, row)).collect();
+    assert_eq!(by(Protocol::Data).await, own);
+    assert_eq!(by(Protocol::AllToAll).await, own);
+    // The last stage's first tensor rank of both replicas: ranks 4 and 6.
+    let replicas: Vec<_> = (0..8)
+        .map(|row| (row, if row < 4 { 4 } else { 6 }))
+        .collect();
+    assert_eq!(by(Protocol::ThreeD).await, replicas);
+    let stages = [whole(0), whole(4)].concat();
+    assert_eq!(by(Protocol::PipelineOnly).await, stages);
+    let second: Vec<_> = (0..8).map(|row| (row, row / 2 * 2 + 1)).collect();
+    for _ in 0..3 {
+        assert_eq!(by(Protocol::Mesh("generate".to_owned())).await, second);
+    }
+    let turned = Protocol::Pair(
+        Dispatch::Parts((0..8).rev().map(Some).collect()),
+        Collect::Ranks((0..8).rev().collect()),
+    );
+    let back: Vec<_> = (0..8).map(|row| (row, 7 - row)).collect();
+    assert_eq!(by(turned).await, back);
+    system.shutdown().await;
+}
+
+/// SEMANTICS 84.
+#[tokio::test]
+async fn micro_groups_share_their_rows_and_meshes_are_asked_for_once() {
+    let system = System::builder().start().await.unwrap();
+    let mesh = mesh! { micro: 2, rank: 4 };
+    let group = system
+        .spawn_group::<Worker>(mesh, |rank| rank)
+        .await
+        .unwrap();
+    let workers = WorkerGroup::new(group, &Pool::new("here"));
+    let rows = workers.call(mark(Protocol::MicroData, 4)).await.unwrap();
+    assert_eq!(rows, [(0, 0), (1, 0), (2, 4), (3, 4)]);
+
+    let by = |name: &str| mark(Protocol::Mesh(name.to_owned()), 8);
+    let unasked = workers.call(by("generate")).await.unwrap_err();
+    assert!(matches!(unasked, CallError::NoMeshes(_)), "{unasked}");
+    let workers = workers.with_meshes();
+    for _ in 0..3 {
+        workers.call(by("generate")).await.unwrap();
+    }
+    assert_eq!(ASKED_WHERE.load(Ordering::SeqCst), 8);
+    let outside = workers.call(by("train")).await.unwrap_err();
+    assert_eq!(outside.to_string(), "rank 0 has no place in mesh `train`");
+    let odd = workers.call(by("odd")).await.unwrap_err();
+    let expect = MeshError::Uncollected {
+        part: 7,
+        answers: 0,
+    };
+    assert!(
+        matches!(&odd, CallError::Group(GroupError::Misfit(error)) if *error == expect),
+        "{odd}"
+    );
+    system.shutdown().await;
+}
+
+/// SEMANTICS 84.
+#[tokio::test]
+async fn a_failure_is_told_with_its_rank_also_where_no_answer_counts() {
+    let system = System::builder().start().await.unwrap();
+    let mesh = mesh! { pp: 2, dp: 2, tp: 2 };
+    let group = system
+        .spawn_group::<Worker>(mesh, |rank| rank)
+        .await
+        .unwrap();
+    let workers = WorkerGroup::new(group, &Pool::new("models"));
+    // Rank 1 works for replica 0, and rank 4 answers for it.
+    let call = Mark {
+        unlucky: Some(1),
+        ..mark(Protocol::ThreeD, 8)
+    };
+    let error = workers.call(call).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Mark failed on rank 1 of pool models: it slipped"
+    );
+    assert_eq!(Failure::from(error).root_cause().message, "it slipped");
+
+    let uncut = workers.call(mark(Protocol::Data, 7)).await.unwrap_err();
+    let words = "Mark cannot be dealt out in 8 parts: an odd number of rows";
+    assert_eq!(uncut.to_string(), words);
+    system.shutdown().await;
+}
+
+/// SEMANTICS 85.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn models_of_one_pool_take_turns_and_those_of_others_do_not_wait() {
+    let system = System::builder().start().await.unwrap();
+    let spawn = async |pool: &Pool| {
+        let group = system.spawn_group::<Worker>(mesh! { dp: 1 }, |rank| rank);
+        WorkerGroup::new(group.await.unwrap(), pool)
+    };
+    let (one, other) = (Pool::new("one"), Pool::new("other"));
+    let (first, second) = (spawn(&one).await, spawn(&one).await);
+    let third = spawn(&other).await;
+
+    let calls =
+        tokio::spawn(
+            async move { tokio::join!(first.call(Stay), second.call(Stay), third.call(Stay)) },
+        );
+    // Two pools: two at a time. The third comes when one of them has left.
+    while THERE.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    LEAVE.add_permits(3);
+    let (first, second, third) = calls.await.unwrap();
+    for most in [first, second, third] {
+        assert!(most.unwrap() <= 2, "never three at a time");
+    }
+    system.shutdown().await;
+}
