@@ -1,8 +1,5 @@
 //! A cluster as people use it: the command alone, from `odeon up` to `odeon down`.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-#![allow(clippy::print_stderr, reason = "what is skipped says so")]
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,13 +8,11 @@ use std::process::{Command, Output, Stdio};
 
 use odeon::Clock;
 
+use crate::nodes::text;
+
 /// A cluster of this machine, in a folder of its own; it ends with the test.
 struct Cluster {
     folder: tempfile::TempDir,
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn odeon() -> Command {

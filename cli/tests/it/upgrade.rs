@@ -1,11 +1,5 @@
 //! A daemon becomes another program while what it runs goes on.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-#![allow(clippy::print_stderr, reason = "what is skipped says so")]
-
-#[path = "support/nodes.rs"]
-mod nodes;
-
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use nodes::{Nodes, text};
 use odeon::Clock;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::nodes::{Nodes, text};
 
 /// Prints a number a line until a file is there.
 const PRINTS: &str = r#"n=0; while [ ! -e "$0" ]; do n=$((n+1)); echo $n; sleep 0.002; done"#;

@@ -1,19 +1,16 @@
 //! Looking at a cluster over HTTP, as a page in a browser does.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
-#[path = "support/nodes.rs"]
-mod nodes;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nodes::Nodes;
 use odeon::{AskError, Clock, Ref};
+use odeon_tests::again;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use crate::nodes::{Nodes, text};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -525,7 +522,8 @@ fn program(does: &str) -> Vec<String> {
         "--env",
         &does,
     ];
-    let words = words.into_iter().chain(["--", "program_entry", "--exact"]);
+    let entry = again::name(module_path!(), "program_entry");
+    let words = words.into_iter().chain(["--", &entry, "--exact"]);
     words.map(str::to_owned).collect()
 }
 
@@ -569,7 +567,7 @@ async fn until<T>(cluster: &Nodes, args: &[&str], fact: impl Fn(&str) -> Option<
     let looking = async {
         loop {
             let output = cluster.run("head", args);
-            last = nodes::text(&output.stdout) + &nodes::text(&output.stderr);
+            last = text(&output.stdout) + &text(&output.stderr);
             if let Some(found) = fact(&last) {
                 return found;
             }
@@ -647,7 +645,7 @@ async fn a_terminal_shows_what_the_pages_show_and_names_a_deadlock() {
     let wrong = cluster.fails("head", &["ps", "--filter", "speed>3"]);
     assert!(wrong.contains("keys are"), "{wrong}");
     let wrong = cluster.run("head", &["ps", "--sort", "speed"]);
-    assert!(nodes::text(&wrong.stderr).contains("there is no column `speed`"));
+    assert!(text(&wrong.stderr).contains("there is no column `speed`"));
 
     let now = cluster.ok("head", &["top", "--once"]);
     assert!(now.contains("deadlock") && now.contains("1 Now"), "{now}");

@@ -1,7 +1,5 @@
 //! The command as people use it: its binary, its files and its exit codes.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines};

@@ -1,8 +1,5 @@
 //! Nodes of a cluster as their people use them: the command alone.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-#![allow(dead_code, reason = "each test uses what it needs")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

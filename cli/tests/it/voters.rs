@@ -1,18 +1,14 @@
 //! A cluster with three voters, as people use it: what is left when daemons are killed.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
-#[path = "support/nodes.rs"]
-mod nodes;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nodes::{Nodes, text};
 use odeon::Clock;
 use rustix::process::Signal;
+
+use crate::nodes::{Nodes, text};
 
 /// Three nodes of this machine, all of which vote.
 struct Cluster {

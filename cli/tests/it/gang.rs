@@ -1,12 +1,11 @@
 //! `odeon gang` as people use it: ranks find each other, fail together, begin again together, and
 //! leave nothing behind.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
-
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+
+use crate::nodes::text;
 
 /// Ranks meet at MASTER_ADDR and MASTER_PORT and add up their numbers from 1. With the file
 /// `fail-RANK` in its folder, that rank ends with 7 in the first life of the gang; with `always`
@@ -47,10 +46,6 @@ fn has_python() -> bool {
         println!("skipped: there is no python3 here");
     }
     there
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn gang(folder: &Path, args: &[&str]) -> Command {

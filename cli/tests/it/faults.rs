@@ -1,20 +1,16 @@
 //! Faults that need a network or a disk of one's own: partitions, slow links, full and damaged disks.
 //! Each story runs in namespaces, so that it disturbs nobody and leaves nothing behind.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-#![allow(clippy::print_stderr, reason = "what is skipped says so")]
-
-#[path = "support/nodes.rs"]
-mod nodes;
-
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use nodes::{Nodes, text};
 use odeon::Clock;
+use odeon_tests::again;
+
+use crate::nodes::{Nodes, text};
 
 /// Set where a test runs in namespaces.
 const APART: &str = "ODEON_TEST_APART";
@@ -45,13 +41,12 @@ fn apart(test: &str, story: fn()) {
         eprintln!("skipped: {test} needs namespaces, which are not to be had here: {why}");
         return;
     }
-    let told = unshare()
+    let mut apart = unshare();
+    apart
         .arg(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(APART, "1")
-        .status()
-        .unwrap();
-    assert!(told.success(), "see above");
+        .args([&again::name(module_path!(), test), "--exact", "--nocapture"])
+        .env(APART, "1");
+    again::expect_passed(&mut apart);
 }
 
 fn sh(script: &str) {
