@@ -2,15 +2,9 @@
 //!
 //! Each other rank is this test program run again with one test and a role.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "helpers of tests are tests; the other processes talk through their output"
-)]
-
 use std::env;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use odeon_collective::{
@@ -54,8 +48,7 @@ struct Other {
 
 impl Other {
     fn start(test: &str, rank: usize, name: &GangName) -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        let mut child = crate::again(module_path!(), test)
             .env(
                 ROLE,
                 format!("{rank} {}", serde_json::to_string(name).unwrap()),

@@ -1,6 +1,5 @@
 //! The transformer against PyTorch: models that Hugging Face transformers wrote are read, say the
-//! same of a text, have the same gradients, and learn the same. `golden/make.py` made the files.
-#![expect(clippy::unwrap_used, reason = "a test")]
+//! same of a text, have the same gradients, and learn the same. `tests/golden/make.py` made the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! Collectives between cards over a library in NCCL's place and the emulated card: everything but
 //! NCCL and the card themselves is real. Skipped by name where there is no C++ compiler.
 
-#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
-
 mod faults;
 mod forming;
 mod rig;

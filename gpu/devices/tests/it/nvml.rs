@@ -2,7 +2,6 @@
 //! behaves as a file tells it. Needs a C compiler, as the workspace does.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,5 @@
 //! Two that see the same, of which one exports: what comes twice and what is missing when the other goes on.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
-#[path = "support/sights.rs"]
-mod sights;
-
 use std::collections::BTreeMap;
 
 use odeon::inspect::{ActorView, ProcessKind, RunningView};
@@ -14,6 +9,8 @@ use odeon::{ActorId, Phase, ProcessId, Timestamp};
 use odeon_observe::{Date, Observatory};
 use odeon_otel::{Export, Names, OVERLAP, Reader};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+
+use crate::sights;
 
 const NODE: ProcessId = ProcessId(0x0a);
 

@@ -8,7 +8,7 @@ use odeon_collective::{Collective, CollectiveError, Fault, Reduce, bf16};
 use odeon_devices::fault::FaultKind;
 use odeon_gpu::cuda::nccl::Nccl;
 
-use crate::rig::{
+use super::rig::{
     Card, Comm, PATIENT, SHORT, Standin, array, card, clock, each, fault, ones, ranks, run,
 };
 

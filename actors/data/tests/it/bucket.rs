@@ -1,7 +1,5 @@
 //! Sources in a bucket, on a server that speaks S3: moto, which others have written.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},

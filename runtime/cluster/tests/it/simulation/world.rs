@@ -18,7 +18,7 @@ use odeon_cluster::tables::{NodeState, Tables};
 use odeon_cluster::tries::{Step, Tries};
 use odeon_cluster::unix::Unix;
 
-use crate::oracle::{Attempt, Oracle, Tally};
+use super::oracle::{Attempt, Oracle, Tally};
 
 /// Small and good enough to choose faults with.
 #[derive(Debug)]

@@ -1,16 +1,13 @@
 //! The text that is scraped, of a system that is made by hand, to the byte.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
-#[path = "support/sights.rs"]
-mod sights;
-
 use odeon::inspect::{ActorView, MachineView, NodeSight, ProcessKind, ProcessSight, Sight, Usage};
 use odeon::telemetry::Point;
 use odeon::trace::SpanCounts;
 use odeon::{ActorId, Phase, ProcessId, Timestamp};
 use odeon_observe::{Date, Observatory};
 use odeon_otel::Exposition;
+
+use crate::sights;
 
 const NODE: ProcessId = ProcessId(0x0a);
 const WORKER: ProcessId = ProcessId(0x0b);
@@ -116,7 +113,7 @@ fn seen(handled: u64) -> Observatory {
 /// `ODEON_WRITE_GOLDEN=1` writes it anew.
 #[test]
 fn the_text_is_the_published_one() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exposition.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/exposition.txt");
     let now = Date(1_000_000_000_000);
     let text = Exposition::default().text(&seen(12), None, None, now);
     if std::env::var_os("ODEON_WRITE_GOLDEN").is_some() {

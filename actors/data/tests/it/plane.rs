@@ -1,8 +1,6 @@
 //! A data plane delivers what its plan says, whoever of it is lost: the same batches to the bit, each
 //! sample once.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -109,7 +107,7 @@ fn plan(folder: &Path, ranks: u32, processes: Processes) -> DataPlan {
 /// A node whose workers are this program.
 async fn node() -> System {
     let worker = WorkerCommand::current_exe().unwrap();
-    let worker = worker.arg("worker_entry").arg("--exact");
+    let worker = worker.arg("plane::worker_entry").arg("--exact");
     let mut limits = Limits::default();
     limits.stop_grace = Duration::from_millis(100);
     System::builder()

@@ -62,8 +62,11 @@ fn another_process_reads_memory_by_its_handle() {
     copied(&mut driver, host, device);
     let handle = driver.export(device).unwrap();
     assert_eq!(handle.len(), LENGTH);
+    // The first part is the binary.
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let other = format!("{module}::the_other_process");
     let done = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_other_process", "--nocapture"])
+        .args(["--exact", &other, "--nocapture"])
         .env(HANDLE, serde_json::to_string(&handle).unwrap())
         .status()
         .unwrap();

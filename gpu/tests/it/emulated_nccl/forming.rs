@@ -6,7 +6,7 @@ use odeon_collective::{Collective, Fault};
 use odeon_gpu::cuda::CudaError;
 use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 
-use crate::rig::{SHORT, Standin, card, each, fault, ranks};
+use super::rig::{SHORT, Standin, card, each, fault, ranks};
 
 #[test]
 fn a_rank_that_never_forms_is_named() {

@@ -1,10 +1,5 @@
 //! A real model end to end: file, tokenizer, network, generator. Skipped where the files are not
 //! there; `fetch` puts them into `models/` or `$ODEON_MODELS`.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test that reports what it measured"
-)]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! A collector that takes OTLP over HTTP and decodes it with the protocol's own types, and a program of
 //! two processes that is exported to it.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -300,7 +298,7 @@ fn number(point: &NumberDataPoint) -> f64 {
 
 async fn system(sampling: Sampling) -> System {
     let worker = WorkerCommand::current_exe().unwrap();
-    let worker = worker.arg("worker_entry").arg("--exact");
+    let worker = worker.arg("collector::worker_entry").arg("--exact");
     let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
     let devices = FakeDevices::new(&fake, "node0").unwrap();
     let mut limits = Limits::default();

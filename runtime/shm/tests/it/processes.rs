@@ -2,17 +2,11 @@
 //!
 //! Each second process is this test program run again with one test and a role.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "helpers of tests are tests; the second process talks through its output"
-)]
-
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
     os::fd::{AsFd, AsRawFd},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
 use odeon_shm::{Arena, ArenaError, ArenaOptions, Leases, MapError, Mapper, Region, RegionName};
@@ -296,8 +290,7 @@ struct Peer {
 
 impl Peer {
     fn spawn(test: &str, role: &str) -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        let mut child = crate::again(module_path!(), test)
             .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
