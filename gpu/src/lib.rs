@@ -35,6 +35,22 @@
 //! tape.backward(&cpu, &mut arena, &plan, &[&weights], &mut gradients);
 //! assert_eq!(cpu.to_vec(gradients[0].as_ref().unwrap()), [1.0, 1.0, 0.5, 0.5]);
 //! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `backend`, `tape`, `layout`, `muon` | the operations that every device implements; a step's recording with its planned memory; views into flat buffers; an optimiser |
+//! | `cpu`, `cpu/*` | the processor back-end |
+//! | `cuda`, `cuda/*` | the CUDA back-end; `cuda/emulated` runs its kernels on the processor |
+//! | `any`, `device` | the back-end of the device that a user named |
+//! | `block_table` | where the keys and values of sequences lie in a cache |
+//! | `conformance`, `conformance/*` | one suite that every back-end passes |
+//! | `cuda/nccl` | collectives between cards: each call is queued, noted and watched |
+//! | `cuda/nccl/library` | NCCL's functions, loaded at run time; all unsafe code of their use |
+//! | `cuda/nccl/form` | what the ranks compare before NCCL begins |
+//! | `cuda/nccl/log`, `cuda/nccl/verdict` | what a rank has called and how it says so; who is to blame when a call does not end. Pure |
+//! | `cuda/nccl/watch` | the thread that sees calls end, asks the other ranks, tells faults and aborts |
 
 pub mod any;
 pub mod backend;

@@ -1,14 +1,14 @@
 //! The accelerators of a machine, apart from any arithmetic on them: all that a runtime needs to hand
 //! devices out.
 //!
-//! | module | what |
+//! | file | holds |
 //! | --- | --- |
-//! | [`topology`] | which device is in which machine, rack and zone |
-//! | [`inventory`] | what a machine has, and its state, from NVIDIA's management library (feature `nvml`) or from fake devices |
-//! | [`driver`] | what can be done with a device: contexts, memory, copies |
-//! | [`memory`] | device memory given out under budgets |
-//! | [`fault`] | what goes wrong with a device, and the remedy |
-//! | [`fake`] | a cluster of devices that are not there, with a script of faults |
+//! | `inventory`, `inventory/*` | the accelerators of a machine and their state: by NVIDIA's library (`nvml`), by the kernel's files (`sysfs`) |
+//! | `fault` | faults of a device, and the remedy for each |
+//! | `driver`, `driver/conformance` | the interface between the runtime and devices; one suite that every driver passes |
+//! | `memory`, `memory/*` | device memory: a caching allocator with a byte budget for each owner |
+//! | `topology` | the tree of a cluster: which device is in which machine, rack and zone |
+//! | `fake`, `fake/*` | devices that are not there: memory, bandwidths, topology and faults from a specification |
 //!
 //! The drivers of real devices are in `odeon-gpu`.
 //!
