@@ -34,8 +34,11 @@ pub struct ActorType {
     pub(crate) methods: &'static [Method],
     pub(crate) type_id: TypeId,
     /// Makes one, of which `start` has not run yet, from its encoded arguments.
-    pub(crate) make: fn(&Arc<Cell>, &[u8]) -> Result<Box<dyn AnyActor>, CodecError>,
+    pub(crate) make: Make,
 }
+
+/// Makes an actor for a cell from its encoded arguments.
+type Make = fn(&Arc<Cell>, &[u8]) -> Result<Box<dyn AnyActor>, CodecError>;
 
 impl ActorType {
     /// The row of `A`.

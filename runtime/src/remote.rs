@@ -46,9 +46,9 @@ impl Back {
 }
 
 /// Puts a call into the mailbox of an actor that lives here, or answers why not.
-pub(crate) fn receive(cell: &Arc<Cell>, call: Call, arrived: Timestamp) {
+pub(crate) fn receive(cell: &Arc<Cell>, call: &Call, arrived: Timestamp) {
     let engine = &cell.engine;
-    let refuse = |error| engine.refuse_call(&call, error);
+    let refuse = |error| engine.refuse_call(call, error);
     if call.fence != 0 && call.fence != cell.incarnation() {
         return refuse(AskError::Stale {
             actor: cell.id,

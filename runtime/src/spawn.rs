@@ -451,8 +451,12 @@ fn outcome(started: Result<Result<(), Down>, RecvError>) -> Result<(), SpawnErro
 pub struct Spawning<A: Actor> {
     /// Until it has begun.
     spawn: Option<Spawn<A>>,
-    start: Option<(Ref<A>, Receiver<Result<(), Down>>)>,
+    /// The actor, and the outcome of its start, once it has begun.
+    start: Option<(Ref<A>, Started)>,
 }
+
+/// Tells whether an actor has started.
+type Started = Receiver<Result<(), Down>>;
 
 impl<A: Actor> fmt::Debug for Spawning<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

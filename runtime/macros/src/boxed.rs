@@ -15,7 +15,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let signature = &mut function.sig;
     let Some(asyncness) = signature.asyncness.take() else {
         let why = "`#[boxed]` goes on an `async fn`";
-        return Err(Error::new_spanned(&signature.fn_token, why));
+        return Err(Error::new_spanned(signature.fn_token, why));
     };
     if signature.generics.type_params().next().is_some() {
         let why =

@@ -111,7 +111,7 @@ impl Engine {
 
     fn receive_call(self: &Arc<Self>, call: Call, came: &Link) {
         if let Some(cell) = self.cells.get(&call.to).map(|cell| Arc::clone(&cell)) {
-            return remote::receive(&cell, call, came.last_heard());
+            return remote::receive(&cell, &call, came.last_heard());
         }
         if call.from == self.process {
             // It came back. Its home may have said that a worker of this node hosts the actor.
