@@ -75,4 +75,5 @@ pub mod upgrade;
 mod voting;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, Entry};
+pub use folder::FolderError;
 pub use stage::demand::OnDemand;

@@ -10,7 +10,7 @@ use odeon_artifacts::Footprint;
 use odeon_cluster::keeper::Rules;
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, NodeState};
-use odeon_cluster::{Daemon, DaemonConfig, DaemonError, Entry, OnDemand};
+use odeon_cluster::{Daemon, DaemonConfig, DaemonError, Entry, FolderError, OnDemand};
 
 fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
     DaemonConfig {
@@ -45,7 +45,8 @@ async fn found(folder: &Path) -> Daemon {
     start(|| config(folder, "head", Entry::Found)).await
 }
 
-/// In one process the life before may take a moment to give its address back.
+/// In one process the life before may take a moment to give its address back. Its folder too: a child
+/// that another test has forked has the lock until it executes its program.
 async fn start(config: impl Fn() -> DaemonConfig) -> Daemon {
     let started = async {
         loop {
@@ -56,12 +57,15 @@ async fn start(config: impl Fn() -> DaemonConfig) -> Daemon {
                 {
                     Clock::sleep(Duration::from_millis(5)).await;
                 }
+                Err(DaemonError::Folder(FolderError::InUse(_))) => {
+                    Clock::sleep(Duration::from_millis(5)).await;
+                }
                 Err(error) => panic!("{error}"),
             }
         }
     };
     let started = Clock::timeout(Duration::from_secs(30), started).await;
-    started.expect("its address is free again")
+    started.expect("its address and its folder are free again")
 }
 
 fn row(daemon: &Daemon, name: &str) -> NodeRow {
