@@ -34,6 +34,38 @@ impl KameoHost {
     pub(crate) fn hand(&mut self, mail: Box<dyn Mail>) {
         self.handed = Some(mail);
     }
+
+    /// Obeys orders and handles mail, until the actor is over or kameo has something else to do.
+    async fn attend(&mut self, mail: &mut MailboxReceiver<Self>) -> Option<Signal<Self>> {
+        loop {
+            if !self.actor.cell().is_settled() && !self.actor.settle().await {
+                return None;
+            }
+            let mut waited = false;
+            let signal = std::future::poll_fn(|cx| {
+                let signal = mail.poll_recv(cx);
+                waited |= signal.is_pending();
+                signal
+            })
+            .await;
+            if waited {
+                self.actor.rested();
+            }
+            // Mail is handled here, which spares it what kameo does around each message. The answer is
+            // the handler's; kameo learns of no errors.
+            match signal {
+                Some(Signal::Message {
+                    message, actor_ref, ..
+                }) => {
+                    drop(message.handle_dyn(self, actor_ref, None, &mut false));
+                    if let Some(mail) = self.handed.take() {
+                        self.actor.handle(mail).await;
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
 }
 
 /// The future of a message that was handed over: it has no size, so that it is boxed for nothing.
@@ -131,35 +163,8 @@ impl kameo::Actor for KameoHost {
         _me: WeakActorRef<Self>,
         mail: &mut MailboxReceiver<Self>,
     ) -> Result<Option<Signal<Self>>, Infallible> {
-        loop {
-            // Boxed, since kameo copies the task several times while it spawns it.
-            if !self.actor.cell().is_settled() && !Box::pin(self.actor.settle()).await {
-                return Ok(None);
-            }
-            let mut waited = false;
-            let signal = std::future::poll_fn(|cx| {
-                let signal = mail.poll_recv(cx);
-                waited |= signal.is_pending();
-                signal
-            })
-            .await;
-            if waited {
-                self.actor.rested();
-            }
-            // Mail is handled here, which spares it what kameo does around each message. The answer is
-            // the handler's; kameo learns of no errors.
-            match signal {
-                Some(Signal::Message {
-                    message, actor_ref, ..
-                }) => {
-                    drop(message.handle_dyn(self, actor_ref, None, &mut false));
-                    if let Some(mail) = self.handed.take() {
-                        self.actor.handle(mail).await;
-                    }
-                }
-                other => return Ok(other),
-            }
-        }
+        // Boxed, since kameo copies the task several times while it spawns it.
+        Ok(Box::pin(self.attend(mail)).await)
     }
 
     async fn on_stop(
