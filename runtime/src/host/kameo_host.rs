@@ -24,7 +24,8 @@ use crate::envelope::Mail;
 
 /// See the module.
 pub(crate) struct KameoHost {
-    actor: ActorLoop,
+    /// Boxed, since kameo copies it several times while it spawns it.
+    actor: Box<ActorLoop>,
     /// The message that came out of the mailbox and is not handled yet.
     handed: Option<Box<dyn Mail>>,
 }
@@ -140,18 +141,18 @@ pub(super) fn start(actor: ActorLoop) {
     let prepared = KameoHost::prepare_with_mailbox(mailbox::unbounded());
     // Before it starts: `start` may send to itself.
     cell.set_mailbox(Mailbox::Kameo(prepared.actor_ref().clone()));
-    drop(prepared.spawn(actor));
+    drop(prepared.spawn(Box::new(actor)));
 }
 
 impl kameo::Actor for KameoHost {
-    type Args = ActorLoop;
+    type Args = Box<ActorLoop>;
     type Error = Infallible;
 
     fn name() -> &'static str {
         NAME
     }
 
-    async fn on_start(actor: ActorLoop, _me: ActorRef<Self>) -> Result<Self, Infallible> {
+    async fn on_start(actor: Box<ActorLoop>, _me: ActorRef<Self>) -> Result<Self, Infallible> {
         Ok(Self {
             actor,
             handed: None,
