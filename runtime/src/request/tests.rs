@@ -1,4 +1,5 @@
-//! Requests whose actor moves, or whose link is replaced, after they have found the way to it.
+//! Requests whose actor moves, whose link is replaced after they have found the way to it, or whose
+//! reference names another type.
 
 use std::time::Duration;
 
@@ -108,4 +109,41 @@ fn an_ask_takes_the_link_that_replaced_the_one_it_had_found() {
             assert_eq!(world.nodes[1].scope(asking).await, Ok(1), "seed {seed}");
         });
     }
+}
+
+/// The same message, and another type of actor.
+struct Dog;
+impl Actor for Dog {
+    const NAME: &'static str = "test.Dog";
+    type Args = ();
+    async fn start((): (), _: &mut Surroundings<Self>) -> Result<Self, Failure> {
+        Ok(Self)
+    }
+}
+impl Handler<Life> for Dog {
+    async fn handle(&mut self, _: Life, cx: &mut Surroundings<Self>) -> Incarnation {
+        cx.incarnation()
+    }
+}
+
+#[test]
+fn a_reference_of_another_type_takes_no_effect_and_gives_a_tell_back() {
+    simulate(1, async |world| {
+        let cat = world.nodes[0].spawn::<Cat>(()).await.unwrap();
+        let dog = Ref::<Dog>::from_id(cat.id(), 0);
+        assert!(matches!(
+            dog.ask(Life).await,
+            Err(AskError::NoSuchMethod { .. })
+        ));
+        let refused = dog.tell(Life).await.unwrap_err();
+        assert!(refused.message.is_some());
+        assert!(matches!(refused.error, AskError::NoSuchMethod { .. }));
+        // The room that both had taken is free again, and one that knows the message alone gets through.
+        let (_, Way::Near(cell)) = found(cat) else {
+            panic!("it is here")
+        };
+        cell.admission.give_back();
+        assert_eq!(cell.queued(), 0);
+        assert_eq!(cat.narrow::<Life>().ask(Life).await, Ok(1));
+    });
 }
