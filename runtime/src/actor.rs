@@ -41,6 +41,11 @@ pub trait Message: Wire {
     );
 }
 
+impl Message for Down {
+    const NAME: &'static str = "odeon.Down";
+    type Reply = ();
+}
+
 /// State that handles messages one at a time. It is always made from its `Args`: the first time,
 /// after a restart, in another process.
 pub trait Actor: Sized + Send + 'static {

@@ -19,7 +19,8 @@ use crate::host::{Lodger, Mailbox, Watchdog};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::inspect::stats::{Running, Stats};
 use crate::registry::{ActorType, Method};
-use crate::wire::{Frame, Orphans};
+use crate::supervise::Orphans;
+use crate::wire::Frame;
 
 /// An order of a supervisor.
 pub(crate) enum Control {

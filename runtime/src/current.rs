@@ -51,6 +51,15 @@ pub(crate) fn span() -> SpanContext {
     })
 }
 
+impl SpanContext {
+    /// The span that the calling task handles now, or that it was put [below](crate::telemetry::below);
+    /// empty outside of both.
+    #[must_use]
+    pub fn current() -> Self {
+        span()
+    }
+}
+
 /// The present surroundings with another span in the place of theirs.
 pub(crate) fn below(span: SpanContext) -> Current {
     CURRENT.with_borrow(|current| match current {

@@ -989,7 +989,7 @@ impl Engine {
 
     fn end_orphans(self: &Arc<Self>, home: ProcessId, exit: &ProcessExit) {
         use crate::cell::Control;
-        use crate::wire::Orphans;
+        use crate::supervise::Orphans;
         let orphans: Vec<_> = self
             .cells
             .iter()

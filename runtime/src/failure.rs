@@ -338,8 +338,3 @@ impl From<ProcessExit> for Failure {
         }
     }
 }
-
-impl crate::actor::Message for Down {
-    const NAME: &'static str = "odeon.Down";
-    type Reply = ();
-}

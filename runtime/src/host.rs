@@ -37,8 +37,9 @@ use crate::hardware::GrantedDevice;
 use crate::id::{ActorId, Incarnation};
 use crate::inspect::stats::Running;
 use crate::registry::{ActorType, Registered};
+use crate::supervise::Orphans;
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
-use crate::wire::{HostOrder, Orphans};
+use crate::wire::HostOrder;
 
 #[cfg(feature = "actix")]
 pub(crate) use actix_host::{ActixHost, arbiter};

@@ -56,7 +56,7 @@
 //! | `succession`, `engine/succession`, `link/succession` | another program in the place of this one: the calls of users; the state of an engine that is handed on; a link to the byte |
 //! | `pulse` | a thread that keeps sockets and timers attended when a handler blocks a thread, and looks for handlers that hang |
 //! | `current` | the actor, engine and span of the running task |
-//! | `trace`, `trace/tracer` | spans and their contexts; which of them are kept, in rings that threads do not share |
+//! | `trace`, `trace/*` | spans and their contexts, what they are about (`label`), and which are kept, in rings that threads do not share (`tracer`) |
 //! | `telemetry` | numbers and spans that programs record about their own work |
 //! | `inspect`, `inspect/*` | views of a process: counters of an actor (`stats`), durations (`sketch`), events (`journal`), its machine (`machine`), and the part of all that which an onlooker has not seen (`watch`) |
 //! | `limits`, `failure`, `error`, `id` | as their names say |
@@ -143,9 +143,9 @@ pub use request::{Ask, Recipient, Stop, Tell, Telling};
 pub use security::{ClusterIdentity, NodeIdentity};
 pub use shape::Shape;
 pub use spawn::{Spawn, Spawning};
-pub use supervise::{Restart, Supervision};
+pub use supervise::{Orphans, Restart, Supervision};
 pub use system::{Job, System, SystemBuilder};
-pub use wire::{FrameError, Orphans, codec};
+pub use wire::{FrameError, codec};
 
 /// The version of what processes of a cluster say to each other. Those of different versions refuse
 /// each other.

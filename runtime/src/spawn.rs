@@ -20,9 +20,9 @@ use crate::host::{self, Host, HostName, Lodger};
 use crate::id::{ActorId, Ref};
 use crate::needs::Needs;
 use crate::registry::{ActorType, Registered};
-use crate::supervise::{Restart, Supervision};
+use crate::supervise::{Orphans, Restart, Supervision};
 use crate::wire::codec::{self, CodecError};
-use crate::wire::{HostOrder, LaunchOrder, Orphans};
+use crate::wire::{HostOrder, LaunchOrder};
 
 /// A spawn as it travels to the process that carries it out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -37,6 +37,18 @@ pub enum Restart {
     Temporary,
 }
 
+/// The fate of an actor when the process that supervises it is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Orphans {
+    /// It stops at once: nobody could restart it any more.
+    #[default]
+    Stop,
+    /// It stops when nobody came back within this time.
+    StopAfter(Duration),
+    /// It runs on, unsupervised.
+    Keep,
+}
+
 /// The number of restarts that a supervisor may use up before it fails itself: at most `restarts`
 /// within any `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

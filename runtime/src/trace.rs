@@ -4,6 +4,7 @@
 //! the W3C trace context travels in every call. [`Sampling`] says which are kept. Recording never
 //! waits: a full ring drops its oldest span and counts it.
 
+mod label;
 mod tracer;
 
 use std::borrow::Cow;
@@ -14,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::id::ActorId;
 use crate::random;
-use crate::telemetry::Labels;
 
+pub use label::{Label, Labels};
 pub use tracer::{SLOW, Sampling, SpanCounts};
 pub(crate) use tracer::{SpanCursor, Tracer};
 
@@ -84,13 +85,6 @@ impl SpanContext {
     /// other to go on do so for ever.
     pub(crate) const fn is_far(self) -> bool {
         self.flags & TELLS == TELLS
-    }
-
-    /// The span that the calling task handles now, or that it was put [below](crate::telemetry::below);
-    /// empty outside of both.
-    #[must_use]
-    pub fn current() -> Self {
-        crate::current::span()
     }
 
     /// The span that this program was started for, as [`TRACEPARENT`] says it, if it does.

@@ -25,6 +25,7 @@ use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::inspect::watch::LookOrder;
 use crate::inspect::{LastSight, MethodView, Sight};
 use crate::session::Marks;
+use crate::supervise::Orphans;
 use crate::trace::SpanContext;
 
 /// Raised when a frame's layout or meaning changes, or that of what one program of a process leaves to the
@@ -333,18 +334,6 @@ pub(crate) struct LaunchOrder {
     pub(crate) ask: Option<Box<Ask>>,
     /// A lease that it has already.
     pub(crate) claim: Option<Granted>,
-}
-
-/// The fate of an actor when the process that supervises it is gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Orphans {
-    /// It stops at once: nobody could restart it any more.
-    #[default]
-    Stop,
-    /// It stops when nobody came back within this time.
-    StopAfter(Duration),
-    /// It runs on, unsupervised.
-    Keep,
 }
 
 /// An actor that shall live apart from its job.

@@ -17,9 +17,9 @@ use crate::id::{ActorId, Ref};
 use crate::needs::Needs;
 use crate::registry::Registered;
 use crate::spawn::{self, Spawn};
-use crate::supervise::Restart;
+use crate::supervise::{Orphans, Restart};
 use crate::system::System;
-use crate::wire::{LaunchOrder, Orphans};
+use crate::wire::LaunchOrder;
 
 impl System {
     /// Spawns a group at the top of the tree: one actor for each rank, made from the arguments that
