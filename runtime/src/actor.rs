@@ -13,7 +13,7 @@ use crate::detached;
 use crate::engine::Engine;
 use crate::error::NameError;
 use crate::failure::{Down, Failure, Reason};
-use crate::hardware::GrantedDevice;
+use crate::hardware::protocol::GrantedDevice;
 use crate::id::{ActorId, Incarnation, Ref};
 use crate::needs::Needs;
 use crate::registry::Registered;

@@ -32,33 +32,34 @@
 //! [`Limits::blob_transit`]: crate::Limits::blob_transit
 
 mod book;
+mod error;
 mod handle;
 mod lease;
+pub(crate) mod protocol;
 mod quota;
+mod service;
 mod store;
 mod stream;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use odeon_shm::Mapped;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use thiserror::Error;
 
 use crate::current;
 use crate::engine::Engine;
 use crate::id::ProcessId;
 use crate::shape::{self, Shape};
 
-pub(crate) use handle::{BlobRequest, Handle, arriving};
+pub use error::BlobError;
+pub(crate) use handle::{Handle, arriving};
 use lease::Lease;
 pub(crate) use quota::{AccountEstate, Share};
 use store::Own;
 pub(crate) use store::Store;
-pub(crate) use stream::bring_for;
 
 /// A handle on immutable bytes. Small, cheap to clone, and a field of messages; its bytes live as
 /// `SEMANTICS.md` 27 to 30 say.
@@ -391,72 +392,4 @@ impl fmt::Debug for BlobWriter {
             .field("len", &self.writer.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Why there is no blob, or no view of it.
-#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum BlobError {
-    /// The job holds too many bytes on this node. Nothing was taken.
-    #[error(
-        "a blob of {asked} bytes is over the quota: the job holds {used} of {quota} bytes on this \
-         node; {}", quota::advice(*asked, *quota)
-    )]
-    Quota {
-        /// Bytes that were asked for.
-        asked: u64,
-        /// Bytes that the job's processes on the node hold.
-        used: u64,
-        /// The bound, [`Limits::blob_bytes_quota`](crate::Limits::blob_bytes_quota).
-        quota: u64,
-    },
-    /// The system gave no memory, address space or descriptor. Nothing was taken.
-    #[error("the system gave no shared memory for {asked} bytes: {why}")]
-    Memory {
-        /// Bytes that were asked for.
-        asked: u64,
-        /// The error of the operating system.
-        why: String,
-    },
-    /// The bytes are lost, unless another process has a copy. Make the blob again.
-    #[error("the blob of process {owner} is gone: {why}")]
-    Gone {
-        /// The process that owned it.
-        owner: ProcessId,
-        /// The cause of its end.
-        why: String,
-    },
-    /// The owner, or the way to it, is slow. Nothing is lost; open it again.
-    #[error("process {owner} did not answer for its blob within {waited:?}")]
-    Timeout {
-        /// The process that owns it.
-        owner: ProcessId,
-        /// The time that the opener waited.
-        waited: Duration,
-    },
-    /// The system does not let this process read the owner's memory.
-    #[error("the memory of process {owner} cannot be read: {why}")]
-    Unreadable {
-        /// The process that owns it.
-        owner: ProcessId,
-        /// The error of the operating system.
-        why: String,
-    },
-    /// The bytes were damaged on the way again and again. Nothing is lost; the network is at fault.
-    #[error("the blob of process {owner} arrived damaged at byte {offset}, {tries} times in a row")]
-    Corrupt {
-        /// The process that owns it.
-        owner: ProcessId,
-        /// Where the damaged chunk begins.
-        offset: u64,
-        /// The number of times that it was sent.
-        tries: u32,
-    },
-    /// The caller is outside of any running system.
-    #[error("no running system in this process: start one with System::local()")]
-    NoSystem,
-}
-
-impl Shape for BlobError {
-    const SHAPE: u64 = shape::name("odeon.BlobError");
 }

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::envelope::Mail;
 use crate::failure::Reason;
-use crate::hardware::GrantedDevice;
+use crate::hardware::protocol::GrantedDevice;
 use crate::host::{Lodger, Mailbox, Watchdog};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::inspect::stats::{Running, Stats};

@@ -15,9 +15,10 @@ use crate::actor::Actor;
 use crate::error::{NameError, NeedsError, SpawnError};
 use crate::id::Ref;
 use crate::registry::Registered;
+use crate::service::Service;
 use crate::spawn::{Spawn, SpawnOrder};
 use crate::supervise::Restart;
-use crate::wire::{Answer, DetachOrder, NameRow, Request, codec};
+use crate::wire::{NameRow, ServiceId, codec};
 
 /// Longest name of a detached actor, in bytes.
 const NAME_BYTES_MAX: usize = 100;
@@ -116,6 +117,26 @@ impl DetachedActor {
     }
 }
 
+/// An actor that shall live apart from its job, or the one of its name that is to be found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DetachOrder {
+    /// That of whoever asks; it says in which namespace.
+    pub(crate) job: String,
+    /// Set if one that has the name already will do.
+    pub(crate) or_existing: bool,
+    pub(crate) actor: DetachedActor,
+}
+
+/// A life of an actor apart from that of its job.
+pub(crate) struct Detaching;
+
+impl Service for Detaching {
+    const ID: ServiceId = ServiceId(3);
+    const NAME: &'static str = "a detached actor that starts";
+    type Request = DetachOrder;
+    type Answer = Result<NameRow, DetachError>;
+}
+
 /// The namespace of a job: jobs of clusters are called `namespace/job`.
 pub(crate) fn namespace_of(job: &str) -> &str {
     job.rsplit_once('/')
@@ -194,15 +215,12 @@ impl<A: Registered> Detached<A> {
                 here.await
             }
             Some(node) => {
-                let name = order.actor.name.clone();
-                let request = Request::Detach(Box::new(order));
-                match engine.request(*node, request, None).await {
-                    Some(Answer::Detached(outcome)) => outcome,
-                    _ => {
-                        let why = "the node did not answer".to_owned();
-                        Err(DetachError::Refused { name, why })
-                    }
-                }
+                let answer = engine.request::<Detaching>(*node, &order, None).await;
+                answer.unwrap_or_else(|| {
+                    let why = "the node did not answer".to_owned();
+                    let name = order.actor.name;
+                    Err(DetachError::Refused { name, why })
+                })
             }
         }?;
         check::<A>(&row)?;

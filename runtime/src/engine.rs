@@ -8,7 +8,9 @@ mod credit;
 mod detached;
 mod family;
 mod inbound;
-mod names;
+pub(crate) mod lives;
+pub(crate) mod names;
+mod requests;
 mod succession;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -43,15 +45,19 @@ use crate::link::Link;
 use crate::pending::{Crowd, Pending, Waiting};
 use crate::pulse::Pulse;
 use crate::registry::ActorTypes;
+use crate::service::Notice;
+use crate::service::row::{Asked, ServiceRow};
 use crate::telemetry::Point;
 use crate::trace::Tracer;
-use crate::wire::{Answer, Call, Fact, Frame, Hello, NameRow, Passage, Request, VERSION};
+use crate::wire::{Call, Fact, Frame, Hello, NameRow, Passage, VERSION};
 use crate::worker::Workers;
 
 use credit::Waited;
 pub(crate) use credit::{Credit, Credits};
 pub(crate) use family::{Life, Members, NewRow, Placing};
-use names::Names;
+use lives::Lives;
+use names::{NameNotice, Names};
+use requests::Requests;
 use succession::Serving;
 pub(crate) use succession::{Estate, StandStill};
 
@@ -107,12 +113,13 @@ pub(crate) struct Engine {
     /// Processes behind a neighbour: which, and over how many links from it.
     routes: IdMap<ProcessId, (ProcessId, u8)>,
     pub(crate) credits: Credits,
-    requests: IdMap<u64, Requested>,
-    next_request: AtomicU64,
+    /// Those that it has for other engines, by number.
+    pub(crate) services: &'static [ServiceRow],
+    requests: Requests,
     /// Calls passed on between two other processes: (sender, call) to (neighbour, actor).
     forwards: IdMap<(ProcessId, u64), (ProcessId, ActorId)>,
-    /// Asks for a remote `Host` or `Start` to be answered when the actor has started.
-    awaiting_start: IdMap<ActorId, (ProcessId, u64)>,
+    /// Those who have an actor hosted or started here, to be answered when it runs.
+    awaiting_start: IdMap<ActorId, Asked<Lives>>,
     names: Mutex<Names>,
     obituaries: Mutex<Obituaries>,
     closing: AtomicBool,
@@ -125,11 +132,6 @@ pub(crate) struct Engine {
     serving: Serving,
     /// The signal that this process is about to become another program.
     stands: StandStill,
-}
-
-struct Requested {
-    to: ProcessId,
-    answer: oneshot::Sender<Answer>,
 }
 
 #[derive(Default)]
@@ -167,9 +169,9 @@ impl fmt::Debug for Engine {
 }
 
 /// A process is not reached by the way that was told of any more.
-fn way_lost(process: ProcessId) -> Fact {
+fn way_lost(process: ProcessId) -> Frame {
     let status = "it has ended, or the way to it has".to_owned();
-    Fact::ProcessDown(ProcessExit::new(process, status))
+    Frame::Fact(Fact::ProcessDown(ProcessExit::new(process, status)))
 }
 
 /// The time that an engine that closes waits for its last answers, and for what it has said to be
@@ -188,6 +190,8 @@ pub(crate) struct EngineConfig {
     pub(crate) node: String,
     pub(crate) limits: Limits,
     pub(crate) types: ActorTypes,
+    /// Those that it has for other engines, by number.
+    pub(crate) services: &'static [ServiceRow],
     pub(crate) workers: Workers,
     /// Its part in the node's account of blobs, when it is a worker.
     pub(crate) blob_share: Option<Share>,
@@ -204,6 +208,7 @@ impl Engine {
             node,
             limits,
             types,
+            services,
             workers,
             blob_share,
             hardware,
@@ -236,8 +241,8 @@ impl Engine {
             members: Members::default(),
             links: IdMap::default(),
             routes: IdMap::default(),
-            requests: IdMap::default(),
-            next_request: AtomicU64::new(1),
+            services,
+            requests: Requests::default(),
             forwards: IdMap::default(),
             awaiting_start: IdMap::default(),
             names: Mutex::default(),
@@ -341,7 +346,7 @@ impl Engine {
             });
         }
         self.pulse.lock().take();
-        self.requests.clear();
+        self.requests.close();
         self.blobs.close();
         self.gangs.close();
         self.pending.stir();
@@ -353,7 +358,7 @@ impl Engine {
         let uplink = self.uplink.get().and_then(|node| self.links.get(node));
         if let Some(link) = uplink {
             for last in self.onlookers.show_last(self) {
-                link.push(&Frame::Fact(Fact::LastSight(last)), false);
+                link.push(&last.frame(), false);
             }
         }
     }
@@ -600,70 +605,9 @@ impl Engine {
         }
     }
 
-    // ---- requests between engines ----
-
-    /// Asks another engine; `None` when it is gone before it answered, or time is up.
-    pub(crate) async fn request(
-        &self,
-        to: ProcessId,
-        body: Request,
-        patience: Option<Duration>,
-    ) -> Option<Answer> {
-        let (request, answered) = self.begin_request(to, body)?;
-        let answer = match patience {
-            Some(patience) => Clock::timeout(patience, answered)
-                .await
-                .and_then(Result::ok),
-            None => answered.await.ok(),
-        };
-        self.requests.remove(&request);
-        answer
-    }
-
-    /// Sends a question to another engine. The answer's channel closes when that engine is gone;
-    /// `None` when there is no way to it.
-    pub(crate) fn begin_request(
-        &self,
-        to: ProcessId,
-        body: Request,
-    ) -> Option<(u64, oneshot::Receiver<Answer>)> {
-        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        self.requests.insert(request, Requested { to, answer });
-        let frame = Frame::Request {
-            request,
-            from: self.process,
-            to,
-            body,
-        };
-        let sent = self
-            .next_link(to)
-            .is_some_and(|link| link.push(&frame, true));
-        if !sent {
-            self.requests.remove(&request);
-            return None;
-        }
-        Some((request, answered))
-    }
-
-    /// Sends another engine a question that is not answered, if there is a way to it.
-    pub(crate) fn tell(&self, to: ProcessId, body: Request) {
-        let frame = Frame::Request {
-            request: 0,
-            from: self.process,
-            to,
-            body,
-        };
-        self.send_to(to, &frame);
-    }
-
     /// The node that this process belongs to; itself, when it is a node.
     pub(crate) fn domain(&self) -> ProcessId {
         self.uplink.get().copied().unwrap_or(self.process)
-    }
-
-    pub(crate) fn answer(&self, request: u64, to: ProcessId, body: Answer) {
-        self.send_to(to, &Frame::Answer { request, to, body });
     }
 
     // ---- cells ----
@@ -782,13 +726,11 @@ impl Engine {
             let news = News::new(NewsKind::NodeUp, format!("node {} is linked", link.node));
             self.journal.add(news.within(link.peer));
         }
-        self.tell_neighbours(
-            &Fact::ProcessUp {
-                process: link.peer,
-                hops: 1,
-            },
-            link.peer,
-        );
+        let up = Fact::ProcessUp {
+            process: link.peer,
+            hops: 1,
+        };
+        self.tell_neighbours(&Frame::Fact(up), link.peer);
         for (process, hops) in &hello.carries {
             self.learn_route(*process, link.peer, *hops);
         }
@@ -800,7 +742,7 @@ impl Engine {
     /// there are, and which there are no more. What changes while that is told may have been told
     /// before it, so it goes on until nothing has changed.
     fn catch_up(&self, link: &Link, told: &Hello) {
-        let tell = |fact| link.push(&Frame::Fact(fact), false);
+        let tell = |frame: Frame| link.push(&frame, false);
         let key = |row: NameRow| ((row.job.clone(), row.name.clone(), row.id), row);
         let mut carried: BTreeMap<_, _> = told.carries.iter().copied().collect();
         let mut named: BTreeMap<_, _> = told.names.iter().cloned().map(key).collect();
@@ -820,7 +762,7 @@ impl Engine {
             for (process, hops) in &carries {
                 if carried.get(process) != Some(hops) {
                     let (process, hops) = (*process, *hops);
-                    tell(Fact::ProcessUp { process, hops });
+                    tell(Frame::Fact(Fact::ProcessUp { process, hops }));
                 }
             }
             for (job, name, id) in named
@@ -828,10 +770,10 @@ impl Engine {
                 .filter(|row| !names.contains_key(*row))
                 .cloned()
             {
-                tell(Fact::Unnamed { job, name, id });
+                tell(NameNotice::Unnamed { job, name, id }.frame());
             }
             for row in names.iter().filter(|row| !named.contains_key(row.0)) {
-                tell(Fact::Named(row.1.clone()));
+                tell(NameNotice::Named(row.1.clone()).frame());
             }
             (carried, named) = (carries, names);
         }
@@ -853,19 +795,19 @@ impl Engine {
             && let Some(link) = self.links.get(&through)
         {
             // It was told of the way that there was before, and must not send to itself by it.
-            link.push(&Frame::Fact(way_lost(process)), true);
+            link.push(&way_lost(process), true);
         }
         let fact = Fact::ProcessUp {
             process,
             hops: hops.saturating_add(1),
         };
-        self.tell_neighbours(&fact, through);
+        self.tell_neighbours(&Frame::Fact(fact), through);
     }
 
-    /// News goes to every neighbour but the one it came from.
-    fn tell_neighbours(&self, fact: &Fact, except: ProcessId) {
+    /// Tells every neighbour but the one that it came from.
+    fn tell_neighbours(&self, frame: &Frame, except: ProcessId) {
         for link in self.links.iter().filter(|link| link.peer != except) {
-            link.push(&Frame::Fact(fact.clone()), true);
+            link.push(frame, true);
         }
     }
 
@@ -975,10 +917,11 @@ impl Engine {
         self.blobs.process_down(exit);
         self.gangs.process_down(exit);
         self.forget_names_of(process);
-        // Dropping the sender ends the request; whoever made it finds the rest done.
-        self.requests.retain(|_, requested| requested.to != process);
+        // Whoever made a request finds the rest done.
+        self.requests.process_down(process);
         self.credits.lose(process);
-        self.tell_neighbours(&Fact::ProcessDown(exit.clone()), heard_from);
+        let down = Frame::Fact(Fact::ProcessDown(exit.clone()));
+        self.tell_neighbours(&down, heard_from);
         for id in self.members.at(process) {
             let reason = Reason::Failed(exit.clone().into());
             self.members.displace(id);

@@ -13,6 +13,9 @@
 //! A rank is lost when its process is, or when it says that it has left. It sleeps on the bell that
 //! its memory has, which is rung for what comes from near and from far.
 
+pub(crate) mod protocol;
+mod service;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -22,12 +25,13 @@ use bytes::{Buf, Bytes};
 use odeon_collective::{Board, Fault, Membership, Report, Transport, Trouble};
 use odeon_shm::{Bell, Gang, GangName, GangOptions, Member};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 use crate::failure::ProcessExit;
 use crate::id::ProcessId;
-use crate::wire::{Chunk, Frame, Request};
+use crate::wire::{Chunk, Frame};
+
+use protocol::{GangNews, GangRanks, RankId};
 
 /// Bytes from one rank to another that may be under way or unread.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -43,55 +47,6 @@ const LEFT_MAX: usize = 1024;
 
 /// Gangs whose memory a node keeps at a time. It does so while they form.
 const KEPT_MAX: usize = 1024;
-
-/// One rank of one gang.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct RankId {
-    pub(crate) gang: u64,
-    pub(crate) rank: u32,
-}
-
-/// A message from a rank to one of another node. Not answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum GangNews {
-    /// I am here, and take bytes of yours under this number. Tell me yours, unless this is it.
-    Open {
-        to: RankId,
-        from: u32,
-        transfer: u64,
-        answer: bool,
-    },
-    /// I have read so many bytes.
-    Room { to: RankId, from: u32, bytes: u64 },
-    /// Somebody has found a fault.
-    Report {
-        to: RankId,
-        from: u32,
-        report: Vec<u8>,
-    },
-    /// The rank that you look for has left.
-    Left { to: RankId, from: u32 },
-}
-
-impl GangNews {
-    /// Whom it is for.
-    const fn to(&self) -> RankId {
-        let (Self::Open { to, .. }
-        | Self::Room { to, .. }
-        | Self::Report { to, .. }
-        | Self::Left { to, .. }) = self;
-        *to
-    }
-
-    /// The rank that tells it.
-    const fn from(&self) -> u32 {
-        let (Self::Open { from, .. }
-        | Self::Room { from, .. }
-        | Self::Report { from, .. }
-        | Self::Left { from, .. }) = self;
-        *from
-    }
-}
 
 /// The ranks of this process that have others on other nodes, and the memory that this node keeps
 /// for gangs whose home is elsewhere.
@@ -163,7 +118,7 @@ impl Gangs {
                 },
                 from: to.rank,
             };
-            tell(engine, sender, left);
+            tell(engine, sender, &left);
         }
     }
 
@@ -202,8 +157,8 @@ pub(crate) fn memory(ranks: usize) -> Result<Gang, String> {
     Gang::create(ranks, GangOptions::default()).map_err(|error| error.to_string())
 }
 
-fn tell(engine: &Engine, to: ProcessId, news: GangNews) {
-    engine.tell(to, Request::Gang(news));
+fn tell(engine: &Engine, to: ProcessId, news: &GangNews) {
+    engine.tell::<GangRanks>(to, news);
 }
 
 /// The state that a rank's thread and the links share.
@@ -330,7 +285,7 @@ impl Shared {
                 let mut way = peer.way.lock();
                 if way.closed {
                     drop(way);
-                    return tell(engine, sender, self.left(from));
+                    return tell(engine, sender, &self.left(from));
                 }
                 if way.theirs.is_none() {
                     way.theirs = Some(transfer);
@@ -339,11 +294,11 @@ impl Shared {
                 way.opened = true;
                 drop(way);
                 if !answer {
-                    tell(engine, sender, self.open(from, peer, true));
+                    tell(engine, sender, &self.open(from, peer, true));
                 }
                 let told = self.told.lock().clone();
                 if let Some(report) = told {
-                    tell(engine, sender, self.report(from, &report));
+                    tell(engine, sender, &self.report(from, &report));
                 }
             }
             GangNews::Room { bytes, .. } => {
@@ -430,7 +385,7 @@ impl Far {
         }
         if self.engine.routes_to(peer.process) {
             let open = self.shared.open(rank as u32, peer, false);
-            tell(&self.engine, peer.process, open);
+            tell(&self.engine, peer.process, &open);
         } else {
             way.over
                 .get_or_insert_with(|| lost(rank, "its process is gone, or no link leads to it"));
@@ -508,7 +463,7 @@ impl Far {
                 from: self.shared.id.rank,
                 bytes: read as u64,
             };
-            tell(&self.engine, peer.process, room);
+            tell(&self.engine, peer.process, &room);
         }
         Ok(got)
     }
@@ -538,7 +493,7 @@ impl Far {
             .get_or_insert_with(|| report.clone());
         for (rank, peer) in self.shared.peers() {
             let report = self.shared.report(rank as u32, report);
-            tell(&self.engine, peer.process, report);
+            tell(&self.engine, peer.process, &report);
         }
     }
 }

@@ -14,8 +14,10 @@
 
 mod devices;
 mod leases;
+pub(crate) mod protocol;
 mod queue;
 mod schedule;
+mod service;
 mod standby;
 
 use std::collections::BTreeMap;
@@ -27,25 +29,23 @@ use odeon_devices::fault::{GpuFault, Remedy};
 use odeon_devices::inventory::{Inventory, Nvml};
 use odeon_placement::{Lease, Node, Quota, Resources};
 use parking_lot::{Mutex, MutexGuard};
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::engine::{Engine, IdMap};
 use crate::failure::{Failure, FailureKind};
 use crate::id::{ActorId, ProcessId};
-use crate::inspect::{DeviceReading, News, NewsKind};
-use crate::needs::Needs;
-use crate::wire::{Answer, Fact, Request};
+use crate::inspect::{DeviceReading, MethodCounts, News, NewsKind};
+use crate::service::Notice;
 use crate::worker::Binding;
 
-pub use devices::{Devices, FakeDevices, GrantedDevice};
-pub(crate) use leases::LeaseId;
+pub use devices::{Devices, FakeDevices};
 pub(crate) use leases::Leases;
 use leases::Stage;
+pub(crate) use protocol::{Granted, Launched};
+pub use protocol::{GrantedDevice, Waiting};
+use protocol::{HandOver, LeaseId, Picture, RoomChanged};
 use queue::Queue;
-pub use queue::Waiting;
-pub(crate) use standby::PoolId;
 use standby::Pools;
 pub use standby::Standby;
 
@@ -94,46 +94,6 @@ struct Parts {
     inventory: Mutex<Inventory>,
     /// The processors of each NUMA node that has devices.
     cpus: BTreeMap<u32, Vec<u32>>,
-}
-
-/// A lease of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Granted {
-    pub(crate) node: ProcessId,
-    pub(crate) lease: LeaseId,
-}
-
-/// A worker process for an actor, and what the actor was granted there.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Launched {
-    pub(crate) process: ProcessId,
-    pub(crate) lease: Option<Granted>,
-    pub(crate) devices: Vec<GrantedDevice>,
-}
-
-/// Actors with equal needs that are to be placed, all or none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ask {
-    /// The job that they belong to.
-    pub(crate) job: String,
-    /// Their name on leases and in refusals.
-    pub(crate) holder: String,
-    /// With their ranks.
-    pub(crate) actors: Vec<(ActorId, u32)>,
-    pub(crate) needs: Needs,
-    /// Set if they have had a place before: then waiting may help where it seems not to, since
-    /// others may be between two places as well.
-    pub(crate) again: bool,
-}
-
-/// A node at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Picture {
-    pub(crate) node: Node,
-    pub(crate) version: u64,
-    /// The actors that hold its leases, with the names on those and their processes.
-    pub(crate) actors: Vec<(ActorId, String, ProcessId)>,
-    pub(crate) waiting: Vec<Waiting>,
 }
 
 impl fmt::Debug for Hardware {
@@ -483,17 +443,17 @@ impl Engine {
     }
 
     /// Writes a parked process to the actor that takes it over. Whether it lives.
-    pub(crate) async fn hand_over_here(
-        self: &Arc<Self>,
-        lease: LeaseId,
-        actor: ActorId,
-        holder: &str,
-        rank: u32,
-        priority: i32,
-    ) -> bool {
+    pub(crate) async fn hand_over_here(self: &Arc<Self>, order: &HandOver) -> bool {
+        let HandOver {
+            lease,
+            actor,
+            holder,
+            rank,
+            priority,
+        } = order;
         let parts = self.parts().await;
         let mut book = parts.leases.lock();
-        let process = book.hand_over(lease, actor, holder, rank, priority);
+        let process = book.hand_over(*lease, *actor, holder, *rank, *priority);
         process.is_some_and(|process| self.links.contains_key(&process))
     }
 
@@ -652,9 +612,8 @@ impl Engine {
             let engine = Arc::clone(self);
             self.spawn_task(async move {
                 let patience = Some(engine.limits.stop_grace);
-                let there = Request::Methods(actor);
-                let answer = engine.request(process, there, patience).await;
-                if let Some(Answer::Methods(None)) = answer {
+                let there = engine.request::<MethodCounts>(process, &actor, patience);
+                if let Some(None) = there.await {
                     tracing::info!(%actor, "its home is out of reach, so its lease is given back");
                     engine.release_lease(lease).await;
                 }
@@ -667,7 +626,7 @@ impl Engine {
         self.hardware.stirred.notify_one();
         self.hardware.changed.notify_waiters();
         for link in self.links.iter().filter(|link| !link.is_worker) {
-            link.push(&crate::wire::Frame::Fact(Fact::RoomChanged), true);
+            link.push(&RoomChanged.frame(), true);
         }
     }
 }

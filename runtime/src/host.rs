@@ -30,16 +30,16 @@ use crate::cell::{Cell, Control, Phase};
 use crate::clock::{Clock, Timestamp};
 use crate::current::{Current, Entered};
 use crate::engine::Engine;
+use crate::engine::lives::{HostName, HostOrder};
 use crate::envelope::Mail;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
-use crate::hardware::GrantedDevice;
+use crate::hardware::protocol::GrantedDevice;
 use crate::id::{ActorId, Incarnation};
 use crate::inspect::stats::Running;
 use crate::registry::{ActorType, Registered};
 use crate::supervise::Orphans;
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
-use crate::wire::HostOrder;
 
 #[cfg(feature = "actix")]
 pub(crate) use actix_host::{ActixHost, arbiter};
@@ -58,13 +58,6 @@ pub enum Host {
     /// host. For state that talks to actix actors or wants one thread; a handler that blocks delays
     /// its neighbours. With the feature `actix`.
     #[cfg(feature = "actix")]
-    Actix,
-}
-
-/// A [`Host`] in orders that travel. Processes pass them on that are built without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum HostName {
-    Kameo,
     Actix,
 }
 

@@ -3,6 +3,7 @@
 mod journal;
 mod machine;
 pub(crate) mod recent;
+mod service;
 pub(crate) mod sketch;
 pub(crate) mod stats;
 pub(crate) mod watch;
@@ -16,15 +17,16 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Cell, Phase};
 use crate::clock::Timestamp;
 use crate::engine::Engine;
-use crate::hardware::Waiting;
+use crate::hardware::protocol::Waiting;
 use crate::id::{ActorId, Incarnation, ProcessId};
 use odeon_devices::inventory::Reading;
 
 pub use journal::{News, NewsKind, chain_of};
 pub use machine::{MachineView, Usage};
 pub use sketch::Times;
+pub(crate) use stats::MethodCounts;
 pub use stats::MethodView;
-pub(crate) use watch::LastSight;
+pub(crate) use watch::{LastSight, Looking};
 pub use watch::{NodeSight, ProcessKind, ProcessSight, Sight, WaitKind, WaitView, Watch};
 
 /// One hosted actor, as counters show it.

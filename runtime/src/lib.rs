@@ -37,20 +37,21 @@
 //! | `envelope` | a message on its way: typed inside (`Envelope`), without its type outside (`Mail`) |
 //! | `cell` | the part of an actor that others reach: mailbox, orders, counters |
 //! | `host`, `host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdog over handlers that hang |
-//! | `engine` | one process: finding and sending; `engine/inbound` frames that came in, `engine/names` names, `engine/credit` room at remote actors |
-//! | `engine/family` | rows of the actors at home here, verdicts carried out, restarts, watches |
+//! | `engine` | one process: finding and sending; `engine/inbound` frames that came in, `engine/requests` questions to services of others, `engine/names` names, `engine/credit` room at remote actors |
+//! | `engine/family`, `engine/lives` | rows of the actors at home here, verdicts carried out, restarts, watches; lives that another process begins and ends |
 //! | `supervise` | the verdict over a failure. Pure |
 //! | `detached`, `engine/detached` | actors that outlive their job: the calls of users; the node, host and finder of one |
 //! | `pending`, `remote` | asks that wait for an answer; the receiving end of a remote ask |
 //! | `wire`, `wire/codec` | frames; the byte format of messages |
+//! | `service`, `service/row`, `services` | questions between engines with their answers, and notices; a service as an engine has it; the list of all. Each is in a `protocol` (its types, for those who ask) and a `service` (the answers) of what it is about |
 //! | `link`, `link/*` | frames over streams: one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`) |
 //! | `session` | the state of a link's streams apart from any connection. Pure |
 //! | `quic`, `security` | connections between nodes, and their stand-in without the feature (`quic/absent`); certificates |
 //! | `admission`, `admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
-//! | `worker`, `driver`, `program`, `manifest` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from; what a program's file says about it |
+//! | `worker`, `worker/*`, `driver`, `program`, `manifest` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from; what a program's file says about it |
 //! | `needs` | the needs of an actor |
 //! | `hardware`, `hardware/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
-//! | `gang` | ranks of other nodes: their bytes over the links |
+//! | `gang`, `gang/*` | ranks of other nodes: their bytes over the links |
 //! | `blob`, `blob/*` | handles, leases, quotas, transfer between nodes |
 //! | `clock`, `clock/offset`, `random` | the only sources of time and chance; the offset between the clocks of two processes, from the times in beats (pure) |
 //! | `succession`, `engine/succession`, `link/succession` | another program in the place of this one: the calls of users; the state of an engine that is handed on; a link to the byte |
@@ -104,6 +105,8 @@ mod remote;
 mod request;
 #[cfg(feature = "quic")]
 pub mod security;
+mod service;
+mod services;
 mod session;
 pub mod shape;
 pub mod simulation;

@@ -1,8 +1,8 @@
 //! A link: frames over ordered byte streams, in both directions.
 //!
 //! A link has one byte stream, or several: for control frames, for calls and replies, for bulk.
-//! Control frames overtake waiting calls either way; calls never overtake the questions and facts
-//! that were sent before them, since those say where calls go. Over one stream that follows from
+//! Control frames overtake waiting calls either way; calls never overtake the questions, facts and
+//! notices that were sent before them, since those say where calls go. Over one stream that follows from
 //! its order; over two, the sender marks among the calls how much control came before
 //! ([`Frame::After`]).
 //!
@@ -92,7 +92,7 @@ pub(crate) struct Link {
     frozen: Ending,
     /// It does.
     stands: Ending,
-    /// Questions and facts sent, and taken in.
+    /// Questions, facts and notices sent, and taken in.
     told: AtomicU64,
     heeded: watch::Sender<u64>,
     closed: Ending,
@@ -486,7 +486,7 @@ impl Link {
         }
     }
 
-    /// Waits until so many questions and facts of the other side have been taken in. Whether they
+    /// Waits until so many questions, facts and notices of the other side are taken in. Whether they
     /// have, before the connection ended.
     async fn heed(&self, after: u64, carrier: &Ending) -> bool {
         let mut heeded = self.heeded.subscribe();
@@ -775,7 +775,10 @@ fn take_in(
             }
             frame => {
                 let binding = frame.binds_calls();
-                engine.receive(link, frame);
+                if let Err(error) = engine.receive(link, frame) {
+                    outcome = Err(bad_frame(link, &error));
+                    break;
+                }
                 if binding {
                     link.heeded.send_modify(|heeded| *heeded += 1);
                 }

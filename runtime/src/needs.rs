@@ -6,8 +6,7 @@ use odeon_placement::{Affinity, Arrange, Demand, Isolation, Level, Resources, mi
 use serde::{Deserialize, Serialize};
 
 use crate::error::NeedsError;
-use crate::hardware::{PoolId, Standby};
-use crate::id::{ActorId, Ref};
+use crate::id::{ActorId, ProcessId, Ref};
 
 /// `n` GiB in bytes: `.device_memory(gib(40))`.
 #[must_use]
@@ -41,6 +40,13 @@ pub struct Needs {
     pub(crate) pool: Option<PoolId>,
     /// The first quantity that is none.
     pub(crate) wrong: Option<NeedsError>,
+}
+
+/// The pool that an actor is placed from when it loses its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PoolId {
+    pub(crate) node: ProcessId,
+    pub(crate) number: u64,
 }
 
 /// A wish to be near an actor, or away from it.
@@ -267,13 +273,6 @@ impl Needs {
             self.blame("hang_after", "0 would end every handler: leave it out");
         }
         self.hang_after = Some(limit);
-        self
-    }
-
-    /// Takes a spare of this pool when it has to be placed again. The pool should have the same
-    /// needs.
-    pub fn standby(mut self, pool: &Standby) -> Self {
-        self.pool = Some(pool.id());
         self
     }
 

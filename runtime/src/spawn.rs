@@ -12,17 +12,18 @@ use tokio::sync::oneshot::error::RecvError;
 
 use crate::actor::Actor;
 use crate::detached::{self, Detached};
+use crate::engine::lives::{HostName, HostOrder};
 use crate::engine::{Engine, NewRow, Placing};
 use crate::error::{NeedsError, SpawnError};
 use crate::failure::{Down, FailureKind, Reason};
-use crate::hardware::Ask;
-use crate::host::{self, Host, HostName, Lodger};
+use crate::hardware::protocol::Ask;
+use crate::host::{self, Host, Lodger};
 use crate::id::{ActorId, Ref};
 use crate::needs::Needs;
 use crate::registry::{ActorType, Registered};
 use crate::supervise::{Orphans, Restart, Supervision};
 use crate::wire::codec::{self, CodecError};
-use crate::wire::{HostOrder, LaunchOrder};
+use crate::worker::protocol::LaunchOrder;
 
 /// A spawn as it travels to the process that carries it out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -20,9 +20,12 @@ use crate::driver::Driver;
 use crate::engine::{Engine, EngineConfig};
 use crate::error::{AskError, NameError, NeedsError, SystemError};
 use crate::failure::Failure;
+use crate::hardware::protocol::PicturingAll;
 use crate::hardware::{Devices, HardwareConfig, Standby};
 use crate::id::{ActorId, ProcessId, Ref};
-use crate::inspect::{self, ActorView, LinkView, MethodView, NodeView, ProcessView, Watch, Why};
+use crate::inspect::{
+    self, ActorView, LinkView, MethodCounts, MethodView, NodeView, ProcessView, Watch, Why,
+};
 use crate::limits::Limits;
 use crate::link;
 use crate::needs::Needs;
@@ -30,12 +33,13 @@ use crate::program::{WorkerCommand, WorkerMode};
 use crate::quic::{Listen, Quic};
 use crate::registry::{ActorTypes, Registered};
 use crate::request::Recipient;
+use crate::services::SERVICES;
 use crate::spawn::Spawn;
 use crate::succession::{Busy, Inheritance, Succession};
 use crate::supervise::Supervision;
 use crate::telemetry;
 use crate::trace::{Span, SpanContext};
-use crate::wire::{Answer, NameRow, Request};
+use crate::wire::NameRow;
 use crate::worker::{self, Birth, Role, ServeError, Workers};
 
 /// A running system as seen from one process. Cheap to clone; [`System::shutdown`] ends it.
@@ -187,11 +191,8 @@ impl System {
         let patience = Some(self.engine.limits.stop_grace);
         let asked = self
             .engine
-            .request(process, Request::Methods(actor), patience);
-        match asked.await {
-            Some(Answer::Methods(methods)) => methods,
-            _ => None,
-        }
+            .request::<MethodCounts>(process, &actor, patience);
+        asked.await?
     }
 
     /// Stops an actor for good, and all below it, by its number: for whoever looks on and has no
@@ -293,11 +294,8 @@ impl System {
             None => self.engine.pictures().await,
             Some(node) => {
                 let patience = Some(self.engine.limits.ask_timeout);
-                let asked = self.engine.request(*node, Request::Pictures, patience);
-                match asked.await {
-                    Some(Answer::Pictures(pictures)) => pictures,
-                    _ => vec![],
-                }
+                let asked = self.engine.request::<PicturingAll>(*node, &(), patience);
+                asked.await.unwrap_or_default()
             }
         };
         let view = View::new(pictures.iter().map(|(_, picture)| picture.node.clone()));
@@ -659,6 +657,7 @@ impl SystemBuilder {
             node,
             limits: self.limits,
             types: self.types,
+            services: SERVICES,
             workers: Workers::new(workers),
             blob_share: None,
             hardware,
@@ -681,7 +680,7 @@ impl SystemBuilder {
     /// A system under the node that started this process. Where it listens, what it starts workers
     /// from and what it may use are up to that node.
     async fn connect(self, birth: Birth) -> Result<System, SystemError> {
-        let (engine, _link) = Box::pin(worker::connect(birth, self.types)).await?;
+        let (engine, _link) = Box::pin(worker::connect(birth, self.types, SERVICES)).await?;
         Ok(System {
             engine,
             supervision: self.supervision,
@@ -792,7 +791,7 @@ impl Job {
                 })
             })
             .and_then(|runtime| {
-                let served = runtime.block_on(worker::serve(birth?, self.types));
+                let served = runtime.block_on(worker::serve(birth?, self.types, SERVICES));
                 // A handler that blocks its thread must not keep the process.
                 runtime.shutdown_background();
                 served

@@ -2,36 +2,28 @@
 //!
 //! A frame is a `u32` length of what follows, one byte of kind, and a body, all little-endian.
 //! Calls, replies, credit and cancellation have a fixed layout, since they are frequent; the rest
-//! is rare and goes through the codec.
+//! is rare and goes through the codec. Of a service ([`crate::service`]) a frame knows the number
+//! and nothing else: the bytes of its questions, answers and notices are opaque here.
 
 pub mod codec;
 
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use odeon_devices::fault::GpuFault;
-use odeon_placement::Lease;
-use odeon_shm::GangName;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::blob::{BlobError, BlobRequest, Handle};
-use crate::detached::{DetachError, DetachedActor};
-use crate::error::{AskError, NameError};
-use crate::failure::{Down, Failure, ProcessExit, Reason};
-use crate::gang::GangNews;
-use crate::hardware::{Ask, Granted, GrantedDevice, Launched, LeaseId, Picture};
+use crate::error::AskError;
+use crate::failure::{Failure, ProcessExit};
 use crate::id::{ActorId, Incarnation, ProcessId};
-use crate::inspect::watch::LookOrder;
-use crate::inspect::{LastSight, MethodView, Sight};
 use crate::session::Marks;
-use crate::supervise::Orphans;
 use crate::trace::SpanContext;
 
-/// Raised when a frame's layout or meaning changes, or that of what one program of a process leaves to the
-/// next (`Estate`, and what a daemon adds to it). Peers with different versions refuse each other, and a
+/// Raised when a frame's layout or meaning changes, that of what a service says in one, or that of what one
+/// program of a process leaves to the next (`Estate`, and what a daemon adds to it). Peers with different versions refuse each other, and a
 /// node does not become a program of another.
-pub(crate) const VERSION: u32 = 9;
+pub(crate) const VERSION: u32 = 10;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -63,27 +55,30 @@ pub(crate) enum Frame {
         to: ProcessId,
         messages: u32,
     },
-    /// A question between engines.
+    /// A question of one engine to a service of another; not to be answered when its number is 0.
     Request {
         request: u64,
         from: ProcessId,
         to: ProcessId,
-        body: Request,
+        service: ServiceId,
+        body: Bytes,
     },
-    /// Its answer.
+    /// Its answer, or why the question did not get to the service.
     Answer {
         request: u64,
         to: ProcessId,
-        body: Answer,
+        result: Result<Bytes, Failure>,
     },
-    /// News for everybody.
+    /// News of the net for everybody.
     Fact(Fact),
+    /// A notice of a service for a neighbour.
+    Notice { service: ServiceId, body: Bytes },
     /// A piece of a blob, or of what a rank sends; travels behind everything else.
     Chunk(Chunk),
     /// A sign of life, with the times of the speaker's clock and of what it last heard.
     Beat(Beat),
-    /// Among calls that have a stream of their own: what follows was sent after this many questions
-    /// and facts.
+    /// Among calls that have a stream of their own: what follows was sent after this many questions,
+    /// facts and notices.
     After(u64),
     /// So much of each stream of the session has been taken in, and need not be kept.
     Taken(Marks),
@@ -92,6 +87,10 @@ pub(crate) enum Frame {
     /// The beginning of a stream that the leading side opens.
     Opening(Opening),
 }
+
+/// The number of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServiceId(pub(crate) u16);
 
 /// The times that a round trip is measured with, in nanoseconds of the clocks of either side; 0 for
 /// one that there is none of.
@@ -185,167 +184,6 @@ pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
 }
 
-/// A question between engines.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Request {
-    /// Host this actor.
-    Host(HostOrder),
-    /// End the present life of an actor; with `keep_mail` another will follow.
-    Halt {
-        id: ActorId,
-        reason: Reason,
-        keep_mail: bool,
-    },
-    /// Begin the next life of an actor that waits in place.
-    Start {
-        id: ActorId,
-        incarnation: Incarnation,
-    },
-    /// An actor that you keep the row of has ended a life.
-    Ended {
-        id: ActorId,
-        incarnation: Incarnation,
-        reason: Reason,
-    },
-    /// Tell me when this actor ends.
-    Watch(ActorId),
-    /// Stop an actor that you keep the row of.
-    Stop(ActorId),
-    /// End the present life of an actor that you keep the row of, as this failure would.
-    Fail {
-        id: ActorId,
-        failure: Failure,
-    },
-    /// Give me a worker process.
-    Launch(LaunchOrder),
-    /// Start the process of a lease of yours, unless it runs.
-    LaunchLeased(LeaseId),
-    /// A worker process of its own is not needed any more, or an actor's lease in one.
-    Release {
-        process: ProcessId,
-        lease: Option<Granted>,
-    },
-    /// A worker process must not be used again: end it, and see to the device that failed.
-    Retire {
-        process: ProcessId,
-        fault: Option<GpuFault>,
-        why: String,
-    },
-    /// Find room for these actors, all or none.
-    Schedule(Vec<Ask>),
-    /// Your hardware, and who holds what of it.
-    Picture,
-    /// The hardware of all nodes that you reach.
-    Pictures,
-    /// Hold these leases for the actors, if your picture is still this one.
-    Claim {
-        version: u64,
-        leases: Vec<(Lease, ActorId)>,
-    },
-    /// Nobody will come for these leases.
-    Unclaim(Vec<LeaseId>),
-    /// A lease and its process belong to this actor from now on.
-    HandOver {
-        lease: LeaseId,
-        actor: ActorId,
-        holder: String,
-        rank: u32,
-        priority: i32,
-    },
-    /// End the holders of these names, to make room.
-    Evict {
-        holders: Vec<String>,
-        by: String,
-    },
-    /// Keep, find or forget a name.
-    Register(NameRow),
-    Lookup {
-        job: String,
-        name: String,
-    },
-    /// Give this actor of mine a life apart from that of its job, or find the one of its name.
-    Detach(Box<DetachOrder>),
-    /// To the node: why this process, which leads a job, is about to end without success.
-    LastWords(String),
-    /// Show me what there is to see.
-    Look(LookOrder),
-    /// Say what this actor of yours has done with its messages.
-    Methods(ActorId),
-    /// About a blob of yours.
-    Blob(BlobRequest),
-    /// Which node do you belong to?
-    Domain,
-    /// To a node: make memory for so many ranks of a gang, which are yours, and keep it.
-    KeepGang {
-        gang: u64,
-        ranks: u32,
-    },
-    /// Nobody will ask for the memory of this gang any more. Not answered.
-    ForgetGang(u64),
-    /// Of a rank of another node. Not answered.
-    Gang(GangNews),
-}
-
-impl Request {
-    /// The name that people give to it.
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Launch(_) | Self::LaunchLeased(_) => "a worker process that starts",
-            Self::Release { .. } | Self::Retire { .. } => "a worker process that ends",
-            Self::Schedule(_) | Self::Claim { .. } | Self::Unclaim(_) | Self::HandOver { .. } => {
-                "an actor that is being placed"
-            }
-            Self::Picture | Self::Pictures => "a look at what nodes have",
-            Self::Evict { .. } => "an actor that makes room",
-            Self::Detach(_) => "a detached actor that starts",
-            Self::Blob(_) => "a blob that is brought from another node",
-            _ => "a question",
-        }
-    }
-}
-
-/// The order to host an actor, with all that a process needs for it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct HostOrder {
-    pub(crate) id: ActorId,
-    pub(crate) parent: ActorId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) actor: String,
-    #[serde(with = "serde_bytes")]
-    pub(crate) args: Vec<u8>,
-    pub(crate) orphans: Orphans,
-    pub(crate) on: crate::host::HostName,
-    /// The devices that it was granted.
-    pub(crate) devices: Vec<GrantedDevice>,
-    /// The longest time that a handler may run.
-    pub(crate) hang_after: Option<Duration>,
-}
-
-/// Which worker process an actor wants.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LaunchOrder {
-    /// Of this job's program.
-    pub(crate) job: String,
-    /// Share the process of this name; `None` for a process of its own.
-    pub(crate) shared: Option<String>,
-    /// The node that should run it; `None` for the nearest with room.
-    pub(crate) node: Option<String>,
-    /// The actor's needs, when it has any; the rest is then left to the scheduler.
-    pub(crate) ask: Option<Box<Ask>>,
-    /// A lease that it has already.
-    pub(crate) claim: Option<Granted>,
-}
-
-/// An actor that shall live apart from its job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DetachOrder {
-    /// That of whoever asks; it says in which namespace.
-    pub(crate) job: String,
-    /// Set if one that has the name already will do.
-    pub(crate) or_existing: bool,
-    pub(crate) actor: DetachedActor,
-}
-
 /// A name and who has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameRow {
@@ -358,50 +196,15 @@ pub(crate) struct NameRow {
     pub(crate) messages: Vec<(String, u64)>,
 }
 
-/// The answer to a [`Request`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    Done,
-    Failed(Failure),
-    Down(Down),
-    Launched(Launched),
-    Scheduled(Vec<Granted>),
-    Picture(Box<Picture>),
-    Pictures(Vec<(ProcessId, Picture)>),
-    /// A claim was made on a picture that is not true any more.
-    Outdated,
-    Claimed(Vec<LeaseId>),
-    Name(Result<NameRow, NameError>),
-    Detached(Result<NameRow, DetachError>),
-    Sight(Box<Sight>),
-    Methods(Option<Vec<MethodView>>),
-    Blob(Result<(), BlobError>),
-    Brought(Result<Handle, BlobError>),
-    Process(ProcessId),
-    Gang(Result<GangName, String>),
-}
-
-/// News for everybody.
+/// News of the net for everybody.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Fact {
     /// A process has joined; it is reached through whoever says so, over so many links.
     ProcessUp { process: ProcessId, hops: u8 },
     /// A process is gone.
     ProcessDown(ProcessExit),
-    /// A name was given.
-    Named(NameRow),
-    /// A name is free again.
-    Unnamed {
-        job: String,
-        name: String,
-        id: ActorId,
-    },
-    /// The speaker's room for actors has changed: whoever waits for some may look again.
-    RoomChanged,
     /// The speaker is leaving in order.
     Leaving,
-    /// The last things that the speaker, which leaves, has to show to somebody who looks at it.
-    LastSight(LastSight),
 }
 
 /// Bytes that are no frame.
@@ -418,6 +221,9 @@ pub enum FrameError {
     /// A kind that this version does not know.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
+    /// A service that this version does not have.
+    #[error("unknown service {0}")]
+    UnknownService(u16),
     /// The body ends early, goes on too long or cannot be read.
     #[error("a malformed {kind} frame: {why}")]
     Malformed {
@@ -443,6 +249,7 @@ mod kind {
     pub(super) const TAKEN: u8 = 12;
     pub(super) const OVER: u8 = 13;
     pub(super) const OPENING: u8 = 14;
+    pub(super) const NOTICE: u8 = 15;
 }
 
 impl Frame {
@@ -461,7 +268,10 @@ impl Frame {
 
     /// Returns true if calls that are sent after it must not overtake it: it may say where they go.
     pub(crate) const fn binds_calls(&self) -> bool {
-        matches!(self, Self::Request { .. } | Self::Fact(_))
+        matches!(
+            self,
+            Self::Request { .. } | Self::Fact(_) | Self::Notice { .. }
+        )
     }
 
     /// Appends the frame.
@@ -486,16 +296,7 @@ impl Frame {
                 out.put_u8(kind::REPLY);
                 out.put_u64_le(*call);
                 out.put_u64_le(to.0);
-                match result {
-                    Ok(payload) => {
-                        out.put_u8(0);
-                        out.put_slice(payload);
-                    }
-                    Err(error) => {
-                        out.put_u8(1);
-                        put_coded(out, error);
-                    }
-                }
+                put_result(out, result);
             }
             Self::Cancel { call, from, to } => {
                 out.put_u8(kind::CANCEL);
@@ -519,19 +320,30 @@ impl Frame {
                 request,
                 from,
                 to,
+                service,
                 body,
             } => {
                 out.put_u8(kind::REQUEST);
                 out.put_u64_le(*request);
                 out.put_u64_le(from.0);
                 out.put_u64_le(to.0);
-                put_coded(out, body);
+                out.put_u16_le(service.0);
+                out.put_slice(body);
             }
-            Self::Answer { request, to, body } => {
+            Self::Answer {
+                request,
+                to,
+                result,
+            } => {
                 out.put_u8(kind::ANSWER);
                 out.put_u64_le(*request);
                 out.put_u64_le(to.0);
-                put_coded(out, body);
+                put_result(out, result);
+            }
+            Self::Notice { service, body } => {
+                out.put_u8(kind::NOTICE);
+                out.put_u16_le(service.0);
+                out.put_slice(body);
             }
             Self::Hello(hello) => {
                 out.put_u8(kind::HELLO);
@@ -613,7 +425,7 @@ impl Frame {
         let short = |kind| {
             move |_: bytes::TryGetError| FrameError::Malformed {
                 kind,
-                why: "it ends too early".to_owned(),
+                why: TOO_EARLY.to_owned(),
             }
         };
         let kind = body.try_get_u8().map_err(short("empty"))?;
@@ -623,11 +435,7 @@ impl Frame {
                 let short = short("reply");
                 let call = body.try_get_u64_le().map_err(short)?;
                 let to = ProcessId(body.try_get_u64_le().map_err(short)?);
-                let result = match body.try_get_u8().map_err(short)? {
-                    0 => Ok(body),
-                    1 => Err(codec::decode(&body).map_err(|e| malformed("reply")(e.0))?),
-                    tag => return Err(malformed("reply")(format!("unknown outcome {tag}"))),
-                };
+                let result = get_result(body, "reply")?;
                 Ok(Self::Reply { call, to, result })
             }
             kind::CANCEL => {
@@ -643,11 +451,12 @@ impl Frame {
                 let request = body.try_get_u64_le().map_err(short)?;
                 let from = ProcessId(body.try_get_u64_le().map_err(short)?);
                 let to = ProcessId(body.try_get_u64_le().map_err(short)?);
-                let body = codec::decode(&body).map_err(|e| malformed("request")(e.0))?;
+                let service = ServiceId(body.try_get_u16_le().map_err(short)?);
                 Ok(Self::Request {
                     request,
                     from,
                     to,
+                    service,
                     body,
                 })
             }
@@ -655,8 +464,12 @@ impl Frame {
                 let short = short("answer");
                 let request = body.try_get_u64_le().map_err(short)?;
                 let to = ProcessId(body.try_get_u64_le().map_err(short)?);
-                let body = codec::decode(&body).map_err(|e| malformed("answer")(e.0))?;
-                Ok(Self::Answer { request, to, body })
+                let result = get_result(body, "answer")?;
+                Ok(Self::Answer {
+                    request,
+                    to,
+                    result,
+                })
             }
             kind::HELLO => codec::decode(&body)
                 .map(Self::Hello)
@@ -664,6 +477,10 @@ impl Frame {
             kind::FACT => codec::decode(&body)
                 .map(Self::Fact)
                 .map_err(|e| malformed("fact")(e.0)),
+            kind::NOTICE => {
+                let service = ServiceId(body.try_get_u16_le().map_err(short("notice"))?);
+                Ok(Self::Notice { service, body })
+            }
             kind::CHUNK => Self::decode_chunk(body).map_err(short("chunk")),
             kind::BEAT => {
                 let [sent, echo, heard] = get_three(&mut body).map_err(short("beat"))?;
@@ -764,6 +581,9 @@ impl Chunk {
     }
 }
 
+/// Why a body that is cut short is none.
+const TOO_EARLY: &str = "it ends too early";
+
 /// A frame whose whole body has been read.
 fn ended(frame: Frame, rest: &Bytes, kind: &'static str) -> Result<Frame, FrameError> {
     if rest.is_empty() {
@@ -796,10 +616,41 @@ fn get_actor(body: &mut Bytes) -> Result<ActorId, bytes::TryGetError> {
     })
 }
 
+/// Bytes for whoever waits for them, or the reason why there are none.
+fn put_result<E: Serialize>(out: &mut BytesMut, result: &Result<Bytes, E>) {
+    match result {
+        Ok(payload) => {
+            out.put_u8(0);
+            out.put_slice(payload);
+        }
+        Err(error) => {
+            out.put_u8(1);
+            put_coded(out, error);
+        }
+    }
+}
+
+fn get_result<E: DeserializeOwned>(
+    mut body: Bytes,
+    kind: &'static str,
+) -> Result<Result<Bytes, E>, FrameError> {
+    let malformed = |why| FrameError::Malformed { kind, why };
+    let tag = body.try_get_u8();
+    match tag.map_err(|_| malformed(TOO_EARLY.to_owned()))? {
+        0 => Ok(Ok(body)),
+        1 => codec::decode(&body)
+            .map(Err)
+            .map_err(|error| malformed(error.0)),
+        tag => Err(malformed(format!("unknown outcome {tag}"))),
+    }
+}
+
 fn put_coded<T: Serialize>(out: &mut BytesMut, value: &T) {
     let bytes = codec::encode(value).expect("the runtime's own types can be encoded");
     out.put_slice(&bytes);
 }
 
+#[cfg(test)]
+pub(crate) mod draw;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,9 @@
 //! Processes of a node: its workers, and the drivers of jobs that it serves. Each is linked over a
 //! unix socket that is its standard input, reaped, and reported when it ends.
 
+pub(crate) mod protocol;
+mod service;
+
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -25,15 +28,19 @@ use crate::detached::DetachedActor;
 use crate::engine::{Engine, EngineConfig};
 use crate::error::SystemError;
 use crate::failure::{Failure, FailureKind, ProcessExit, signal_name};
-use crate::hardware::{Ask, Granted, HardwareConfig, Launched};
+use crate::hardware::HardwareConfig;
+use crate::hardware::protocol::{Ask, Granted, Launched};
 use crate::id::ProcessId;
 use crate::inspect::ProcessView;
 use crate::limits::Limits;
 use crate::link::{self, Greeted, Link};
 use crate::program::{Output, WorkerCommand, WorkerMode};
 use crate::registry::ActorTypes;
+use crate::service::row::ServiceRow;
 use crate::succession::take_open;
-use crate::wire::{Answer, Fact, Frame, Hello, LaunchOrder, Request, codec};
+use crate::wire::{Fact, Frame, Hello, codec};
+
+use protocol::{DismissRequest, Dismissing, LaunchOrder, Launching, LeaseLaunching};
 
 /// The variable that turns a process into a worker; its value is a [`Birth`].
 const WORKER_ENV: &str = "ODEON_WORKER";
@@ -573,23 +580,19 @@ impl Engine {
 
     /// Has another node start the process of a lease of its own.
     async fn launched_by(&self, granted: Granted) -> Result<Option<Launched>, Failure> {
-        let launch = Request::LaunchLeased(granted.lease);
-        match self.request(granted.node, launch, None).await {
-            Some(Answer::Launched(launched)) => Ok(Some(launched)),
-            Some(Answer::Outdated) => Ok(None),
-            Some(Answer::Failed(failure)) => Err(failure),
-            _ => {
-                let why = "the node was lost before it gave a worker process";
-                Err(Failure::new(FailureKind::NodeLost, why))
-            }
-        }
+        let (node, lease) = (granted.node, granted.lease);
+        let answer = self.request::<LeaseLaunching>(node, &lease, None).await;
+        answer.unwrap_or_else(|| {
+            let why = "the node was lost before it gave a worker process";
+            Err(Failure::new(FailureKind::NodeLost, why))
+        })
     }
 
     async fn launch_unleased(self: &Arc<Self>, order: LaunchOrder) -> Result<ProcessId, Failure> {
         if let Some(node) = &order.node
             && *node != self.node
         {
-            return self.launch_there(node.clone(), order).await;
+            return self.launch_there(node, &order).await;
         }
         let Some(name) = order.shared else {
             return self.launch_new(&order.job).await;
@@ -608,7 +611,7 @@ impl Engine {
     }
 
     /// A worker process of another node.
-    async fn launch_there(&self, node: String, order: LaunchOrder) -> Result<ProcessId, Failure> {
+    async fn launch_there(&self, node: &str, order: &LaunchOrder) -> Result<ProcessId, Failure> {
         let mut known = vec![format!("`{}` (this one)", self.node)];
         let mut found = None;
         for link in self.links.iter().filter(|link| !link.is_worker) {
@@ -623,10 +626,9 @@ impl Engine {
             let why = format!("no node `{node}` is joined; known nodes: {known}");
             return Err(Failure::new(FailureKind::NotPlaced, why));
         };
-        match self.request(peer, Request::Launch(order), None).await {
-            Some(Answer::Launched(launched)) => Ok(launched.process),
-            Some(Answer::Failed(failure)) => Err(failure),
-            _ => {
+        match self.request::<Launching>(peer, order, None).await {
+            Some(launched) => launched.map(|launched| launched.process),
+            None => {
                 let why = format!("node `{node}` was lost before it gave a worker process");
                 Err(Failure::new(FailureKind::NodeLost, why))
             }
@@ -650,8 +652,8 @@ impl Engine {
         };
         if let Some(node) = through {
             // No answer means that the node is gone, and its workers with it.
-            let release = Request::Release { process, lease };
-            let _ = self.request(node, release, None).await;
+            let release = DismissRequest::Release { process, lease };
+            let _ = self.request::<Dismissing>(node, &release, None).await;
         }
     }
 
@@ -670,13 +672,13 @@ impl Engine {
         };
         if let Some(node) = node {
             let why = why.to_owned();
-            let retire = Request::Retire {
+            let retire = DismissRequest::Retire {
                 process,
                 fault,
                 why,
             };
             // No answer means that the node is gone, and its workers with it.
-            let _ = self.request(node, retire, None).await;
+            let _ = self.request::<Dismissing>(node, &retire, None).await;
         }
     }
 
@@ -1154,6 +1156,7 @@ impl Engine {
             node: self.node.clone(),
             limits: self.limits.clone(),
             types: self.types,
+            services: self.services,
             workers: Workers::new(WorkerMode::InProcess),
             blob_share: self.blobs.share(process, &self.job),
             hardware: HardwareConfig::default(),
@@ -1292,9 +1295,13 @@ fn end_with(node: u32) -> std::io::Result<()> {
 
 /// Serves as a worker until the node releases it or is gone, or as the host of an actor until that
 /// is over or the node asks for its end.
-pub(crate) async fn serve(mut birth: Birth, types: ActorTypes) -> Result<(), ServeError> {
+pub(crate) async fn serve(
+    mut birth: Birth,
+    types: ActorTypes,
+    services: &'static [ServiceRow],
+) -> Result<(), ServeError> {
     let role = std::mem::replace(&mut birth.role, Role::Worker);
-    let (engine, link) = Box::pin(connect(birth, types)).await?;
+    let (engine, link) = Box::pin(connect(birth, types, services)).await?;
     let outcome = match role {
         Role::Host(actor) => {
             let mut asked = tokio::signal::unix::signal(SignalKind::terminate())
@@ -1341,6 +1348,7 @@ fn io(doing: &'static str) -> impl FnOnce(std::io::Error) -> SystemError {
 pub(crate) async fn connect(
     birth: Birth,
     types: ActorTypes,
+    services: &'static [ServiceRow],
 ) -> Result<(Arc<Engine>, Arc<Link>), SystemError> {
     end_with(birth.node).map_err(io("asking to end with the node"))?;
     let socket = std::os::fd::AsFd::as_fd(&std::io::stdin())
@@ -1364,6 +1372,7 @@ pub(crate) async fn connect(
         },
         limits: limits.clone(),
         types,
+        services,
         workers: Workers::new(WorkerMode::InProcess),
         blob_share: birth.blobs.and_then(|share| share.parse().ok()),
         hardware: HardwareConfig::default(),

@@ -1,7 +1,6 @@
-//! A blob as it travels, and what processes ask each other about blobs.
+//! A blob as it travels.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use odeon_shm::RegionName;
 use serde::{Deserialize, Serialize};
@@ -27,36 +26,6 @@ impl Handle {
     pub(crate) const fn serial(&self) -> u64 {
         self.region.region
     }
-}
-
-/// A question of one process to another about blobs; to the owner, where nothing else is said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum BlobRequest {
-    /// The handle has arrived: a lease for me, in exchange for the pin of the journey.
-    Hold { serial: u64, ticket: u64 },
-    /// A further copy of the handle has arrived: end its pin.
-    Arrived { ticket: u64 },
-    /// I have let go of it. Not answered.
-    Release { serial: u64 },
-    /// I am passing the handle on: pin it for the journey.
-    Pin {
-        serial: u64,
-        ticket: u64,
-        arrivals: u32,
-        lasts: Duration,
-    },
-    /// To my own node: make a copy of this blob of another node, for me to map.
-    Bring { origin: Handle },
-    /// To the owner's node: send me these chunks.
-    Read {
-        origin: Handle,
-        transfer: u64,
-        first: u64,
-        count: u64,
-        chunk_bytes: u64,
-    },
-    /// I need no more of it. Not answered.
-    Fetched { transfer: u64 },
 }
 
 thread_local!(static ARRIVALS: Cell<u32> = const { Cell::new(0) });

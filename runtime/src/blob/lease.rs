@@ -8,19 +8,19 @@ use futures::future::Shared;
 use odeon_shm::{MapError, Mapped};
 use tokio::sync::{OnceCell, oneshot};
 
-use super::handle::{self, BlobRequest, Handle};
+use super::handle::{self, Handle};
+use super::protocol::{LendRequest, Lending};
 use super::{Blob, BlobError, BlobView, stream};
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::id::ProcessId;
-use crate::wire::{Answer, Request};
+use crate::service::Answered;
 
 /// One per process and blob; handles and views share it, and its drop gives the lease back.
 pub(crate) struct Lease {
     handle: Handle,
     engine: Weak<Engine>,
     /// The owner's answer; `None` when it could not be asked.
-    granted: Option<Shared<oneshot::Receiver<Answer>>>,
+    granted: Option<Shared<oneshot::Receiver<Answered<Lending>>>>,
     mapped: OnceLock<Mapped>,
     /// The copy on this node of a blob of another one.
     copy: OnceCell<Blob>,
@@ -45,24 +45,22 @@ impl Lease {
         if let Some(lease) = known.as_ref().filter(|lease| !lease.is_refused()) {
             drop(leases);
             if handle.ticket != 0 {
-                engine.tell_owner(
-                    handle.owner,
-                    BlobRequest::Arrived {
-                        ticket: handle.ticket,
-                    },
-                );
+                let arrived = LendRequest::Arrived {
+                    ticket: handle.ticket,
+                };
+                engine.tell::<Lending>(handle.owner, &arrived);
             }
             return Arc::clone(lease);
         }
         // Asked under the lock, so that no other handle can be shared before its lease is asked
         // for.
-        let hold = Request::Blob(BlobRequest::Hold {
+        let hold = LendRequest::Hold {
             serial,
             ticket: handle.ticket,
-        });
+        };
         let granted = engine
-            .begin_request(handle.owner, hold)
-            .map(|(_, granted)| granted.shared());
+            .begin_request::<Lending>(handle.owner, &hold)
+            .map(FutureExt::shared);
         let lease = Arc::new(Self {
             handle,
             engine: Arc::downgrade(engine),
@@ -90,7 +88,7 @@ impl Lease {
         self.died.get().is_some()
             || match self.granted.clone().map(FutureExt::now_or_never) {
                 None => true,
-                Some(Some(answer)) => !matches!(answer, Ok(Answer::Blob(Ok(())))),
+                Some(Some(answer)) => !matches!(answer, Ok(Ok(Ok(())))),
                 Some(None) => false,
             }
     }
@@ -140,8 +138,8 @@ impl Lease {
             return Err(self.gone("no link leads to it"));
         };
         match Clock::timeout(waited, granted).await {
-            Some(Ok(Answer::Blob(outcome))) => outcome,
-            Some(Ok(_)) => Err(self.gone("no way leads to it")),
+            Some(Ok(Ok(outcome))) => outcome,
+            Some(Ok(Err(_))) => Err(self.gone("no way leads to it")),
             Some(Err(_)) => Err(self.gone("it ended before it gave a lease")),
             None => Err(BlobError::Timeout { owner, waited }),
         }
@@ -218,13 +216,13 @@ impl Lease {
         };
         let ticket = crate::random::number() | 1;
         let lasts = engine.limits.blob_transit;
-        let pin = Request::Blob(BlobRequest::Pin {
+        let pin = LendRequest::Pin {
             serial: self.handle.serial(),
             ticket,
             arrivals: handle::arrivals(),
             lasts,
-        });
-        let Some((_, pinned)) = engine.begin_request(self.handle.owner, pin) else {
+        };
+        let Some(pinned) = engine.begin_request::<Lending>(self.handle.owner, &pin) else {
             return adrift;
         };
         let (keep, patience) = (Arc::clone(self), engine.limits.ask_timeout);
@@ -259,19 +257,12 @@ impl Drop for Lease {
             }
         }
         if !self.is_refused() {
-            let release = BlobRequest::Release {
+            let release = LendRequest::Release {
                 serial: self.handle.serial(),
             };
-            engine.tell_owner(self.handle.owner, release);
+            engine.tell::<Lending>(self.handle.owner, &release);
         }
         engine.blobs.note_change();
-    }
-}
-
-impl Engine {
-    /// Tells the owner of a blob, or its node, something that needs no answer.
-    pub(super) fn tell_owner(&self, to: ProcessId, news: BlobRequest) {
-        self.tell(to, Request::Blob(news));
     }
 }
 

@@ -234,12 +234,3 @@ impl Drop for Charge {
         self.account.changed.notify_waiters();
     }
 }
-
-pub(super) const fn advice(asked: u64, quota: u64) -> &'static str {
-    if asked > quota {
-        "write smaller blobs, or raise Limits::blob_bytes_quota"
-    } else {
-        "drop handles and views that are no longer needed, wait for their readers, or raise \
-         Limits::blob_bytes_quota"
-    }
-}

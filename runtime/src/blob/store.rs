@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::book::{Book, Journey};
-use super::handle::{self, BlobRequest, Handle};
+use super::handle::{self, Handle};
 use super::lease::Lease;
 use super::quota::{Account, AccountEstate, Charge, Share};
 use super::stream::Streams;
@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::failure::ProcessExit;
 use crate::id::ProcessId;
 use crate::limits::Limits;
-use crate::wire::{Answer, Chunk};
+use crate::wire::Chunk;
 
 /// See the module.
 pub(crate) struct Store {
@@ -173,43 +173,62 @@ impl Store {
         self.streams.take(chunk);
     }
 
-    /// A question to the owner of a blob.
-    fn serve_book(&self, from: ProcessId, ask: BlobRequest) -> Option<Answer> {
+    /// A handle has arrived in another process: a lease for that, in exchange for the pin of the
+    /// journey.
+    pub(super) fn hold(
+        &self,
+        holder: ProcessId,
+        serial: u64,
+        ticket: u64,
+    ) -> Result<(), BlobError> {
         let (alive, ended) = {
             let mut book = self.book.lock();
-            match ask {
-                BlobRequest::Hold { serial, ticket } => {
-                    let alive = book.hold(serial, from);
-                    (Some(alive), book.arrived(ticket))
-                }
-                BlobRequest::Arrived { ticket } => (None, book.arrived(ticket)),
-                BlobRequest::Release { serial } => (None, book.release(serial, from)),
-                BlobRequest::Pin {
-                    serial,
-                    ticket,
-                    arrivals,
-                    lasts,
-                } => {
-                    let until = Clock::now().after(lasts.min(self.transit));
-                    let alive = book.pin(
-                        serial,
-                        Journey {
-                            ticket,
-                            arrivals,
-                            until,
-                        },
-                    );
-                    self.note_due(&book);
-                    (Some(alive), None)
-                }
-                BlobRequest::Bring { .. }
-                | BlobRequest::Read { .. }
-                | BlobRequest::Fetched { .. } => (None, None),
-            }
+            (book.hold(serial, holder), book.arrived(ticket))
         };
         drop(ended);
         self.note_change();
-        alive.map(|alive| Answer::Blob(if alive { Ok(()) } else { Err(self.freed()) }))
+        self.unless_freed(alive)
+    }
+
+    /// A further copy of a handle has arrived.
+    pub(super) fn arrived(&self, ticket: u64) {
+        let ended = self.book.lock().arrived(ticket);
+        drop(ended);
+        self.note_change();
+    }
+
+    /// Another process has let go of a blob.
+    pub(super) fn release(&self, holder: ProcessId, serial: u64) {
+        let ended = self.book.lock().release(serial, holder);
+        drop(ended);
+        self.note_change();
+    }
+
+    /// Another process passes a handle on.
+    pub(super) fn pin(
+        &self,
+        serial: u64,
+        ticket: u64,
+        arrivals: u32,
+        lasts: Duration,
+    ) -> Result<(), BlobError> {
+        let journey = Journey {
+            ticket,
+            arrivals,
+            until: Clock::now().after(lasts.min(self.transit)),
+        };
+        let alive = {
+            let mut book = self.book.lock();
+            let alive = book.pin(serial, journey);
+            self.note_due(&book);
+            alive
+        };
+        self.note_change();
+        self.unless_freed(alive)
+    }
+
+    fn unless_freed(&self, alive: bool) -> Result<(), BlobError> {
+        alive.then_some(()).ok_or_else(|| self.freed())
     }
 
     /// Why a handle of a blob of this process may be of no use any more.
@@ -295,21 +314,6 @@ impl Store {
         let book = std::mem::take(&mut *self.book.lock());
         drop(book);
         self.note_change();
-    }
-}
-
-impl Engine {
-    /// A question about blobs from another process.
-    pub(crate) fn serve_blob(self: &Arc<Self>, request: u64, from: ProcessId, ask: BlobRequest) {
-        match ask {
-            BlobRequest::Read { .. } => self.serve_read(request, from, ask),
-            BlobRequest::Fetched { transfer } => self.blobs.streams.finish(from, transfer),
-            _ => {
-                if let Some(answer) = self.blobs.serve_book(from, ask) {
-                    self.answer(request, from, answer);
-                }
-            }
-        }
     }
 }
 

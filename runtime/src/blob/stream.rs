@@ -14,17 +14,20 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use self::plan::{Plan, Taken};
-use super::handle::{self, BlobRequest, Handle};
+use super::handle::{self, Handle};
+use super::protocol::{Bringing, LendRequest, Lending, ReadOrder};
 use super::store::Own;
 use super::{Blob, BlobError};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::id::{ActorId, ProcessId};
+use crate::service::Answered;
+use crate::service::row::Asked;
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
-use crate::wire::{Answer, Chunk, Frame, Request};
+use crate::wire::{Chunk, Frame};
 
 /// Bytes under one checksum. Small enough that another frame waits well under a millisecond behind
 /// one, large enough that a chunk's own cost does not matter.
@@ -99,12 +102,9 @@ pub(super) async fn bring(engine: &Arc<Engine>, origin: Handle) -> Result<Blob, 
         return fetch(engine, origin).await.map(Blob::own);
     }
     // As long as the node lives it will answer: its own waits are bounded.
-    match engine
-        .request(node, Request::Blob(BlobRequest::Bring { origin }), None)
-        .await
-    {
-        Some(Answer::Brought(outcome)) => outcome.map(|copy| Blob::arrived(engine, copy)),
-        _ => Err(BlobError::Gone {
+    match engine.request::<Bringing>(node, &origin, None).await {
+        Some(outcome) => outcome.map(|copy| Blob::arrived(engine, copy)),
+        None => Err(BlobError::Gone {
             owner: origin.owner,
             why: "this node is gone".to_owned(),
         }),
@@ -112,7 +112,7 @@ pub(super) async fn bring(engine: &Arc<Engine>, origin: Handle) -> Result<Blob, 
 }
 
 /// The node's side of [`bring`] for one of its workers.
-pub(crate) async fn bring_for(engine: &Arc<Engine>, origin: Handle) -> Result<Handle, BlobError> {
+pub(super) async fn bring_for(engine: &Arc<Engine>, origin: Handle) -> Result<Handle, BlobError> {
     let adrift = Handle {
         ticket: 0,
         pinned_until: 0,
@@ -158,7 +158,7 @@ async fn fetch(engine: &Arc<Engine>, origin: Handle) -> Result<Arc<Own>, BlobErr
                     answers.push(fetch.read(again, 1)?);
                 }
             }
-            Some(Some(Err(Ok(Answer::Blob(outcome))))) => outcome?,
+            Some(Some(Err(Ok(Ok(outcome))))) => outcome?,
             Some(Some(Err(_)) | None) => {
                 let why = "the way to its node was lost".to_owned();
                 return Err(BlobError::Gone {
@@ -218,23 +218,21 @@ impl<'a> Fetch<'a> {
         &self,
         first: u64,
         count: u64,
-    ) -> Result<tokio::sync::oneshot::Receiver<Answer>, BlobError> {
-        let read = BlobRequest::Read {
+    ) -> Result<oneshot::Receiver<Answered<Lending>>, BlobError> {
+        let read = LendRequest::Read(ReadOrder {
             origin: self.origin,
             transfer: self.transfer,
             first,
             count,
             chunk_bytes: self.chunk_bytes as u64,
-        };
+        });
         let asked = self
             .engine
-            .begin_request(self.origin.domain, Request::Blob(read));
-        asked
-            .map(|(_, answer)| answer)
-            .ok_or_else(|| BlobError::Gone {
-                owner: self.origin.owner,
-                why: "no way leads to its node".to_owned(),
-            })
+            .begin_request::<Lending>(self.origin.domain, &read);
+        asked.ok_or_else(|| BlobError::Gone {
+            owner: self.origin.owner,
+            why: "no way leads to its node".to_owned(),
+        })
     }
 
     /// Writes a good chunk to its place; gives the index of a bad one that shall be sent again.
@@ -276,10 +274,10 @@ impl Drop for Fetch<'_> {
             .fetches
             .lock()
             .remove(&self.transfer);
-        let done = BlobRequest::Fetched {
+        let done = LendRequest::Fetched {
             transfer: self.transfer,
         };
-        self.engine.tell_owner(self.origin.domain, done);
+        self.engine.tell::<Lending>(self.origin.domain, &done);
         let tracer = &self.engine.tracer;
         tracer.close(self.span.context.span_id);
         self.span.ended = Clock::now();
@@ -319,17 +317,15 @@ fn begin_span(engine: &Engine, origin: &Handle) -> Span {
 
 impl Engine {
     /// Sends chunks of a blob of this node to another node.
-    pub(super) fn serve_read(self: &Arc<Self>, request: u64, reader: ProcessId, read: BlobRequest) {
-        let BlobRequest::Read {
+    pub(super) fn serve_read(self: &Arc<Self>, asked: Asked<Lending>, order: ReadOrder) {
+        let reader = asked.from;
+        let ReadOrder {
             origin,
             transfer,
             first,
             count,
             chunk_bytes,
-        } = read
-        else {
-            return;
-        };
+        } = order;
         // Entered at once, so that the end of the transfer, which may come soon, finds it.
         let served = Arc::clone(
             self.blobs
@@ -353,9 +349,9 @@ impl Engine {
                 Ok(bytes) => {
                     let chunk_bytes = chunk_bytes.clamp(1, CHUNK_BYTES_MAX as u64);
                     engine.send_chunks(reader, transfer, bytes, first, count, chunk_bytes);
-                    engine.answer(request, reader, Answer::Blob(Ok(())));
+                    asked.answer(&engine, &Ok(()));
                 }
-                Err(error) => engine.answer(request, reader, Answer::Blob(Err(error))),
+                Err(error) => asked.answer(&engine, &Err(error)),
             }
         });
     }

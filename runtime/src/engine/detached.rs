@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::clock::Clock;
-use crate::detached::{DetachError, DetachedActor, namespace_of, scope_of};
+use crate::detached::{DetachError, DetachOrder, DetachedActor, Detaching, namespace_of, scope_of};
 use crate::error::{NameError, SpawnError};
 use crate::failure::{Down, Failure, Reason};
 use crate::id::{ActorId, ProcessId};
 use crate::program::WorkerMode;
 use crate::registry::ActorType;
+use crate::service::row::ServeLater;
 use crate::spawn::started;
-use crate::wire::{DetachOrder, NameRow, Request};
+use crate::wire::NameRow;
+use crate::worker::protocol::LastWords;
 
 /// The time that the name of an earlier life may stay taken: longer than a lost link is kept.
 const NAME_PATIENCE: Duration = Duration::from_secs(20);
@@ -21,6 +23,20 @@ const NAME_PATIENCE: Duration = Duration::from_secs(20);
 const NAME_PAUSE: Duration = Duration::from_millis(50);
 /// The time that the node may take to hear why an actor has failed.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
+
+impl ServeLater for Detaching {
+    async fn answer(
+        engine: Arc<Engine>,
+        _from: ProcessId,
+        order: DetachOrder,
+    ) -> Option<Self::Answer> {
+        Some(engine.detach(order).await)
+    }
+
+    fn is_refusal(answer: &Self::Answer) -> bool {
+        answer.is_err()
+    }
+}
 
 impl Engine {
     /// Finds a detached actor: `name` in this job's namespace, or `namespace/name` in another.
@@ -134,8 +150,8 @@ impl Engine {
         };
         if let (Err(failure), Some(node)) = (&outcome, self.uplink.get()) {
             // How the process ends tells the node that it failed, and this why.
-            let words = Request::LastWords(failure.to_string());
-            let _ = self.request(*node, words, Some(WORDS_PATIENCE)).await;
+            let (words, patience) = (failure.to_string(), Some(WORDS_PATIENCE));
+            let _ = self.request::<LastWords>(*node, &words, patience).await;
         }
         outcome
     }

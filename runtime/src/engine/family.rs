@@ -9,16 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::lives::{HostOrder, LifeRequest, Lives, Watching, halted};
 use super::{Engine, IdMap};
 use crate::cell::{Cell, Control};
 use crate::clock::{Clock, Timestamp};
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
-use crate::hardware::{Ask, Granted, Launched};
+use crate::hardware::protocol::{Ask, Granted, Launched, Scheduling};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::inspect::{News, NewsKind};
+use crate::service::Answered;
 use crate::supervise::{Family, Restart, Supervision, Verdict};
-use crate::wire::{Answer, Call, Frame, HostOrder, LaunchOrder, Request};
+use crate::wire::{Call, Frame};
+use crate::worker::protocol::{DismissRequest, Dismissing, LaunchOrder, Launching};
 
 /// The catalog's part that this process writes: one row for each actor it is home of.
 #[derive(Default)]
@@ -103,7 +106,7 @@ struct Held {
 /// The fate of the order to host an actor.
 enum Hosted {
     /// It has left.
-    Ordered(oneshot::Receiver<Answer>),
+    Ordered(oneshot::Receiver<Answered<Lives>>),
     /// That life is not wanted any more.
     Unwanted,
     /// There is no way to the process: it is gone already.
@@ -151,7 +154,7 @@ enum Begun {
     /// Resolves when it has started.
     Here(oneshot::Receiver<Result<(), Down>>),
     /// The order to the process that hosts it.
-    At(Option<(u64, oneshot::Receiver<Answer>)>),
+    At(Option<oneshot::Receiver<Answered<Lives>>>),
     Lost,
     Nowhere,
 }
@@ -332,14 +335,8 @@ impl Engine {
         let Some(node) = self.uplink.get() else {
             return self.schedule(&asks).await;
         };
-        match self.request(*node, Request::Schedule(asks), None).await {
-            Some(Answer::Scheduled(granted)) => Ok(granted),
-            Some(Answer::Failed(failure)) => Err(failure),
-            _ => {
-                let why = "the node did not answer";
-                Err(Failure::new(FailureKind::NodeLost, why))
-            }
-        }
+        let answer = self.request::<Scheduling>(*node, &asks, None).await;
+        answer.unwrap_or_else(|| Err(no_answer()))
     }
 
     /// Makes the row one that lives in another process, and places it.
@@ -449,11 +446,18 @@ impl Engine {
 
     /// The process that was to begin a life has answered, or is gone, which ends the life too. How a
     /// life ended is reported before the answer; this tells the ends that nobody reports.
-    fn begun<E>(self: &Arc<Self>, id: ActorId, life: Incarnation, answer: Result<Answer, E>) {
+    fn begun<E>(
+        self: &Arc<Self>,
+        id: ActorId,
+        life: Incarnation,
+        answer: Result<Answered<Lives>, E>,
+    ) {
         match answer {
-            Ok(Answer::Failed(failure)) => self.ended(id, Some(life), Reason::Failed(failure)),
-            Ok(Answer::Done) => self.note_started(id),
-            _ => {}
+            Ok(Ok(Ok(()))) => self.note_started(id),
+            Ok(Ok(Err(failure)) | Err(failure)) => {
+                self.ended(id, Some(life), Reason::Failed(failure));
+            }
+            Err(_) => {}
         }
     }
 
@@ -474,25 +478,7 @@ impl Engine {
         let Some(link) = self.next_link(process) else {
             return Hosted::NoWay;
         };
-        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        self.requests.insert(
-            request,
-            super::Requested {
-                to: process,
-                answer,
-            },
-        );
-        let body = Request::Host(host);
-        link.push(
-            &Frame::Request {
-                request,
-                from: self.process,
-                to: process,
-                body,
-            },
-            false,
-        );
+        let answered = self.queue_request::<Lives>(&link, process, &LifeRequest::Host(host));
         row.place = Place::At(process);
         row.lease = lease;
         // It was for the first life.
@@ -557,23 +543,15 @@ impl Engine {
         let Some(node) = self.uplink.get() else {
             return self.launch_here(order).await;
         };
-        match self.request(*node, Request::Launch(order), None).await {
-            Some(Answer::Launched(launched)) => Ok(launched),
-            Some(Answer::Failed(failure)) => Err(failure),
-            _ => Err(Failure::new(
-                FailureKind::NodeLost,
-                "the node did not answer",
-            )),
-        }
+        let answer = self.request::<Launching>(*node, &order, None).await;
+        answer.unwrap_or_else(|| Err(no_answer()))
     }
 
     // ---- a life begins ----
 
     /// A hosted actor runs: tell its home.
     pub(crate) fn started(&self, cell: &Cell) {
-        if let Some((_, (home, request))) = self.awaiting_start.remove(&cell.id) {
-            self.answer(request, home, Answer::Done);
-        } else if cell.id.home == self.process {
+        if !self.tell_started(cell.id) && cell.id.home == self.process {
             self.note_started(cell.id);
         }
     }
@@ -620,7 +598,8 @@ impl Engine {
                     Begun::Here(told)
                 }
                 Place::At(process) => {
-                    Begun::At(self.begin_request(process, Request::Start { id, incarnation }))
+                    let start = LifeRequest::Start { id, incarnation };
+                    Begun::At(self.begin_request::<Lives>(process, &start))
                 }
                 Place::Lost(_) => Begun::Lost,
                 Place::Nowhere => Begun::Nowhere,
@@ -629,7 +608,7 @@ impl Engine {
         };
         match begun {
             Begun::Here(started) => self.settled(id, incarnation, started).await,
-            Begun::At(Some((_, answered))) => self.begun(id, incarnation, answered.await),
+            Begun::At(Some(answered)) => self.begun(id, incarnation, answered.await),
             // It begins when the process is known to be gone, which ends this life too.
             Begun::At(None) | Begun::Lost => {}
             Begun::Nowhere => self.place_now(id).await,
@@ -677,16 +656,16 @@ impl Engine {
             return self.ended(id, Some(incarnation), reason);
         }
         let starting = self.awaiting_start.remove(&id);
-        let not_started = Answer::Failed(Failure::error(&reason));
-        let ended = Request::Ended {
+        let not_started = Failure::error(&reason);
+        let ended = LifeRequest::Ended {
             id,
             incarnation,
             reason,
         };
-        self.tell(id.home, ended);
+        self.tell::<Lives>(id.home, &ended);
         // After the report, which says more.
-        if let Some((_, (home, request))) = starting {
-            self.answer(request, home, not_started);
+        if let Some((_, asked)) = starting {
+            asked.answer(self, &Err(not_started));
         }
     }
 
@@ -852,8 +831,9 @@ impl Engine {
     /// Stops an actor for good, wherever its home is.
     pub(crate) async fn stop_actor(self: &Arc<Self>, id: ActorId) -> Result<(), AskError> {
         if id.home != self.process {
-            return match self.request(id.home, Request::Stop(id), None).await {
-                Some(Answer::Done) => Ok(()),
+            let stop = LifeRequest::Stop(id);
+            return match self.request::<Lives>(id.home, &stop, None).await {
+                Some(Ok(())) => Ok(()),
                 _ => Err(AskError::Unreachable(id)),
             };
         }
@@ -880,9 +860,9 @@ impl Engine {
         failure: Failure,
     ) -> Result<(), AskError> {
         if id.home != self.process {
-            let order = Request::Fail { id, failure };
-            return match self.request(id.home, order, None).await {
-                Some(Answer::Done) => Ok(()),
+            let fail = LifeRequest::Fail { id, failure };
+            return match self.request::<Lives>(id.home, &fail, None).await {
+                Some(Ok(())) => Ok(()),
                 _ => Err(AskError::Unreachable(id)),
             };
         }
@@ -965,9 +945,7 @@ impl Engine {
                 self.cells.remove(&cell.id);
             }
         }
-        if let Some((_, (home, request))) = self.awaiting_start.remove(&cell.id) {
-            self.answer(request, home, halted_answer());
-        }
+        self.not_started(cell.id, halted());
         over.is_some()
     }
 
@@ -979,13 +957,13 @@ impl Engine {
         reason: Reason,
         keep_mail: bool,
     ) -> bool {
-        let halt = Request::Halt {
+        let halt = LifeRequest::Halt {
             id,
             reason,
             keep_mail,
         };
-        let patience = self.limits.stop_grace * 4;
-        if let Some(Answer::Done) = self.request(process, halt, Some(patience)).await {
+        let patience = Some(self.limits.stop_grace * 4);
+        if let Some(Ok(())) = self.request::<Lives>(process, &halt, patience).await {
             return true;
         }
         // Its process is gone, which ends the life as well, or it blocks its thread there.
@@ -1045,8 +1023,8 @@ impl Engine {
             None => self.release_here(process, lease).await,
             Some(node) => {
                 // No answer means that the node is gone, and its workers with it.
-                let release = Request::Release { process, lease };
-                let _ = self.request(*node, release, None).await;
+                let release = DismissRequest::Release { process, lease };
+                let _ = self.request::<Dismissing>(*node, &release, None).await;
             }
         }
     }
@@ -1095,18 +1073,16 @@ impl Engine {
             if here {
                 return told.await.unwrap_or_else(|_| engine.obituary(id));
             }
-            match engine.request(id.home, Request::Watch(id), None).await {
-                Some(Answer::Down(down)) => down,
-                _ => {
-                    let failure =
-                        Failure::new(FailureKind::NodeLost, "its home process is out of reach");
-                    Down {
-                        id,
-                        incarnation: 0,
-                        reason: Reason::Failed(failure),
-                    }
+            let answer = engine.request::<Watching>(id.home, &id, None).await;
+            answer.unwrap_or_else(|| {
+                let failure =
+                    Failure::new(FailureKind::NodeLost, "its home process is out of reach");
+                Down {
+                    id,
+                    incarnation: 0,
+                    reason: Reason::Failed(failure),
                 }
-            }
+            })
         }
     }
 }
@@ -1133,7 +1109,7 @@ fn on_this_node(reason: Reason, cell: &Cell) -> Reason {
     Reason::Failed(failure)
 }
 
-/// To whoever waits for the start of a life that is ended before.
-pub(super) fn halted_answer() -> Answer {
-    Answer::Failed(Failure::error(Reason::Sibling))
+/// A question that the node has left open.
+fn no_answer() -> Failure {
+    Failure::new(FailureKind::NodeLost, "the node did not answer")
 }

@@ -4,20 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Engine;
-use crate::blob::{BlobRequest, bring_for};
-use crate::cell::Control;
+use super::requests::blame;
 use crate::error::AskError;
-use crate::failure::{Failure, FailureKind, Reason};
-use crate::host;
+use crate::failure::{Failure, FailureKind};
 use crate::id::{ActorId, ProcessId};
-use crate::inspect::LastSight;
 use crate::link::Link;
 use crate::remote;
-use crate::wire::{Answer, Call, Fact, Frame, HostOrder, Request};
+use crate::service::Question;
+use crate::service::row::{Served, ServiceRow};
+use crate::wire::{Call, Fact, Frame, FrameError, ServiceId};
 
 impl Engine {
     /// One frame from a neighbour. The caller has entered this engine.
-    pub(crate) fn receive(self: &Arc<Self>, link: &Arc<Link>, frame: Frame) {
+    ///
+    /// # Errors
+    /// The neighbour has said to a service what that cannot read.
+    pub(crate) fn receive(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        frame: Frame,
+    ) -> Result<(), FrameError> {
         match frame {
             Frame::Call(call) => {
                 if call.call != 0 {
@@ -58,32 +64,47 @@ impl Engine {
                 request,
                 from,
                 to,
+                service,
                 body,
             } => {
                 if to == self.process {
-                    self.serve(request, from, body);
+                    let question = Question {
+                        request,
+                        from,
+                        service,
+                        body: body.into(),
+                    };
+                    let served = self.serve(question);
+                    return served.or_else(|error| blame(link, from, error));
                 } else if let Some(next) = self.onward(to, link) {
                     let question = Frame::Request {
                         request,
                         from,
                         to,
+                        service,
                         body,
                     };
                     next.push(&question, true);
-                } else if request != 0 {
+                } else {
                     let failure =
                         Failure::new(FailureKind::NodeLost, format!("no way to process {to}"));
-                    self.answer(request, from, Answer::Failed(failure));
+                    self.answer(request, from, Err(failure));
                 }
             }
-            Frame::Answer { request, to, body } => {
-                if to != self.process {
-                    if let Some(next) = self.onward(to, link) {
-                        next.push(&Frame::Answer { request, to, body }, true);
-                    }
-                } else if let Some((_, requested)) = self.requests.remove(&request) {
-                    // Whoever asked may have stopped waiting.
-                    let _ = requested.answer.send(body);
+            Frame::Answer {
+                request,
+                to,
+                result,
+            } => {
+                if to == self.process {
+                    return self.take_answer(link, request, result);
+                } else if let Some(next) = self.onward(to, link) {
+                    let answer = Frame::Answer {
+                        request,
+                        to,
+                        result,
+                    };
+                    next.push(&answer, true);
                 }
             }
             Frame::Chunk(chunk) => {
@@ -96,11 +117,15 @@ impl Engine {
                 }
             }
             Frame::Fact(fact) => self.learn(link, fact),
+            Frame::Notice { service, body } => {
+                return self.service(service)?.hear(self, link, &body);
+            }
             Frame::Over(why) => link.close(format!("the other side closed it: {why}")),
             // The link has seen to these.
             Frame::Beat(_) | Frame::Taken(_) | Frame::After(_) => {}
             Frame::Hello(_) | Frame::Opening(_) => link.close("it said hello twice"),
         }
+        Ok(())
     }
 
     /// The next link towards a process, for a frame that came over another. What would have to go
@@ -203,202 +228,31 @@ impl Engine {
         }
     }
 
-    /// A question from another engine.
-    pub(super) fn serve(self: &Arc<Self>, request: u64, from: ProcessId, body: Request) {
-        let engine = Arc::clone(self);
-        match body {
-            Request::Host(order) => self.serve_host(request, from, &order),
-            Request::Start { id, incarnation } => match self.cells.get(&id) {
-                Some(cell) => {
-                    self.await_start(id, from, request);
-                    cell.order(Control::Start(incarnation));
-                }
-                None => self.answer(request, from, no_such_actor()),
-            },
-            Request::Halt {
-                id,
-                reason,
-                keep_mail,
-            } => {
-                let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else {
-                    return self.answer(request, from, Answer::Done);
-                };
-                self.begin_task(async move {
-                    let answer = if engine.halt_here(&cell, reason, keep_mail).await {
-                        Answer::Done
-                    } else {
-                        let what = "it blocks its thread";
-                        Answer::Failed(Failure::new(FailureKind::Hang, what))
-                    };
-                    engine.answer(request, from, answer);
-                });
-            }
-            Request::Ended {
-                id,
-                incarnation,
-                reason,
-            } => self.ended(id, Some(incarnation), reason),
-            Request::Watch(id) => {
-                let down = self.watch(id);
-                self.spawn_task(async move {
-                    let down = down.await;
-                    engine.answer(request, from, Answer::Down(down));
-                });
-            }
-            Request::Stop(id) => self.begin_task(async move {
-                let answer = match engine.stop_actor(id).await {
-                    Ok(()) => Answer::Done,
-                    Err(error) => Answer::Failed(Failure::error(error)),
-                };
-                engine.answer(request, from, answer);
-            }),
-            Request::Fail { id, failure } => self.begin_task(async move {
-                let answer = match engine.fail_actor(id, failure).await {
-                    Ok(()) => Answer::Done,
-                    Err(error) => Answer::Failed(Failure::error(error)),
-                };
-                engine.answer(request, from, answer);
-            }),
-            Request::Register(row) => {
-                let outcome = self.register_here(row);
-                self.answer(request, from, Answer::Name(outcome));
-            }
-            Request::Lookup { job, name } => {
-                let outcome = self.lookup_here(&job, &name);
-                self.answer(request, from, Answer::Name(outcome));
-            }
-            Request::LastWords(words) => {
-                self.workers.hear_last_words(from, words);
-                self.answer(request, from, Answer::Done);
-            }
-            Request::Blob(ask) if !matches!(ask, BlobRequest::Bring { .. }) => {
-                self.serve_blob(request, from, ask);
-            }
-            Request::Domain => self.answer(request, from, Answer::Process(self.domain())),
-            Request::KeepGang { gang, ranks } => {
-                let memory = self.gangs.keep(gang, from, ranks as usize);
-                self.answer(request, from, Answer::Gang(memory));
-            }
-            Request::ForgetGang(gang) => self.gangs.forget(gang),
-            Request::Gang(news) => self.gangs.hear(self, from, news),
-            Request::Look(order) => {
-                let sight = self.onlookers.show(self, order);
-                self.answer(request, from, Answer::Sight(Box::new(sight)));
-            }
-            Request::Methods(actor) => {
-                let methods = crate::inspect::methods(self, actor);
-                self.answer(request, from, Answer::Methods(methods));
-            }
-            later => self.serve_later(request, from, later),
-        }
+    fn service(&self, id: ServiceId) -> Result<&'static ServiceRow, FrameError> {
+        let row = self.services.get(usize::from(id.0));
+        row.ok_or(FrameError::UnknownService(id.0))
     }
 
-    /// The answer to a question that takes a while; `None` when nobody waits for one.
-    pub(super) async fn answer_to(
-        self: &Arc<Self>,
-        from: ProcessId,
-        body: Request,
-    ) -> Option<Answer> {
-        Some(match body {
-            Request::Launch(order) => match self.launch_here(order).await {
-                Ok(launched) if self.next_link(from).is_none() => {
-                    // Whoever wanted it is gone.
-                    self.release_here(launched.process, launched.lease).await;
-                    return None;
-                }
-                Ok(launched) => Answer::Launched(launched),
-                Err(failure) => Answer::Failed(failure),
-            },
-            Request::LaunchLeased(lease) => match self.launch_leased(lease).await {
-                Ok(Some(_)) if self.next_link(from).is_none() => {
-                    // Whoever wanted it is gone.
-                    self.release_lease(lease).await;
-                    return None;
-                }
-                Ok(Some(launched)) => Answer::Launched(launched),
-                Ok(None) => Answer::Outdated,
-                Err(failure) => Answer::Failed(failure),
-            },
-            Request::Release { process, lease } => {
-                self.release_here(process, lease).await;
-                Answer::Done
+    /// Has a service take a question of another engine.
+    ///
+    /// # Errors
+    /// No service can read it. Whoever asked has been told.
+    pub(super) fn serve(self: &Arc<Self>, question: Question) -> Result<(), FrameError> {
+        let (request, from) = (question.request, question.from);
+        let served = self.service(question.service).and_then(|row| {
+            let served = row.serve(self, &question)?;
+            Ok((row.name, served))
+        });
+        match served {
+            Ok((_, Served::AtOnce)) => Ok(()),
+            Ok((name, Served::Later(answer))) => {
+                self.serve_later(name, question, answer);
+                Ok(())
             }
-            Request::Retire {
-                process,
-                fault,
-                why,
-            } => {
-                self.retire(process, fault, &why).await;
-                Answer::Done
+            Err(error) => {
+                self.answer(request, from, Err(Failure::error(&error)));
+                Err(error)
             }
-            Request::Schedule(ask) => match self.schedule(&ask).await {
-                Ok(granted) => Answer::Scheduled(granted),
-                Err(failure) => Answer::Failed(failure),
-            },
-            Request::Picture => Answer::Picture(Box::new(self.picture().await)),
-            Request::Pictures => Answer::Pictures(self.pictures().await),
-            Request::Claim { version, leases } => {
-                let claimed = self.claim_here(version, &leases).await;
-                claimed.map_or(Answer::Outdated, Answer::Claimed)
-            }
-            Request::Unclaim(leases) => {
-                self.unclaim_here(&leases).await;
-                return None;
-            }
-            Request::HandOver {
-                lease,
-                actor,
-                holder,
-                rank,
-                priority,
-            } => {
-                let handed = self.hand_over_here(lease, actor, &holder, rank, priority);
-                if handed.await {
-                    Answer::Done
-                } else {
-                    Answer::Outdated
-                }
-            }
-            Request::Evict { holders, by } => {
-                self.evict_here(&holders, &by).await;
-                return None;
-            }
-            Request::Detach(order) => Answer::Detached(self.detach(*order).await),
-            Request::Blob(BlobRequest::Bring { origin }) => {
-                Answer::Brought(bring_for(self, origin).await)
-            }
-            // The others are answered at once.
-            _ => return None,
-        })
-    }
-
-    /// Whoever sent this request hears when the actor has started, or that it will not.
-    fn await_start(&self, id: ActorId, from: ProcessId, request: u64) {
-        if let Some((home, before)) = self.awaiting_start.insert(id, (from, request)) {
-            self.answer(before, home, super::family::halted_answer());
-        }
-    }
-
-    fn serve_host(self: &Arc<Self>, request: u64, from: ProcessId, order: &HostOrder) {
-        let found = self
-            .types
-            .iter()
-            .map(|row| row())
-            .find(|row| row.name == order.actor);
-        let Some(actor) = found else {
-            let failure = Failure::new(
-                FailureKind::UnknownActor,
-                format!(
-                    "the worker's binary has no actor `{}`: list it in `job!`",
-                    order.actor
-                ),
-            );
-            return self.answer(request, from, Answer::Failed(failure));
-        };
-        self.await_start(order.id, from, request);
-        if let Err(failure) = host::host_order(self, actor, order) {
-            self.awaiting_start.remove(&order.id);
-            self.answer(request, from, Answer::Failed(failure));
         }
     }
 
@@ -415,10 +269,6 @@ impl Engine {
                     self.process_down(&exit, link.peer);
                 }
             }
-            Fact::Named(row) => self.learn_names(&[row], link.peer),
-            Fact::Unnamed { job, name, id } => self.unlearn_name(&job, &name, id, link.peer),
-            Fact::RoomChanged => self.hardware.stir(),
-            Fact::LastSight(last) => self.keep_last_sight(link, last),
             Fact::Leaving => {
                 if self.uplink.get() == Some(&link.peer) {
                     self.show_last();
@@ -427,20 +277,4 @@ impl Engine {
             }
         }
     }
-}
-
-impl Engine {
-    /// A process of this node that leaves has shown what was not seen of it.
-    fn keep_last_sight(&self, link: &Link, last: LastSight) {
-        let process = link.peer;
-        let mut started = self.workers.list().into_iter();
-        let Some(view) = started.find(|view| view.process == process) else {
-            return;
-        };
-        self.last_sights.keep(view, &link.view(), last);
-    }
-}
-
-fn no_such_actor() -> Answer {
-    Answer::Failed(Failure::error(Reason::Unknown))
 }

@@ -1,15 +1,20 @@
 //! Names of actors, scoped by job. A node keeps them for its workers and tells other nodes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::Engine;
 use crate::detached;
 use crate::error::NameError;
 use crate::id::{ActorId, ProcessId};
+use crate::link::Link;
 use crate::registry::Registered;
-use crate::wire::{Answer, Fact, NameRow, Request};
+use crate::service::row::{Asked, Hear, Serve};
+use crate::service::{Notice, Service};
+use crate::wire::{NameRow, ServiceId};
 
 /// The names of actors, and the actors that have them. News of ends and beginnings come over
 /// different ways and so in any order: of two actors that are said to have one name the first known
@@ -20,6 +25,61 @@ pub(crate) struct Names {
     rows: HashMap<(String, String), Vec<NameRow>>,
     /// Told whenever somebody has a name who had none.
     news: watch::Sender<()>,
+}
+
+/// Names that a node keeps.
+pub(crate) struct Naming;
+
+/// A question to [`Naming`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum NameRequest {
+    /// Keep a name.
+    Register(NameRow),
+    /// Find who has it.
+    Lookup { job: String, name: String },
+}
+
+impl Service for Naming {
+    const ID: ServiceId = ServiceId(2);
+    const NAME: &'static str = "a name that is given or looked up";
+    type Request = NameRequest;
+    type Answer = Result<NameRow, NameError>;
+}
+
+impl Serve for Naming {
+    fn serve(engine: &Arc<Engine>, asked: Asked<Self>, request: NameRequest) {
+        let outcome = match request {
+            NameRequest::Register(row) => engine.register_here(row),
+            NameRequest::Lookup { job, name } => engine.lookup_here(&job, &name),
+        };
+        asked.answer(engine, &outcome);
+    }
+}
+
+/// A notice about a name, by the node that keeps it or one that has heard of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum NameNotice {
+    /// A name was given.
+    Named(NameRow),
+    /// A name is free again.
+    Unnamed {
+        job: String,
+        name: String,
+        id: ActorId,
+    },
+}
+
+impl Notice for NameNotice {
+    const SERVICE: ServiceId = Naming::ID;
+}
+
+impl Hear for NameNotice {
+    fn hear(self, engine: &Arc<Engine>, link: &Arc<Link>) {
+        match self {
+            Self::Named(row) => engine.learn_names(&[row], link.peer),
+            Self::Unnamed { job, name, id } => engine.unlearn_name(&job, &name, id, link.peer),
+        }
+    }
 }
 
 /// An actor has no name any more; whoever has it now.
@@ -108,10 +168,8 @@ impl Engine {
 
     /// Gives an actor a name.
     pub(super) async fn give_name(&self, row: NameRow) -> Result<(), NameError> {
-        let given = self.ask_for_name(
-            || self.register_here(row.clone()),
-            Request::Register(row.clone()),
-        );
+        let register = NameRequest::Register(row.clone());
+        let given = self.ask_for_name(|| self.register_here(row), &register);
         given.await.map(drop)
     }
 
@@ -127,30 +185,25 @@ impl Engine {
 
     /// Finds the actor that has a name.
     pub(super) async fn find_name(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
-        let (wanted_job, wanted) = (job.to_owned(), name.to_owned());
-        let lookup = Request::Lookup {
-            job: wanted_job,
-            name: wanted,
+        let lookup = NameRequest::Lookup {
+            job: job.to_owned(),
+            name: name.to_owned(),
         };
-        self.ask_for_name(|| self.lookup_here(job, name), lookup)
+        self.ask_for_name(|| self.lookup_here(job, name), &lookup)
             .await
     }
 
     async fn ask_for_name(
         &self,
         here: impl FnOnce() -> Result<NameRow, NameError>,
-        request: Request,
+        request: &NameRequest,
     ) -> Result<NameRow, NameError> {
         let Some(node) = self.uplink.get() else {
             return here();
         };
-        match self
-            .request(*node, request, Some(self.limits.ask_timeout))
-            .await
-        {
-            Some(Answer::Name(outcome)) => outcome,
-            _ => Err(NameError::Unreachable(format!("process {node}"))),
-        }
+        let patience = Some(self.limits.ask_timeout);
+        let answer = self.request::<Naming>(*node, request, patience).await;
+        answer.unwrap_or_else(|| Err(NameError::Unreachable(format!("process {node}"))))
     }
 
     pub(super) fn register_here(&self, row: NameRow) -> Result<NameRow, NameError> {
@@ -164,7 +217,7 @@ impl Engine {
         }
         names.claim(&row);
         drop(names);
-        self.tell_neighbours(&Fact::Named(row.clone()), self.process);
+        self.tell_neighbours(&NameNotice::Named(row.clone()).frame(), self.process);
         Ok(row)
     }
 
@@ -192,7 +245,7 @@ impl Engine {
             }
             let is_new = self.names.lock().claim(row);
             if is_new {
-                self.tell_neighbours(&Fact::Named(row.clone()), from);
+                self.tell_neighbours(&NameNotice::Named(row.clone()).frame(), from);
             }
         }
     }
@@ -231,10 +284,11 @@ impl Engine {
         for Freed { row, next } in freed {
             let NameRow { job, name, id, .. } = row;
             if let Some(from) = told_by {
-                self.tell_neighbours(&Fact::Unnamed { job, name, id }, from);
+                let unnamed = NameNotice::Unnamed { job, name, id };
+                self.tell_neighbours(&unnamed.frame(), from);
             }
             if let Some(next) = next {
-                self.tell_neighbours(&Fact::Named(next), self.process);
+                self.tell_neighbours(&NameNotice::Named(next).frame(), self.process);
             }
         }
     }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -28,7 +29,9 @@ use crate::hardware::Leases;
 use crate::id::{ActorId, ProcessId};
 use crate::link::{self, Link, LinkEstate};
 use crate::quic::Quic;
-use crate::wire::{Answer, NameRow, Request, VERSION};
+use crate::service::Question;
+use crate::service::row::LateAnswer;
+use crate::wire::{NameRow, VERSION};
 use crate::worker::{SharedWorker, WorkerEstate};
 
 /// Questions that take a while.
@@ -45,9 +48,6 @@ struct Questions {
     /// Those that were not begun, or begun in vain, since this engine holds.
     kept: Vec<Question>,
 }
-
-/// A question of another engine.
-type Question = (u64, ProcessId, Request);
 
 /// The signal that a process is about to become another program.
 #[derive(Debug)]
@@ -96,33 +96,38 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// Answers a question, as soon as it can.
-    pub(super) fn serve_later(self: &Arc<Self>, request: u64, from: ProcessId, body: Request) {
+    /// Answers a question to a service of this name, as soon as it can.
+    pub(super) fn serve_later(
+        self: &Arc<Self>,
+        service: &'static str,
+        question: Question,
+        answer: BoxFuture<'static, Option<LateAnswer>>,
+    ) {
         let number = {
             let mut book = self.serving.book.lock();
             if self.is_held() {
-                book.kept.push((request, from, body));
+                book.kept.push(question);
                 return;
             }
             book.next += 1;
             let number = book.next;
-            book.under_way.insert(number, body.name());
+            book.under_way.insert(number, service);
             number
         };
         let engine = Arc::clone(self);
         self.spawn_task(async move {
-            let answer = engine.answer_to(from, body.clone()).await;
+            let answer = answer.await;
             {
                 let mut book = engine.serving.book.lock();
                 book.under_way.remove(&number);
                 // It has changed nothing, and may have failed only because this engine holds.
-                if engine.is_held() && answer.as_ref().is_some_and(is_refusal) {
-                    book.kept.push((request, from, body));
+                if engine.is_held() && answer.as_ref().is_some_and(|answer| answer.is_refusal) {
+                    book.kept.push(question);
                     return;
                 }
             }
             if let Some(answer) = answer {
-                engine.answer(request, from, answer);
+                engine.answer(question.request, question.from, Ok(answer.body));
             }
         });
     }
@@ -163,8 +168,17 @@ impl Engine {
             self.serving.held.store(false, Ordering::Release);
             std::mem::take(&mut book.kept)
         };
-        for (request, from, body) in kept {
-            self.serve(request, from, body);
+        self.serve_kept(kept);
+    }
+
+    /// Has services take questions that were kept.
+    fn serve_kept(self: &Arc<Self>, kept: Vec<Question>) {
+        for question in kept {
+            let from = question.from;
+            if let Err(error) = self.serve(question) {
+                // It was read before, by a program of the same version.
+                tracing::error!(process = %from, %error, "a question that was kept cannot be read");
+            }
         }
     }
 
@@ -275,6 +289,7 @@ impl Engine {
         };
         self.members.go_on_after(estate.last_serial);
         self.pending.begin_elsewhere();
+        self.requests.begin_elsewhere();
         self.blobs.inherit(estate.accounts).map_err(failed)?;
         for (process, through, hops) in estate.routes {
             self.routes.insert(process, (through, hops));
@@ -299,14 +314,7 @@ impl Engine {
         for link in links {
             link.begin(self);
         }
-        for (request, from, body) in estate.questions {
-            self.serve(request, from, body);
-        }
+        self.serve_kept(estate.questions);
         Ok(())
     }
-}
-
-/// Returns true if an answer says that nothing was done.
-const fn is_refusal(answer: &Answer) -> bool {
-    matches!(answer, Answer::Failed(_) | Answer::Detached(Err(_)))
 }

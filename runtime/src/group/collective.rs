@@ -28,12 +28,13 @@ use crate::clock::{Clock, Timestamp};
 use crate::current;
 use crate::engine::{Engine, Life};
 use crate::failure::Down;
+use crate::gang::protocol::{Domains, GangMemory, GangMemoryRequest};
 use crate::gang::{self, Ends};
 use crate::id::{ActorId, Incarnation, ProcessId};
+use crate::service::Service;
 use crate::shape::{self, Shape};
 use crate::telemetry;
 use crate::trace::{SpanContext, SpanKind};
-use crate::wire::{Answer, Request};
 
 impl<A> Group<A> {
     /// Forms the group for collectives: makes a seat for the present life of each member, which all
@@ -164,10 +165,8 @@ impl<A> Group<A> {
             .into_iter()
             .filter(|other| *other != engine.process);
         let nodes = join_all(others.map(async |process| {
-            match ask(engine, process, Request::Domain, until).await {
-                Some(Answer::Process(node)) => Some((process, node)),
-                _ => None,
-            }
+            let node = ask::<Domains>(engine, process, &(), until).await?;
+            Some((process, node))
         }));
         let mut nodes: HashMap<_, _> = nodes.await.into_iter().flatten().collect();
         nodes.insert(engine.process, engine.domain());
@@ -192,14 +191,14 @@ impl<A> Group<A> {
 }
 
 /// One question of a formation.
-async fn ask(
-    engine: &Arc<Engine>,
+async fn ask<S: Service>(
+    engine: &Engine,
     process: ProcessId,
-    body: Request,
+    request: &S::Request,
     until: Timestamp,
-) -> Option<Answer> {
+) -> Option<S::Answer> {
     let patience = until.left(Clock::now());
-    engine.request(process, body, Some(patience)).await
+    engine.request::<S>(process, request, Some(patience)).await
 }
 
 /// Where a member runs.
@@ -246,13 +245,13 @@ impl Formation {
             return Ok(self.here.insert(memory).name());
         }
         self.elsewhere.push(node);
-        let keep = Request::KeepGang {
+        let keep = GangMemoryRequest::Keep {
             gang: self.gang,
             ranks: ranks as u32,
         };
-        match ask(&self.engine, node, keep, until).await {
-            Some(Answer::Gang(memory)) => memory.map_err(FormError::Memory),
-            _ => Err(FormError::NotRunning {
+        match ask::<GangMemory>(&self.engine, node, &keep, until).await {
+            Some(memory) => memory.map_err(FormError::Memory),
+            None => Err(FormError::NotRunning {
                 ranks: vec![rank],
                 waited: self.engine.limits.ask_timeout,
             }),
@@ -263,7 +262,8 @@ impl Formation {
 impl Drop for Formation {
     fn drop(&mut self) {
         for node in &self.elsewhere {
-            self.engine.tell(*node, Request::ForgetGang(self.gang));
+            let forget = GangMemoryRequest::Forget(self.gang);
+            self.engine.tell::<GangMemory>(*node, &forget);
         }
     }
 }

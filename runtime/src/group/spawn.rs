@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::{Group, Mesh, Rank};
 use crate::actor::{Actor, Context};
 use crate::error::SpawnError;
-use crate::hardware::Ask;
+use crate::hardware::protocol::Ask;
 use crate::host::Host;
 use crate::id::{ActorId, Ref};
 use crate::needs::Needs;
@@ -19,7 +19,7 @@ use crate::registry::Registered;
 use crate::spawn::{self, Spawn};
 use crate::supervise::{Orphans, Restart};
 use crate::system::System;
-use crate::wire::LaunchOrder;
+use crate::worker::protocol::LaunchOrder;
 
 impl System {
     /// Spawns a group at the top of the tree: one actor for each rank, made from the arguments that

@@ -10,7 +10,6 @@ use odeon_devices::inventory::{
     DeviceFacts, Inventory, MemoryFacts, NvLinkEnd, Nvml, Probe, ProcessFacts, Reading, XIDS_MAX,
 };
 use odeon_placement::{Device, DeviceGrant};
-use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, Timestamp};
 use crate::inspect::DeviceReading;
@@ -151,21 +150,6 @@ impl Devices for FakeDevices {
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
         (0..cores).filter(|cpu| cpu % nodes == numa).collect()
     }
-}
-
-/// A device that an actor was granted, as the actor sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantedDevice {
-    /// The number that its process opens it by: `CUDA_VISIBLE_DEVICES` lets it see its own only.
-    pub ordinal: u32,
-    /// Its number on the node.
-    pub index: u32,
-    /// Model, as the vendor writes it.
-    pub model: String,
-    /// Bytes of its memory that are the actor's.
-    pub memory: u64,
-    /// The actor's share of its time, in thousandths.
-    pub milli: u32,
 }
 
 /// The devices as the solver sees them. One whose memory cannot be read is out of service.

@@ -15,11 +15,9 @@ use odeon_placement::{Device, DeviceGrant, Health, Isolation, Lease, Node, Proce
 use serde::{Deserialize, Serialize};
 
 use super::devices::facts_of;
+use super::protocol::LeaseId;
 use crate::clock::Timestamp;
 use crate::id::{ActorId, ProcessId};
-
-/// The number of a lease, on its node.
-pub(crate) type LeaseId = u64;
 
 /// Memory of a whole device that may be more in use than before a process had it: the driver's own
 /// grows and shrinks.

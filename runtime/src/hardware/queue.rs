@@ -2,46 +2,13 @@
 //! overtake each other.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use odeon_placement::Refusal;
-use serde::{Deserialize, Serialize};
 
-use super::Ask;
+use super::protocol::{Ask, Waiting};
 use crate::clock::Timestamp;
 use crate::id::ActorId;
-
-/// Actors that wait for room, and what is in the way.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// Their name.
-    pub holder: String,
-    /// Their job.
-    #[serde(default)]
-    pub job: String,
-    /// The actors, in the order of their ranks.
-    pub actors: Vec<ActorId>,
-    /// Higher ones come first.
-    pub priority: i32,
-    /// The time that they have waited.
-    pub waited: Duration,
-    /// The obstacle; `None` before the first look.
-    pub refusal: Option<Refusal>,
-    /// The holder that must be placed before them.
-    pub behind: Option<String>,
-}
-
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it has waited for {} s: ", self.waited.as_secs())?;
-        match (&self.behind, &self.refusal) {
-            (Some(first), _) => write!(f, "{first} comes before it"),
-            (None, Some(refusal)) => refusal.fmt(f),
-            (None, None) => f.write_str("nobody has looked for a place yet"),
-        }
-    }
-}
 
 /// The number of a place in the queue.
 pub(super) type Ticket = u64;

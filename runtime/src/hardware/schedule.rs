@@ -8,13 +8,14 @@ use odeon_placement::{
     Affinity, Cause, Demand, Health, Lease, Plan, Refusal, View, preempt, solve,
 };
 
+use super::protocol::{
+    Ask, ClaimRequest, Claiming, Evicting, Eviction, Granted, LeaseId, Picture, Picturing,
+};
 use super::queue::Ticket;
-use super::{Ask, Granted, Picture};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::failure::{Failure, FailureKind};
 use crate::id::{ActorId, ProcessId};
-use crate::wire::{Answer, Request};
 
 /// Why there are no leases yet.
 enum Unplaced {
@@ -165,10 +166,8 @@ impl Engine {
             .collect();
         let patience = Some(self.limits.heartbeat_interval);
         let ask = |node| async move {
-            match self.request(node, Request::Picture, patience).await {
-                Some(Answer::Picture(picture)) => Some((node, *picture)),
-                _ => None,
-            }
+            let picture = self.request::<Picturing>(node, &(), patience).await?;
+            Some((node, picture))
         };
         let others = join_all(nodes.into_iter().map(ask)).await;
         let mut pictures = vec![(self.process, self.picture().await)];
@@ -257,21 +256,18 @@ impl Engine {
         node: ProcessId,
         version: u64,
         leases: Vec<(Lease, ActorId)>,
-    ) -> Option<Vec<u64>> {
+    ) -> Option<Vec<LeaseId>> {
         if node == self.process {
             return self.claim_here(version, &leases).await;
         }
-        let claim = Request::Claim { version, leases };
+        let claim = ClaimRequest::Claim { version, leases };
         let patience = Some(self.limits.claim_timeout);
-        match self.request(node, claim, patience).await {
-            Some(Answer::Claimed(leases)) => Some(leases),
-            // A claim whose answer was lost ends by itself.
-            _ => None,
-        }
+        // A claim whose answer was lost ends by itself.
+        self.request::<Claiming>(node, &claim, patience).await?
     }
 
     async fn unclaim(self: &Arc<Self>, granted: impl Iterator<Item = Granted>) {
-        let mut by_node: BTreeMap<ProcessId, Vec<u64>> = BTreeMap::new();
+        let mut by_node: BTreeMap<ProcessId, Vec<LeaseId>> = BTreeMap::new();
         for Granted { node, lease } in granted {
             by_node.entry(node).or_default().push(lease);
         }
@@ -280,7 +276,7 @@ impl Engine {
                 self.unclaim_here(&leases).await;
             } else {
                 // If it does not arrive, the claims end by themselves.
-                drop(self.begin_request(node, Request::Unclaim(leases)));
+                self.tell::<Claiming>(node, &ClaimRequest::Unclaim(leases));
             }
         }
     }
@@ -311,26 +307,26 @@ impl Engine {
             return;
         }
         tracing::info!(holder = demand.holder, ?victims, "making room");
+        let eviction = Eviction {
+            holders: victims,
+            by: demand.holder.clone(),
+        };
         for (node, _) in pictures {
             if *node == self.process {
-                self.evict_here(&victims, &demand.holder).await;
+                self.evict_here(&eviction).await;
             } else {
-                let evict = Request::Evict {
-                    holders: victims.clone(),
-                    by: demand.holder.clone(),
-                };
-                drop(self.begin_request(*node, evict));
+                self.tell::<Evicting>(*node, &eviction);
             }
         }
     }
 
     /// Ends the processes of these holders. Their supervisors decide what becomes of them.
-    pub(crate) async fn evict_here(self: &Arc<Self>, holders: &[String], by: &str) {
+    pub(crate) async fn evict_here(self: &Arc<Self>, eviction: &Eviction) {
         let parts = self.parts().await;
         let mut processes = BTreeSet::new();
         let mut unused = vec![];
         for (id, grant) in parts.leases.lock().grants() {
-            if holders.contains(&grant.lease.holder) {
+            if eviction.holders.contains(&grant.lease.holder) {
                 match grant.stage {
                     super::Stage::Claimed { .. } => unused.push(id),
                     super::Stage::Held => drop(processes.insert(grant.process)),
@@ -340,7 +336,7 @@ impl Engine {
         }
         self.unclaim_here(&unused).await;
         for process in processes {
-            let why = format!("{by} has a higher priority and took its place");
+            let why = format!("{} has a higher priority and took its place", eviction.by);
             self.retire_here(process, None, &why).await;
         }
     }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use odeon_placement::{Demand, Isolation};
 
-use super::{Ask, Granted, Launched};
+use super::protocol::{Ask, Granted, HandOver, HandingOver, Launched};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::failure::Failure;
-use crate::id::ProcessId;
-use crate::needs::Needs;
-use crate::wire::{Answer, LaunchOrder, Request};
+use crate::needs::{Needs, PoolId};
+use crate::worker::protocol::LaunchOrder;
 
 /// The pools that a node keeps.
 #[derive(Debug, Default)]
@@ -26,13 +25,6 @@ struct Pool {
     needs: Needs,
     size: u32,
     ready: Vec<Launched>,
-}
-
-/// Which pool an actor is placed from, when it loses its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct PoolId {
-    node: ProcessId,
-    number: u64,
 }
 
 /// A pool of spares: worker processes with their devices, started and waiting. An actor whose
@@ -83,6 +75,15 @@ impl Standby {
 
     pub(crate) fn id(&self) -> PoolId {
         self.id
+    }
+}
+
+impl Needs {
+    /// Takes a spare of this pool when it has to be placed again. The pool should have the same
+    /// needs.
+    pub fn standby(mut self, pool: &Standby) -> Self {
+        self.pool = Some(pool.id());
+        self
     }
 }
 
@@ -209,20 +210,18 @@ impl Engine {
             return false;
         };
         let Granted { node, lease } = granted;
-        let priority = ask.needs.demand.priority;
-        if node == self.process {
-            return self
-                .hand_over_here(lease, actor, &ask.holder, rank, priority)
-                .await;
-        }
-        let hand_over = Request::HandOver {
+        let order = HandOver {
             lease,
             actor,
             holder: ask.holder.clone(),
             rank,
-            priority,
+            priority: ask.needs.demand.priority,
         };
+        if node == self.process {
+            return self.hand_over_here(&order).await;
+        }
         let patience = Some(self.limits.claim_timeout);
-        self.request(node, hand_over, patience).await == Some(Answer::Done)
+        let handed = self.request::<HandingOver>(node, &order, patience);
+        handed.await.unwrap_or(false)
     }
 }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::sketch::{Sketch, Times};
 use crate::clock::Timestamp;
+use crate::id::ActorId;
+use crate::service::Service;
+use crate::wire::ServiceId;
 
 /// Statistics of an actor's work in this process, past and present.
 #[derive(Debug, Default)]
@@ -59,6 +62,16 @@ pub struct MethodView {
     pub handling: Times,
     /// The times that they lay in the mailbox.
     pub waiting: Times,
+}
+
+/// The work of an actor by kind of message; nothing where it is not.
+pub(crate) struct MethodCounts;
+
+impl Service for MethodCounts {
+    const ID: ServiceId = ServiceId(20);
+    const NAME: &'static str = "a look at an actor";
+    type Request = ActorId;
+    type Answer = Option<Vec<MethodView>>;
 }
 
 fn add(counter: &AtomicU64, more: u64) {

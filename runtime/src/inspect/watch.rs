@@ -17,11 +17,12 @@ use super::{ActorView, LinkView, MachineView, News, NodeView, ProcessView, Times
 use crate::clock::{Clock, Timestamp};
 use crate::current::Caller;
 use crate::engine::{Engine, IdHasher};
-use crate::hardware::Waiting;
+use crate::hardware::protocol::Waiting;
 use crate::id::{ActorId, ProcessId};
+use crate::service::{Notice, Service};
 use crate::telemetry::Point;
 use crate::trace::{Span, SpanCounts, SpanCursor};
-use crate::wire::{Answer, Request};
+use crate::wire::ServiceId;
 
 /// The view of one process at one look: its actors, their waits, spans, news and counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,6 +124,16 @@ pub(crate) struct LookOrder {
     seen: u64,
 }
 
+/// The view of a process for one onlooker.
+pub(crate) struct Looking;
+
+impl Service for Looking {
+    const ID: ServiceId = ServiceId(19);
+    const NAME: &'static str = "a look at a process";
+    type Request = LookOrder;
+    type Answer = Sight;
+}
+
 /// The last view of a process before it leaves, since nobody can look at it after that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastSight {
@@ -130,6 +141,10 @@ pub(crate) struct LastSight {
     /// has had none sees all.
     pub(crate) onlooker: Option<(u64, u64)>,
     pub(crate) sight: Box<Sight>,
+}
+
+impl Notice for LastSight {
+    const SERVICE: ServiceId = Looking::ID;
 }
 
 /// The last views of processes of this node.
@@ -496,13 +511,10 @@ impl Watch {
             let engine = &engine;
             async move {
                 let asked = Clock::now();
-                let request = Request::Look(order);
-                let answer = engine.request(child.peer, request, Some(patience)).await;
-                let Some(Answer::Sight(sight)) = answer else {
-                    return Err(child.peer);
-                };
+                let sight = engine.request::<Looking>(child.peer, &order, Some(patience));
+                let sight = sight.await.ok_or(child.peer)?;
                 let ahead = ahead(child, sight.at, asked, Clock::now());
-                Ok((child.peer, *sight, ahead))
+                Ok((child.peer, sight, ahead))
             }
         });
         let looks: Vec<_> = looks.collect();

@@ -48,7 +48,7 @@ pub(super) struct Queue {
     pub(super) control: BytesMut,
     pub(super) calls: BytesMut,
     pub(super) bulk: VecDeque<Chunk>,
-    /// The number of questions and facts that the calls were last marked to come after.
+    /// The number of questions, facts and notices that the calls were last marked to come after.
     pub(super) marked: u64,
     /// Somebody writes what waits, or has been woken to do so, and looks again before it stops.
     tended: bool,

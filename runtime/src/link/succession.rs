@@ -65,7 +65,7 @@ pub(super) struct StreamEstate {
     /// Bytes that follow them.
     #[serde(with = "serde_bytes")]
     pub(super) kept: Vec<u8>,
-    /// The number of questions and facts that the calls were last marked to come after.
+    /// The number of questions, facts and notices that the calls were last marked to come after.
     pub(super) marked: u64,
 }
 

@@ -1,0 +1,74 @@
+//! The answers to questions about worker processes.
+
+use std::sync::Arc;
+
+use super::protocol::{
+    DismissRequest, Dismissing, LastWords, LaunchOrder, Launching, LeaseLaunching,
+};
+use crate::engine::Engine;
+use crate::hardware::protocol::LeaseId;
+use crate::id::ProcessId;
+use crate::service::row::{Asked, Serve, ServeLater};
+
+impl ServeLater for Launching {
+    async fn answer(
+        engine: Arc<Engine>,
+        from: ProcessId,
+        order: LaunchOrder,
+    ) -> Option<Self::Answer> {
+        let launched = engine.launch_here(order).await;
+        if let Ok(launched) = &launched
+            && engine.next_link(from).is_none()
+        {
+            // Whoever wanted it is gone.
+            engine.release_here(launched.process, launched.lease).await;
+            return None;
+        }
+        Some(launched)
+    }
+
+    fn is_refusal(answer: &Self::Answer) -> bool {
+        answer.is_err()
+    }
+}
+
+impl ServeLater for LeaseLaunching {
+    async fn answer(engine: Arc<Engine>, from: ProcessId, lease: LeaseId) -> Option<Self::Answer> {
+        let launched = engine.launch_leased(lease).await;
+        if let Ok(Some(_)) = launched
+            && engine.next_link(from).is_none()
+        {
+            // Whoever wanted it is gone.
+            engine.release_lease(lease).await;
+            return None;
+        }
+        Some(launched)
+    }
+
+    fn is_refusal(answer: &Self::Answer) -> bool {
+        answer.is_err()
+    }
+}
+
+impl ServeLater for Dismissing {
+    async fn answer(engine: Arc<Engine>, _from: ProcessId, request: DismissRequest) -> Option<()> {
+        match request {
+            DismissRequest::Release { process, lease } => {
+                engine.release_here(process, lease).await;
+            }
+            DismissRequest::Retire {
+                process,
+                fault,
+                why,
+            } => engine.retire(process, fault, &why).await,
+        }
+        Some(())
+    }
+}
+
+impl Serve for LastWords {
+    fn serve(engine: &Arc<Engine>, asked: Asked<Self>, words: String) {
+        engine.workers.hear_last_words(asked.from, words);
+        asked.answer(engine, &());
+    }
+}
