@@ -1,4 +1,4 @@
-//! The two traits of an actor and what a handler can reach.
+//! The two traits of an actor, and the context that its handlers get.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,44 +7,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::answer::Answer;
-use crate::blob::Blobs;
 use crate::cell::Cell;
-use crate::detached;
 use crate::engine::Engine;
-use crate::error::NameError;
-use crate::failure::{Down, Failure, Reason};
+use crate::failure::{Failure, Reason};
 use crate::hardware::protocol::GrantedDevice;
-use crate::id::{ActorId, Incarnation, Ref};
+use crate::id::{Incarnation, Ref};
+use crate::message::Message;
 use crate::needs::Needs;
-use crate::registry::Registered;
-use crate::request::Recipient;
-use crate::shape::Shape;
-use crate::spawn::Spawn;
 use crate::supervise::Supervision;
-
-/// Values that can travel between processes: encoded by serde, with a [`Shape`] that both sides
-/// compare.
-pub trait Wire: Serialize + DeserializeOwned + Shape + Send + 'static {}
-impl<T: Serialize + DeserializeOwned + Shape + Send + 'static> Wire for T {}
-
-/// A message and the type of its reply. Write `#[message(reply = u64)]` on a struct.
-pub trait Message: Wire {
-    /// A stable name; part of the method's id.
-    const NAME: &'static str;
-    /// The type of the handler's answer.
-    type Reply: Wire;
-    /// The id on the wire: name, argument shape and reply shape. Not the actor, so that a narrowed
-    /// reference sends the same id.
-    const METHOD: u64 = crate::shape::mix(
-        crate::shape::mix(crate::shape::name(Self::NAME), Self::SHAPE),
-        <Self::Reply as Shape>::SHAPE,
-    );
-}
-
-impl Message for Down {
-    const NAME: &'static str = "odeon.Down";
-    type Reply = ();
-}
 
 /// State that handles messages one at a time. It is always made from its `Args`: the first time,
 /// after a restart, in another process.
@@ -167,65 +137,7 @@ impl<A: Actor> Context<A> {
         self.end = Some(Reason::Failed(failure));
     }
 
-    /// Spawns a child, supervised by this actor and ended with it.
-    pub fn spawn<C: Actor>(&self, args: C::Args) -> Spawn<C> {
-        Spawn::new(self.engine(), self.cell.id, A::supervision(), args)
-    }
-
-    /// Tells this actor a [`Down`] when the target's present incarnation ends, at once if it is
-    /// gone.
-    pub fn watch<T: ?Sized>(&self, target: Ref<T>)
-    where
-        A: Handler<Down>,
-    {
-        tell_end(self.engine(), target.id, self.me().narrow());
-    }
-
-    /// Gives this actor a name in its job.
-    ///
-    /// # Errors
-    /// The name is taken, or the node that keeps the names is out of reach.
-    pub async fn register(&self, name: &str) -> Result<(), NameError>
-    where
-        A: Registered,
-    {
-        self.engine().register_name::<A>(name, self.cell.id).await
-    }
-
-    /// Finds an actor by its name in this job.
-    ///
-    /// # Errors
-    /// Nobody has the name, or an actor of another type has it.
-    pub async fn lookup<T: Registered>(&self, name: &str) -> Result<Ref<T>, NameError> {
-        let found = self.engine().lookup_name::<T>(name).await;
-        found.map(|id| Ref::from_id(id, 0))
-    }
-
-    /// Finds a detached actor: see [`System::bind`](crate::System::bind).
-    ///
-    /// # Errors
-    /// See there.
-    pub async fn bind<T: Registered>(&self, name: &str) -> Result<Ref<T>, NameError> {
-        let found = self.engine().find_detached(name, detached::check::<T>);
-        found.await.map(|id| Ref::from_id(id, 0))
-    }
-
-    /// Makes blobs: bulk bytes in the shared memory of this process.
-    #[must_use]
-    pub fn blobs(&self) -> Blobs {
-        Blobs::new(self.engine())
-    }
-
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.cell.engine
     }
-}
-
-/// Tells a watcher the end of an actor's present life.
-fn tell_end(engine: &Arc<Engine>, target: ActorId, watcher: Recipient<Down>) {
-    let down = engine.watch(target);
-    engine.spawn_task(async move {
-        // A watcher that is gone needs no notice.
-        let _ = watcher.tell(down.await).await;
-    });
 }

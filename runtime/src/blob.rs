@@ -55,7 +55,7 @@ use crate::id::ProcessId;
 use crate::shape::{self, Shape};
 
 pub use error::BlobError;
-pub(crate) use handle::{Handle, arriving};
+pub(crate) use handle::Handle;
 use lease::Lease;
 pub(crate) use quota::{AccountEstate, Share};
 use store::Own;
@@ -118,7 +118,7 @@ impl Blob {
                 let engine = current::engine_for(handle.owner).ok_or(BlobError::NoSystem)?;
                 let arrived = Self::arrived(&engine, *handle);
                 match arrived.keep {
-                    Keep::Adrift(_) => Err(engine.blobs.freed()),
+                    Keep::Adrift(_) => Err(engine.blobs().freed()),
                     _ => Box::pin(arrived.open()).await,
                 }
             }
@@ -129,7 +129,7 @@ impl Blob {
     fn arrived(engine: &Arc<Engine>, handle: Handle) -> Self {
         let keep = if handle.owner == engine.process {
             engine
-                .blobs
+                .blobs()
                 .came_home(handle)
                 .map_or(Keep::Adrift(handle), Keep::Own)
         } else {
@@ -271,7 +271,7 @@ impl Blobs {
     /// # Errors
     /// [`BlobError::Quota`] or [`BlobError::Memory`]; nothing was taken.
     pub fn writer(&self, len: usize) -> Result<BlobWriter, BlobError> {
-        self.engine.blobs.writer(len)
+        self.engine.blobs().writer(len)
     }
 
     /// Copies `bytes` into a new blob.
@@ -290,21 +290,21 @@ impl Blobs {
     /// As for [`Blobs::writer`].
     pub async fn warm_up(&self, len: usize) -> Result<(), BlobError> {
         let engine = Arc::clone(&self.engine);
-        let warmed = tokio::task::spawn_blocking(move || engine.blobs.writer(len).map(drop));
+        let warmed = tokio::task::spawn_blocking(move || engine.blobs().writer(len).map(drop));
         warmed.await.unwrap_or(Err(BlobError::NoSystem))
     }
 
     /// Counts the blobs that this process holds at present.
     #[must_use]
     pub fn stats(&self) -> BlobStats {
-        self.engine.blobs.stats()
+        self.engine.blobs().stats()
     }
 
     /// Waits until `fact` is true of the [`stats`](Self::stats): room for the next blob, or the end
     /// of a lease.
     pub async fn when(&self, mut fact: impl FnMut(&BlobStats) -> bool + Send) -> BlobStats {
         loop {
-            let changed = self.engine.blobs.changed();
+            let changed = self.engine.blobs().changed();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
             let stats = self.stats();

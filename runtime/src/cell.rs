@@ -1,26 +1,30 @@
 //! The cell of an actor: the part of it that others reach while it runs, sleeps or waits for its
 //! supervisor. One per hosted actor, the same over all its lives in one process.
 
+pub(crate) mod mailbox;
+
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use crate::actor_type::{ActorType, Method};
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::envelope::Mail;
 use crate::failure::Reason;
 use crate::hardware::protocol::GrantedDevice;
-use crate::host::{Lodger, Mailbox, Watchdog};
 use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::inspect::stats::{Running, Stats};
-use crate::registry::{ActorType, Method};
+use crate::mail::Mail;
 use crate::supervise::Orphans;
 use crate::wire::Frame;
+
+use mailbox::Mailbox;
 
 /// An order of a supervisor.
 pub(crate) enum Control {
@@ -55,6 +59,16 @@ pub enum Phase {
     Over = 3,
 }
 
+/// An actor to be hosted.
+pub(crate) struct NewCell {
+    pub(crate) id: ActorId,
+    pub(crate) parent: ActorId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) orphans: Orphans,
+    pub(crate) devices: Vec<GrantedDevice>,
+    pub(crate) hang_after: Option<Duration>,
+}
+
 /// See the module.
 pub(crate) struct Cell {
     pub(crate) id: ActorId,
@@ -64,7 +78,8 @@ pub(crate) struct Cell {
     pub(crate) orphans: Orphans,
     /// The devices that it was granted.
     pub(crate) devices: Vec<GrantedDevice>,
-    pub(crate) watchdog: Option<Watchdog>,
+    /// The longest time that a handler may run.
+    pub(crate) hang_after: Option<Duration>,
     incarnation: AtomicU32,
     phase: AtomicU8,
     /// Room in the mailbox for senders of this process.
@@ -172,17 +187,17 @@ impl fmt::Debug for Cell {
 }
 
 impl Cell {
-    pub(crate) fn new(engine: Arc<Engine>, actor: &'static ActorType, lodger: Lodger) -> Arc<Self> {
+    pub(crate) fn new(engine: Arc<Engine>, actor: &'static ActorType, new: NewCell) -> Arc<Self> {
         let mailbox_messages_max = engine.limits.mailbox_messages_max;
         Arc::new(Self {
-            id: lodger.id,
-            parent: lodger.parent,
+            id: new.id,
+            parent: new.parent,
             engine,
             actor,
-            orphans: lodger.orphans,
-            devices: lodger.devices,
-            watchdog: lodger.hang_after.map(Watchdog::new),
-            incarnation: AtomicU32::new(lodger.incarnation),
+            orphans: new.orphans,
+            devices: new.devices,
+            hang_after: new.hang_after,
+            incarnation: AtomicU32::new(new.incarnation),
             phase: AtomicU8::new(Phase::Starting as u8),
             admission: Admission::new(mailbox_messages_max),
             queued_remote: AtomicU32::new(0),

@@ -9,7 +9,9 @@ use dashmap::DashMap;
 
 use crate::cell::Cell;
 use crate::engine::Engine;
+use crate::engine::component::Component;
 use crate::id::{ActorId, ProcessId};
+use crate::pending::Caller;
 use crate::trace::SpanContext;
 
 /// The surroundings of a future while it is polled.
@@ -75,13 +77,6 @@ pub(crate) fn below(span: SpanContext) -> Current {
     })
 }
 
-/// The sender of a message: the actor whose handler runs, if one does, and its span.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Caller {
-    actor: Option<ActorId>,
-    pub(crate) span: SpanContext,
-}
-
 impl Caller {
     pub(crate) fn now() -> Self {
         CURRENT.with_borrow(|current| match current {
@@ -95,16 +90,6 @@ impl Caller {
             },
             None => Self::default(),
         })
-    }
-
-    /// The actor, if it is one.
-    pub(crate) const fn inside(&self) -> Option<ActorId> {
-        self.actor
-    }
-
-    /// The actor, or the root of the process.
-    pub(crate) fn actor(&self, engine: &Engine) -> ActorId {
-        self.actor.unwrap_or_else(|| ActorId::root(engine.process))
     }
 }
 
@@ -161,7 +146,7 @@ fn with_simulated<R>(act: impl FnOnce(&mut BTreeMap<ProcessId, Arc<Engine>>) -> 
     SIMULATED.with_borrow_mut(|engines| engines.as_mut().map(act))
 }
 
-pub(crate) fn add_engine(engine: &Arc<Engine>) {
+fn add_engine(engine: &Arc<Engine>) {
     let (process, engine) = (engine.process, Arc::clone(engine));
     if with_simulated(|engines| engines.insert(process, Arc::clone(&engine))).is_none() {
         ENGINES.insert(process, engine);
@@ -169,11 +154,24 @@ pub(crate) fn add_engine(engine: &Arc<Engine>) {
     CHANGES.fetch_add(1, Ordering::Release);
 }
 
-pub(crate) fn remove_engine(process: ProcessId) {
+fn remove_engine(process: ProcessId) {
     if with_simulated(|engines| engines.remove(&process)).is_none() {
         ENGINES.remove(&process);
     }
     CHANGES.fetch_add(1, Ordering::Release);
+}
+
+/// The place of an engine among those of its operating-system process.
+pub(crate) struct Listed(pub(crate) ProcessId);
+
+impl Component for Listed {
+    fn attach(&self, engine: &Arc<Engine>) {
+        add_engine(engine);
+    }
+
+    fn close(&self) {
+        remove_engine(self.0);
+    }
 }
 
 /// The engine that sends for the caller: the one it runs in; else the home of the actor, when that

@@ -4,85 +4,56 @@
 //! found in three steps: hosted here; else by its row, when this process is its home; else over the
 //! link that leads to its home.
 
+pub(crate) mod component;
 mod credit;
-mod detached;
 mod family;
 mod inbound;
 pub(crate) mod lives;
-pub(crate) mod names;
-mod requests;
-mod succession;
+mod owner;
+pub(crate) mod requests;
+mod services;
+pub(crate) mod serving;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dashmap::DashMap;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::blob::{Share, Store};
+use crate::actor_type::ActorTypes;
 use crate::cell::{Cell, Phase};
 use crate::clock::{Clock, Timestamp};
-use crate::current;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
-use crate::gang::Gangs;
-use crate::hardware::{Hardware, HardwareConfig};
 use crate::id::{ActorId, ProcessId};
-use crate::inspect::recent::Recent;
-use crate::inspect::watch::{LastSights, Onlookers};
-use crate::inspect::{News, NewsKind};
+use crate::id_map::IdMap;
+use crate::journal::{News, NewsKind};
 use crate::limits::Limits;
 use crate::link::Link;
 use crate::pending::{Crowd, Pending, Waiting};
-use crate::pulse::Pulse;
-use crate::registry::ActorTypes;
-use crate::service::Notice;
+use crate::recent::Recent;
 use crate::service::row::{Asked, ServiceRow};
-use crate::telemetry::Point;
 use crate::trace::Tracer;
-use crate::wire::{Call, Fact, Frame, Hello, NameRow, Passage, VERSION};
-use crate::worker::Workers;
+use crate::wire::{Call, Fact, Frame, Hello, Passage, VERSION};
 
+use component::{Components, LinkEnd};
 use credit::Waited;
 pub(crate) use credit::{Credit, Credits};
 pub(crate) use family::{Life, Members, NewRow, Placing};
 use lives::Lives;
-use names::{NameNotice, Names};
 use requests::Requests;
-use succession::Serving;
-pub(crate) use succession::{Estate, StandStill};
-
-/// A hasher for ids, which are random or counted already.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-pub(crate) type IdMap<K, V> = DashMap<K, V, BuildHasherDefault<IdHasher>>;
+use serving::Serving;
 
 /// See the module.
 pub(crate) struct Engine {
+    me: Weak<Self>,
     pub(crate) process: ProcessId,
     pub(crate) job: String,
     pub(crate) node: String,
@@ -91,47 +62,33 @@ pub(crate) struct Engine {
     pub(crate) tracer: Tracer,
     /// Events that people ask about later.
     pub(crate) journal: Recent<News>,
-    /// Numbers that programs say about their work.
-    pub(crate) points: Recent<Point>,
-    pub(crate) onlookers: Onlookers,
-    pub(crate) last_sights: LastSights,
-    pub(crate) blobs: Arc<Store>,
     pub(crate) pending: Pending,
-    pub(crate) crowd: Crowd,
-    pub(crate) workers: Workers,
-    pub(crate) hardware: Hardware,
-    pub(crate) gangs: Gangs,
+    pub(crate) crowd: Arc<Crowd>,
     pub(crate) dead_letters: AtomicU64,
     /// The node above, when this is a worker.
     pub(crate) uplink: OnceLock<ProcessId>,
     runtime: tokio::runtime::Handle,
     pub(crate) cells: IdMap<ActorId, Arc<Cell>>,
-    /// Those whose handlers must not take for ever.
-    pub(crate) watched: Mutex<Vec<Weak<Cell>>>,
     pub(crate) members: Members,
     pub(crate) links: IdMap<ProcessId, Arc<Link>>,
     /// Processes behind a neighbour: which, and over how many links from it.
-    routes: IdMap<ProcessId, (ProcessId, u8)>,
+    pub(crate) routes: IdMap<ProcessId, (ProcessId, u8)>,
     pub(crate) credits: Credits,
     /// Those that it has for other engines, by number.
     pub(crate) services: &'static [ServiceRow],
-    requests: Requests,
+    components: Components,
+    pub(crate) requests: Requests,
     /// Calls passed on between two other processes: (sender, call) to (neighbour, actor).
-    forwards: IdMap<(ProcessId, u64), (ProcessId, ActorId)>,
+    pub(crate) forwards: IdMap<(ProcessId, u64), (ProcessId, ActorId)>,
     /// Those who have an actor hosted or started here, to be answered when it runs.
     awaiting_start: IdMap<ActorId, Asked<Lives>>,
-    names: Mutex<Names>,
     obituaries: Mutex<Obituaries>,
     closing: AtomicBool,
-    /// Until it is closed.
-    pulse: Mutex<Option<Pulse>>,
     failed: tokio::sync::watch::Sender<Option<Failure>>,
     /// Tasks that others wait for an answer of, and that take a while.
-    answering: tokio::sync::watch::Sender<usize>,
+    pub(crate) answering: tokio::sync::watch::Sender<usize>,
     /// Questions of other engines that take a while.
-    serving: Serving,
-    /// The signal that this process is about to become another program.
-    stands: StandStill,
+    pub(crate) serving: Serving,
 }
 
 #[derive(Default)]
@@ -192,11 +149,7 @@ pub(crate) struct EngineConfig {
     pub(crate) types: ActorTypes,
     /// Those that it has for other engines, by number.
     pub(crate) services: &'static [ServiceRow],
-    pub(crate) workers: Workers,
-    /// Its part in the node's account of blobs, when it is a worker.
-    pub(crate) blob_share: Option<Share>,
-    /// The hardware that a node gives to its workers.
-    pub(crate) hardware: HardwareConfig,
+    pub(crate) components: Components,
 }
 
 impl Engine {
@@ -209,57 +162,51 @@ impl Engine {
             limits,
             types,
             services,
-            workers,
-            blob_share,
-            hardware,
+            components,
         } = config;
         let runtime = tokio::runtime::Handle::current();
-        let every = limits.pulse_interval;
-        let engine = Arc::new(Self {
+        let engine = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             process,
             job,
             node,
             types,
             tracer: Tracer::new(limits.trace_spans_max, limits.trace_sampling),
             journal: Recent::new(limits.news_max),
-            points: Recent::new(limits.points_max),
-            onlookers: Onlookers::default(),
-            last_sights: LastSights::default(),
-            blobs: Store::new(process, &limits, blob_share),
             credits: Credits::new(limits.credit_messages),
             limits,
             pending: Pending::default(),
-            crowd: Crowd::default(),
-            workers,
-            hardware: Hardware::new(hardware),
-            gangs: Gangs::default(),
+            crowd: Arc::default(),
             dead_letters: AtomicU64::new(0),
             uplink: OnceLock::new(),
             runtime: runtime.clone(),
             cells: IdMap::default(),
-            watched: Mutex::default(),
             members: Members::default(),
             links: IdMap::default(),
             routes: IdMap::default(),
             services,
+            components,
             requests: Requests::default(),
             forwards: IdMap::default(),
             awaiting_start: IdMap::default(),
-            names: Mutex::default(),
             obituaries: Mutex::default(),
             closing: AtomicBool::new(false),
-            pulse: Mutex::default(),
             failed: tokio::sync::watch::channel(None).0,
             answering: tokio::sync::watch::channel(0).0,
             serving: Serving::default(),
-            stands: StandStill::default(),
         });
-        engine.blobs.attach(&engine);
-        *engine.pulse.lock() = Pulse::start(runtime, every, Arc::downgrade(&engine));
-        current::add_engine(&engine);
+        for component in engine.components.iter() {
+            component.attach(&engine);
+        }
         let sweeping = Arc::clone(&engine);
         engine.spawn_task(async move { sweeping.sweep_loop().await });
         engine
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn this(&self) -> Arc<Self> {
+        let this = self.me.upgrade();
+        this.expect("whoever calls an engine holds it")
     }
 
     pub(crate) fn spawn_task(&self, future: impl Future<Output = ()> + Send + 'static) {
@@ -289,6 +236,10 @@ impl Engine {
         }
     }
 
+    pub(crate) const fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
+    }
+
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.runtime.enter()
     }
@@ -300,9 +251,10 @@ impl Engine {
             let stirred = self.pending.stirred();
             let _ = Clock::timeout(interval * IDLE_INTERVALS, stirred).await;
             Clock::sleep(interval).await;
-            self.blobs.sweep(Clock::now());
+            for component in self.components.iter() {
+                component.sweep(&self, Clock::now());
+            }
             self.credits.sweep();
-            self.look_for_hangs();
             for (key, waiting) in self.pending.sweep(Clock::now()) {
                 self.withdraw(key, &waiting);
                 waiting.expire();
@@ -320,13 +272,14 @@ impl Engine {
             return;
         }
         self.end_children(ActorId::root(self.process)).await;
-        self.release_spares().await;
-        self.workers.end_all(self).await;
+        for component in self.components.iter() {
+            component.leave(self).await;
+        }
         // Whoever has asked for an end hears of it.
         let mut answering = self.answering.subscribe();
         let answered = answering.wait_for(|tasks| *tasks == 0);
         drop(Clock::timeout(LAST_WORDS, answered).await);
-        self.show_last();
+        self.say_last_words();
         let links: Vec<_> = self.links.iter().map(|link| Arc::clone(&link)).collect();
         for link in &links {
             link.push(&Frame::Fact(Fact::Leaving), true);
@@ -345,21 +298,17 @@ impl Engine {
                 None => AskError::Unreachable(actor),
             });
         }
-        self.pulse.lock().take();
         self.requests.close();
-        self.blobs.close();
-        self.gangs.close();
+        for component in self.components.iter() {
+            component.close();
+        }
         self.pending.stir();
-        current::remove_engine(self.process);
     }
 
-    /// Leaves with the node what people would still have seen here.
-    fn show_last(&self) {
-        let uplink = self.uplink.get().and_then(|node| self.links.get(node));
-        if let Some(link) = uplink {
-            for last in self.onlookers.show_last(self) {
-                link.push(&last.frame(), false);
-            }
+    /// Leaves with the node what would be lost with this process.
+    fn say_last_words(&self) {
+        for component in self.components.iter() {
+            component.last_words(self);
         }
     }
 
@@ -419,6 +368,19 @@ impl Engine {
         let hop = self.routes.get(&process).map(|route| route.0);
         let hop = hop.or_else(|| self.uplink.get().copied())?;
         self.links.get(&hop).map(|link| Arc::clone(&link))
+    }
+
+    /// The neighbour by which a process is reached, which may be the process itself, or this one.
+    pub(crate) fn way_to(&self, process: ProcessId) -> Option<ProcessId> {
+        if process == self.process || self.links.contains_key(&process) {
+            return Some(process);
+        }
+        self.routes.get(&process).map(|route| route.0)
+    }
+
+    /// Returns true if there is a way to a process, which may be this one.
+    pub(crate) fn reaches(&self, process: ProcessId) -> bool {
+        process == self.process || self.next_link(process).is_some()
     }
 
     /// Returns true if another process is known to be reached from here, other than by asking the
@@ -613,9 +575,6 @@ impl Engine {
     // ---- cells ----
 
     pub(crate) fn add_cell(&self, cell: &Arc<Cell>) {
-        if cell.watchdog.is_some() {
-            self.watched.lock().push(Arc::downgrade(cell));
-        }
         self.cells.insert(cell.id, Arc::clone(cell));
     }
 
@@ -670,18 +629,46 @@ impl Engine {
         }
     }
 
+    /// Answers a call that cannot be delivered; a tell becomes a dead letter, and its credit goes
+    /// back.
+    pub(crate) fn refuse_call(&self, call: &Call, error: AskError) {
+        if call.call == 0 {
+            let ended = matches!(
+                &error,
+                AskError::Dead(down) | AskError::Died(down) if down.reason == Reason::Sibling
+            );
+            if ended || self.is_closing() {
+                tracing::info!(actor = %call.to, from = %call.from, %error, "dead letter at the end");
+            } else {
+                tracing::warn!(actor = %call.to, from = %call.from, %error, "dead letter");
+            }
+            self.dead_letters.fetch_add(1, Ordering::Relaxed);
+            if call.from == self.process {
+                return self.credits.returned(call.to, ProcessId(0), 1);
+            }
+            let credit = Frame::Credit {
+                actor: call.to,
+                host: ProcessId(0),
+                to: call.from,
+                messages: 1,
+            };
+            self.send_to(call.from, &credit);
+        } else {
+            self.send_reply(call.call, call.from, Err(error));
+        }
+    }
+
     // ---- links and processes ----
 
     pub(crate) fn hello(&self) -> Hello {
-        Hello {
-            version: VERSION,
-            process: self.process,
-            job: self.job.clone(),
-            node: self.node.clone(),
+        let mut hello = Hello {
             carries: self.carries(None),
-            names: self.names.lock().owners(),
-            session: Passage::Unsaid,
+            ..self.hello_again(Passage::Unsaid)
+        };
+        for component in self.components.iter() {
+            component.greet(&mut hello);
         }
+        hello
     }
 
     /// The hello of a link that goes on over another connection.
@@ -734,49 +721,48 @@ impl Engine {
         for (process, hops) in &hello.carries {
             self.learn_route(*process, link.peer, *hops);
         }
-        self.learn_names(&hello.names, link.peer);
+        for component in self.components.iter() {
+            component.link_up(self, link, hello);
+        }
         self.catch_up(link, ours);
     }
 
-    /// Tells a neighbour what has changed since it was told this hello: which processes and names
-    /// there are, and which there are no more. What changes while that is told may have been told
-    /// before it, so it goes on until nothing has changed.
+    /// Tells a neighbour what has changed since it was told this hello. What changes while that is
+    /// told may have been told before it, so it goes on until nothing has changed.
     fn catch_up(&self, link: &Link, told: &Hello) {
-        let tell = |frame: Frame| link.push(&frame, false);
-        let key = |row: NameRow| ((row.job.clone(), row.name.clone(), row.id), row);
-        let mut carried: BTreeMap<_, _> = told.carries.iter().copied().collect();
-        let mut named: BTreeMap<_, _> = told.names.iter().cloned().map(key).collect();
+        let mut told = told.clone();
         loop {
-            let carries: BTreeMap<_, _> = self.carries(Some(link.peer)).into_iter().collect();
-            let owners = self.names.lock().owners();
-            let names: BTreeMap<_, _> = owners.into_iter().map(key).collect();
-            if (&carries, &names) == (&carried, &named) {
+            let mut changed = self.catch_up_with_ways(link, &mut told);
+            for component in self.components.iter() {
+                changed |= component.catch_up(link, &mut told);
+            }
+            if !changed {
                 return;
             }
-            // A longer way is another one: a neighbour that kept the lost one while the new one leads
-            // back through it would send in a circle.
-            let lost = |row: &(&ProcessId, &u8)| carries.get(row.0).is_none_or(|hops| hops > row.1);
-            for (process, _) in carried.iter().filter(lost) {
-                tell(way_lost(*process));
-            }
-            for (process, hops) in &carries {
-                if carried.get(process) != Some(hops) {
-                    let (process, hops) = (*process, *hops);
-                    tell(Frame::Fact(Fact::ProcessUp { process, hops }));
-                }
-            }
-            for (job, name, id) in named
-                .keys()
-                .filter(|row| !names.contains_key(*row))
-                .cloned()
-            {
-                tell(NameNotice::Unnamed { job, name, id }.frame());
-            }
-            for row in names.iter().filter(|row| !named.contains_key(row.0)) {
-                tell(NameNotice::Named(row.1.clone()).frame());
-            }
-            (carried, named) = (carries, names);
         }
+    }
+
+    /// The same for the processes that are reached through this one.
+    fn catch_up_with_ways(&self, link: &Link, told: &mut Hello) -> bool {
+        let carried: BTreeMap<_, _> = told.carries.iter().copied().collect();
+        let carries: BTreeMap<_, _> = self.carries(Some(link.peer)).into_iter().collect();
+        if carries == carried {
+            return false;
+        }
+        // A longer way is another one: a neighbour that kept the lost one while the new one leads
+        // back through it would send in a circle.
+        let lost = |row: &(&ProcessId, &u8)| carries.get(row.0).is_none_or(|hops| hops > row.1);
+        for (process, _) in carried.iter().filter(lost) {
+            link.push(&way_lost(*process), false);
+        }
+        for (process, hops) in &carries {
+            if carried.get(process) != Some(hops) {
+                let (process, hops) = (*process, *hops);
+                link.push(&Frame::Fact(Fact::ProcessUp { process, hops }), false);
+            }
+        }
+        told.carries = carries.into_iter().collect();
+        true
     }
 
     /// A neighbour reaches a process. Only a shorter way is news, so it does not go round in circles.
@@ -805,7 +791,7 @@ impl Engine {
     }
 
     /// Tells every neighbour but the one that it came from.
-    fn tell_neighbours(&self, frame: &Frame, except: ProcessId) {
+    pub(crate) fn tell_neighbours(&self, frame: &Frame, except: ProcessId) {
         for link in self.links.iter().filter(|link| link.peer != except) {
             link.push(frame, true);
         }
@@ -813,23 +799,13 @@ impl Engine {
 
     /// A link has ended: with it the process behind it, unless its exit is reported otherwise.
     pub(crate) async fn link_down(self: &Arc<Self>, link: &Arc<Link>) {
-        let pid = self.workers.pid_of(link.peer);
-        // A driver that has left may still have something to do. Its last word is lost when this side
-        // writes while it hangs up; so one that lives and has hung up counts as leaving, too.
-        let hung_up = !link.is_given_up() && !self.workers.has_exited(link.peer);
-        let left = self.workers.is_driver(link.peer) && (link.why() == LEFT || hung_up);
-        let as_told = self.workers.leaves(link.peer);
-        let ended = match left {
-            true => None,
-            false => self.workers.exit_of(link.peer).await,
-        };
-        match (&ended, self.workers.are_inside()) {
-            (Some(_), true) => self.worker_ended(link.peer, pid),
-            // Whoever waits for the process sees its end.
-            (Some(_), false) => self.worker_lost(link.peer, pid),
-            (None, _) => {}
+        let mut end = LinkEnd::default();
+        for component in self.components.iter() {
+            let LinkEnd { exit, is_orderly } = component.link_down(self, link).await;
+            end.exit = exit.or(end.exit);
+            end.is_orderly |= is_orderly;
         }
-        let exit = match ended {
+        let exit = match end.exit {
             // It may have been killed because of that.
             Some(exit) => ProcessExit {
                 status: if link.is_given_up() {
@@ -845,7 +821,7 @@ impl Engine {
         if self.links.remove_if(&link.peer, mine).is_none() {
             return;
         }
-        if !self.is_closing() && !left && !as_told {
+        if !self.is_closing() && !end.is_orderly {
             self.tell_of_loss(link, &exit);
         }
         self.lose_link(link, &exit);
@@ -914,9 +890,9 @@ impl Engine {
     pub(crate) fn process_down(self: &Arc<Self>, exit: &ProcessExit, heard_from: ProcessId) {
         let process = exit.process;
         self.routes.remove(&process);
-        self.blobs.process_down(exit);
-        self.gangs.process_down(exit);
-        self.forget_names_of(process);
+        for component in self.components.iter() {
+            component.process_down(self, exit);
+        }
         // Whoever made a request finds the rest done.
         self.requests.process_down(process);
         self.credits.lose(process);

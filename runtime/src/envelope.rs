@@ -12,21 +12,17 @@ use kameo::actor::ActorRef;
 use kameo::message::DynMessage;
 use kameo::reply::{BoxReplySender, ReplyError};
 
-use crate::actor::{Handler, Message};
+use crate::actor::Handler;
 use crate::answer::{Answer, Later};
-use crate::blob;
-use crate::cell::{Cell, Sender};
+use crate::cell::Cell;
+use crate::cell::mailbox::{Handed, KameoHost};
 use crate::clock::{Clock, Timestamp};
 use crate::error::AskError;
-use crate::host::{AnyActor, Handed, KameoHost, Typed};
+use crate::host::Typed;
+use crate::mail::{AnyActor, Back, Head, Mail};
+use crate::message::Message;
 use crate::pending::Slot;
-use crate::remote::Back;
-use crate::trace::SpanContext;
 use crate::wire::codec::{self, CodecError};
-
-/// Begins the handler of a message. The future is ready when the handler has returned, and leaves
-/// its answer in the envelope. It does nothing when there is no message or no state any more.
-pub(crate) type Run = for<'a> fn(&'a mut dyn Mail, &'a mut dyn AnyActor) -> BoxFuture<'a, ()>;
 
 /// The [`Run`] of message `M` at actor `A`.
 pub(crate) fn run<'a, A: Handler<M>, M: Message>(
@@ -46,60 +42,6 @@ pub(crate) fn run<'a, A: Handler<M>, M: Message>(
         }),
         _ => Box::pin(std::future::ready(())),
     }
-}
-
-/// The part of an envelope that is the same for every message.
-pub(crate) struct Head {
-    /// The message's name, for people.
-    pub(crate) name: &'static str,
-    /// Its id on the wire.
-    pub(crate) method: u64,
-    /// When its caller stops waiting.
-    pub(crate) deadline: Timestamp,
-    /// When it was sent, or came over a link.
-    pub(crate) queued: Timestamp,
-    pub(crate) trace: SpanContext,
-    pub(crate) sender: Sender,
-    /// Its handler at the actor that it is for.
-    pub(crate) run: Run,
-    /// Set while it lies in a mailbox.
-    pub(crate) cell: Option<Arc<Cell>>,
-}
-
-impl Head {
-    /// Takes the envelope out of the mailbox that it lies in.
-    pub(crate) fn leave(&mut self) -> Option<Arc<Cell>> {
-        let cell = self.cell.take()?;
-        cell.message_out(self.sender);
-        Some(cell)
-    }
-}
-
-/// A message in a mailbox, whatever its type. Dropping one unhandled answers its caller, so nothing
-/// is lost in silence.
-pub(crate) trait Mail: DynMessage<KameoHost> {
-    fn head(&mut self) -> &mut Head;
-
-    /// The envelope, for those who know its type.
-    fn typed(&mut self) -> &mut dyn Any;
-
-    /// True for a tell.
-    fn is_tell(&self) -> bool;
-
-    /// True once nobody waits for the answer any more.
-    fn is_withdrawn(&self, cell: &Cell) -> bool;
-
-    /// True until the handler has begun.
-    fn has_message(&self) -> bool;
-
-    /// True when the handler has left work that the answer comes from.
-    fn is_later(&self) -> bool;
-
-    /// Does that work, which leaves the answer here.
-    fn rest(&mut self) -> BoxFuture<'_, ()>;
-
-    /// Answers the caller: with what the handler left here, or with this error.
-    fn settle(&mut self, cell: &Cell, outcome: Result<(), AskError>, at: Timestamp);
 }
 
 /// A message, and what becomes of it.
@@ -191,7 +133,7 @@ impl<M: Message> Mail for Envelope<M> {
             ReplyTo::Nobody => {}
             ReplyTo::Local(slot) => slot.set(outcome, at),
             ReplyTo::Remote(back) => {
-                let encode = |reply| blob::arriving(1, || codec::encode(&reply));
+                let encode = |reply| codec::arriving(1, || codec::encode(&reply));
                 back.send(cell, outcome.map(encode));
             }
         }
@@ -237,10 +179,6 @@ impl<M: Message> DynMessage<KameoHost> for Envelope<M> {
         Box::new(mail)
     }
 }
-
-/// Makes the envelope of a message that came over a link.
-pub(crate) type Unpack =
-    fn(&[u8], Head, Option<Back>) -> Result<Box<dyn Mail>, (CodecError, Option<Back>)>;
 
 /// The [`Unpack`] of message `M`.
 pub(crate) fn unpack<M: Message>(

@@ -27,6 +27,7 @@ use odeon_shm::{Bell, Gang, GangName, GangOptions, Member};
 use parking_lot::Mutex;
 
 use crate::engine::Engine;
+use crate::engine::component::Component;
 use crate::failure::ProcessExit;
 use crate::id::ProcessId;
 use crate::wire::{Chunk, Frame};
@@ -90,18 +91,6 @@ impl Gangs {
         self.kept.lock().remove(&gang);
     }
 
-    /// Takes a chunk in; returns true if it was for a rank.
-    pub(crate) fn take(&self, chunk: &Chunk) -> bool {
-        let found = self.transfers.lock().get(&chunk.transfer).cloned();
-        let Some((shared, from)) = found else {
-            return false;
-        };
-        if let Some(shared) = shared.upgrade() {
-            shared.arrive(from, chunk);
-        }
-        true
-    }
-
     /// News of a rank of another process, which is `sender`.
     pub(crate) fn hear(&self, engine: &Engine, sender: ProcessId, news: GangNews) {
         let end = self.ends.lock().get(&news.to()).and_then(Weak::upgrade);
@@ -127,9 +116,21 @@ impl Gangs {
         let ends = self.ends.lock();
         ends.values().filter_map(Weak::upgrade).collect()
     }
+}
 
-    /// A process is gone, and its ranks with it.
-    pub(crate) fn process_down(&self, exit: &ProcessExit) {
+impl Component for Gangs {
+    fn take_chunk(&self, chunk: &Chunk) -> bool {
+        let found = self.transfers.lock().get(&chunk.transfer).cloned();
+        let Some((shared, from)) = found else {
+            return false;
+        };
+        if let Some(shared) = shared.upgrade() {
+            shared.arrive(from, chunk);
+        }
+        true
+    }
+
+    fn process_down(&self, _: &Arc<Engine>, exit: &ProcessExit) {
         self.kept
             .lock()
             .retain(|_, (home, _)| *home != exit.process);
@@ -138,8 +139,7 @@ impl Gangs {
         }
     }
 
-    /// This process is leaving: nothing comes any more.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.kept.lock().clear();
         for end in self.living() {
             // To this rank it is over with all, and it is this one that the others lose.
@@ -149,6 +149,13 @@ impl Gangs {
             }
             end.bell.ring();
         }
+    }
+}
+
+impl Engine {
+    /// Its gangs.
+    pub(crate) fn gangs(&self) -> &Gangs {
+        self.component::<Gangs>()
     }
 }
 
@@ -500,7 +507,7 @@ impl Far {
 
 impl Drop for Far {
     fn drop(&mut self) {
-        let gangs = &self.engine.gangs;
+        let gangs = &self.engine.gangs();
         let mut left = gangs.left.lock();
         left.push_back(self.shared.id);
         if left.len() > LEFT_MAX {
@@ -563,13 +570,13 @@ impl Ends {
             peers: peers.collect(),
             told: Mutex::default(),
         });
-        let mut transfers = engine.gangs.transfers.lock();
+        let mut transfers = engine.gangs().transfers.lock();
         for (rank, peer) in shared.peers() {
             transfers.insert(peer.transfer, (Arc::downgrade(&shared), rank));
         }
         drop(transfers);
         let weak = Arc::downgrade(&shared);
-        engine.gangs.ends.lock().insert(id, weak);
+        engine.gangs().ends.lock().insert(id, weak);
         let far = Far {
             engine: Arc::clone(engine),
             shared,

@@ -34,9 +34,10 @@ use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::actor::{Actor, Handler, Message};
+use crate::actor::{Actor, Handler};
 use crate::error::AskError;
 use crate::id::Ref;
+use crate::message::Message;
 use crate::shape::{self, Shape};
 
 pub use call::{Cast, Collect, Dispatch, Gather, Quorum, Reduce};

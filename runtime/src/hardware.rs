@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use odeon_devices::driver::DriverError;
 use odeon_devices::fault::{GpuFault, Remedy};
 use odeon_devices::inventory::{Inventory, Nvml};
@@ -32,10 +33,13 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::engine::{Engine, IdMap};
+use crate::engine::Engine;
+use crate::engine::component::Component;
 use crate::failure::{Failure, FailureKind};
 use crate::id::{ActorId, ProcessId};
-use crate::inspect::{DeviceReading, MethodCounts, News, NewsKind};
+use crate::id_map::IdMap;
+use crate::inspect::{DeviceReading, MethodCounts};
+use crate::journal::{News, NewsKind};
 use crate::service::Notice;
 use crate::worker::Binding;
 
@@ -169,12 +173,23 @@ fn machine() -> Resources {
     }
 }
 
+impl Component for Hardware {
+    fn leave<'a>(&'a self, engine: &'a Arc<Engine>) -> BoxFuture<'a, ()> {
+        Box::pin(engine.release_spares())
+    }
+}
+
 impl Engine {
+    /// Its hardware.
+    pub(crate) fn hardware(&self) -> &Hardware {
+        self.component::<Hardware>()
+    }
+
     /// Asks the devices, on a thread that may block when they are real. A driver that does not answer
     /// in time is one that cannot be asked.
     async fn look(&self) -> Look {
-        let devices = Arc::clone(&self.hardware.devices);
-        if !self.hardware.may_block {
+        let devices = Arc::clone(&self.hardware().devices);
+        if !self.hardware().may_block {
             return look_at(&mut devices.lock());
         }
         let looking = tokio::task::spawn_blocking(move || {
@@ -197,7 +212,7 @@ impl Engine {
     /// The hardware of this node, looked at for the first time when it is first needed.
     async fn parts(self: &Arc<Self>) -> &Parts {
         let make = || async {
-            let offer = &self.hardware.offer;
+            let offer = &self.hardware().offer;
             let (inventory, cpus) = self.look().await;
             if let Some(why) = inventory.driver.why() {
                 tracing::debug!(why, "this node has no devices");
@@ -209,7 +224,7 @@ impl Engine {
             let limit = u32::try_from(self.limits.workers_max).unwrap_or(u32::MAX);
             let mut node = Node::new(self.node.clone(), resources).worker_limit(limit);
             node.labels.clone_from(&offer.labels);
-            let inherited = self.hardware.inherited.lock().take();
+            let inherited = self.hardware().inherited.lock().take();
             let mut leases = inherited.unwrap_or_else(|| Leases::new(node));
             leases.see(devices::of_inventory(&self.node, &inventory));
             self.begin_watch();
@@ -219,24 +234,24 @@ impl Engine {
                 cpus,
             }
         };
-        self.hardware.parts.get_or_init(make).await
+        self.hardware().parts.get_or_init(make).await
     }
 
     /// The book of leases, for the next program of this process.
     pub(crate) fn leases_book(&self) -> Option<Leases> {
-        let parts = self.hardware.parts.get()?;
+        let parts = self.hardware().parts.get()?;
         Some(parts.leases.lock().clone())
     }
 
     /// Goes on with the book that another program of this process has kept.
     pub(crate) async fn inherit_book(self: &Arc<Self>, book: Leases) {
-        *self.hardware.inherited.lock() = Some(book);
+        *self.hardware().inherited.lock() = Some(book);
         let parts = self.parts().await;
-        if self.hardware.may_block {
+        if self.hardware().may_block {
             return;
         }
         let running = parts.leases.lock().running();
-        let mut devices = self.hardware.devices.lock();
+        let mut devices = self.hardware().devices.lock();
         for (pid, grants) in running {
             if let Err(error) = devices.begin(pid, &grants) {
                 tracing::warn!(pid, %error, "the devices of a process are not what they were");
@@ -257,13 +272,13 @@ impl Engine {
             actors: actors.collect(),
             node: leases.picture(),
             version: leases.version(),
-            waiting: self.hardware.queue.lock().waiting(Clock::now()),
+            waiting: self.hardware().queue.lock().waiting(Clock::now()),
         }
     }
 
     /// The readings of the devices when they were last looked at, which is not long ago.
     pub(crate) fn device_readings(&self) -> Vec<DeviceReading> {
-        let Some(parts) = self.hardware.parts.get() else {
+        let Some(parts) = self.hardware().parts.get() else {
             return vec![];
         };
         devices::readings(&parts.inventory.lock())
@@ -283,7 +298,7 @@ impl Engine {
                 .leases
                 .lock()
                 .claim(version, leases, &inventory, until, ProcessId::random);
-        self.hardware.stirred.notify_one();
+        self.hardware().stirred.notify_one();
         claimed.ok()
     }
 
@@ -306,7 +321,7 @@ impl Engine {
     fn end_unused(self: &Arc<Self>, processes: Vec<ProcessId>) {
         for process in processes {
             let engine = Arc::clone(self);
-            self.spawn_task(async move { engine.workers.end(&engine, process).await });
+            self.spawn_task(async move { engine.workers().end(&engine, process).await });
         }
     }
 
@@ -319,7 +334,7 @@ impl Engine {
         let Some(process) = parts.leases.lock().hold(lease) else {
             return Ok(None);
         };
-        let gate = Arc::clone(&self.hardware.starting.entry(process).or_default());
+        let gate = Arc::clone(&self.hardware().starting.entry(process).or_default());
         let started = gate.lock().await;
         // It may have ended while this waited.
         let grant = parts.leases.lock().get(lease).cloned();
@@ -334,7 +349,7 @@ impl Engine {
                 .await
             {
                 // What ran of it is known to be leaving already, and its end may not have been seen.
-                self.hardware.starting.remove(&process);
+                self.hardware().starting.remove(&process);
                 self.worker_lost(process, None);
                 let book = parts.leases.lock();
                 let broken = seen.iter().any(|index| book.quarantined(*index).is_some());
@@ -343,8 +358,8 @@ impl Engine {
             }
         }
         drop(started);
-        self.hardware.starting.remove(&process);
-        let Some(pid) = self.workers.pid_of(process) else {
+        self.hardware().starting.remove(&process);
+        let Some(pid) = self.workers().pid_of(process) else {
             return Ok(None);
         };
         {
@@ -358,10 +373,10 @@ impl Engine {
                 return Ok(None);
             }
         }
-        let begun = if self.hardware.may_block {
+        let begun = if self.hardware().may_block {
             Ok(())
         } else {
-            let mut devices = self.hardware.devices.lock();
+            let mut devices = self.hardware().devices.lock();
             devices.begin(pid, &grant.lease.devices)
         };
         if let Err(error) = begun {
@@ -437,7 +452,7 @@ impl Engine {
         let parts = self.parts().await;
         let unused = parts.leases.lock().release(lease);
         if let Some(process) = unused {
-            self.workers.end(self, process).await;
+            self.workers().end(self, process).await;
         }
         self.room_changed();
     }
@@ -459,9 +474,9 @@ impl Engine {
 
     /// A worker process of this node has ended.
     pub(crate) fn worker_ended(self: &Arc<Self>, process: ProcessId, pid: Option<u32>) {
-        self.hardware.starting.remove(&process);
-        if let (Some(pid), false) = (pid, self.hardware.may_block) {
-            self.hardware.devices.lock().end(pid);
+        self.hardware().starting.remove(&process);
+        if let (Some(pid), false) = (pid, self.hardware().may_block) {
+            self.hardware().devices.lock().end(pid);
         }
         self.note_end(process, pid, true);
     }
@@ -472,7 +487,7 @@ impl Engine {
     }
 
     fn note_end(&self, process: ProcessId, pid: Option<u32>, exited: bool) {
-        if let Some(parts) = self.hardware.parts.get() {
+        if let Some(parts) = self.hardware().parts.get() {
             let mut book = parts.leases.lock();
             book.process_ended(process, pid, exited, Clock::now());
             drop(book);
@@ -500,9 +515,9 @@ impl Engine {
                 self.attend_fault(fault).await;
             }
         }
-        let pid = self.workers.pid_of(process);
+        let pid = self.workers().pid_of(process);
         self.worker_lost(process, pid);
-        self.workers.retire(self, process, fault, why).await;
+        self.workers().retire(self, process, fault, why).await;
     }
 
     /// Does for the device itself what a fault asks for.
@@ -547,7 +562,7 @@ impl Engine {
     async fn watch_devices(self: Arc<Self>) {
         let mut looked = Clock::now();
         while !self.is_closing() {
-            let Some(parts) = self.hardware.parts.get() else {
+            let Some(parts) = self.hardware().parts.get() else {
                 // The first look is not over.
                 Clock::sleep(self.limits.sweep_interval).await;
                 continue;
@@ -564,7 +579,7 @@ impl Engine {
                 looked = Clock::now();
             } else {
                 // A stir tells that there is something to settle, so that the next look is sooner.
-                let _ = Clock::timeout(left, self.hardware.stirred.notified()).await;
+                let _ = Clock::timeout(left, self.hardware().stirred.notified()).await;
             }
         }
     }
@@ -623,8 +638,8 @@ impl Engine {
 
     /// Whoever waits looks again, here and on other nodes.
     fn room_changed(&self) {
-        self.hardware.stirred.notify_one();
-        self.hardware.changed.notify_waiters();
+        self.hardware().stirred.notify_one();
+        self.hardware().changed.notify_waiters();
         for link in self.links.iter().filter(|link| !link.is_worker) {
             link.push(&RoomChanged.frame(), true);
         }

@@ -16,35 +16,31 @@ use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kameo::actor::ActorRef;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::actor::{Actor, Context};
-use crate::cell::{Cell, Control, Phase};
+use crate::actor_type::ActorType;
+use crate::cell::{Cell, Control, NewCell, Phase};
 use crate::clock::{Clock, Timestamp};
 use crate::current::{Current, Entered};
 use crate::engine::Engine;
 use crate::engine::lives::{HostName, HostOrder};
-use crate::envelope::Mail;
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
-use crate::hardware::protocol::GrantedDevice;
-use crate::id::{ActorId, Incarnation};
+use crate::id::Incarnation;
 use crate::inspect::stats::Running;
-use crate::registry::{ActorType, Registered};
-use crate::supervise::Orphans;
+use crate::mail::{AnyActor, Mail};
+use crate::registry::Registered;
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
 
 #[cfg(feature = "actix")]
-pub(crate) use actix_host::{ActixHost, arbiter};
-pub(crate) use kameo_host::{Handed, KameoHost};
-pub(crate) use watchdog::Watchdog;
+pub(crate) use actix_host::arbiter;
+pub(crate) use watchdog::Watchdogs;
 
 /// The actor framework that drives an actor in its process. Its messages, failures and restarts are
 /// the same on each.
@@ -87,47 +83,6 @@ impl HostName {
     }
 }
 
-/// The sending end of a mailbox.
-pub(crate) enum Mailbox {
-    /// Driven by kameo.
-    Kameo(ActorRef<KameoHost>),
-    /// Driven by actix.
-    #[cfg(feature = "actix")]
-    Actix(actix::dev::channel::AddressSender<ActixHost>),
-}
-
-impl Mailbox {
-    /// Puts a message into it, or gives it back when the actor is over.
-    pub(crate) fn push(&self, mail: Box<dyn Mail>) -> Result<(), Box<dyn Mail>> {
-        match self {
-            Self::Kameo(host) => kameo_host::push(host, mail),
-            #[cfg(feature = "actix")]
-            Self::Actix(host) => actix_host::push(host, mail),
-        }
-    }
-
-    /// Wakes an idle actor, so that it looks for orders.
-    pub(crate) fn ring(&self) {
-        match self {
-            Self::Kameo(host) => kameo_host::ring(host),
-            // Its loop listens to `Cell::ordered`.
-            #[cfg(feature = "actix")]
-            Self::Actix(_) => {}
-        }
-    }
-}
-
-/// An actor to be hosted, and how.
-pub(crate) struct Lodger {
-    pub(crate) id: ActorId,
-    pub(crate) parent: ActorId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) orphans: Orphans,
-    pub(crate) on: Host,
-    pub(crate) devices: Vec<GrantedDevice>,
-    pub(crate) hang_after: Option<Duration>,
-}
-
 /// The typed half of an actor: its arguments and its state.
 pub(crate) struct Typed<A: Actor> {
     args: A::Args,
@@ -149,30 +104,6 @@ impl<A: Actor> Typed<A> {
     pub(crate) fn parts(&mut self) -> (Option<&mut A>, &mut Context<A>) {
         (self.state.as_mut(), &mut self.cx)
     }
-}
-
-/// An actor whatever its type, as its loop sees it.
-pub(crate) trait AnyActor: Send {
-    /// The [`Typed`] half, for those who know the type.
-    fn typed(&mut self) -> &mut dyn Any;
-
-    /// True while there is a state.
-    fn is_alive(&self) -> bool;
-
-    /// Prepares for this life.
-    fn begin(&mut self, incarnation: Incarnation);
-
-    /// Takes out why the actor has asked to end, if it has.
-    fn take_end(&mut self) -> Option<Reason>;
-
-    /// Makes the state from the arguments.
-    fn start(&mut self) -> BoxFuture<'_, Result<(), Failure>>;
-
-    /// Ends the state in order.
-    fn stop<'a>(&'a mut self, reason: &'a Reason) -> BoxFuture<'a, ()>;
-
-    /// Drops a state that may be broken.
-    fn discard(&mut self);
 }
 
 impl<A: Actor> AnyActor for Typed<A> {
@@ -213,9 +144,8 @@ impl<A: Actor> AnyActor for Typed<A> {
 }
 
 /// Starts hosting an actor of this process.
-pub(crate) fn host<A: Registered>(engine: &Arc<Engine>, lodger: Lodger, args: A::Args) {
-    let on = lodger.on;
-    let cell = Cell::new(Arc::clone(engine), A::actor_type(), lodger);
+pub(crate) fn host<A: Registered>(engine: &Arc<Engine>, on: Host, new: NewCell, args: A::Args) {
+    let cell = Cell::new(Arc::clone(engine), A::actor_type(), new);
     let actor = Typed::<A>::new(&cell, args);
     start(on, cell, actor);
 }
@@ -227,16 +157,15 @@ pub(crate) fn host_order(
     order: &HostOrder,
 ) -> Result<(), Failure> {
     let on = order.on.host()?;
-    let lodger = Lodger {
+    let new = NewCell {
         id: order.id,
         parent: order.parent,
         incarnation: order.incarnation,
         orphans: order.orphans,
-        on,
         devices: order.devices.clone(),
         hang_after: order.hang_after,
     };
-    let cell = Cell::new(Arc::clone(engine), actor, lodger);
+    let cell = Cell::new(Arc::clone(engine), actor, new);
     let made = (actor.make)(&cell, &order.args).map_err(|error| {
         let why = format!("the arguments of {} cannot be read: {error}", actor.name);
         Failure::new(FailureKind::UnknownActor, why)
@@ -247,6 +176,7 @@ pub(crate) fn host_order(
 
 fn start(on: Host, cell: Arc<Cell>, actor: Box<dyn AnyActor>) {
     cell.engine.add_cell(&cell);
+    cell.engine.component::<Watchdogs>().watch(&cell);
     let actor = ActorLoop::new(cell, actor);
     match on {
         Host::Kameo => kameo_host::start(actor),

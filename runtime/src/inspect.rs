@@ -1,16 +1,12 @@
 //! Read-only views. Looking never enters a mailbox and disturbs nobody.
 
-mod journal;
 mod machine;
-pub(crate) mod recent;
 mod service;
-pub(crate) mod sketch;
 pub(crate) mod stats;
 pub(crate) mod watch;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,9 +17,10 @@ use crate::hardware::protocol::Waiting;
 use crate::id::{ActorId, Incarnation, ProcessId};
 use odeon_devices::inventory::Reading;
 
-pub use journal::{News, NewsKind, chain_of};
+pub use crate::journal::{News, NewsKind, chain_of};
+pub use crate::link::view::LinkView;
+pub use crate::sketch::Times;
 pub use machine::{MachineView, Usage};
-pub use sketch::Times;
 pub(crate) use stats::MethodCounts;
 pub use stats::MethodView;
 pub(crate) use watch::{LastSight, Looking};
@@ -76,40 +73,6 @@ pub struct RunningView {
     pub since: Timestamp,
     /// Its span.
     pub span: u64,
-}
-
-/// A link of a process to a neighbour: another node, or a worker process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct LinkView {
-    /// The process at its other end.
-    pub peer: ProcessId,
-    /// The node that this belongs to.
-    pub node: String,
-    /// It is a worker process of this node.
-    pub is_worker: bool,
-    /// The time that a message there and one back take, at best; `None` before both sides have
-    /// heard of each other's clock.
-    pub round_trip: Option<Duration>,
-    /// By how many nanoseconds a [`Timestamp`] of the peer is ahead of one that
-    /// is taken here at the same moment.
-    pub clock_offset: Option<i64>,
-    /// The true offset is no further away than this: half the round trip, and what the clocks may
-    /// have drifted since.
-    pub offset_error: Option<Duration>,
-    /// The number of times that the link went on over another connection.
-    pub resumed: u32,
-    /// Why the last connection that ended did, while the link went on.
-    pub last_break: Option<String>,
-    /// The time since the peer was last heard.
-    pub silent_for: Duration,
-    /// Bytes that were sent to the peer so far, with what was sent again.
-    #[serde(default)]
-    pub sent_bytes: u64,
-    /// Bytes that wait to be sent, apart from bulk.
-    pub queued_bytes: u64,
-    /// Bytes that were sent and that the peer has not said it has taken in; 0 for a worker.
-    pub unacknowledged_bytes: u64,
 }
 
 /// A process that a node has started.

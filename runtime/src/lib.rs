@@ -69,12 +69,14 @@
 extern crate self as odeon;
 
 mod actor;
+mod actor_type;
 #[cfg(feature = "quic")]
 pub mod admission;
 mod answer;
 mod blob;
 mod cell;
 mod clock;
+mod context;
 mod current;
 mod detached;
 mod driver;
@@ -88,11 +90,16 @@ pub mod group;
 mod hardware;
 mod host;
 mod id;
+mod id_map;
 pub mod inspect;
+mod journal;
 mod limits;
 mod link;
+mod mail;
 #[doc(hidden)]
 pub mod manifest;
+mod message;
+mod names;
 mod needs;
 mod pending;
 mod program;
@@ -100,6 +107,7 @@ mod pulse;
 #[cfg_attr(not(feature = "quic"), path = "quic/absent.rs")]
 mod quic;
 mod random;
+mod recent;
 mod registry;
 mod remote;
 mod request;
@@ -110,23 +118,27 @@ mod services;
 mod session;
 pub mod shape;
 pub mod simulation;
+mod sketch;
 mod spawn;
 pub mod succession;
 pub mod supervise;
 mod system;
 pub mod telemetry;
 pub mod trace;
+mod upgrade;
 mod wire;
 mod worker;
 
-pub use actor::{Actor, Context, Handler, Message, Wire};
+pub use actor::{Actor, Context, Handler};
+pub use actor_type::{ActorType, ActorTypes, Method};
 #[cfg(feature = "quic")]
 pub use admission::{Admission, JoinError, JoinToken, Tokens};
 pub use answer::{Answer, Later};
 pub use blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
 pub use cell::Phase;
 pub use clock::{Clock, Timestamp};
-pub use detached::{DetachError, Detached, DetachedActor};
+pub use detached::Detached;
+pub use detached::protocol::{DetachError, DetachedActor};
 pub use driver::Driver;
 pub use error::{AskError, Effect, NameError, NeedsError, SpawnError, SystemError, TellError};
 pub use failure::{Down, Failure, FailureKind, ProcessExit, ProgramEnd, Reason};
@@ -138,9 +150,10 @@ pub use hardware::{Devices, FakeDevices, GrantedDevice, Standby, Waiting};
 pub use host::Host;
 pub use id::{ActorId, Incarnation, ProcessId, Ref};
 pub use limits::Limits;
+pub use message::{Message, Wire};
 pub use needs::{Needs, gib};
 pub use program::{Output, Programs, WorkerCommand, WorkerMode};
-pub use registry::{ActorType, ActorTypes, Method, Registered};
+pub use registry::Registered;
 pub use request::{Ask, Recipient, Stop, Tell, Telling};
 #[cfg(feature = "quic")]
 pub use security::{ClusterIdentity, NodeIdentity};

@@ -17,10 +17,12 @@
 //! once from the sender's own thread, which saves two thread hops of its latency.
 
 mod greeting;
+pub(crate) mod owner;
 mod pipe;
 mod resume;
 pub(crate) mod stream;
 mod succession;
+pub(crate) mod view;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -37,19 +39,17 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::clock::offset::{Exchange, Offsets};
 use crate::clock::{Clock, Timestamp};
-use crate::current::{Current, Entered};
-use crate::engine::Engine;
 use crate::id::ProcessId;
-use crate::inspect::LinkView;
 use crate::limits::Limits;
 use crate::session::Marks;
-use crate::trace::SpanContext;
 use crate::wire::{Beat, Frame, FrameError};
 
 pub(crate) use greeting::{Ended, Greeted, Line, greet, greet_back, hear, say_hello};
+use owner::LinkOwner;
 use pipe::{BATCH_BYTES, Pipe};
 pub(crate) use resume::{Dial, Session, Way, knock};
-pub(crate) use succession::{LinkEstate, restore};
+pub(crate) use succession::{LinkEstate, Redial, restore};
+use view::LinkView;
 
 /// The read half of a byte stream.
 pub(crate) type Reader = Box<dyn AsyncRead + Send + Unpin>;
@@ -71,7 +71,7 @@ const AFTER_BYTES: u64 = 4 + 1 + 8;
 /// Why a link is closed whose other side ended the stream without a word.
 const HUNG_UP: &str = "the other side closed it";
 
-/// The sending side of a link; the receiving side are tasks that feed the engine.
+/// The sending side of a link; the receiving side are tasks that feed the owner.
 pub(crate) struct Link {
     pub(crate) peer: ProcessId,
     /// The node's name at the other end.
@@ -521,36 +521,36 @@ impl Streams {
 }
 
 /// The session that this side keeps with a peer.
-pub(crate) fn session_with(engine: &Engine, peer: ProcessId) -> Option<u64> {
-    let link = engine.links.get(&peer)?;
+pub(crate) fn session_with(owner: &Arc<dyn LinkOwner>, peer: ProcessId) -> Option<u64> {
+    let link = owner.link_to(peer)?;
     let session = link.session.as_ref()?;
     (!link.is_closed()).then_some(session.id)
 }
 
 /// A peer has said hello over a connection that is not the link's. So it lives, whatever has become
 /// of that, and a session with it is not to end while the two look what they keep.
-pub(crate) fn is_alive(engine: &Engine, peer: ProcessId) {
-    if let Some(link) = engine.links.get(&peer) {
+pub(crate) fn is_alive(owner: &Arc<dyn LinkOwner>, peer: ProcessId) {
+    if let Some(link) = owner.link_to(peer) {
         link.heard();
     }
 }
 
-/// Makes the streams a link of `engine`, which ends with them, and serves it until then.
-pub(crate) fn attach(engine: &Arc<Engine>, greeted: Greeted, is_worker: bool) -> Arc<Link> {
-    begin(engine, greeted, is_worker, None)
+/// Makes the streams a link of `owner`, which ends with them, and serves it until then.
+pub(crate) fn attach(owner: &Arc<dyn LinkOwner>, greeted: Greeted, is_worker: bool) -> Arc<Link> {
+    begin(owner, greeted, is_worker, None)
 }
 
-/// Makes the streams a link of `engine` that goes on over others, and serves it until it ends.
+/// Makes the streams a link of `owner` that goes on over others, and serves it until it ends.
 pub(crate) fn attach_session(
-    engine: &Arc<Engine>,
+    owner: &Arc<dyn LinkOwner>,
     greeted: Greeted,
     session: Session,
 ) -> Arc<Link> {
-    begin(engine, greeted, false, Some(session))
+    begin(owner, greeted, false, Some(session))
 }
 
 fn begin(
-    engine: &Arc<Engine>,
+    owner: &Arc<dyn LinkOwner>,
     greeted: Greeted,
     is_worker: bool,
     session: Option<Session>,
@@ -568,28 +568,28 @@ fn begin(
         socket,
         ..Link::new(hello.process, hello.node.clone(), pipes)
     });
-    engine.link_up(&link, &hello, &ours);
-    engine.spawn_task(serve(Arc::clone(engine), Arc::clone(&link), Some(streams)));
+    owner.link_up(&link, &hello, &ours);
+    owner.spawn_task(serve(Arc::clone(owner), Arc::clone(&link), Some(streams)));
     link
 }
 
 /// Serves a link over one connection after the other until it ends. Without a first one, it has none
 /// yet.
-async fn serve(engine: Arc<Engine>, link: Arc<Link>, first: Option<Streams>) {
+async fn serve(owner: Arc<dyn LinkOwner>, link: Arc<Link>, first: Option<Streams>) {
     let mut next = match first {
         Some(streams) => Some(streams),
-        None => link.next_connection(&engine).await,
+        None => link.next_connection(&owner).await,
     };
     while let Some(streams) = next {
-        carry(&engine, &link, streams).await;
-        next = link.next_connection(&engine).await;
+        carry(&owner, &link, streams).await;
+        next = link.next_connection(&owner).await;
     }
-    engine.link_down(&link).await;
+    owner.link_down(&link).await;
 }
 
 /// Serves a link over one connection, until that or the link ends and nothing of it is read any
 /// more.
-async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
+async fn carry(owner: &Arc<dyn LinkOwner>, link: &Arc<Link>, streams: Streams) {
     let Streams { readers, line } = streams;
     let carrier = Arc::new(Ending::default());
     link.carried_by(&carrier);
@@ -599,8 +599,8 @@ async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
         let (done, over) = oneshot::channel();
         writing.push(over);
         let (task_link, task_carrier) = (Arc::clone(link), Arc::clone(&carrier));
-        let limits = engine.limits.clone();
-        engine.spawn_task(async move {
+        let limits = owner.limits().clone();
+        owner.spawn_task(async move {
             let link = task_link;
             if let Some(pipe) = link.pipes().nth(n) {
                 link.write_loop(pipe, &task_carrier, &limits).await;
@@ -612,10 +612,10 @@ async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
         let (done, over) = oneshot::channel();
         reading.push(over);
         let (task_link, task_carrier) = (Arc::clone(link), Arc::clone(&carrier));
-        let engine = Arc::clone(engine);
-        engine.clone().spawn_task(async move {
+        let owner = Arc::clone(owner);
+        owner.clone().spawn_task(async move {
             let (link, carrier) = (task_link, task_carrier);
-            let ended = read_loop(&engine, &link, &carrier, n, reader, buffer).await;
+            let ended = read_loop(&owner, &link, &carrier, n, reader, buffer).await;
             if n > 0 && ended == Ended::Broken(HUNG_UP.to_owned()) {
                 // The control stream says more, and may be a moment behind.
                 let said = async {
@@ -624,7 +624,7 @@ async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
                         () = carrier.over() => {}
                     }
                 };
-                let _ = Clock::timeout(engine.limits.heartbeat_interval, said).await;
+                let _ = Clock::timeout(owner.limits().heartbeat_interval, said).await;
             }
             if !link.stands_still() {
                 link.ended(&carrier, ended);
@@ -672,20 +672,20 @@ async fn carry(engine: &Arc<Engine>, link: &Arc<Link>, streams: Streams) {
     if !link.is_closed() {
         return line.close(false, &carrier.why());
     }
-    let (engine, link) = (Arc::clone(engine), Arc::clone(link));
-    engine.clone().spawn_task(async move {
+    let (owner, link) = (Arc::clone(owner), Arc::clone(link));
+    owner.clone().spawn_task(async move {
         link.finished().await;
-        if engine.is_closing() {
+        if owner.is_closing() {
             // The other side ends the connection when it has heard the last word.
-            let _ = Clock::timeout(engine.limits.heartbeat_interval, line.ended()).await;
+            let _ = Clock::timeout(owner.limits().heartbeat_interval, line.ended()).await;
         }
         line.close(true, &link.why());
     });
 }
 
-/// Feeds frames to the engine until the stream ends; returns why it did.
+/// Feeds frames to the owner until the stream ends; returns why it did.
 async fn read_loop(
-    engine: &Arc<Engine>,
+    owner: &Arc<dyn LinkOwner>,
     link: &Arc<Link>,
     carrier: &Ending,
     stream: usize,
@@ -695,26 +695,19 @@ async fn read_loop(
     let Some(pipe) = link.pipes().nth(stream) else {
         return Ended::Over("there is no such stream".to_owned());
     };
-    // What is decoded on the way (handles of blobs) belongs to this engine.
-    let mut here = Some(Current::Scope {
-        engine: Some(Arc::clone(engine)),
-        span: SpanContext::default(),
-    });
     loop {
         loop {
             if carrier.is_over() {
                 pipe.leave_unread(buffer);
                 return Ended::Broken(carrier.why());
             }
-            let taken = {
-                let _entered = Entered::new(&mut here);
-                take_in(engine, link, pipe, &mut buffer)
-            };
+            let mut taken = Ok(None);
+            owner.within(&mut || taken = take_in(owner, link, pipe, &mut buffer));
             match taken {
                 Ok(None) => break,
                 Ok(Some(told)) => {
                     if link.heed(told, carrier).await {
-                        link.took(pipe, AFTER_BYTES, &engine.limits);
+                        link.took(pipe, AFTER_BYTES, owner.limits());
                     }
                 }
                 Err(why) => return Ended::Over(why),
@@ -737,10 +730,10 @@ async fn read_loop(
     }
 }
 
-/// Feeds the whole frames of `buffer` to the engine, up to a mark: then it says how much control
+/// Feeds the whole frames of `buffer` to the owner, up to a mark: then it says how much control
 /// the rest comes after.
 fn take_in(
-    engine: &Arc<Engine>,
+    owner: &Arc<dyn LinkOwner>,
     link: &Arc<Link>,
     pipe: &Pipe,
     buffer: &mut BytesMut,
@@ -749,7 +742,7 @@ fn take_in(
     let mut outcome = Ok(None);
     while !link.is_closed() {
         let before = buffer.len();
-        let frame = match Frame::decode(buffer, engine.limits.message_bytes_max) {
+        let frame = match Frame::decode(buffer, owner.limits().message_bytes_max) {
             Ok(Some(frame)) => frame,
             Ok(None) => break,
             Err(error) => {
@@ -775,7 +768,7 @@ fn take_in(
             }
             frame => {
                 let binding = frame.binds_calls();
-                if let Err(error) = engine.receive(link, frame) {
+                if let Err(error) = owner.take_in(link, frame) {
                     outcome = Err(bad_frame(link, &error));
                     break;
                 }
@@ -787,7 +780,7 @@ fn take_in(
         taken += (before - buffer.len()) as u64;
     }
     if taken > 0 {
-        link.took(pipe, taken, &engine.limits);
+        link.took(pipe, taken, owner.limits());
     }
     if link.is_closed() && outcome.is_ok() {
         return Err(link.why());

@@ -14,12 +14,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::actor::Wire;
 use crate::clock::{Clock, Timestamp};
-use crate::current::Caller;
-use crate::engine::Engine;
 use crate::error::AskError;
 use crate::id::{ActorId, ProcessId};
+use crate::message::Wire;
+use crate::trace::SpanContext;
 use crate::wire::codec;
 
 /// Where the answer to one ask arrives.
@@ -109,6 +108,25 @@ impl<R: Wire> Waiter for Slot<R> {
     }
 }
 
+/// The sender of a message: the actor whose handler runs, if one does, and its span.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Caller {
+    pub(crate) actor: Option<ActorId>,
+    pub(crate) span: SpanContext,
+}
+
+impl Caller {
+    /// The actor, if it is one.
+    pub(crate) const fn inside(&self) -> Option<ActorId> {
+        self.actor
+    }
+
+    /// The actor, or the root of its process, which is this.
+    pub(crate) fn actor(&self, process: ProcessId) -> ActorId {
+        self.actor.unwrap_or_else(|| ActorId::root(process))
+    }
+}
+
 /// Callers that wait for room on the way to an actor, for people to see.
 #[derive(Default)]
 pub(crate) struct Crowd {
@@ -126,18 +144,18 @@ pub(crate) struct InCrowd {
 
 /// A wait for room; over when it is dropped.
 pub(crate) struct Queueing {
-    engine: Arc<Engine>,
+    crowd: Arc<Crowd>,
     number: u64,
 }
 
 impl Crowd {
-    pub(crate) fn enter(engine: &Arc<Engine>, row: InCrowd) -> Queueing {
-        let mut rows = engine.crowd.rows.lock();
+    pub(crate) fn enter(self: &Arc<Self>, row: InCrowd) -> Queueing {
+        let mut rows = self.rows.lock();
         rows.0 += 1;
         let number = rows.0;
         rows.1.insert(number, row);
         Queueing {
-            engine: Arc::clone(engine),
+            crowd: Arc::clone(self),
             number,
         }
     }
@@ -150,7 +168,7 @@ impl Crowd {
 
 impl Drop for Queueing {
     fn drop(&mut self) {
-        self.engine.crowd.rows.lock().1.remove(&self.number);
+        self.crowd.rows.lock().1.remove(&self.number);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio::process::{ChildStderr, ChildStdout, Command};
 
-use crate::detached::{DetachError, DetachedActor};
+use crate::detached::protocol::{DetachError, DetachedActor};
 use crate::error::SystemError;
 use crate::id::ProcessId;
 

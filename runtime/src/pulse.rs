@@ -7,13 +7,10 @@
 //!
 //! The same thread looks for handlers that hang, since all threads of tokio may.
 
-use std::sync::Weak;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
-
-use crate::engine::Engine;
 
 /// Nudges a runtime from a thread of its own until it is dropped.
 #[derive(Debug)]
@@ -21,7 +18,11 @@ pub(crate) struct Pulse(#[allow(dead_code, reason = "dropping it ends the thread
 
 impl Pulse {
     /// `None` for a runtime of one thread, which nothing helps, and where no thread can be had.
-    pub(crate) fn start(runtime: Handle, every: Duration, engine: Weak<Engine>) -> Option<Self> {
+    pub(crate) fn start(
+        runtime: Handle,
+        every: Duration,
+        look: impl Fn() + Send + 'static,
+    ) -> Option<Self> {
         if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
             return None;
         }
@@ -32,9 +33,7 @@ impl Pulse {
         let beating = thread.spawn(move || {
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 drop(runtime.spawn(async {}));
-                if let Some(engine) = engine.upgrade() {
-                    engine.look_for_hangs();
-                }
+                look();
             }
         });
         beating.is_ok().then_some(Self(alive))

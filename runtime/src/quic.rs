@@ -32,10 +32,10 @@ use tokio::sync::Semaphore;
 
 use crate::admission::{Desk, Gate};
 use crate::clock::Clock;
-use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::id::ProcessId;
 use crate::limits::Limits;
+use crate::link::owner::LinkOwner;
 use crate::link::{self, Dial, Ended, Greeted, Line, Link, Session, Way};
 use crate::random;
 use crate::security::{self, CLUSTER_NAME, JOIN_PROTOCOL, NodeIdentity, fingerprint_of};
@@ -191,9 +191,9 @@ impl Quic {
     }
 
     /// Takes in whoever comes, until the socket is closed.
-    pub(crate) fn serve(self: &Arc<Self>, engine: &Arc<Engine>) {
-        let (quic, accepting) = (Arc::clone(self), Arc::clone(engine));
-        engine.spawn_task(async move {
+    pub(crate) fn serve(self: &Arc<Self>, owner: &Arc<dyn LinkOwner>) {
+        let (quic, accepting) = (Arc::clone(self), Arc::clone(owner));
+        owner.spawn_task(async move {
             let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
             while let Some(incoming) = quic.endpoint.accept().await {
                 let Ok(permit) = Arc::clone(&handshakes).try_acquire_owned() else {
@@ -215,10 +215,10 @@ impl Quic {
                     incoming.refuse();
                     continue;
                 }
-                let (quic, engine) = (Arc::clone(&quic), Arc::clone(&accepting));
+                let (quic, owner) = (Arc::clone(&quic), Arc::clone(&accepting));
                 accepting.spawn_task(async move {
                     let from = incoming.remote_address();
-                    if let Err(error) = quic.take_in(&engine, incoming).await {
+                    if let Err(error) = quic.take_in(&owner, incoming).await {
                         tracing::warn!(%from, %error, "a peer did not get a link");
                     }
                     quic.gate.lock().leave(host);
@@ -228,7 +228,11 @@ impl Quic {
         });
     }
 
-    async fn take_in(&self, engine: &Arc<Engine>, incoming: Incoming) -> Result<(), SystemError> {
+    async fn take_in(
+        &self,
+        owner: &Arc<dyn LinkOwner>,
+        incoming: Incoming,
+    ) -> Result<(), SystemError> {
         let from = incoming.remote_address();
         let front = self.front.read().clone();
         let config = server_config(&front.tls, &self.limits, from);
@@ -242,7 +246,7 @@ impl Quic {
         let connection = self.in_time(from, "the handshake", handshake).await?;
         if is_newcomer(&connection) {
             let outcome = match &front.desk {
-                Some(desk) => desk.serve(engine, &self.gate, &connection).await,
+                Some(desk) => desk.serve(owner, &self.gate, &connection).await,
                 None => Err(SystemError::Refused("nobody is admitted here".to_owned())),
             };
             return refused(&connection, outcome);
@@ -253,14 +257,14 @@ impl Quic {
             streams.map_err(|error| explain(from, &error))
         };
         let (writer, reader) = self.in_time(from, "its greeting", streams).await?;
-        let outcome = self.answer(engine, &connection, writer, reader).await;
+        let outcome = self.answer(owner, &connection, writer, reader).await;
         refused(&connection, outcome).map(|_process| ())
     }
 
     /// Hears who has come, and what for.
     async fn answer(
         &self,
-        engine: &Arc<Engine>,
+        owner: &Arc<dyn LinkOwner>,
         connection: &Connection,
         writer: SendStream,
         reader: RecvStream,
@@ -268,15 +272,15 @@ impl Quic {
         let (reader, writer) = (Box::new(reader), Box::new(ahead(writer)));
         let heard = link::hear(reader, writer, &self.limits).await;
         let heard = known_end(connection, heard)?;
-        self.check_peer(engine, connection, &heard.hello)?;
+        self.check_peer(owner, connection, &heard.hello)?;
         let peer = heard.hello.process;
         match heard.hello.session {
             Passage::Begins(session) => {
                 let rising = self.rises(session)?;
-                let hello = engine.hello();
+                let hello = owner.hello();
                 let greeted = known_end(connection, heard.answer(hello, &self.limits).await)?;
                 let session = Session::new(session, Way::Wait);
-                self.establish(engine, connection, greeted, session, rising)
+                self.establish(owner, connection, greeted, session, rising)
                     .await
             }
             Passage::Resumes(_) => {
@@ -290,7 +294,7 @@ impl Quic {
                         _ => Err(SystemError::Refused("it opened other streams".to_owned())),
                     }
                 };
-                if !link::knock(engine, heard, complete).await? {
+                if !link::knock(owner, heard, complete).await? {
                     // The other side closes the connection when it has heard.
                     let patience = self.limits.heartbeat_interval;
                     let _ = Clock::timeout(patience, connection.closed()).await;
@@ -307,19 +311,19 @@ impl Quic {
     /// Connects to another node and makes it a link, unless there is one already.
     pub(crate) async fn join(
         self: &Arc<Self>,
-        engine: &Arc<Engine>,
+        owner: &Arc<dyn LinkOwner>,
         to: SocketAddr,
     ) -> Result<ProcessId, SystemError> {
         let session = random::number();
         let rising = self.rises(session)?;
         let hello = Hello {
             session: Passage::Begins(session),
-            ..engine.hello()
+            ..owner.hello()
         };
-        let (connection, greeted) = self.connect(engine, to, hello).await?;
+        let (connection, greeted) = self.connect(owner, to, hello).await?;
         let session = Session::new(session, Way::Dial(self.redial(to)));
         let outcome = self
-            .establish(engine, &connection, greeted, session, rising)
+            .establish(owner, &connection, greeted, session, rising)
             .await;
         refused(&connection, outcome)
     }
@@ -333,7 +337,7 @@ impl Quic {
     /// Connects to another node and greets it.
     async fn connect(
         &self,
-        engine: &Arc<Engine>,
+        owner: &Arc<dyn LinkOwner>,
         to: SocketAddr,
         hello: Hello,
     ) -> Result<(Connection, Greeted), SystemError> {
@@ -359,7 +363,7 @@ impl Quic {
         let (reader, writer) = (Box::new(reader), Box::new(ahead(writer)));
         let greeted = link::greet(reader, writer, hello, &self.limits).await;
         let greeted = known_end(&connection, greeted).and_then(|greeted| {
-            self.check_peer(engine, &connection, &greeted.hello)?;
+            self.check_peer(owner, &connection, &greeted.hello)?;
             Ok(greeted)
         });
         let greeted = refused(&connection, greeted)?;
@@ -374,11 +378,11 @@ impl Quic {
     /// Checks that the other side is who it says, and may be here.
     fn check_peer(
         &self,
-        engine: &Engine,
+        owner: &Arc<dyn LinkOwner>,
         connection: &Connection,
         hello: &Hello,
     ) -> Result<(), SystemError> {
-        if hello.process == engine.process {
+        if hello.process == owner.process() {
             return Err(SystemError::Refused("it is this system itself".to_owned()));
         }
         let certificate = certificate_of(connection)?;
@@ -422,32 +426,32 @@ impl Quic {
     /// Makes a greeted connection a link, or finds that there is one.
     async fn establish(
         &self,
-        engine: &Arc<Engine>,
+        owner: &Arc<dyn LinkOwner>,
         connection: &Connection,
         greeted: Greeted,
         session: Session,
         rising: UnderWay<'_, u64>,
     ) -> Result<ProcessId, SystemError> {
         let peer = greeted.hello.process;
-        link::is_alive(engine, peer);
-        let streams = if engine.process < peer {
+        link::is_alive(owner, peer);
+        let streams = if owner.process() < peer {
             let claim = UnderWay::begin(&self.claims, peer);
-            let streams = self.lead(engine, connection, peer, claim.is_some()).await?;
+            let streams = self.lead(owner, connection, peer, claim.is_some()).await?;
             streams.map(|streams| (streams, claim))
         } else {
-            let streams = self.follow(engine, connection, peer).await?;
+            let streams = self.follow(owner, connection, peer).await?;
             streams.map(|streams| (streams, None))
         };
         // The claim ends when the link is there.
         if let Some(((calls, bulk), _claim)) = streams {
-            self.replace_former(engine, &greeted.hello).await;
+            self.replace_former(owner, &greeted.hello).await;
             let greeted = complete(greeted, connection.clone(), calls, bulk);
-            link::attach_session(engine, greeted, session);
+            link::attach_session(owner, greeted, session);
             return Ok(peer);
         }
         drop(rising);
         // There is another link, or one on its way.
-        let link = linked(engine, peer);
+        let link = linked(owner, peer);
         self.in_time(connection.remote_address(), "the other connection", link)
             .await
     }
@@ -455,13 +459,13 @@ impl Quic {
     /// Decides whether this connection becomes the link; then these are its streams.
     async fn lead(
         &self,
-        engine: &Arc<Engine>,
+        owner: &Arc<dyn LinkOwner>,
         connection: &Connection,
         peer: ProcessId,
         claimed: bool,
     ) -> Result<Option<(Stream, Stream)>, SystemError> {
         let from = connection.remote_address();
-        let spare = match link::session_with(engine, peer) {
+        let spare = match link::session_with(owner, peer) {
             Some(session) if claimed => {
                 let asked = ask(connection, session);
                 self.in_time(from, "its answer", asked).await?
@@ -489,7 +493,7 @@ impl Quic {
     /// Waits for the other side to decide whether this connection becomes the link.
     async fn follow(
         &self,
-        engine: &Arc<Engine>,
+        owner: &Arc<dyn LinkOwner>,
         connection: &Connection,
         peer: ProcessId,
     ) -> Result<Option<(Stream, Stream)>, SystemError> {
@@ -502,7 +506,7 @@ impl Quic {
                     (Opened::Carries(opened), None) => calls = Some(opened),
                     (Opened::Asks(session, (mut writer, _)), None) => {
                         // Another connection may be about to be the link that is asked for.
-                        let kept = link::session_with(engine, peer) == Some(session)
+                        let kept = link::session_with(owner, peer) == Some(session)
                             || self.rising.lock().contains(&session);
                         let answer = if kept {
                             Opening::Kept
@@ -525,23 +529,15 @@ impl Quic {
     }
 
     /// Former links of a node that joins end first, and with them what was under way over them.
-    async fn replace_former(&self, engine: &Arc<Engine>, hello: &Hello) {
-        let former: Vec<Arc<Link>> = engine
-            .links
-            .iter()
-            .filter(|link| {
-                link.peer == hello.process || (!link.is_worker && link.node == hello.node)
-            })
-            .map(|link| Arc::clone(&link))
-            .collect();
-        for link in former {
+    async fn replace_former(&self, owner: &Arc<dyn LinkOwner>, hello: &Hello) {
+        let is_former = |link: &Arc<Link>| {
+            link.peer == hello.process || (!link.is_worker && link.node == hello.node)
+        };
+        for link in owner.all_links().into_iter().filter(is_former) {
             link.close("the node has joined again");
             let gone = async {
-                while engine
-                    .links
-                    .get(&link.peer)
-                    .is_some_and(|known| Arc::ptr_eq(&known, &link))
-                {
+                let is_it = |known: Arc<Link>| Arc::ptr_eq(&known, &link);
+                while owner.link_to(link.peer).is_some_and(is_it) {
                     Clock::sleep(self.limits.sweep_interval).await;
                 }
             };
@@ -626,13 +622,13 @@ struct Redial {
 impl Dial for Redial {
     fn dial<'a>(
         &'a self,
-        engine: &'a Arc<Engine>,
+        owner: &'a Arc<dyn LinkOwner>,
         hello: Hello,
     ) -> BoxFuture<'a, Result<Greeted, SystemError>> {
         Box::pin(async move {
             let gone = || SystemError::Refused("this side is leaving".to_owned());
             let quic = self.quic.upgrade().ok_or_else(gone)?;
-            let (connection, greeted) = quic.connect(engine, self.to, hello).await?;
+            let (connection, greeted) = quic.connect(owner, self.to, hello).await?;
             if !matches!(greeted.hello.session, Passage::Resumes(_)) {
                 connection.close(Close::Refused.into(), b"the session is over");
                 return Ok(greeted);
@@ -782,9 +778,9 @@ async fn opening(reader: &mut RecvStream) -> Result<Option<Opening>, SystemError
 }
 
 /// Waits until there is a link to a peer.
-async fn linked(engine: &Arc<Engine>, peer: ProcessId) -> Result<ProcessId, SystemError> {
-    while engine.links.get(&peer).is_none_or(|link| link.is_closed()) {
-        Clock::sleep(engine.limits.sweep_interval).await;
+async fn linked(owner: &Arc<dyn LinkOwner>, peer: ProcessId) -> Result<ProcessId, SystemError> {
+    while owner.link_to(peer).is_none_or(|link| link.is_closed()) {
+        Clock::sleep(owner.limits().sweep_interval).await;
     }
     Ok(peer)
 }

@@ -4,13 +4,15 @@
 //! of a binary, so that none silently vanishes from it and a worker can host every one.
 
 use std::any::TypeId;
-use std::fmt;
 use std::sync::Arc;
 
-use crate::actor::{Actor, Handler, Message};
+use crate::actor::{Actor, Handler};
+use crate::actor_type::{ActorType, Method};
 use crate::cell::Cell;
-use crate::envelope::{self, Run, Unpack};
-use crate::host::{AnyActor, Typed};
+use crate::envelope;
+use crate::host::Typed;
+use crate::mail::AnyActor;
+use crate::message::Message;
 use crate::wire::codec::{self, CodecError};
 
 /// That an actor's messages are listed. Implemented by [`register!`](crate::register) and
@@ -27,18 +29,6 @@ pub trait Registered: Actor {
     /// The type's row in the table.
     fn actor_type() -> &'static ActorType;
 }
-
-/// One actor type: its name, its methods, and how to host one.
-pub struct ActorType {
-    pub(crate) name: &'static str,
-    pub(crate) methods: &'static [Method],
-    pub(crate) type_id: TypeId,
-    /// Makes one, of which `start` has not run yet, from its encoded arguments.
-    pub(crate) make: Make,
-}
-
-/// Makes an actor for a cell from its encoded arguments.
-type Make = fn(&Arc<Cell>, &[u8]) -> Result<Box<dyn AnyActor>, CodecError>;
 
 impl ActorType {
     /// The row of `A`.
@@ -59,23 +49,6 @@ impl ActorType {
     }
 }
 
-impl fmt::Debug for ActorType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ActorType")
-            .field("name", &self.name)
-            .field("methods", &self.methods)
-            .finish_non_exhaustive()
-    }
-}
-
-/// One message that an actor type accepts.
-pub struct Method {
-    pub(crate) id: u64,
-    pub(crate) name: &'static str,
-    pub(crate) unpack: Unpack,
-    pub(crate) run: Run,
-}
-
 impl Method {
     /// The row of message `M` at actor `A`.
     #[must_use]
@@ -89,18 +62,9 @@ impl Method {
     }
 }
 
-impl fmt::Debug for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}#{:016x}", self.name, self.id)
-    }
-}
-
 fn make<A: Actor>(cell: &Arc<Cell>, args: &[u8]) -> Result<Box<dyn AnyActor>, CodecError> {
     Ok(Typed::<A>::new(cell, codec::decode(args)?))
 }
-
-/// The actor types of a binary.
-pub type ActorTypes = &'static [fn() -> &'static ActorType];
 
 /// Lists the messages of an actor: `register!(Counter: Add, Get);`. Needed once per actor type;
 /// `#[actor]` does it by itself.

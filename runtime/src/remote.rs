@@ -7,19 +7,11 @@ use bytes::Bytes;
 
 use crate::cell::{Cell, Sender};
 use crate::clock::Timestamp;
-use crate::engine::Engine;
-use crate::envelope::{self, Head};
+use crate::envelope;
 use crate::error::AskError;
-use crate::failure::Reason;
-use crate::id::ProcessId;
+use crate::mail::{Back, Head};
+use crate::wire::Call;
 use crate::wire::codec::CodecError;
-use crate::wire::{Call, Frame};
-
-/// The way back to a remote caller.
-pub(crate) struct Back {
-    call: u64,
-    to: ProcessId,
-}
 
 impl Back {
     pub(crate) fn is_withdrawn(&self, cell: &Cell) -> bool {
@@ -108,38 +100,6 @@ pub(crate) fn receive(cell: &Arc<Cell>, call: &Call, arrived: Timestamp) {
                     }),
                 );
             }
-        }
-    }
-}
-
-impl Engine {
-    /// Answers a call that cannot be delivered; a tell becomes a dead letter, and its credit goes
-    /// back.
-    pub(crate) fn refuse_call(&self, call: &Call, error: AskError) {
-        if call.call == 0 {
-            let ended = matches!(
-                &error,
-                AskError::Dead(down) | AskError::Died(down) if down.reason == Reason::Sibling
-            );
-            if ended || self.is_closing() {
-                tracing::info!(actor = %call.to, from = %call.from, %error, "dead letter at the end");
-            } else {
-                tracing::warn!(actor = %call.to, from = %call.from, %error, "dead letter");
-            }
-            self.dead_letters
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            if call.from == self.process {
-                return self.credits.returned(call.to, ProcessId(0), 1);
-            }
-            let credit = Frame::Credit {
-                actor: call.to,
-                host: ProcessId(0),
-                to: call.from,
-                messages: 1,
-            };
-            self.send_to(call.from, &credit);
-        } else {
-            self.send_reply(call.call, call.from, Err(error));
         }
     }
 }

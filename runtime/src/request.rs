@@ -15,17 +15,18 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::actor::{Handler, Message};
-use crate::blob;
+use crate::actor::Handler;
 use crate::cell::{Cell, Phase, Sender};
 use crate::clock::{Clock, Timestamp};
-use crate::current::{self, Caller};
+use crate::current;
 use crate::engine::{Credit, Engine, Hop, Whereabouts};
-use crate::envelope::{self, Envelope, Head, Mail, ReplyTo, Run};
+use crate::envelope::{self, Envelope, ReplyTo};
 use crate::error::{AskError, TellError};
 use crate::failure::Down;
 use crate::id::{ActorId, Incarnation, ProcessId, Ref};
-use crate::pending::{Crowd, InCrowd, Slot, Waiter, Waiting};
+use crate::mail::{Head, Mail, Run};
+use crate::message::Message;
+use crate::pending::{Caller, InCrowd, Slot, Waiter, Waiting};
 use crate::shape::{self, Shape};
 use crate::trace::{FOLLOWS, Outcome, Span, SpanContext, SpanKind};
 use crate::wire::Call;
@@ -264,7 +265,7 @@ impl Request {
                 context,
                 parent: parent.span_id,
                 kind,
-                by: caller.actor(engine),
+                by: caller.actor(engine.process),
                 actor: self.to,
                 message: self.name.into(),
                 queued: now,
@@ -308,15 +309,12 @@ impl Request {
         };
         let (patience, now) = (self.patience(engine), Clock::now());
         self.deadline = Some(now.after(patience));
-        let queueing = Crowd::enter(
-            engine,
-            InCrowd {
-                caller: Caller::now(),
-                actor: to,
-                message: self.name,
-                since: now,
-            },
-        );
+        let queueing = engine.crowd.enter(InCrowd {
+            caller: Caller::now(),
+            actor: to,
+            message: self.name,
+            since: now,
+        });
         Box::pin(async move {
             let _queueing = queueing;
             let room = async {
@@ -366,7 +364,7 @@ impl Request {
     /// The message as it travels.
     fn payload(&self, engine: &Engine, message: &dyn Parcel) -> Result<Bytes, AskError> {
         let bytes =
-            blob::arriving(1, || message.encode()).map_err(|error| AskError::BadMessage {
+            codec::arriving(1, || message.encode()).map_err(|error| AskError::BadMessage {
                 actor: self.to,
                 why: error.to_string(),
             })?;
@@ -718,7 +716,7 @@ impl Sent {
                 context: self.span,
                 parent: self.caller.span.span_id,
                 kind: SpanKind::Ask,
-                by: self.caller.actor(engine),
+                by: self.caller.actor(engine.process),
                 actor: self.actor,
                 message: self.name.into(),
                 queued: self.sent,

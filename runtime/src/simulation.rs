@@ -218,7 +218,9 @@ impl World {
         self.nodes[a].join_over(dial).await?;
         // The other side may be a moment behind.
         let (near, far) = (self.nodes[a].engine(), self.nodes[b].engine());
-        let kept = |here: &Engine, there: &Engine| link::session_with(here, there.process);
+        let kept = |here: &Arc<Engine>, there: &Arc<Engine>| {
+            link::session_with(&here.as_owner(), there.process)
+        };
         let both = async {
             while kept(near, far) != kept(far, near) {
                 Clock::sleep(self.network.shared.delays.0).await;

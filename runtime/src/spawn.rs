@@ -1,42 +1,33 @@
 //! Spawning: a builder that is a future.
 
+pub(crate) mod protocol;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::RecvError;
 
 use crate::actor::Actor;
-use crate::detached::{self, Detached};
-use crate::engine::lives::{HostName, HostOrder};
+use crate::actor_type::ActorType;
+use crate::cell::NewCell;
+use crate::engine::lives::HostOrder;
 use crate::engine::{Engine, NewRow, Placing};
 use crate::error::{NeedsError, SpawnError};
 use crate::failure::{Down, FailureKind, Reason};
 use crate::hardware::protocol::Ask;
-use crate::host::{self, Host, Lodger};
+use crate::host::{self, Host};
 use crate::id::{ActorId, Ref};
 use crate::needs::Needs;
-use crate::registry::{ActorType, Registered};
+use crate::registry::Registered;
 use crate::supervise::{Orphans, Restart, Supervision};
 use crate::wire::codec::{self, CodecError};
 use crate::worker::protocol::LaunchOrder;
 
-/// A spawn as it travels to the process that carries it out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct SpawnOrder {
-    pub(crate) actor: String,
-    #[serde(with = "serde_bytes")]
-    pub(crate) args: Vec<u8>,
-    pub(crate) restart: Restart,
-    supervision: Supervision,
-    orphans: Orphans,
-    on: HostName,
-    away: Option<LaunchOrder>,
-}
+use protocol::SpawnOrder;
 
 /// An actor about to be spawned. Await it for a reference to an actor that has started;
 /// [`Spawn::start`] does not wait.
@@ -229,14 +220,13 @@ impl Plan {
     }
 
     /// Writes the row of an actor that this process is about to host.
-    fn lodge(&self, id: ActorId) -> Lodger {
+    fn cell(&self, id: ActorId) -> NewCell {
         self.engine.new_member(&self.row(), id);
-        Lodger {
+        NewCell {
             id,
             parent: self.parent,
             incarnation: 1,
             orphans: self.orphans,
-            on: self.on,
             devices: vec![],
             hang_after: None,
         }
@@ -301,7 +291,8 @@ impl<A: Registered> Spawn<A> {
         match order {
             None => {
                 let _runtime = engine.enter();
-                host::host::<A>(engine, self.plan.lodge(id), self.args);
+                let plan = &self.plan;
+                host::host::<A>(engine, plan.on, plan.cell(id), self.args);
             }
             Some(launch) => {
                 let args = self.encode_args()?;
@@ -311,40 +302,10 @@ impl<A: Registered> Spawn<A> {
         Ok(Ref::from_id(id, 0))
     }
 
-    /// Spawns it under this name in the namespace of the job, to live on when the job is over: until
-    /// it stops, or somebody stops it. It has a process of its own, or is placed from there, if it
-    /// needs something; when that process or its node is lost, another begins with the same arguments.
-    ///
-    /// It must not need the company of this job's actors, nor hold its blobs.
-    ///
-    /// ```
-    /// # struct Board;
-    /// # #[odeon::actor(name = "demo.Board")]
-    /// # impl Board {
-    /// #     async fn start(_: ()) -> Result<Self, odeon::Failure> { Ok(Self) }
-    /// #     #[handler]
-    /// #     pub async fn best(&mut self) -> u64 { 7 }
-    /// # }
-    /// # tokio::runtime::Runtime::new()?.block_on(async {
-    /// # let system = odeon::System::local().await?;
-    /// let board = system.spawn::<Board>(()).detached("board").or_existing().await?;
-    /// // In this program or another one of the same namespace:
-    /// let same = system.bind::<Board>("board").await?;
-    /// assert_eq!(same.ask(Best {}).await?, 7);
-    /// # assert_eq!(board, same);
-    /// # system.shutdown().await;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn detached(self, name: impl Into<String>) -> Detached<A> {
-        Detached::new(self, name.into())
-    }
-
     /// As it travels, to be carried out by a process that outlives this one.
     pub(crate) fn into_order(mut self) -> Result<SpawnOrder, SpawnError> {
         if let Some(what) = self.plan.needs.company_or_spares() {
-            return Err(detached::alone(what));
+            return Err(alone(what));
         }
         let away = self.plan.take_order()?;
         let args = self.encode_args()?;
@@ -366,6 +327,14 @@ impl<A: Registered> Spawn<A> {
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.plan.engine
     }
+}
+
+/// The error for a detached actor that asks for company of actors that end before it.
+fn alone(what: &str) -> SpawnError {
+    SpawnError::Needs(NeedsError {
+        what: format!("{what}, and to be detached"),
+        why: "that ends with the job: leave it out".to_owned(),
+    })
 }
 
 impl Engine {

@@ -30,7 +30,8 @@ use thiserror::Error;
 pub use odeon_shm::{keep_open, take_open};
 
 use crate::clock::Clock;
-use crate::engine::{Engine, Estate};
+use crate::engine::Engine;
+use crate::upgrade::Estate;
 use crate::wire::{VERSION, codec};
 
 /// A node that begins nothing new, so that another program can take its place. Dropping it without

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
-use crate::actor::Message;
+use crate::actor_type::ActorTypes;
 use crate::blob::Blobs;
 use crate::clock::Clock;
 use crate::current::{Current, Entered};
-use crate::detached::{self, DetachedActor};
+use crate::detached::protocol::DetachedActor;
 use crate::driver::Driver;
 use crate::engine::{Engine, EngineConfig};
 use crate::error::{AskError, NameError, NeedsError, SystemError};
@@ -28,19 +28,22 @@ use crate::inspect::{
 };
 use crate::limits::Limits;
 use crate::link;
+use crate::link::Redial;
+use crate::message::Message;
+use crate::names;
 use crate::needs::Needs;
 use crate::program::{WorkerCommand, WorkerMode};
 use crate::quic::{Listen, Quic};
-use crate::registry::{ActorTypes, Registered};
+use crate::registry::Registered;
 use crate::request::Recipient;
-use crate::services::SERVICES;
+use crate::services::{self, SERVICES};
 use crate::spawn::Spawn;
 use crate::succession::{Busy, Inheritance, Succession};
 use crate::supervise::Supervision;
 use crate::telemetry;
 use crate::trace::{Span, SpanContext};
 use crate::wire::NameRow;
-use crate::worker::{self, Birth, Role, ServeError, Workers};
+use crate::worker::{self, Birth, Role, ServeError};
 
 /// A running system as seen from one process. Cheap to clone; [`System::shutdown`] ends it.
 #[derive(Clone)]
@@ -117,7 +120,7 @@ impl System {
     /// Nobody has the name, an actor of another type has it, or it was built from other messages:
     /// each one that differs is named.
     pub async fn bind<A: Registered>(&self, name: &str) -> Result<Ref<A>, NameError> {
-        let found = self.engine.find_detached(name, detached::check::<A>);
+        let found = self.engine.find_detached(name, names::check::<A>);
         found.await.map(|id| Ref::from_id(id, 0))
     }
 
@@ -127,7 +130,7 @@ impl System {
     /// # Errors
     /// Nobody has the name, or whoever has it takes no such message.
     pub async fn bind_message<M: Message>(&self, name: &str) -> Result<Recipient<M>, NameError> {
-        let check = |row: &NameRow| detached::check_messages(row, &[(M::NAME, M::METHOD)]);
+        let check = |row: &NameRow| names::check_messages(row, &[(M::NAME, M::METHOD)]);
         let found = self.engine.find_detached(name, check);
         found.await.map(Recipient::from_id)
     }
@@ -272,7 +275,7 @@ impl System {
     /// The worker processes of this node: their ids and the operating system's ids.
     #[must_use]
     pub fn workers(&self) -> Vec<(ProcessId, u32)> {
-        self.engine.workers.pids()
+        self.engine.workers().pids()
     }
 
     /// Which process hosts an actor that this process spawned; `None` while it is placed again.
@@ -338,13 +341,13 @@ impl System {
     /// stands for all jobs whose names begin so, together. What they hold already they keep. Nodes
     /// that place at the same moment may each give what is left; they see it at their next look.
     pub fn set_quotas(&self, quotas: BTreeMap<String, Quota>) {
-        self.engine.hardware.set_quotas(quotas);
+        self.engine.hardware().set_quotas(quotas);
     }
 
     /// The most that jobs may hold whose actors this node places.
     #[must_use]
     pub fn quotas(&self) -> BTreeMap<String, Quota> {
-        self.engine.hardware.quotas().clone()
+        self.engine.hardware().quotas().clone()
     }
 
     /// Puts a device of this node back into service after somebody has seen to it. Whether it was
@@ -363,7 +366,7 @@ impl System {
     /// The processes that this node has started, for whichever job.
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
-        self.engine.workers.list()
+        self.engine.workers().list()
     }
 
     /// Starts a process that runs the `main` of a job's program, linked to this node as if it were a
@@ -380,7 +383,7 @@ impl System {
     /// meanwhile; once.
     #[must_use]
     pub fn inherited_driver(&self, process: ProcessId) -> Option<Driver> {
-        let (pid, ended) = self.engine.workers.take_inherited(process)?;
+        let (pid, ended) = self.engine.workers().take_inherited(process)?;
         Some(Driver::new(process, Some(pid), ended))
     }
 
@@ -402,7 +405,7 @@ impl System {
     fn launch(&self, job: &str, role: &Role, command: &WorkerCommand) -> Result<Driver, Failure> {
         let _runtime = self.engine.enter();
         let (process, ended) = self.engine.launch_driver(job, role, command)?;
-        let pid = self.engine.workers.pid_of(process);
+        let pid = self.engine.workers().pid_of(process);
         Ok(Driver::new(process, pid, ended))
     }
 
@@ -417,13 +420,13 @@ impl System {
     /// killed. Resolves when they are gone.
     #[odeon_macros::boxed]
     pub async fn end_job(&self, job: &str) {
-        self.engine.workers.end_job(&self.engine, job).await;
+        self.engine.workers().end_job(&self.engine, job).await;
     }
 
     /// Kills a worker process with SIGKILL, as a crash would. Its actors restart by their policies.
     #[must_use = "it may have been gone already"]
     pub fn kill_worker(&self, process: ProcessId) -> bool {
-        self.engine.workers.kill(process)
+        self.engine.workers().kill(process)
     }
 
     /// Links this system to another node over a byte stream that the caller has made and trusts;
@@ -440,7 +443,7 @@ impl System {
         let engine = &self.engine;
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let greeted = link::greet(reader, writer, engine.hello(), &engine.limits).await?;
-        Ok(link::attach(engine, greeted, false).peer)
+        Ok(link::attach(&engine.as_owner(), greeted, false).peer)
     }
 
     /// Links this system to another node over byte streams that `dial` makes and the caller trusts;
@@ -465,7 +468,7 @@ impl System {
                 Ok(halves)
             }
         });
-        link::stream::join(&self.engine, Arc::new(dial)).await
+        link::stream::join(&self.engine.as_owner(), Arc::new(dial)).await
     }
 
     /// Takes in a byte stream that another node's [`System::join_over`] has made: a new link, or
@@ -481,7 +484,7 @@ impl System {
     {
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let heard = link::hear(reader, writer, &self.engine.limits).await?;
-        link::stream::accept(&self.engine, heard).await
+        link::stream::accept(&self.engine.as_owner(), heard).await
     }
 
     /// Has this node begin nothing new that takes time, so that another program can take its place in
@@ -649,24 +652,24 @@ impl SystemBuilder {
         let mut hardware = self.hardware;
         let quota = self.quota.map(|quota| (job.clone(), quota));
         hardware.offer.quotas.extend(quota);
+        let process = estate
+            .as_ref()
+            .map_or_else(ProcessId::random, |estate| estate.process);
         let engine = Engine::start(EngineConfig {
-            process: estate
-                .as_ref()
-                .map_or_else(ProcessId::random, |estate| estate.process),
+            process,
             job,
             node,
+            components: services::of_node(process, &self.limits, workers, hardware),
             limits: self.limits,
             types: self.types,
             services: SERVICES,
-            workers: Workers::new(workers),
-            blob_share: None,
-            hardware,
         });
         if let Some(estate) = estate {
-            Box::pin(engine.inherit(estate, quic.as_ref())).await?;
+            let redial = quic.as_ref().map(redial_of);
+            Box::pin(engine.inherit(estate, redial.as_deref())).await?;
         }
         if let Some(quic) = &quic {
-            quic.serve(&engine);
+            quic.serve(&engine.as_owner());
         }
         Ok(System {
             engine,
@@ -680,13 +683,24 @@ impl SystemBuilder {
     /// A system under the node that started this process. Where it listens, what it starts workers
     /// from and what it may use are up to that node.
     async fn connect(self, birth: Birth) -> Result<System, SystemError> {
-        let (engine, _link) = Box::pin(worker::connect(birth, self.types, SERVICES)).await?;
+        let (engine, _link) = Box::pin(worker::connect(
+            birth,
+            self.types,
+            SERVICES,
+            services::of_worker,
+        ))
+        .await?;
         Ok(System {
             engine,
             supervision: self.supervision,
             quic: None,
         })
     }
+}
+
+/// Dials addresses again over QUIC.
+fn redial_of(quic: &Arc<Quic>) -> Box<Redial<'_>> {
+    Box::new(move |to| quic.redial(to))
 }
 
 /// A binary's actors: made by [`job!`](crate::job), run in `main`. The same binary is the driver
@@ -791,7 +805,12 @@ impl Job {
                 })
             })
             .and_then(|runtime| {
-                let served = runtime.block_on(worker::serve(birth?, self.types, SERVICES));
+                let served = runtime.block_on(worker::serve(
+                    birth?,
+                    self.types,
+                    SERVICES,
+                    services::of_worker,
+                ));
                 // A handler that blocks its thread must not keep the process.
                 runtime.shutdown_background();
                 served

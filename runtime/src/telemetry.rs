@@ -21,7 +21,9 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{Clock, Timestamp};
 use crate::current::{self, Entered};
 use crate::engine::Engine;
+use crate::engine::component::Component;
 use crate::id::ActorId;
+use crate::recent::Recent;
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
 
 pub use crate::trace::{Label, Labels};
@@ -39,6 +41,25 @@ pub struct Point {
     pub value: f64,
     /// Of what.
     pub labels: Labels,
+}
+
+/// The numbers of a process that nobody has read yet.
+pub(crate) struct Points(Recent<Point>);
+
+impl Points {
+    /// None yet, and at most so many at any time.
+    pub(crate) fn new(most: usize) -> Self {
+        Self(Recent::new(most))
+    }
+}
+
+impl Component for Points {}
+
+impl Engine {
+    /// The numbers that programs say about their work.
+    pub(crate) fn points(&self) -> &Recent<Point> {
+        &self.component::<Points>().0
+    }
 }
 
 /// A number to be [recorded](Gauge::record).
@@ -71,7 +92,7 @@ impl Gauge {
         let Some((engine, actor)) = current::speaker() else {
             return;
         };
-        engine.points.add(Point {
+        engine.points().add(Point {
             at: Clock::now(),
             actor,
             name: self.name.into(),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use odeon_devices::fault::GpuFault;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
@@ -23,22 +24,23 @@ use tokio::process::Child;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
+use crate::actor_type::ActorTypes;
+use crate::blob::Share;
 use crate::clock::Clock;
-use crate::detached::DetachedActor;
-use crate::engine::{Engine, EngineConfig};
+use crate::detached::protocol::DetachedActor;
+use crate::engine::component::{Component, Components, LinkEnd};
+use crate::engine::{Engine, EngineConfig, LEFT};
 use crate::error::SystemError;
 use crate::failure::{Failure, FailureKind, ProcessExit, signal_name};
-use crate::hardware::HardwareConfig;
 use crate::hardware::protocol::{Ask, Granted, Launched};
 use crate::id::ProcessId;
 use crate::inspect::ProcessView;
 use crate::limits::Limits;
 use crate::link::{self, Greeted, Link};
 use crate::program::{Output, WorkerCommand, WorkerMode};
-use crate::registry::ActorTypes;
 use crate::service::row::ServiceRow;
-use crate::succession::take_open;
 use crate::wire::{Fact, Frame, Hello, codec};
+use odeon_shm::take_open;
 
 use protocol::{DismissRequest, Dismissing, LaunchOrder, Launching, LeaseLaunching};
 
@@ -105,6 +107,8 @@ impl Birth {
 #[derive(Debug)]
 pub(crate) struct Workers {
     mode: WorkerMode,
+    /// Makes those of a worker inside this process.
+    inside: WorkerComponents,
     table: Mutex<HashMap<ProcessId, Worker>>,
     /// By job and name.
     shared: tokio::sync::Mutex<HashMap<(String, String), ProcessId>>,
@@ -164,13 +168,17 @@ impl WorkerEstate {
     }
 }
 
+/// Makes the components of a worker, whose part in the node's account of blobs is told.
+pub(crate) type WorkerComponents = fn(ProcessId, &Limits, Option<Share>) -> Components;
+
 /// A worker process by its job and the name that actors share it by.
 pub(crate) type SharedWorker = (String, String, ProcessId);
 
 impl Workers {
-    pub(crate) fn new(mode: WorkerMode) -> Self {
+    pub(crate) fn new(mode: WorkerMode, inside: WorkerComponents) -> Self {
         Self {
             mode,
+            inside,
             table: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
             inherited: Mutex::default(),
@@ -524,7 +532,50 @@ fn not_started(error: impl std::fmt::Display) -> Failure {
     Failure::new(FailureKind::NotPlaced, why)
 }
 
+impl Component for Workers {
+    fn link_down<'a>(
+        &'a self,
+        engine: &'a Arc<Engine>,
+        link: &'a Arc<Link>,
+    ) -> BoxFuture<'a, LinkEnd> {
+        Box::pin(self.see_link_end(engine, link))
+    }
+
+    fn leave<'a>(&'a self, engine: &'a Arc<Engine>) -> BoxFuture<'a, ()> {
+        Box::pin(self.end_all(engine))
+    }
+}
+
+impl Workers {
+    /// The end of the process behind a link that has ended, if this node has started it.
+    async fn see_link_end(&self, engine: &Arc<Engine>, link: &Link) -> LinkEnd {
+        let process = link.peer;
+        let pid = self.pid_of(process);
+        // A driver that has left may still have something to do. Its last word is lost when this side
+        // writes while it hangs up; so one that lives and has hung up counts as leaving, too.
+        let hung_up = !link.is_given_up() && !self.has_exited(process);
+        let left = self.is_driver(process) && (link.why() == LEFT || hung_up);
+        let is_orderly = left || self.leaves(process);
+        let exit = match left {
+            true => None,
+            false => self.exit_of(process).await,
+        };
+        match (&exit, self.are_inside()) {
+            (Some(_), true) => engine.worker_ended(process, pid),
+            // Whoever waits for the process sees its end.
+            (Some(_), false) => engine.worker_lost(process, pid),
+            (None, _) => {}
+        }
+        LinkEnd { exit, is_orderly }
+    }
+}
+
 impl Engine {
+    /// The processes that it has started.
+    pub(crate) fn workers(&self) -> &Workers {
+        self.component::<Workers>()
+    }
+
     /// A worker process as ordered: by its lease, the shared one of that name, or a new one.
     pub(crate) async fn launch_here(
         self: &Arc<Self>,
@@ -598,7 +649,7 @@ impl Engine {
             return self.launch_new(&order.job).await;
         };
         let name = (order.job.clone(), name);
-        let mut shared = self.workers.shared.lock().await;
+        let mut shared = self.workers().shared.lock().await;
         if let Some(process) = shared
             .get(&name)
             .filter(|process| self.links.contains_key(process))
@@ -643,7 +694,7 @@ impl Engine {
                 return self.release_lease(granted.lease).await;
             }
             Some(_) => {}
-            None if self.runs(process) => return self.workers.end(self, process).await,
+            None if self.runs(process) => return self.workers().end(self, process).await,
             None => {}
         }
         let through = match lease {
@@ -657,21 +708,17 @@ impl Engine {
         }
     }
 
-    /// Ends a worker process that must not be used again, wherever it runs, and waits until it is
-    /// gone.
-    pub(crate) async fn retire(
+    /// The node's part in [`Engine::retire`]: ends the process, or has the node do it that runs it.
+    pub(crate) async fn retire_for(
         self: &Arc<Self>,
         process: ProcessId,
         fault: Option<GpuFault>,
-        why: &str,
+        why: String,
     ) {
-        let node = match self.uplink.get() {
-            Some(node) => Some(*node),
-            None if self.runs(process) => return self.retire_here(process, fault, why).await,
-            None => self.node_of(process),
-        };
-        if let Some(node) = node {
-            let why = why.to_owned();
+        if self.runs(process) {
+            return self.retire_here(process, fault, &why).await;
+        }
+        if let Some(node) = self.node_of(process) {
             let retire = DismissRequest::Retire {
                 process,
                 fault,
@@ -684,7 +731,7 @@ impl Engine {
 
     /// Returns true if a process is a worker of this node.
     fn runs(&self, process: ProcessId) -> bool {
-        self.workers.table.lock().contains_key(&process)
+        self.workers().table.lock().contains_key(&process)
     }
 
     /// The neighbour behind which a worker runs.
@@ -717,7 +764,7 @@ impl Engine {
         };
         let forked = self.begin_process(&launch);
         if forked.is_err() {
-            self.blobs.unshare(process);
+            self.blobs().unshare(process);
         }
         let Forked { ended, stream } = forked?;
         let said = Hello {
@@ -731,7 +778,7 @@ impl Engine {
 
     /// Greets a driver, when it joins, and sees its end.
     async fn follow_driver(self: Arc<Self>, process: ProcessId, stream: UnixStream, said: Hello) {
-        let Some(mut over) = self.workers.exit_seen(process) else {
+        let Some(mut over) = self.workers().exit_seen(process) else {
             return;
         };
         let mut stream = stream;
@@ -764,22 +811,22 @@ impl Engine {
                 is_heard,
             })
         };
-        self.workers.note_greeting(process, greeting(false));
+        self.workers().note_greeting(process, greeting(false));
         tokio::select! {
             biased;
-            () = self.stands_still() => return std::future::pending().await,
+            () = self.serving.stands_still() => return std::future::pending().await,
             readable = stream.readable() => readable.map_err(io("waiting for a driver"))?,
         }
-        self.workers.note_greeting(process, greeting(true));
+        self.workers().note_greeting(process, greeting(true));
         let (reader, writer) = stream.into_split();
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let greeted = link::greet_back(reader, writer, said, &self.limits).await;
         let linked = greeted.and_then(|greeted| {
             let greeted = is_process(greeted, process)?.over_socket(socket);
-            link::attach(self, greeted, true);
+            link::attach(&self.as_owner(), greeted, true);
             Ok(())
         });
-        self.workers.note_greeting(process, None);
+        self.workers().note_greeting(process, None);
         linked
     }
 
@@ -795,7 +842,7 @@ impl Engine {
         while self.links.contains_key(&process) {
             Clock::sleep(self.limits.sweep_interval).await;
         }
-        self.workers.exit_of(process).await;
+        self.workers().exit_of(process).await;
     }
 
     /// Goes on with processes that the program before this one has started, whose links are restored.
@@ -806,7 +853,7 @@ impl Engine {
     ) {
         let rows = shared.into_iter();
         let rows = rows.map(|(job, name, process)| ((job, name), process));
-        self.workers.shared.lock().await.extend(rows);
+        self.workers().shared.lock().await.extend(rows);
         for estate in workers {
             self.inherit_worker(estate);
         }
@@ -825,7 +872,7 @@ impl Engine {
         } = estate;
         let is_over = exit.is_some();
         let (tell, exit) = watch::channel(exit);
-        self.workers.table.lock().insert(
+        self.workers().table.lock().insert(
             process,
             Worker {
                 job,
@@ -850,7 +897,7 @@ impl Engine {
             return;
         }
         let row = (pid, exit.clone());
-        self.workers.inherited.lock().insert(process, row);
+        self.workers().inherited.lock().insert(process, row);
         let engine = Arc::clone(self);
         self.spawn_task(async move {
             let mut over = exit;
@@ -898,7 +945,7 @@ impl Engine {
     /// Checks that this node may start another process.
     fn check_room(&self) -> Result<(), Failure> {
         let not_placed = |why: String| Failure::new(FailureKind::NotPlaced, why);
-        let running = self.workers.table.lock().len();
+        let running = self.workers().table.lock().len();
         if running >= self.limits.workers_max {
             return Err(not_placed(format!(
                 "node `{}` runs {running} worker processes, its limit",
@@ -920,7 +967,7 @@ impl Engine {
     ) -> Result<(), Failure> {
         self.check_room()?;
         let found;
-        let command = match &self.workers.mode {
+        let command = match &self.workers().mode {
             WorkerMode::Processes(command) => Some(command),
             WorkerMode::Jobs(programs) => {
                 found = programs.worker(job).await.map_err(not_started)?;
@@ -942,7 +989,7 @@ impl Engine {
             None => self.start_inside(process).await.map_err(not_started),
         };
         if started.is_err() {
-            self.blobs.unshare(process);
+            self.blobs().unshare(process);
         }
         started
     }
@@ -960,7 +1007,7 @@ impl Engine {
         let refused = tokio::select! {
             greeting = greeting => match greeting {
                 Ok(greeted) => {
-                    link::attach(self, greeted, true);
+                    link::attach(&self.as_owner(), greeted, true);
                     return Ok(seen);
                 }
                 Err(error) => error,
@@ -975,9 +1022,9 @@ impl Engine {
             .borrow()
             .as_ref()
             .is_some_and(|exit| exit.status.starts_with(SIGNAL));
-        let retired = self.workers.is_retired(process);
-        let pid = self.workers.pid_of(process);
-        let exit = self.workers.exit_of(process).await;
+        let retired = self.workers().is_retired(process);
+        let pid = self.workers().pid_of(process);
+        let exit = self.workers().exit_of(process).await;
         self.worker_lost(process, pid);
         Err(match exit {
             // Nothing is wrong with the program: another process may do better.
@@ -999,12 +1046,12 @@ impl Engine {
                 stdout,
                 stderr,
             };
-            self.workers.mode.take_output(job, process, output);
+            self.workers().mode.take_output(job, process, output);
         }
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let (tell, exit) = watch::channel(None);
         let exit_seen = exit.clone();
-        self.workers.table.lock().insert(
+        self.workers().table.lock().insert(
             process,
             Worker {
                 job: job.to_owned(),
@@ -1066,13 +1113,13 @@ impl Engine {
             job: job.to_owned(),
             limits: self.limits.clone(),
             blobs: self
-                .blobs
+                .blobs()
                 .share(process, job)
                 .map(|share| share.to_string()),
             cpus: binding.map_or_else(Vec::new, |binding| binding.cpus.clone()),
         };
         let mut child = command.command();
-        if self.workers.mode.takes_output() {
+        if self.workers().mode.takes_output() {
             child.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         if let Some(binding) = binding {
@@ -1104,7 +1151,7 @@ impl Engine {
         let ended = tokio::select! {
             biased;
             // The next program of this process waits for it.
-            () = self.stands_still() => return std::future::pending().await,
+            () = self.serving.stands_still() => return std::future::pending().await,
             ended = child.wait() => ended,
         };
         let (status, code) = match ended {
@@ -1127,7 +1174,7 @@ impl Engine {
         code: Option<i32>,
         tell: watch::Sender<Option<ProcessExit>>,
     ) {
-        let status = match self.workers.take_last_words(process) {
+        let status = match self.workers().take_last_words(process) {
             Some(words) => format!("{words} ({status})"),
             None => status,
         };
@@ -1150,6 +1197,7 @@ impl Engine {
     /// A worker as a second engine in this process.
     async fn start_inside(self: &Arc<Self>, process: ProcessId) -> Result<(), SystemError> {
         let (ours, theirs) = tokio::io::duplex(256 << 10);
+        let share = self.blobs().share(process, &self.job);
         let worker = Self::start(EngineConfig {
             process,
             job: self.job.clone(),
@@ -1157,9 +1205,7 @@ impl Engine {
             limits: self.limits.clone(),
             types: self.types,
             services: self.services,
-            workers: Workers::new(WorkerMode::InProcess),
-            blob_share: self.blobs.share(process, &self.job),
-            hardware: HardwareConfig::default(),
+            components: (self.workers().inside)(process, &self.limits, share),
         });
         let (_tell, exit) = watch::channel(None);
         let row = Worker {
@@ -1173,7 +1219,7 @@ impl Engine {
             leaves: false,
             greeting: None,
         };
-        self.workers.table.lock().insert(process, row);
+        self.workers().table.lock().insert(process, row);
         worker.uplink.get_or_init(|| self.process);
         let (theirs_read, theirs_write) = tokio::io::split(theirs);
         let (ours_read, ours_write) = tokio::io::split(ours);
@@ -1191,8 +1237,8 @@ impl Engine {
                 &self.limits
             ),
         );
-        link::attach(&worker, up?, false);
-        link::attach(self, down?, true);
+        link::attach(&worker.as_owner(), up?, false);
+        link::attach(&self.as_owner(), down?, true);
         Ok(())
     }
 
@@ -1299,9 +1345,10 @@ pub(crate) async fn serve(
     mut birth: Birth,
     types: ActorTypes,
     services: &'static [ServiceRow],
+    components: WorkerComponents,
 ) -> Result<(), ServeError> {
     let role = std::mem::replace(&mut birth.role, Role::Worker);
-    let (engine, link) = Box::pin(connect(birth, types, services)).await?;
+    let (engine, link) = Box::pin(connect(birth, types, services, components)).await?;
     let outcome = match role {
         Role::Host(actor) => {
             let mut asked = tokio::signal::unix::signal(SignalKind::terminate())
@@ -1349,6 +1396,7 @@ pub(crate) async fn connect(
     birth: Birth,
     types: ActorTypes,
     services: &'static [ServiceRow],
+    components: WorkerComponents,
 ) -> Result<(Arc<Engine>, Arc<Link>), SystemError> {
     end_with(birth.node).map_err(io("asking to end with the node"))?;
     let socket = std::os::fd::AsFd::as_fd(&std::io::stdin())
@@ -1363,6 +1411,7 @@ pub(crate) async fn connect(
         .map_err(io("preparing the socket"))?;
     let stream = UnixStream::from_std(socket).map_err(io("preparing the socket"))?;
     let limits = birth.limits;
+    let share = birth.blobs.and_then(|share| share.parse().ok());
     let engine = Engine::start(EngineConfig {
         process: birth.process,
         job: birth.job,
@@ -1373,13 +1422,11 @@ pub(crate) async fn connect(
         limits: limits.clone(),
         types,
         services,
-        workers: Workers::new(WorkerMode::InProcess),
-        blob_share: birth.blobs.and_then(|share| share.parse().ok()),
-        hardware: HardwareConfig::default(),
+        components: components(birth.process, &limits, share),
     });
     let (reader, writer) = stream.into_split();
     let greeted = link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;
     engine.uplink.get_or_init(|| greeted.hello.process);
-    let link = link::attach(&engine, greeted, false);
+    let link = link::attach(&engine.as_owner(), greeted, false);
     Ok((engine, link))
 }

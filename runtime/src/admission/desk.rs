@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use quinn::{Connection, RecvStream, SendStream};
@@ -11,8 +12,8 @@ use super::{
     PATIENCE, Refusal, SecretHash, TOLD_BYTES_MAX,
 };
 use crate::clock::Clock;
-use crate::engine::Engine;
 use crate::error::SystemError;
+use crate::link::owner::LinkOwner;
 use crate::security::{self, ClusterIdentity};
 use crate::wire::{VERSION, codec};
 
@@ -43,10 +44,10 @@ impl Desk {
         &self.cluster
     }
 
-    /// Hears one newcomer. Nothing that it says reaches the engine.
+    /// Hears one newcomer. Nothing that it says reaches the owner.
     pub(crate) async fn serve(
         &self,
-        engine: &Engine,
+        owner: &Arc<dyn LinkOwner>,
         gate: &Mutex<Gate>,
         connection: &Connection,
     ) -> Result<(), SystemError> {
@@ -55,7 +56,7 @@ impl Desk {
             let streams = connection.accept_bi().await;
             let (mut writer, mut reader) =
                 streams.map_err(|error| SystemError::Refused(error.to_string()))?;
-            let outcome = self.hear(engine, gate, &mut reader, from).await;
+            let outcome = self.hear(owner, gate, &mut reader, from).await;
             answer(&mut writer, &outcome).await?;
             // The other side closes the connection when it has read all of it.
             let _ = connection.closed().await;
@@ -72,7 +73,7 @@ impl Desk {
 
     async fn hear(
         &self,
-        engine: &Engine,
+        owner: &Arc<dyn LinkOwner>,
         gate: &Mutex<Gate>,
         reader: &mut RecvStream,
         from: SocketAddr,
@@ -80,7 +81,7 @@ impl Desk {
         if let Some(wait) = gate.lock().wait(from.ip(), Clock::now()) {
             return Err(Refusal::TooManyTries(wait));
         }
-        let outcome = self.judge(engine, reader, from).await;
+        let outcome = self.judge(owner, reader, from).await;
         if matches!(&outcome, Err(refusal) if !matches!(refusal, Refusal::Version(_))) {
             gate.lock().failed(from.ip(), Clock::now());
         }
@@ -89,7 +90,7 @@ impl Desk {
 
     async fn judge(
         &self,
-        engine: &Engine,
+        owner: &Arc<dyn LinkOwner>,
         reader: &mut RecvStream,
         from: SocketAddr,
     ) -> Result<Admitted, Refusal> {
@@ -103,12 +104,12 @@ impl Desk {
         let application: Application = codec::decode(body).map_err(|_error| unreadable())?;
         let node = &application.node;
         security::check_name(node).map_err(Refusal::NameInvalid)?;
-        let linked = engine.links.iter();
+        let linked = owner.all_links().into_iter();
         let mut linked = linked.filter(|link| !link.is_worker && !link.is_closed());
         let newcomer = Newcomer {
             secret: SecretHash::of(&application.secret),
             node,
-            is_taken: engine.node == *node || linked.any(|link| link.node == *node),
+            is_taken: owner.node() == *node || linked.any(|link| link.node == *node),
             from,
         };
         drop(linked);

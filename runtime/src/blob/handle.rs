@@ -1,7 +1,5 @@
 //! A blob as it travels.
 
-use std::cell::Cell;
-
 use odeon_shm::RegionName;
 use serde::{Deserialize, Serialize};
 
@@ -26,24 +24,4 @@ impl Handle {
     pub(crate) const fn serial(&self) -> u64 {
         self.region.region
     }
-}
-
-thread_local!(static ARRIVALS: Cell<u32> = const { Cell::new(0) });
-
-/// Encodes something that will be decoded `arrivals` times, so that the pins of the handles in it
-/// end with the last arrival. Outside of this, or with 0, they end by time only.
-pub(crate) fn arriving<T>(arrivals: u32, encode: impl FnOnce() -> T) -> T {
-    struct Restore(u32);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            ARRIVALS.set(self.0);
-        }
-    }
-    let _restore = Restore(ARRIVALS.replace(arrivals));
-    encode()
-}
-
-/// The number of times that what is encoded now will arrive; 0 when nobody knows.
-pub(super) fn arrivals() -> u32 {
-    ARRIVALS.get()
 }

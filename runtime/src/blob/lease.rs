@@ -8,12 +8,13 @@ use futures::future::Shared;
 use odeon_shm::{MapError, Mapped};
 use tokio::sync::{OnceCell, oneshot};
 
-use super::handle::{self, Handle};
+use super::handle::Handle;
 use super::protocol::{LendRequest, Lending};
 use super::{Blob, BlobError, BlobView, stream};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::service::Answered;
+use crate::wire::codec;
 
 /// One per process and blob; handles and views share it, and its drop gives the lease back.
 pub(crate) struct Lease {
@@ -40,7 +41,7 @@ impl Lease {
     /// Takes a lease in exchange for the pin of the journey, or shares the one that is there.
     pub(super) fn take(engine: &Arc<Engine>, handle: Handle) -> Arc<Self> {
         let serial = handle.serial();
-        let mut leases = engine.blobs.leases.lock();
+        let mut leases = engine.blobs().leases.lock();
         let known = leases.get(&(handle.owner, serial)).and_then(Weak::upgrade);
         if let Some(lease) = known.as_ref().filter(|lease| !lease.is_refused()) {
             drop(leases);
@@ -148,7 +149,7 @@ impl Lease {
     async fn map(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<Mapped, BlobError> {
         let name = self.handle.region;
         let warm = engine
-            .blobs
+            .blobs()
             .mapper
             .map_if_warm(&name)
             .map_err(|error| self.explain(&error))?;
@@ -157,7 +158,7 @@ impl Lease {
         }
         if name.len <= SMALL_BYTES {
             return engine
-                .blobs
+                .blobs()
                 .mapper
                 .map(&name)
                 .map_err(|error| self.explain(&error));
@@ -165,7 +166,7 @@ impl Lease {
         let (mapping, lease) = (Arc::clone(engine), Arc::clone(self));
         let mapped = tokio::task::spawn_blocking(move || {
             mapping
-                .blobs
+                .blobs()
                 .mapper
                 .map(&name)
                 .map_err(|error| lease.explain(&error))
@@ -219,7 +220,7 @@ impl Lease {
         let pin = LendRequest::Pin {
             serial: self.handle.serial(),
             ticket,
-            arrivals: handle::arrivals(),
+            arrivals: codec::arrivals(),
             lasts,
         };
         let Some(pinned) = engine.begin_request::<Lending>(self.handle.owner, &pin) else {
@@ -247,7 +248,7 @@ impl Drop for Lease {
         };
         let key = (self.handle.owner, self.handle.serial());
         {
-            let mut leases = engine.blobs.leases.lock();
+            let mut leases = engine.blobs().leases.lock();
             // A new lease may have taken the place.
             if leases
                 .get(&key)
@@ -262,7 +263,7 @@ impl Drop for Lease {
             };
             engine.tell::<Lending>(self.handle.owner, &release);
         }
-        engine.blobs.note_change();
+        engine.blobs().note_change();
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::BlobError;
 use crate::id::ProcessId;
-use crate::succession::take_open;
+use odeon_shm::take_open;
 
 /// The account as one process sees it.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use crate::service::row::{Asked, Serve, ServeLater};
 
 impl Serve for Lending {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, request: LendRequest) {
-        let (store, from) = (&engine.blobs, asked.from);
+        let (store, from) = (&engine.blobs(), asked.from);
         match request {
             LendRequest::Hold { serial, ticket } => {
                 asked.answer(engine, &store.hold(from, serial, ticket));

@@ -11,17 +11,19 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::book::{Book, Journey};
-use super::handle::{self, Handle};
+use super::handle::Handle;
 use super::lease::Lease;
 use super::quota::{Account, AccountEstate, Charge, Share};
 use super::stream::Streams;
 use super::{BlobError, BlobStats, BlobWriter};
 use crate::clock::{Clock, Timestamp};
 use crate::engine::Engine;
+use crate::engine::component::Component;
 use crate::failure::ProcessExit;
 use crate::id::ProcessId;
 use crate::limits::Limits;
 use crate::wire::Chunk;
+use crate::wire::codec;
 
 /// See the module.
 pub(crate) struct Store {
@@ -50,14 +52,14 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    pub(crate) fn new(process: ProcessId, limits: &Limits, share: Option<Share>) -> Arc<Self> {
+    pub(crate) fn new(process: ProcessId, limits: &Limits, share: Option<Share>) -> Self {
         // The quota is the node's, so the account keeps it and not the arena.
         let changed = Arc::new(Notify::new());
         let options = ArenaOptions {
             quota_bytes: u64::MAX,
             ..ArenaOptions::default()
         };
-        Arc::new(Self {
+        Self {
             process,
             transit: limits.blob_transit,
             arena: Arena::new(options),
@@ -70,11 +72,7 @@ impl Store {
             streams: Streams::default(),
             changed,
             engine: OnceLock::new(),
-        })
-    }
-
-    pub(crate) fn attach(&self, engine: &Arc<Engine>) {
-        self.engine.get_or_init(|| Arc::downgrade(engine));
+        }
     }
 
     /// A part of a job's account on this node for a new worker.
@@ -168,11 +166,6 @@ impl Store {
         own
     }
 
-    /// A chunk for this process has come.
-    pub(crate) fn take_chunk(&self, chunk: Chunk) {
-        self.streams.take(chunk);
-    }
-
     /// A handle has arrived in another process: a lease for that, in exchange for the pin of the
     /// journey.
     pub(super) fn hold(
@@ -249,41 +242,6 @@ impl Store {
         self.next_due.store(due, Ordering::Release);
     }
 
-    /// Ends journeys that took too long; cheap when there are none.
-    pub(crate) fn sweep(&self, now: Timestamp) {
-        if self.next_due.load(Ordering::Acquire) > now.0 {
-            return;
-        }
-        let ended = {
-            let mut book = self.book.lock();
-            let ended = book.expire(now);
-            self.note_due(&book);
-            ended
-        };
-        drop(ended);
-        self.note_change();
-    }
-
-    /// A process is gone: with it what it held here, and what it had for us.
-    pub(crate) fn process_down(&self, exit: &ProcessExit) {
-        let ended = self.book.lock().died(exit.process);
-        drop(ended);
-        self.streams.process_down(exit.process);
-        self.unshare(exit.process);
-        let lost: Vec<_> = {
-            let leases = self.leases.lock();
-            let of_it = leases
-                .iter()
-                .filter(|((owner, _), _)| *owner == exit.process);
-            of_it.filter_map(|(_, lease)| lease.upgrade()).collect()
-        };
-        for lease in lost {
-            lease.owner_died(&exit.status);
-            self.mapper.forget(lease.handle().region.owner_pid);
-        }
-        self.note_change();
-    }
-
     /// The state of the accounts of jobs that another program has to know.
     pub(crate) fn estate(&self) -> Vec<AccountEstate> {
         let jobs = self.jobs.lock();
@@ -308,12 +266,61 @@ impl Store {
         let (leased, in_transit) = self.book.lock().counts();
         leased + in_transit
     }
+}
 
-    /// The system is over: nobody will ask again.
-    pub(crate) fn close(&self) {
+impl Component for Store {
+    fn attach(&self, engine: &Arc<Engine>) {
+        self.engine.get_or_init(|| Arc::downgrade(engine));
+    }
+
+    fn sweep(&self, _: &Arc<Engine>, now: Timestamp) {
+        if self.next_due.load(Ordering::Acquire) > now.0 {
+            return;
+        }
+        let ended = {
+            let mut book = self.book.lock();
+            let ended = book.expire(now);
+            self.note_due(&book);
+            ended
+        };
+        drop(ended);
+        self.note_change();
+    }
+
+    fn process_down(&self, _: &Arc<Engine>, exit: &ProcessExit) {
+        let ended = self.book.lock().died(exit.process);
+        drop(ended);
+        self.streams.process_down(exit.process);
+        self.unshare(exit.process);
+        let lost: Vec<_> = {
+            let leases = self.leases.lock();
+            let of_it = leases
+                .iter()
+                .filter(|((owner, _), _)| *owner == exit.process);
+            of_it.filter_map(|(_, lease)| lease.upgrade()).collect()
+        };
+        for lease in lost {
+            lease.owner_died(&exit.status);
+            self.mapper.forget(lease.handle().region.owner_pid);
+        }
+        self.note_change();
+    }
+
+    fn take_chunk(&self, chunk: &Chunk) -> bool {
+        self.streams.take(chunk)
+    }
+
+    fn close(&self) {
         let book = std::mem::take(&mut *self.book.lock());
         drop(book);
         self.note_change();
+    }
+}
+
+impl Engine {
+    /// Its blobs.
+    pub(crate) fn blobs(&self) -> &Arc<Store> {
+        self.component()
     }
 }
 
@@ -369,8 +376,8 @@ impl Own {
                 pinned_until: 0,
             };
         };
-        let store = &engine.blobs;
-        let (ticket, arrivals) = (crate::random::number() | 1, handle::arrivals());
+        let store = &engine.blobs();
+        let (ticket, arrivals) = (crate::random::number() | 1, codec::arrivals());
         let until = Clock::now().after(store.transit);
         let pinned_until = (Clock::unix_time() + store.transit).as_micros() as u64;
         let mut book = store.book.lock();

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use self::plan::{Plan, Taken};
-use super::handle::{self, Handle};
+use super::handle::Handle;
 use super::protocol::{Bringing, LendRequest, Lending, ReadOrder};
 use super::store::Own;
 use super::{Blob, BlobError};
@@ -27,6 +27,7 @@ use crate::id::{ActorId, ProcessId};
 use crate::service::Answered;
 use crate::service::row::Asked;
 use crate::trace::{Outcome, Span, SpanContext, SpanKind};
+use crate::wire::codec;
 use crate::wire::{Chunk, Frame};
 
 /// Bytes under one checksum. Small enough that another frame waits well under a millisecond behind
@@ -59,13 +60,15 @@ pub(super) struct Streams {
 type Served = Arc<OnceCell<Bytes>>;
 
 impl Streams {
-    /// A chunk has come.
-    pub(super) fn take(&self, chunk: Chunk) {
+    /// A chunk has come; returns true if somebody fetches it.
+    pub(super) fn take(&self, chunk: &Chunk) -> bool {
         let fetch = self.fetches.lock().get(&chunk.transfer).cloned();
-        if let Some((_, fetch)) = fetch {
-            // Full only when the sender sends what was not asked for; what is lost times out.
-            let _ = fetch.try_send(chunk);
-        }
+        let Some((_, fetch)) = fetch else {
+            return false;
+        };
+        // Full only when the sender sends what was not asked for; what is lost times out.
+        let _ = fetch.try_send(chunk.clone());
+        true
     }
 
     pub(super) fn process_down(&self, process: ProcessId) {
@@ -123,19 +126,19 @@ pub(super) async fn bring_for(engine: &Arc<Engine>, origin: Handle) -> Result<Ha
         super::Keep::Own(own) => Arc::clone(own),
         super::Keep::Foreign(lease) => match &lease.brought(engine).await?.keep {
             super::Keep::Own(own) => Arc::clone(own),
-            _ => return Err(engine.blobs.freed()),
+            _ => return Err(engine.blobs().freed()),
         },
-        super::Keep::Adrift(_) => return Err(engine.blobs.freed()),
+        super::Keep::Adrift(_) => return Err(engine.blobs().freed()),
     };
-    Ok(handle::arriving(1, || copy.depart()))
+    Ok(codec::arriving(1, || copy.depart()))
 }
 
 async fn fetch(engine: &Arc<Engine>, origin: Handle) -> Result<Arc<Own>, BlobError> {
-    if let Some(copy) = engine.blobs.streams.copy_of(&origin) {
+    if let Some(copy) = engine.blobs().streams.copy_of(&origin) {
         return Ok(copy);
     }
     let len = usize::try_from(origin.region.len).unwrap_or(usize::MAX);
-    let store = Arc::clone(&engine.blobs);
+    let store = Arc::clone(&engine.blobs());
     let writer = tokio::task::spawn_blocking(move || store.writer(len)).await;
     let mut writer = writer.unwrap_or(Err(BlobError::NoSystem))?;
     let mut fetch = Fetch::new(engine, origin);
@@ -175,7 +178,7 @@ async fn fetch(engine: &Arc<Engine>, origin: Handle) -> Result<Arc<Own>, BlobErr
         }
     }
     let own = writer.seal_own();
-    engine.blobs.streams.keep_copy(&origin, &own);
+    engine.blobs().streams.keep_copy(&origin, &own);
     Ok(own)
 }
 
@@ -196,7 +199,7 @@ impl<'a> Fetch<'a> {
         let chunk_bytes = CHUNK_BYTES.min(engine.limits.message_bytes_max).max(1);
         let (sender, chunks) = mpsc::channel(2 * WINDOW_CHUNKS as usize);
         engine
-            .blobs
+            .blobs()
             .streams
             .fetches
             .lock()
@@ -269,7 +272,7 @@ impl<'a> Fetch<'a> {
 impl Drop for Fetch<'_> {
     fn drop(&mut self) {
         self.engine
-            .blobs
+            .blobs()
             .streams
             .fetches
             .lock()
@@ -328,7 +331,7 @@ impl Engine {
         } = order;
         // Entered at once, so that the end of the transfer, which may come soon, finds it.
         let served = Arc::clone(
-            self.blobs
+            self.blobs()
                 .streams
                 .served
                 .lock()

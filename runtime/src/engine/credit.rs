@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::Semaphore;
 
-use super::IdMap;
 use crate::id::{ActorId, ProcessId};
+use crate::id_map::IdMap;
 
 /// See the module.
 pub(crate) struct Credits {

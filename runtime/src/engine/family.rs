@@ -6,18 +6,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use odeon_devices::fault::GpuFault;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::Engine;
 use super::lives::{HostOrder, LifeRequest, Lives, Watching, halted};
-use super::{Engine, IdMap};
 use crate::cell::{Cell, Control};
 use crate::clock::{Clock, Timestamp};
 use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, Reason};
 use crate::hardware::protocol::{Ask, Granted, Launched, Scheduling};
 use crate::id::{ActorId, Incarnation, ProcessId};
-use crate::inspect::{News, NewsKind};
+use crate::id_map::IdMap;
+use crate::journal::{News, NewsKind};
 use crate::service::Answered;
 use crate::supervise::{Family, Restart, Supervision, Verdict};
 use crate::wire::{Call, Frame};
@@ -35,12 +37,12 @@ pub(crate) struct Members {
 
 impl Members {
     /// The number of the last actor.
-    pub(super) fn last_serial(&self) -> u64 {
+    pub(crate) fn last_serial(&self) -> u64 {
         self.serial.load(Ordering::Relaxed)
     }
 
     /// The next actor comes after this one.
-    pub(super) fn go_on_after(&self, serial: u64) {
+    pub(crate) fn go_on_after(&self, serial: u64) {
         self.serial.store(serial, Ordering::Relaxed);
     }
 }
@@ -168,7 +170,7 @@ struct Kin {
 }
 
 impl Members {
-    pub(super) fn contains(&self, id: ActorId) -> bool {
+    pub(crate) fn contains(&self, id: ActorId) -> bool {
         self.rows.contains_key(&id)
     }
 
@@ -332,10 +334,8 @@ impl Engine {
 
     /// Has room found for actors, all or none, by this node or the one above.
     pub(crate) async fn reserve(self: &Arc<Self>, asks: Vec<Ask>) -> Result<Vec<Granted>, Failure> {
-        let Some(node) = self.uplink.get() else {
-            return self.schedule(&asks).await;
-        };
-        let answer = self.request::<Scheduling>(*node, &asks, None).await;
+        let answer = self.request::<Scheduling>(self.domain(), &asks, None);
+        let answer = answer.await;
         answer.unwrap_or_else(|| Err(no_answer()))
     }
 
@@ -540,10 +540,8 @@ impl Engine {
 
     /// Has the node start a worker, or starts one when this is the node.
     async fn launch(self: &Arc<Self>, order: LaunchOrder) -> Result<Launched, Failure> {
-        let Some(node) = self.uplink.get() else {
-            return self.launch_here(order).await;
-        };
-        let answer = self.request::<Launching>(*node, &order, None).await;
+        let answer = self.request::<Launching>(self.domain(), &order, None);
+        let answer = answer.await;
         answer.unwrap_or_else(|| Err(no_answer()))
     }
 
@@ -998,7 +996,9 @@ impl Engine {
             reason,
         });
         let down = self.obituary(id);
-        self.free_names_of(id);
+        for component in self.components.iter() {
+            component.actor_over(self, id);
+        }
         // Whoever waits for some looks again, and hears of the end.
         self.credits.forget(id);
         for start in row.starts {
@@ -1019,14 +1019,26 @@ impl Engine {
 
     /// Gives a worker process of its own, or a lease in one, back to its node.
     async fn release(self: &Arc<Self>, process: ProcessId, lease: Option<Granted>) {
-        match self.uplink.get() {
-            None => self.release_here(process, lease).await,
-            Some(node) => {
-                // No answer means that the node is gone, and its workers with it.
-                let release = DismissRequest::Release { process, lease };
-                let _ = self.request::<Dismissing>(*node, &release, None).await;
-            }
-        }
+        // No answer means that the node is gone, and its workers with it.
+        let release = DismissRequest::Release { process, lease };
+        let _ = self
+            .request::<Dismissing>(self.domain(), &release, None)
+            .await;
+    }
+
+    /// Ends a worker process that must not be used again, wherever it runs, and waits until it is
+    /// gone.
+    pub(crate) async fn retire(&self, process: ProcessId, fault: Option<GpuFault>, why: &str) {
+        let why = why.to_owned();
+        let retire = DismissRequest::Retire {
+            process,
+            fault,
+            why,
+        };
+        // No answer means that the node is gone, and its workers with it.
+        let _ = self
+            .request::<Dismissing>(self.domain(), &retire, None)
+            .await;
     }
 
     /// When a device failed under a life, its process is ended and the device seen to, whatever the

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Engine;
-use super::requests::blame;
+use super::services::blame;
 use crate::error::AskError;
 use crate::failure::{Failure, FailureKind};
 use crate::id::{ActorId, ProcessId};
 use crate::link::Link;
 use crate::remote;
 use crate::service::Question;
-use crate::service::row::{Served, ServiceRow};
-use crate::wire::{Call, Fact, Frame, FrameError, ServiceId};
+use crate::wire::{Call, Fact, Frame, FrameError};
 
 impl Engine {
     /// One frame from a neighbour. The caller has entered this engine.
@@ -109,9 +108,8 @@ impl Engine {
             }
             Frame::Chunk(chunk) => {
                 if chunk.to == self.process {
-                    if !self.gangs.take(&chunk) {
-                        self.blobs.take_chunk(chunk);
-                    }
+                    // The first that knows the transfer takes it; what nobody awaits is late.
+                    self.components.iter().any(|it| it.take_chunk(&chunk));
                 } else if let Some(next) = self.onward(chunk.to, link) {
                     next.push(&Frame::Chunk(chunk), true);
                 }
@@ -228,34 +226,6 @@ impl Engine {
         }
     }
 
-    fn service(&self, id: ServiceId) -> Result<&'static ServiceRow, FrameError> {
-        let row = self.services.get(usize::from(id.0));
-        row.ok_or(FrameError::UnknownService(id.0))
-    }
-
-    /// Has a service take a question of another engine.
-    ///
-    /// # Errors
-    /// No service can read it. Whoever asked has been told.
-    pub(super) fn serve(self: &Arc<Self>, question: Question) -> Result<(), FrameError> {
-        let (request, from) = (question.request, question.from);
-        let served = self.service(question.service).and_then(|row| {
-            let served = row.serve(self, &question)?;
-            Ok((row.name, served))
-        });
-        match served {
-            Ok((_, Served::AtOnce)) => Ok(()),
-            Ok((name, Served::Later(answer))) => {
-                self.serve_later(name, question, answer);
-                Ok(())
-            }
-            Err(error) => {
-                self.answer(request, from, Err(Failure::error(&error)));
-                Err(error)
-            }
-        }
-    }
-
     fn learn(self: &Arc<Self>, link: &Arc<Link>, fact: Fact) {
         match fact {
             Fact::ProcessUp { process, hops } => self.learn_route(process, link.peer, hops),
@@ -271,7 +241,7 @@ impl Engine {
             }
             Fact::Leaving => {
                 if self.uplink.get() == Some(&link.peer) {
-                    self.show_last();
+                    self.say_last_words();
                 }
                 link.close(super::LEFT);
             }

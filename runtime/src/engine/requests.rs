@@ -1,43 +1,41 @@
-//! Questions of this engine to the services of others, while they wait for an answer.
+//! The questions of an engine to the services of others that wait for an answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Engine, IdMap};
-use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::id::ProcessId;
-use crate::link::Link;
+use crate::id_map::IdMap;
 use crate::service::{self, Answered, Service};
-use crate::wire::{Frame, FrameError};
+use crate::wire::FrameError;
 
 /// The questions that are under way, by number. None has the number 0, which asks for no answer.
 #[derive(Default)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     waiting: IdMap<u64, Waiting>,
     last: AtomicU64,
 }
 
 /// A question that waits for its answer.
-struct Waiting {
-    to: ProcessId,
-    settle: Settle,
+pub(super) struct Waiting {
+    pub(super) to: ProcessId,
+    pub(super) settle: Settle,
 }
 
 /// Reads an answer and gives it to whoever asked.
-type Settle = Box<dyn FnOnce(Result<Bytes, Failure>) -> Result<(), FrameError> + Send + Sync>;
+pub(super) type Settle =
+    Box<dyn FnOnce(Result<Bytes, Failure>) -> Result<(), FrameError> + Send + Sync>;
 
 impl Requests {
     /// Has numbers begin somewhere else: answers to the program before this one may still come.
-    pub(super) fn begin_elsewhere(&self) {
+    pub(crate) fn begin_elsewhere(&self) {
         let last = crate::random::number() >> 1;
         self.last.store(last, Ordering::Relaxed);
     }
 
-    fn enter<S: Service>(&self, to: ProcessId) -> (u64, oneshot::Receiver<Answered<S>>) {
+    pub(super) fn enter<S: Service>(&self, to: ProcessId) -> (u64, oneshot::Receiver<Answered<S>>) {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (tell, told) = oneshot::channel();
         let settle: Settle = Box::new(move |result: Result<Bytes, Failure>| {
@@ -53,7 +51,7 @@ impl Requests {
         (number, told)
     }
 
-    fn forget(&self, number: u64) {
+    pub(super) fn forget(&self, number: u64) {
         self.waiting.remove(&number);
     }
 
@@ -66,121 +64,9 @@ impl Requests {
     pub(super) fn close(&self) {
         self.waiting.clear();
     }
-}
 
-impl Engine {
-    /// Asks another engine; `None` when it is gone before it answered, or time is up.
-    pub(crate) async fn request<S: Service>(
-        &self,
-        to: ProcessId,
-        request: &S::Request,
-        patience: Option<Duration>,
-    ) -> Option<S::Answer> {
-        let (number, answered) = self.ask_service::<S>(to, request)?;
-        let outcome = match patience {
-            Some(patience) => Clock::timeout(patience, answered)
-                .await
-                .and_then(Result::ok),
-            None => answered.await.ok(),
-        };
-        self.requests.forget(number);
-        outcome?.map_or_else(S::failed, Some)
+    /// The question that an answer is for, which waits no more.
+    pub(super) fn take(&self, number: u64) -> Option<Waiting> {
+        self.waiting.remove(&number).map(|(_, waiting)| waiting)
     }
-
-    /// Sends a question to another engine. The answer's channel closes when that engine is gone;
-    /// `None` when there is no way to it.
-    pub(crate) fn begin_request<S: Service>(
-        &self,
-        to: ProcessId,
-        request: &S::Request,
-    ) -> Option<oneshot::Receiver<Answered<S>>> {
-        self.ask_service::<S>(to, request)
-            .map(|(_, answered)| answered)
-    }
-
-    fn ask_service<S: Service>(
-        &self,
-        to: ProcessId,
-        request: &S::Request,
-    ) -> Option<(u64, oneshot::Receiver<Answered<S>>)> {
-        // Before the way is looked for, so that its loss ends the question too.
-        let (number, answered) = self.requests.enter::<S>(to);
-        let sent = self
-            .next_link(to)
-            .is_some_and(|link| link.push(&self.question::<S>(number, to, request), true));
-        if !sent {
-            self.requests.forget(number);
-        }
-        sent.then_some((number, answered))
-    }
-
-    /// Queues a question, behind what waits for the link already and before what follows.
-    pub(super) fn queue_request<S: Service>(
-        &self,
-        link: &Link,
-        to: ProcessId,
-        request: &S::Request,
-    ) -> oneshot::Receiver<Answered<S>> {
-        let (number, answered) = self.requests.enter::<S>(to);
-        link.push(&self.question::<S>(number, to, request), false);
-        answered
-    }
-
-    /// Sends another engine a question that is not answered, if there is a way to it.
-    pub(crate) fn tell<S: Service>(&self, to: ProcessId, request: &S::Request) {
-        if let Some(link) = self.next_link(to) {
-            link.push(&self.question::<S>(0, to, request), true);
-        }
-    }
-
-    fn question<S: Service>(&self, request: u64, to: ProcessId, body: &S::Request) -> Frame {
-        Frame::Request {
-            request,
-            from: self.process,
-            to,
-            service: S::ID,
-            body: service::encode(body),
-        }
-    }
-
-    /// Answers a question of another engine, unless it was told alone.
-    pub(crate) fn answer(&self, request: u64, to: ProcessId, result: Result<Bytes, Failure>) {
-        if request != 0 {
-            let answer = Frame::Answer {
-                request,
-                to,
-                result,
-            };
-            self.send_to(to, &answer);
-        }
-    }
-
-    /// Gives an answer to whoever waits for it.
-    ///
-    /// # Errors
-    /// It cannot be read, and the neighbour has made it itself.
-    pub(super) fn take_answer(
-        &self,
-        came: &Link,
-        request: u64,
-        result: Result<Bytes, Failure>,
-    ) -> Result<(), FrameError> {
-        match self.requests.waiting.remove(&request) {
-            Some((_, Waiting { to, settle })) => {
-                settle(result).or_else(|error| blame(came, to, error))
-            }
-            // Whoever asked has stopped waiting.
-            None => Ok(()),
-        }
-    }
-}
-
-/// Ends the link to the process that made a frame which cannot be read. A neighbour that only passed
-/// it on is not at fault.
-pub(super) fn blame(came: &Link, maker: ProcessId, error: FrameError) -> Result<(), FrameError> {
-    if came.peer == maker {
-        return Err(error);
-    }
-    tracing::error!(process = %maker, %error, "a process sent what no service can read");
-    Ok(())
 }

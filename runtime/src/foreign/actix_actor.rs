@@ -11,11 +11,13 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
 use super::end_with;
-use crate::actor::{Actor, Context, Handler, Message};
+use crate::actor::{Actor, Context, Handler};
+use crate::actor_type::ActorType;
 use crate::clock::Clock;
 use crate::failure::{Failure, Reason};
 use crate::host::arbiter;
-use crate::registry::{ActorType, Registered};
+use crate::message::Message;
+use crate::registry::Registered;
 
 /// An actix actor as an odeon actor: `system.spawn::<Actix<Ledger>>(args).await?`.
 ///

@@ -10,9 +10,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::end_with;
-use crate::actor::{Actor, Context, Handler, Message};
+use crate::actor::{Actor, Context, Handler};
+use crate::actor_type::ActorType;
 use crate::failure::{Failure, FailureKind, Reason};
-use crate::registry::{ActorType, Registered};
+use crate::message::Message;
+use crate::registry::Registered;
 
 /// A kameo actor as an odeon actor: `system.spawn::<Kameo<Account>>(args).await?`.
 ///

@@ -14,7 +14,7 @@ impl Serve for Domains {
 
 impl Serve for GangMemory {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, request: GangMemoryRequest) {
-        let gangs = &engine.gangs;
+        let gangs = &engine.gangs();
         match request {
             GangMemoryRequest::Keep { gang, ranks } => {
                 let memory = gangs.keep(gang, asked.from, ranks as usize);
@@ -27,6 +27,6 @@ impl Serve for GangMemory {
 
 impl Serve for GangRanks {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, news: GangNews) {
-        engine.gangs.hear(engine, asked.from, news);
+        engine.gangs().hear(engine, asked.from, news);
     }
 }

@@ -225,20 +225,23 @@ fn a_lost_process_and_a_rank_that_leaves_are_told_apart() {
 fn a_rank_that_is_gone_leaves_nothing_behind_and_is_remembered() {
     let (far, _memory) = rank();
     let (engine, id) = (Arc::clone(&far.engine), far.shared.id);
-    let gangs = &engine.gangs;
+    let gangs = engine.gangs();
     gangs.ends.lock().insert(id, Arc::downgrade(&far.shared));
     let row = (Arc::downgrade(&far.shared), 1);
     gangs.transfers.lock().insert(9, row);
-    assert!(gangs.take(&chunk(0, b"a")));
+    assert!(gangs.take_chunk(&chunk(0, b"a")));
     drop(far);
     assert!(gangs.ends.lock().is_empty() && gangs.transfers.lock().is_empty());
-    assert!(!gangs.take(&chunk(1, b"a")), "it is a blob's, or nobody's");
+    assert!(
+        !gangs.take_chunk(&chunk(1, b"a")),
+        "it is a blob's, or nobody's"
+    );
     assert!(gangs.left.lock().contains(&id));
 
     let home = ProcessId(11);
     gangs.keep(1, home, 2).unwrap();
     gangs.keep(2, ProcessId(12), 2).unwrap();
-    gangs.process_down(&ProcessExit::new(home, "signal 9"));
+    gangs.process_down(&engine, &ProcessExit::new(home, "signal 9"));
     assert_eq!(gangs.kept.lock().len(), 1);
     gangs.forget(2);
     assert!(gangs.kept.lock().is_empty());

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::mesh::{At, Mesh, MeshError, Rank};
 use super::reduce::{Reduction, fold};
 use super::{Group, GroupError};
-use crate::actor::{Actor, Handler, Message};
+use crate::actor::{Actor, Handler};
 use crate::error::AskError;
+use crate::message::Message;
 
 /// The ranks that are asked, and the message that each gets. A pair of it and a [`Collect`] is a
 /// [`Protocol`](super::Protocol).

@@ -24,9 +24,10 @@ use super::mesh::{Mesh, Rank};
 use super::protocol::{self, MeshPlace, Protocol};
 use super::spawn::{GroupSpawnError, SpawnGroup};
 use super::{Formation, Group, GroupError};
-use crate::actor::{Actor, Handler, Message, Wire};
+use crate::actor::{Actor, Handler};
 use crate::failure::Failure;
 use crate::id::Ref;
+use crate::message::{Message, Wire};
 use crate::registry::Registered;
 use crate::system::System;
 

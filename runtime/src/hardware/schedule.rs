@@ -43,9 +43,9 @@ struct Queued<'a> {
 
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        self.engine.hardware.queue.lock().leave(self.ticket);
+        self.engine.hardware().queue.lock().leave(self.ticket);
         // Whoever was behind it looks again.
-        self.engine.hardware.changed.notify_waiters();
+        self.engine.hardware().changed.notify_waiters();
     }
 }
 
@@ -56,14 +56,14 @@ impl Engine {
         let begun = Clock::now();
         let patience = asks.iter().filter_map(|ask| ask.needs.patience).max();
         let deadline = begun.after(patience.unwrap_or(self.limits.placement_timeout));
-        let ticket = self.hardware.queue.lock().enter(asks, begun);
+        let ticket = self.hardware().queue.lock().enter(asks, begun);
         let queued = Queued {
             engine: self,
             ticket,
         };
         let mut evicted = BTreeSet::new();
         loop {
-            let changed = self.hardware.changed.notified();
+            let changed = self.hardware().changed.notified();
             let mut changed = std::pin::pin!(changed);
             // From here on no change is missed.
             changed.as_mut().enable();
@@ -91,9 +91,9 @@ impl Engine {
         asks: &[Ask],
         evicted: &mut BTreeSet<String>,
     ) -> Result<Vec<Granted>, Unplaced> {
-        let _turn = self.hardware.turn.lock().await;
+        let _turn = self.hardware().turn.lock().await;
         let now = Clock::now();
-        let queue = &self.hardware.queue;
+        let queue = &self.hardware().queue;
         let ahead = queue.lock().ahead(ticket, now, self.limits.overtaking_max);
         let placed = self.place_once(asks, ahead.is_none(), evicted).await;
         placed.map_err(|error| match error {
@@ -127,7 +127,7 @@ impl Engine {
             let demands = asks.iter().map(|ask| self.demand(ask, &pictures));
             let demands: Vec<Demand> = demands.collect::<Result<_, _>>().map_err(Refused::Never)?;
             let mut view = View::new(pictures.iter().map(|(_, picture)| picture.node.clone()));
-            for (job, quota) in &*self.hardware.quotas() {
+            for (job, quota) in &*self.hardware().quotas() {
                 view.set_quota(job.clone(), quota.clone());
             }
             let again = asks.iter().any(|ask| ask.again);

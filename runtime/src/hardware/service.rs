@@ -66,6 +66,6 @@ impl ServeLater for Evicting {
 
 impl Hear for RoomChanged {
     fn hear(self, engine: &Arc<Engine>, _link: &Arc<Link>) {
-        engine.hardware.stir();
+        engine.hardware().stir();
     }
 }

@@ -5,31 +5,16 @@
 
 use std::sync::{Arc, LazyLock};
 
-use actix::dev::channel::{self, AddressSender};
+use actix::dev::channel;
 use actix::fut::{ActorFutureExt, WrapFuture};
 use actix::{ActorContext, Arbiter, ArbiterHandle, AsyncContext};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{ActorLoop, Mailbox};
-use crate::envelope::Mail;
+use super::ActorLoop;
+use crate::cell::mailbox::{ActixHost, Mailbox, Parcel};
+use crate::mail::Mail;
 
 type Context = actix::Context<ActixHost>;
-
-/// See the module.
-pub(crate) struct ActixHost {
-    mail: UnboundedSender<Box<dyn Mail>>,
-    /// Until the loop begins.
-    actor: Option<(ActorLoop, UnboundedReceiver<Box<dyn Mail>>)>,
-}
-
-pub(super) fn push(
-    host: &AddressSender<ActixHost>,
-    mail: Box<dyn Mail>,
-) -> Result<(), Box<dyn Mail>> {
-    use actix::prelude::SendError::{Closed, Full};
-    let sent = host.do_send(Parcel(mail));
-    sent.map_err(|(Closed(Parcel(mail)) | Full(Parcel(mail)))| mail)
-}
 
 /// Puts an actor behind an actix mailbox, without a bound for the same reason as on kameo.
 pub(super) fn start(actor: ActorLoop) {
@@ -40,7 +25,7 @@ pub(super) fn start(actor: ActorLoop) {
         let (mail, mails) = unbounded_channel();
         let host = ActixHost {
             mail,
-            actor: Some((actor, mails)),
+            driven: Some(Box::pin(live(actor, mails))),
         };
         drop(actix::spawn(
             Context::with_receiver(receiver).into_future(host),
@@ -99,19 +84,15 @@ impl actix::Actor for ActixHost {
     type Context = Context;
 
     fn started(&mut self, context: &mut Context) {
-        if let Some((actor, mails)) = self.actor.take() {
-            let life = live(actor, mails).into_actor(self);
+        if let Some(driven) = self.driven.take() {
+            let life = driven.into_actor(self);
             context.spawn(life.map(|(), _, context: &mut Context| context.stop()));
         }
     }
 }
 
-/// What lies in an actix mailbox.
-struct Parcel(Box<dyn Mail>);
-
-impl actix::Message for Parcel {
-    type Result = ();
-}
+/// More threads than this would only compete with tokio's.
+const ARBITERS_MAX: usize = 4;
 
 impl actix::Handler<Parcel> for ActixHost {
     type Result = ();
@@ -121,6 +102,3 @@ impl actix::Handler<Parcel> for ActixHost {
         let _ = self.mail.send(mail);
     }
 }
-
-/// More threads than this would only compete with tokio's.
-const ARBITERS_MAX: usize = 4;

@@ -6,40 +6,26 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
-use futures::future::BoxFuture;
 use kameo::actor::{ActorRef, Spawn, WeakActorRef};
 use kameo::error::ActorStopReason;
 use kameo::mailbox::{self, MailboxReceiver, Signal};
-use kameo::message::{BoxMessage, DynMessage};
-use kameo::reply::{BoxReplySender, ReplyError};
-use tokio::sync::mpsc::error::TrySendError;
 
-use super::{ActorLoop, Mailbox};
+use super::ActorLoop;
 use crate::cell::Phase;
-use crate::envelope::Mail;
-
-/// See the module.
-pub(crate) struct KameoHost {
-    /// Boxed, since kameo copies it several times while it spawns it.
-    actor: Box<ActorLoop>,
-    /// The message that came out of the mailbox and is not handled yet.
-    handed: Option<Box<dyn Mail>>,
-}
+use crate::cell::mailbox::{KameoHost, Mailbox, NAME};
 
 impl KameoHost {
-    /// Takes a message out of kameo's hands.
-    pub(crate) fn hand(&mut self, mail: Box<dyn Mail>) {
-        self.handed = Some(mail);
+    fn life(&mut self) -> &mut ActorLoop {
+        let driven = self.driven.downcast_mut();
+        driven.expect("a host is started with a loop")
     }
 
     /// Obeys orders and handles mail, until the actor is over or kameo has something else to do.
     async fn attend(&mut self, mail: &mut MailboxReceiver<Self>) -> Option<Signal<Self>> {
         loop {
-            if !self.actor.cell().is_settled() && !self.actor.settle().await {
+            if !self.life().cell().is_settled() && !self.life().settle().await {
                 return None;
             }
             let mut waited = false;
@@ -50,7 +36,7 @@ impl KameoHost {
             })
             .await;
             if waited {
-                self.actor.rested();
+                self.life().rested();
             }
             // Mail is handled here, which spares it what kameo does around each message. The answer is
             // the handler's; kameo learns of no errors.
@@ -60,77 +46,12 @@ impl KameoHost {
                 }) => {
                     drop(message.handle_dyn(self, actor_ref, None, &mut false));
                     if let Some(mail) = self.handed.take() {
-                        self.actor.handle(mail).await;
+                        self.life().handle(mail).await;
                     }
                 }
                 other => return other,
             }
         }
-    }
-}
-
-/// The future of a message that was handed over: it has no size, so that it is boxed for nothing.
-pub(crate) struct Handed;
-
-impl Future for Handed {
-    type Output = Result<(), Box<dyn ReplyError>>;
-
-    fn poll(self: Pin<&mut Self>, _: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-pub(super) fn push(host: &ActorRef<KameoHost>, mail: Box<dyn Mail>) -> Result<(), Box<dyn Mail>> {
-    let Err(message) = send(host, mail) else {
-        return Ok(());
-    };
-    let mail = message.as_any().downcast::<Box<dyn Mail>>();
-    Err(*mail.expect("what comes back is what was sent"))
-}
-
-/// Wakes a loop that has no mail.
-pub(super) fn ring(host: &ActorRef<KameoHost>) {
-    // An actor that is over needs no orders.
-    let _ = send(host, Box::new(Bell));
-}
-
-/// A kameo tell of a message that is boxed already.
-fn send(
-    host: &ActorRef<KameoHost>,
-    message: BoxMessage<KameoHost>,
-) -> Result<(), BoxMessage<KameoHost>> {
-    let signal = Signal::Message {
-        message,
-        actor_ref: host.clone(),
-        reply: None,
-        sent_within_actor: false,
-        message_name: NAME,
-    };
-    match host.mailbox_sender().try_send(signal) {
-        Err(
-            TrySendError::Closed(Signal::Message { message, .. })
-            | TrySendError::Full(Signal::Message { message, .. }),
-        ) => Err(message),
-        _ => Ok(()),
-    }
-}
-
-/// An order waits elsewhere. It overtakes mail, since the loop looks for orders before each message.
-struct Bell;
-
-impl DynMessage<KameoHost> for Bell {
-    fn handle_dyn<'a>(
-        self: Box<Self>,
-        _host: &'a mut KameoHost,
-        _me: ActorRef<KameoHost>,
-        _reply: Option<BoxReplySender>,
-        _stop: &'a mut bool,
-    ) -> BoxFuture<'a, Result<(), Box<dyn ReplyError>>> {
-        Box::pin(Handed)
-    }
-
-    fn as_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
     }
 }
 
@@ -145,16 +66,19 @@ pub(super) fn start(actor: ActorLoop) {
 }
 
 impl kameo::Actor for KameoHost {
-    type Args = Box<ActorLoop>;
+    type Args = Box<dyn Any + Send>;
     type Error = Infallible;
 
     fn name() -> &'static str {
         NAME
     }
 
-    async fn on_start(actor: Box<ActorLoop>, _me: ActorRef<Self>) -> Result<Self, Infallible> {
+    async fn on_start(
+        driven: Box<dyn Any + Send>,
+        _me: ActorRef<Self>,
+    ) -> Result<Self, Infallible> {
         Ok(Self {
-            actor,
+            driven,
             handed: None,
         })
     }
@@ -173,10 +97,7 @@ impl kameo::Actor for KameoHost {
         _me: WeakActorRef<Self>,
         _reason: ActorStopReason,
     ) -> Result<(), Infallible> {
-        self.actor.cell().enter(Phase::Over);
+        self.life().cell().enter(Phase::Over);
         Ok(())
     }
 }
-
-/// All actors are one kind to kameo.
-const NAME: &str = "odeon";

@@ -1,69 +1,116 @@
-//! A watchdog over the run time of an actor's present handler, for actors that must not take for
+//! Watchdogs over the run time of actors' handlers, for actors that must not take for
 //! ever.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use odeon_devices::fault::{FaultKind, GpuFault};
+use parking_lot::Mutex;
 
 use crate::cell::Cell;
 use crate::clock::{Clock, Timestamp};
 use crate::engine::Engine;
+use crate::engine::component::Component;
+use crate::pulse::Pulse;
 
-/// Set for actors that say [`Needs::hang_after`](crate::Needs::hang_after).
-#[derive(Debug)]
-pub(crate) struct Watchdog {
-    limit: Duration,
-    /// It has barked, and its process ends.
-    barked: AtomicBool,
+/// The hosted actors whose handlers must not take for ever, and the thread that looks at them.
+#[derive(Default)]
+pub(crate) struct Watchdogs {
+    watched: Mutex<Vec<Watched>>,
+    /// Until the engine is closed.
+    pulse: Mutex<Option<Pulse>>,
 }
 
-impl Watchdog {
-    pub(crate) fn new(limit: Duration) -> Self {
-        Self {
-            limit,
-            barked: AtomicBool::new(false),
+/// An actor with a limit.
+struct Watched {
+    cell: Weak<Cell>,
+    limit: Duration,
+    /// Set once a handler has hung. Its process is then ended.
+    is_reported: bool,
+}
+
+/// A handler that has run for too long.
+struct Hung {
+    cell: Arc<Cell>,
+    limit: Duration,
+    message: &'static str,
+    waited: Duration,
+}
+
+impl Component for Watchdogs {
+    fn attach(&self, engine: &Arc<Engine>) {
+        let weak = Arc::downgrade(engine);
+        let look = move || {
+            if let Some(engine) = weak.upgrade() {
+                engine.component::<Self>().look_for_hangs(&engine);
+            }
+        };
+        let runtime = engine.runtime().clone();
+        *self.pulse.lock() = Pulse::start(runtime, engine.limits.pulse_interval, look);
+    }
+
+    fn sweep(&self, engine: &Arc<Engine>, _: Timestamp) {
+        self.look_for_hangs(engine);
+    }
+
+    fn close(&self) {
+        self.pulse.lock().take();
+    }
+}
+
+impl Watchdogs {
+    /// Looks at an actor from now on, if it has a watchdog.
+    pub(super) fn watch(&self, cell: &Arc<Cell>) {
+        if let Some(limit) = cell.hang_after {
+            self.watched.lock().push(Watched {
+                cell: Arc::downgrade(cell),
+                limit,
+                is_reported: false,
+            });
         }
     }
 
-    /// The message of a cell that has taken too long, and how long; once.
-    fn overdue(&self, cell: &Cell, now: Timestamp) -> Option<(&'static str, Duration)> {
-        let (message, running) = cell.running()?;
-        let waited = now.since(running.since);
-        let overdue = waited > self.limit && !self.barked.swap(true, Ordering::Relaxed);
-        overdue.then_some((message, waited))
-    }
-}
-
-impl Engine {
-    /// Has this process ended when one of its actors hangs: a handler that waits for a device cannot
-    /// be ended in any other way.
-    pub(crate) fn look_for_hangs(self: &Arc<Self>) {
+    fn hung(&self) -> Vec<Hung> {
         let now = Clock::now();
         let mut watched = self.watched.lock();
-        watched.retain(|cell| cell.strong_count() > 0);
-        let hung: Vec<(Arc<Cell>, Duration, &'static str, Duration)> = watched
-            .iter()
-            .filter_map(|cell| {
-                let cell = cell.upgrade()?;
-                let dog = cell.watchdog.as_ref()?;
-                let (limit, (message, waited)) = (dog.limit, dog.overdue(&cell, now)?);
-                Some((cell, limit, message, waited))
+        watched.retain(|watched| watched.cell.strong_count() > 0);
+        let hung = watched.iter_mut().filter_map(|watched| {
+            let (cell, limit) = (watched.cell.upgrade()?, watched.limit);
+            let (message, running) = cell.running()?;
+            let waited = now.since(running.since);
+            if waited <= limit || watched.is_reported {
+                return None;
+            }
+            watched.is_reported = true;
+            Some(Hung {
+                cell,
+                limit,
+                message,
+                waited,
             })
-            .collect();
-        drop(watched);
-        for (cell, predicted, message, waited) in hung {
+        });
+        hung.collect()
+    }
+
+    /// Reports handlers that run for too long, so that their processes are ended.
+    fn look_for_hangs(&self, engine: &Arc<Engine>) {
+        for hung in self.hung() {
+            let Hung {
+                cell,
+                limit: predicted,
+                message,
+                waited,
+            } = hung;
             let hang = FaultKind::Hang { waited, predicted };
             // Which of several it is cannot be told from here.
             let device = cell.devices.first();
             let fault = device.map(|device| GpuFault::new(device.index, hang));
             let why = format!("{message} of {} hangs: {hang}", cell.actor.name);
             tracing::error!(actor = %cell.id, %why, "this process is to end");
-            let engine = Arc::clone(self);
+            let ending = Arc::clone(engine);
             // The order leaves at once, also when no thread of the runtime is free.
-            self.begin_task(async move {
-                engine.retire(engine.process, fault, &why).await;
+            engine.begin_task(async move {
+                ending.retire(ending.process, fault, &why).await;
             });
         }
     }

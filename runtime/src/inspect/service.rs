@@ -11,16 +11,16 @@ use crate::service::row::{Asked, Hear, Serve};
 
 impl Serve for Looking {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, order: LookOrder) {
-        asked.answer(engine, &engine.onlookers.show(engine, order));
+        asked.answer(engine, &engine.onlookers().show(engine, order));
     }
 }
 
 /// A process of this node that leaves has shown what was not seen of it.
 impl Hear for LastSight {
     fn hear(self, engine: &Arc<Engine>, link: &Arc<Link>) {
-        let mut started = engine.workers.list().into_iter();
+        let mut started = engine.workers().list().into_iter();
         if let Some(view) = started.find(|view| view.process == link.peer) {
-            engine.last_sights.keep(view, &link.view(), self);
+            engine.last_sights().keep(view, &link.view(), self);
         }
     }
 }

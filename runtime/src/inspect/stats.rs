@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::sketch::{Sketch, Times};
 use crate::clock::Timestamp;
 use crate::id::ActorId;
 use crate::service::Service;
+use crate::sketch::{Sketch, Times};
 use crate::wire::ServiceId;
 
 /// Statistics of an actor's work in this process, past and present.

@@ -13,12 +13,16 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::machine::Meter;
-use super::{ActorView, LinkView, MachineView, News, NodeView, ProcessView, Times, Usage};
+use super::{ActorView, LinkView, MachineView, NodeView, ProcessView, Times, Usage};
 use crate::clock::{Clock, Timestamp};
-use crate::current::Caller;
-use crate::engine::{Engine, IdHasher};
+use crate::engine::Engine;
+use crate::engine::component::Component;
 use crate::hardware::protocol::Waiting;
 use crate::id::{ActorId, ProcessId};
+use crate::id_map::IdHasher;
+use crate::journal::News;
+use crate::names::NameTable;
+use crate::pending::Caller;
 use crate::service::{Notice, Service};
 use crate::telemetry::Point;
 use crate::trace::{Span, SpanCounts, SpanCursor};
@@ -231,10 +235,36 @@ const WAITS_MAX: usize = 4096;
 const NEWS_MAX: usize = 512;
 const POINTS_MAX: usize = 4096;
 
+impl Component for LastSights {}
+
+impl Component for Onlookers {
+    /// Leaves with the node what people would still have seen here.
+    fn last_words(&self, engine: &Engine) {
+        let uplink = engine.uplink.get().and_then(|node| engine.links.get(node));
+        if let Some(link) = uplink {
+            for last in self.show_last(engine) {
+                link.push(&last.frame(), false);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Whoever looks at it.
+    pub(crate) fn onlookers(&self) -> &Onlookers {
+        self.component::<Onlookers>()
+    }
+
+    /// The last views of the processes that it has started.
+    pub(crate) fn last_sights(&self) -> &LastSights {
+        self.component::<LastSights>()
+    }
+}
+
 impl Onlookers {
     /// The part that each onlooker of an engine that leaves has not seen, and all of it for those
     /// to come.
-    pub(crate) fn show_last(&self, engine: &Engine) -> Vec<LastSight> {
+    fn show_last(&self, engine: &Engine) -> Vec<LastSight> {
         let now = Clock::now();
         let mut onlookers = self.0.lock();
         onlookers.retain(|_, onlooker| now.since(onlooker.last) < ABSENCE_MAX);
@@ -312,7 +342,7 @@ impl Onlooker {
         let rings = &mut self.rings;
         let (spans, spans_lost) = engine.tracer.since(&mut rings.spans, SPANS_MAX);
         let (news, news_lost) = engine.journal.after(&mut rings.news, NEWS_MAX);
-        let (points, points_lost) = engine.points.after(&mut rings.points, POINTS_MAX);
+        let (points, points_lost) = engine.points().after(&mut rings.points, POINTS_MAX);
         let rings = *rings;
         let (actors, gone, hosted, more_actors) = self.actors(engine);
         let (waits, waits_left_out) = waits(engine);
@@ -342,7 +372,7 @@ impl Onlooker {
             dead_letters: engine
                 .dead_letters
                 .load(std::sync::atomic::Ordering::Relaxed),
-            blob_bytes: engine.blobs.owned_bytes(),
+            blob_bytes: engine.blobs().owned_bytes(),
             more,
             more_spans,
         }
@@ -518,9 +548,9 @@ impl Watch {
             }
         });
         let looks: Vec<_> = looks.collect();
-        let own = engine.onlookers.show(&engine, self.order(engine.process));
+        let own = engine.onlookers().show(&engine, self.order(engine.process));
         let mut sights = vec![self.took(own, ProcessKind::Node, (0, Duration::ZERO))];
-        let started = engine.workers.list();
+        let started = engine.workers().list();
         let mut silent = vec![];
         for look in futures::future::join_all(looks).await {
             match look {
@@ -568,7 +598,7 @@ impl Watch {
     fn left(&mut self, engine: &Engine) -> Vec<(ProcessView, Sight, (i64, Duration))> {
         let now = Clock::now();
         self.left.retain(|_, at| now.since(*at) < 2 * LAST_KEPT);
-        let mut kept = engine.last_sights.0.lock();
+        let mut kept = engine.last_sights().0.lock();
         kept.retain(|it| now.since(it.at) < LAST_KEPT);
         let mut shown = vec![];
         for left in kept.iter() {
@@ -612,7 +642,7 @@ impl Watch {
     }
 
     fn news_of_names(&mut self) -> Option<Vec<(ActorId, String)>> {
-        let names = self.engine.names_of_actors();
+        let names = self.engine.component::<NameTable>().of_actors();
         (names != self.names).then(|| {
             self.names.clone_from(&names);
             names

@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 use super::greeting::{Greeted, Heard};
 use super::{Link, Streams};
 use crate::clock::Clock;
-use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::limits::Limits;
+use crate::link::owner::LinkOwner;
 use crate::random;
 use crate::wire::{Hello, Passage, Resumption};
 
@@ -32,7 +32,7 @@ pub(crate) trait Dial: Send + Sync {
     /// goes on.
     fn dial<'a>(
         &'a self,
-        engine: &'a Arc<Engine>,
+        owner: &'a Arc<dyn LinkOwner>,
         hello: Hello,
     ) -> BoxFuture<'a, Result<Greeted, SystemError>>;
 
@@ -149,7 +149,7 @@ const UNKNOWN: &str = "the other side does not know this link: it has ended it, 
 /// Hands a connection to the session that it shall carry. `false` when there is no such session
 /// here; then that has been said.
 pub(crate) async fn knock<F>(
-    engine: &Arc<Engine>,
+    owner: &Arc<dyn LinkOwner>,
     heard: Heard,
     complete: impl FnOnce(Greeted) -> F + Send + 'static,
 ) -> Result<bool, SystemError>
@@ -159,15 +159,15 @@ where
     let Passage::Resumes(resumption) = heard.hello.session else {
         return Ok(false);
     };
-    let known = engine.links.get(&heard.hello.process).and_then(|link| {
+    let known = owner.link_to(heard.hello.process).and_then(|link| {
         let session = link.session.as_ref()?;
         let same = session.id == resumption.session && link.node == heard.hello.node;
         let waits = matches!(session.way, Way::Wait);
         (same && waits && !link.is_closed()).then(|| Arc::clone(&link))
     });
     let Some(link) = known else {
-        let hello = engine.hello_again(Passage::Unknown);
-        heard.answer(hello, &engine.limits).await?;
+        let hello = owner.hello_again(Passage::Unknown);
+        heard.answer(hello, owner.limits()).await?;
         return Ok(false);
     };
     if let Some(session) = &link.session {
@@ -192,7 +192,7 @@ impl Limits {
 
 impl Link {
     /// The streams of the next connection. `None` when the link is closed.
-    pub(super) async fn next_connection(&self, engine: &Arc<Engine>) -> Option<Streams> {
+    pub(super) async fn next_connection(&self, owner: &Arc<dyn LinkOwner>) -> Option<Streams> {
         let session = self.session.as_ref()?;
         if self.is_closed() {
             // Its last words may be on their way.
@@ -206,8 +206,8 @@ impl Link {
         }
         let connecting = async {
             match &session.way {
-                Way::Dial(dial) => self.dial_again(engine, session, &**dial).await,
-                Way::Wait => self.wait_again(engine, session).await,
+                Way::Dial(dial) => self.dial_again(owner, session, &**dial).await,
+                Way::Wait => self.wait_again(owner, session).await,
             }
         };
         let connected = tokio::select! {
@@ -218,7 +218,7 @@ impl Link {
                 return None;
             }
             connected = connecting => connected,
-            () = self.silence(engine.limits.link_idle_timeout) => {
+            () = self.silence(owner.limits().link_idle_timeout) => {
                 self.give_up(format!("silent for {:.1?}", self.silent_for()));
                 return None;
             }
@@ -240,16 +240,16 @@ impl Link {
     /// Dials until somebody answers.
     async fn dial_again(
         &self,
-        engine: &Arc<Engine>,
+        owner: &Arc<dyn LinkOwner>,
         session: &Session,
         dial: &dyn Dial,
     ) -> Result<Streams, Gone> {
-        let patience = engine.limits.connection_idle() / 2;
+        let patience = owner.limits().connection_idle() / 2;
         let mut pause = PAUSE.min(patience / 2);
         loop {
             let attempt = session.attempt.fetch_add(1, Ordering::AcqRel) + 1;
-            let hello = self.resumption(engine, session, attempt);
-            match Clock::timeout(patience, dial.dial(engine, hello)).await {
+            let hello = self.resumption(owner, session, attempt);
+            match Clock::timeout(patience, dial.dial(owner, hello)).await {
                 Some(Ok(greeted)) => return self.go_on(session, greeted),
                 Some(Err(error)) => {
                     tracing::debug!(peer = %self.peer, %error, "dialled in vain");
@@ -262,7 +262,11 @@ impl Link {
     }
 
     /// Waits for the other side to dial.
-    async fn wait_again(&self, engine: &Arc<Engine>, session: &Session) -> Result<Streams, Gone> {
+    async fn wait_again(
+        &self,
+        owner: &Arc<dyn LinkOwner>,
+        session: &Session,
+    ) -> Result<Streams, Gone> {
         loop {
             let Knock {
                 heard,
@@ -270,9 +274,9 @@ impl Link {
                 complete,
             } = session.knocked().await;
             session.attempt.store(resumption.attempt, Ordering::Release);
-            let hello = self.resumption(engine, session, resumption.attempt);
-            let answer = async { complete(heard.answer(hello, &engine.limits).await?).await };
-            let patience = engine.limits.connection_idle();
+            let hello = self.resumption(owner, session, resumption.attempt);
+            let answer = async { complete(heard.answer(hello, owner.limits()).await?).await };
+            let patience = owner.limits().connection_idle();
             match Clock::timeout(patience, answer).await {
                 Some(Ok(greeted)) => return self.go_on(session, greeted),
                 Some(Err(error)) => {
@@ -284,8 +288,8 @@ impl Link {
     }
 
     /// The hello at the beginning of another connection.
-    fn resumption(&self, engine: &Engine, session: &Session, attempt: u64) -> Hello {
-        engine.hello_again(Passage::Resumes(Resumption {
+    fn resumption(&self, owner: &Arc<dyn LinkOwner>, session: &Session, attempt: u64) -> Hello {
+        owner.hello_again(Passage::Resumes(Resumption {
             session: session.id,
             attempt,
             taken: self.marks(),

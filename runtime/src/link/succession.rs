@@ -18,12 +18,11 @@ use tokio::sync::watch;
 
 use super::pipe::Pipe;
 use super::resume::ANOTHER;
-use super::{Ending, Link, READ_BYTES, Reader, Session, Streams, Way, serve};
-use crate::engine::Engine;
+use super::{Dial, Ending, Link, READ_BYTES, Reader, Session, Streams, Way, serve};
 use crate::id::ProcessId;
-use crate::quic::Quic;
+use crate::link::owner::LinkOwner;
 use crate::session::{Incoming, Outgoing};
-use crate::succession::take_open;
+use odeon_shm::take_open;
 
 /// The state of a link that the next program has to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,18 +167,21 @@ pub(crate) struct Restored {
 
 impl Restored {
     /// Serves it, now that the ways that its frames may take are known.
-    pub(crate) fn begin(self, engine: &Arc<Engine>) {
-        engine.spawn_task(serve(Arc::clone(engine), self.link, self.first));
+    pub(crate) fn begin(self, owner: &Arc<dyn LinkOwner>) {
+        owner.spawn_task(serve(Arc::clone(owner), self.link, self.first));
     }
 }
+
+/// Makes what dials an address again.
+pub(crate) type Redial<'a> = dyn Fn(SocketAddr) -> Arc<dyn Dial> + Send + Sync + 'a;
 
 /// A link goes on in this program.
 ///
 /// # Errors
 /// Its socket is none.
 pub(crate) fn restore(
-    engine: &Arc<Engine>,
-    quic: Option<&Arc<Quic>>,
+    owner: &Arc<dyn LinkOwner>,
+    redial: Option<&Redial<'_>>,
     estate: LinkEstate,
 ) -> io::Result<Restored> {
     let LinkEstate {
@@ -219,9 +221,9 @@ pub(crate) fn restore(
             dials,
             streams,
         } => {
-            let way = match (dials, quic) {
+            let way = match (dials, redial) {
                 (None, _) => Way::Wait,
-                (Some(to), Some(quic)) => Way::Dial(quic.redial(to)),
+                (Some(to), Some(redial)) => Way::Dial(redial(to)),
                 (Some(_), None) => return Err(io::ErrorKind::Unsupported.into()),
             };
             let session = Session::new(id, way);
@@ -238,7 +240,7 @@ pub(crate) fn restore(
         heeded: watch::channel(heeded).0,
         ..link
     });
-    engine.links.insert(peer, Arc::clone(&link));
+    owner.keep_link(Arc::clone(&link));
     Ok(Restored { link, first })
 }
 

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::limits::Limits;
 use crate::link::Dial;
+use crate::link::owner::LinkOwner;
 
 /// An address and an identity, which nobody can give.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Listen {
 pub(crate) enum Quic {}
 
 impl Quic {
-    pub(crate) fn serve(self: &Arc<Self>, _: &Arc<Engine>) {
+    pub(crate) fn serve(self: &Arc<Self>, _: &Arc<dyn LinkOwner>) {
         match **self {}
     }
 

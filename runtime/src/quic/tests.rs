@@ -87,7 +87,8 @@ async fn a_node_cannot_speak_under_anothers_name() {
         &Limits::default(),
     )
     .unwrap();
-    let join = quic.join(a.engine(), b.address().unwrap());
+    let near = a.engine().as_owner();
+    let join = quic.join(&near, b.address().unwrap());
     let error = Clock::timeout(PATIENCE, join)
         .await
         .expect("an answer in time")
@@ -232,7 +233,7 @@ async fn a_system_that_ends_gives_its_port_back() {
     );
     a.join(b.address().unwrap()).await.unwrap();
     // The side that was joined may be a moment behind.
-    Clock::timeout(PATIENCE, linked(b.engine(), a.engine().process))
+    Clock::timeout(PATIENCE, linked(&b.engine().as_owner(), a.engine().process))
         .await
         .unwrap()
         .unwrap();

@@ -64,7 +64,7 @@ impl System {
     /// cluster's certificate, an expired one, another job or version.
     #[odeon_macros::boxed]
     pub async fn join(&self, address: SocketAddr) -> Result<ProcessId, SystemError> {
-        Box::pin(self.network()?.join(&self.engine, address)).await
+        Box::pin(self.network()?.join(&self.engine.as_owner(), address)).await
     }
 
     fn network(&self) -> Result<&Arc<Quic>, SystemError> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Span, SpanContext};
 use crate::clock::Timestamp;
-use crate::inspect::sketch::{Sketch, Times};
+use crate::sketch::{Sketch, Times};
 
 /// Which spans are kept. It is decided where a trace begins and holds for all that follows from it,
 /// in whichever process. What failed or took [`SLOW`] is kept in any case but [`Sampling::Off`].

@@ -54,6 +54,26 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     }
 }
 
+thread_local!(static ARRIVALS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+
+/// Encodes something that will be decoded `arrivals` times, so that the pins of the handles in it
+/// end with the last arrival. Outside of this, or with 0, they end by time only.
+pub(crate) fn arriving<T>(arrivals: u32, encode: impl FnOnce() -> T) -> T {
+    struct Restore(u32);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ARRIVALS.set(self.0);
+        }
+    }
+    let _restore = Restore(ARRIVALS.replace(arrivals));
+    encode()
+}
+
+/// The number of times that what is encoded now will arrive; 0 when nobody knows.
+pub(crate) fn arrivals() -> u32 {
+    ARRIVALS.get()
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;

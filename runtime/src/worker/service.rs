@@ -18,7 +18,7 @@ impl ServeLater for Launching {
     ) -> Option<Self::Answer> {
         let launched = engine.launch_here(order).await;
         if let Ok(launched) = &launched
-            && engine.next_link(from).is_none()
+            && !engine.reaches(from)
         {
             // Whoever wanted it is gone.
             engine.release_here(launched.process, launched.lease).await;
@@ -36,7 +36,7 @@ impl ServeLater for LeaseLaunching {
     async fn answer(engine: Arc<Engine>, from: ProcessId, lease: LeaseId) -> Option<Self::Answer> {
         let launched = engine.launch_leased(lease).await;
         if let Ok(Some(_)) = launched
-            && engine.next_link(from).is_none()
+            && !engine.reaches(from)
         {
             // Whoever wanted it is gone.
             engine.release_lease(lease).await;
@@ -60,7 +60,7 @@ impl ServeLater for Dismissing {
                 process,
                 fault,
                 why,
-            } => engine.retire(process, fault, &why).await,
+            } => engine.retire_for(process, fault, why).await,
         }
         Some(())
     }
@@ -68,7 +68,7 @@ impl ServeLater for Dismissing {
 
 impl Serve for LastWords {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, words: String) {
-        engine.workers.hear_last_words(asked.from, words);
+        engine.workers().hear_last_words(asked.from, words);
         asked.answer(engine, &());
     }
 }

@@ -1,20 +1,22 @@
 //! Names of actors, scoped by job. A node keeps them for its workers and tells other nodes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::Engine;
-use crate::detached;
+use crate::engine::Engine;
+use crate::engine::component::Component;
 use crate::error::NameError;
+use crate::failure::ProcessExit;
 use crate::id::{ActorId, ProcessId};
 use crate::link::Link;
 use crate::registry::Registered;
 use crate::service::row::{Asked, Hear, Serve};
 use crate::service::{Notice, Service};
-use crate::wire::{NameRow, ServiceId};
+use crate::wire::{Hello, NameRow, ServiceId};
 
 /// The names of actors, and the actors that have them. News of ends and beginnings come over
 /// different ways and so in any order: of two actors that are said to have one name the first known
@@ -89,6 +91,77 @@ struct Freed {
     next: Option<NameRow>,
 }
 
+/// The names that an engine knows.
+#[derive(Debug, Default)]
+pub(crate) struct NameTable(Mutex<Names>);
+
+impl Component for NameTable {
+    fn greet(&self, hello: &mut Hello) {
+        hello.names = self.0.lock().owners();
+    }
+
+    fn link_up(&self, engine: &Engine, link: &Link, hello: &Hello) {
+        engine.learn_names(&hello.names, link.peer);
+    }
+
+    fn catch_up(&self, link: &Link, told: &mut Hello) -> bool {
+        let key = |row: NameRow| ((row.job.clone(), row.name.clone(), row.id), row);
+        let named: BTreeMap<_, _> = told.names.drain(..).map(key).collect();
+        told.names = self.0.lock().owners();
+        let names: BTreeMap<_, _> = told.names.iter().cloned().map(key).collect();
+        if names == named {
+            return false;
+        }
+        let gone = named.keys().filter(|row| !names.contains_key(*row));
+        for (job, name, id) in gone.cloned() {
+            link.push(&NameNotice::Unnamed { job, name, id }.frame(), false);
+        }
+        let new = names.iter().filter(|row| !named.contains_key(row.0));
+        for (_, row) in new {
+            link.push(&NameNotice::Named(row.clone()).frame(), false);
+        }
+        true
+    }
+
+    fn process_down(&self, engine: &Arc<Engine>, exit: &ProcessExit) {
+        let home = exit.process;
+        engine.free_names(|row| row.id.home == home, None);
+    }
+
+    fn actor_over(&self, engine: &Engine, id: ActorId) {
+        engine.free_names(|row| row.id == id, Some(engine.process));
+    }
+}
+
+impl NameTable {
+    /// All rows, those who wait for a name behind who has it.
+    pub(crate) fn all(&self) -> Vec<NameRow> {
+        self.0.lock().rows.values().flatten().cloned().collect()
+    }
+
+    /// Goes on with the rows of the program before this one.
+    pub(crate) fn inherit(&self, rows: &[NameRow]) {
+        let mut names = self.0.lock();
+        for row in rows {
+            names.claim(row);
+        }
+    }
+
+    /// All actors that have a name, with the name.
+    pub(crate) fn of_actors(&self) -> Vec<(ActorId, String)> {
+        let names = self.0.lock();
+        let rows = names.rows.values().filter_map(|rows| rows.first());
+        let mut named: Vec<_> = rows.map(|row| (row.id, row.name.clone())).collect();
+        named.sort_unstable();
+        named
+    }
+
+    /// Hears of it when somebody has a name who had none.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.0.lock().news.subscribe()
+    }
+}
+
 impl Names {
     /// The actor that has a name.
     fn owner(&self, job: &str, name: &str) -> Option<&NameRow> {
@@ -97,13 +170,13 @@ impl Names {
     }
 
     /// All who have one.
-    pub(super) fn owners(&self) -> Vec<NameRow> {
+    fn owners(&self) -> Vec<NameRow> {
         let rows = self.rows.values();
         rows.filter_map(|rows| rows.first().cloned()).collect()
     }
 
     /// Somebody is said to have a name. Whether that is news.
-    pub(super) fn claim(&mut self, row: &NameRow) -> bool {
+    fn claim(&mut self, row: &NameRow) -> bool {
         let key = (row.job.clone(), row.name.clone());
         let rows = self.rows.entry(key).or_default();
         if rows.iter().any(|known| known.id == row.id) {
@@ -115,16 +188,6 @@ impl Names {
             self.news.send_replace(());
         }
         has_it
-    }
-
-    /// All rows, those who wait for a name behind who has it.
-    pub(super) fn all(&self) -> Vec<NameRow> {
-        self.rows.values().flatten().cloned().collect()
-    }
-
-    /// Hears of it when somebody has a name who had none.
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
-        self.news.subscribe()
     }
 
     /// These are gone. Who had a name, and who has it now.
@@ -147,6 +210,10 @@ impl Names {
 }
 
 impl Engine {
+    fn name_table(&self) -> &Mutex<Names> {
+        &self.component::<NameTable>().0
+    }
+
     /// Gives an actor a name in this job.
     pub(crate) async fn register_name<A: Registered>(
         &self,
@@ -167,10 +234,9 @@ impl Engine {
     }
 
     /// Gives an actor a name.
-    pub(super) async fn give_name(&self, row: NameRow) -> Result<(), NameError> {
-        let register = NameRequest::Register(row.clone());
-        let given = self.ask_for_name(|| self.register_here(row), &register);
-        given.await.map(drop)
+    pub(crate) async fn give_name(&self, row: NameRow) -> Result<(), NameError> {
+        let register = NameRequest::Register(row);
+        self.ask_for_name(&register).await.map(drop)
     }
 
     /// Finds an actor by its name in this job.
@@ -179,35 +245,28 @@ impl Engine {
         name: &str,
     ) -> Result<ActorId, NameError> {
         let row = self.find_name(&self.job, name).await?;
-        detached::check::<A>(&row)?;
+        check::<A>(&row)?;
         Ok(row.id)
     }
 
     /// Finds the actor that has a name.
-    pub(super) async fn find_name(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
+    pub(crate) async fn find_name(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
         let lookup = NameRequest::Lookup {
             job: job.to_owned(),
             name: name.to_owned(),
         };
-        self.ask_for_name(|| self.lookup_here(job, name), &lookup)
-            .await
+        self.ask_for_name(&lookup).await
     }
 
-    async fn ask_for_name(
-        &self,
-        here: impl FnOnce() -> Result<NameRow, NameError>,
-        request: &NameRequest,
-    ) -> Result<NameRow, NameError> {
-        let Some(node) = self.uplink.get() else {
-            return here();
-        };
-        let patience = Some(self.limits.ask_timeout);
-        let answer = self.request::<Naming>(*node, request, patience).await;
+    /// Asks the node, which may be this process.
+    async fn ask_for_name(&self, request: &NameRequest) -> Result<NameRow, NameError> {
+        let (node, patience) = (self.domain(), Some(self.limits.ask_timeout));
+        let answer = self.request::<Naming>(node, request, patience).await;
         answer.unwrap_or_else(|| Err(NameError::Unreachable(format!("process {node}"))))
     }
 
-    pub(super) fn register_here(&self, row: NameRow) -> Result<NameRow, NameError> {
-        let mut names = self.names.lock();
+    pub(crate) fn register_here(&self, row: NameRow) -> Result<NameRow, NameError> {
+        let mut names = self.name_table().lock();
         let owner = names.owner(&row.job, &row.name);
         if let Some(owner) = owner.filter(|owner| owner.id != row.id) {
             return Err(NameError::Taken {
@@ -221,36 +280,27 @@ impl Engine {
         Ok(row)
     }
 
-    /// All actors that have a name, with the name.
-    pub(crate) fn names_of_actors(&self) -> Vec<(ActorId, String)> {
-        let names = self.names.lock();
-        let rows = names.rows.values().filter_map(|rows| rows.first());
-        let mut named: Vec<_> = rows.map(|row| (row.id, row.name.clone())).collect();
-        named.sort_unstable();
-        named
-    }
-
-    pub(super) fn lookup_here(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
-        let names = self.names.lock();
+    pub(crate) fn lookup_here(&self, job: &str, name: &str) -> Result<NameRow, NameError> {
+        let names = self.name_table().lock();
         let owner = names.owner(job, name).cloned();
         owner.ok_or_else(|| NameError::NotFound(name.to_owned()))
     }
 
     /// Names that another node keeps. A name that is taken here stays with its owner, and one of a
     /// process that cannot be reached is none: who tells of it has not heard of its end.
-    pub(super) fn learn_names(&self, rows: &[NameRow], from: ProcessId) {
+    pub(crate) fn learn_names(&self, rows: &[NameRow], from: ProcessId) {
         for row in rows {
             if self.way_to(row.id.home).is_none() {
                 continue;
             }
-            let is_new = self.names.lock().claim(row);
+            let is_new = self.name_table().lock().claim(row);
             if is_new {
                 self.tell_neighbours(&NameNotice::Named(row.clone()).frame(), from);
             }
         }
     }
 
-    pub(super) fn unlearn_name(&self, job: &str, name: &str, id: ActorId, from: ProcessId) {
+    pub(crate) fn unlearn_name(&self, job: &str, name: &str, id: ActorId, from: ProcessId) {
         // Only the neighbour on the way to an actor's home can know; a node that was away for a while
         // takes everybody else for gone.
         if self.way_to(id.home).is_some_and(|way| way != from) {
@@ -260,27 +310,9 @@ impl Engine {
         self.free_names(gone, Some(from));
     }
 
-    /// The neighbour by which a process is reached, which may be the process itself, or this one.
-    fn way_to(&self, process: ProcessId) -> Option<ProcessId> {
-        if process == self.process || self.links.contains_key(&process) {
-            return Some(process);
-        }
-        self.routes.get(&process).map(|route| route.0)
-    }
-
-    /// An actor is gone for good.
-    pub(super) fn free_names_of(&self, id: ActorId) {
-        self.free_names(|row| row.id == id, Some(self.process));
-    }
-
-    /// A process and all actors it was home of are gone. The neighbours hear of the process.
-    pub(super) fn forget_names_of(&self, home: ProcessId) {
-        self.free_names(|row| row.id.home == home, None);
-    }
-
     /// Frees names. The neighbours but this one are told, if anybody is.
     fn free_names(&self, gone: impl Fn(&NameRow) -> bool, told_by: Option<ProcessId>) {
-        let freed = self.names.lock().free(gone);
+        let freed = self.name_table().lock().free(gone);
         for Freed { row, next } in freed {
             let NameRow { job, name, id, .. } = row;
             if let Some(from) = told_by {
@@ -292,6 +324,41 @@ impl Engine {
             }
         }
     }
+}
+
+/// Checks that the holder of a name is an actor of this type that takes all of its messages, as
+/// they are built here.
+pub(crate) fn check<A: Registered>(row: &NameRow) -> Result<(), NameError> {
+    if row.actor != A::NAME {
+        return Err(NameError::WrongType {
+            name: row.name.clone(),
+            found: row.actor.clone(),
+            wanted: A::NAME.to_owned(),
+        });
+    }
+    check_messages(row, A::MESSAGES)
+}
+
+/// Checks that the holder of a name takes these messages.
+pub(crate) fn check_messages(row: &NameRow, wanted: &[(&str, u64)]) -> Result<(), NameError> {
+    let differs = |(name, id): &(&str, u64)| {
+        let there = row.messages.iter().filter(|known| known.0 == *name);
+        let ids: Vec<u64> = there.map(|known| known.1).collect();
+        match ids.as_slice() {
+            [] => Some(format!("`{name}` is not known there")),
+            ids if ids.contains(id) => None,
+            _ => Some(format!("`{name}` has other fields or another reply there")),
+        }
+    };
+    let differences: Vec<String> = wanted.iter().filter_map(differs).collect();
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(NameError::Protocol {
+        name: row.name.clone(),
+        actor: row.actor.clone(),
+        differences: differences.join(", "),
+    })
 }
 
 #[cfg(test)]
@@ -338,5 +405,25 @@ mod tests {
         assert_eq!(names.free(|_| true), [freed]);
         assert_eq!(names.owner("job", "a"), None);
         assert!(names.claim(&row("a", 1)));
+    }
+
+    /// SEMANTICS 64.
+    #[test]
+    fn a_binding_names_every_message_that_differs() {
+        let known = [("Add", 1), ("Get", 2), ("Reset", 3)];
+        let row = NameRow {
+            name: "counter".to_owned(),
+            actor: "demo.Counter".to_owned(),
+            messages: known.map(|(name, id)| (name.to_owned(), id)).to_vec(),
+            ..row("counter", 1)
+        };
+        assert_eq!(check_messages(&row, &[("Add", 1), ("Get", 2)]), Ok(()));
+        let differs = check_messages(&row, &[("Add", 7), ("Get", 2), ("Undo", 9)]);
+        let why = differs.unwrap_err().to_string();
+        assert_eq!(
+            why,
+            "`counter` is a demo.Counter of another build: `Add` has other fields or another reply \
+             there, `Undo` is not known there; build both programs from the same messages"
+        );
     }
 }

@@ -10,54 +10,24 @@
 //! handed on is what the processes of this node and other nodes rely on: links to the byte, ways,
 //! names, processes, leases, questions. The node's own actors end before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
-use super::Engine;
 use crate::blob::AccountEstate;
 use crate::clock::{Clock, ClockMark};
+use crate::engine::Engine;
 use crate::error::SystemError;
 use crate::hardware::Leases;
 use crate::id::{ActorId, ProcessId};
-use crate::link::{self, Link, LinkEstate};
-use crate::quic::Quic;
+use crate::link::{self, Link, LinkEstate, Redial};
+use crate::names::NameTable;
 use crate::service::Question;
-use crate::service::row::LateAnswer;
 use crate::wire::{NameRow, VERSION};
 use crate::worker::{SharedWorker, WorkerEstate};
-
-/// Questions that take a while.
-#[derive(Debug, Default)]
-pub(super) struct Serving {
-    held: AtomicBool,
-    book: Mutex<Questions>,
-}
-
-#[derive(Debug, Default)]
-struct Questions {
-    next: u64,
-    under_way: BTreeMap<u64, &'static str>,
-    /// Those that were not begun, or begun in vain, since this engine holds.
-    kept: Vec<Question>,
-}
-
-/// The signal that a process is about to become another program.
-#[derive(Debug)]
-pub(crate) struct StandStill(watch::Sender<bool>);
-
-impl Default for StandStill {
-    fn default() -> Self {
-        Self(watch::channel(false).0)
-    }
-}
 
 /// The state of an engine that the next program has to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,58 +66,14 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// Answers a question to a service of this name, as soon as it can.
-    pub(super) fn serve_later(
-        self: &Arc<Self>,
-        service: &'static str,
-        question: Question,
-        answer: BoxFuture<'static, Option<LateAnswer>>,
-    ) {
-        let number = {
-            let mut book = self.serving.book.lock();
-            if self.is_held() {
-                book.kept.push(question);
-                return;
-            }
-            book.next += 1;
-            let number = book.next;
-            book.under_way.insert(number, service);
-            number
-        };
-        let engine = Arc::clone(self);
-        self.spawn_task(async move {
-            let answer = answer.await;
-            {
-                let mut book = engine.serving.book.lock();
-                book.under_way.remove(&number);
-                // It has changed nothing, and may have failed only because this engine holds.
-                if engine.is_held() && answer.as_ref().is_some_and(|answer| answer.is_refusal) {
-                    book.kept.push(question);
-                    return;
-                }
-            }
-            if let Some(answer) = answer {
-                engine.answer(question.request, question.from, Ok(answer.body));
-            }
-        });
-    }
-
-    /// Returns true if it begins nothing that takes time.
-    pub(crate) fn is_held(&self) -> bool {
-        self.serving.held.load(Ordering::Acquire)
-    }
-
     /// Begins nothing more that takes time, and waits until nothing of it is under way.
     ///
     /// # Errors
     /// What still is, after so long. Then it goes on.
     pub(crate) async fn hold(self: &Arc<Self>, patience: Duration) -> Result<(), Vec<String>> {
-        {
-            let _book = self.serving.book.lock();
-            self.serving.held.store(true, Ordering::Release);
-        }
+        self.serving.hold();
         // Who waits for room has asked for it in a question, which is kept.
-        self.hardware.stir();
+        self.hardware().stir();
         let quiet = async {
             while !self.under_way().is_empty() {
                 Clock::sleep(LOOK_PAUSE).await;
@@ -163,37 +89,18 @@ impl Engine {
 
     /// Begins what was kept, and whatever comes.
     pub(crate) fn go_on(self: &Arc<Self>) {
-        let kept = {
-            let mut book = self.serving.book.lock();
-            self.serving.held.store(false, Ordering::Release);
-            std::mem::take(&mut book.kept)
-        };
+        let kept = self.serving.go_on();
         self.serve_kept(kept);
-    }
-
-    /// Has services take questions that were kept.
-    fn serve_kept(self: &Arc<Self>, kept: Vec<Question>) {
-        for question in kept {
-            let from = question.from;
-            if let Err(error) = self.serve(question) {
-                // It was read before, by a program of the same version.
-                tracing::error!(process = %from, %error, "a question that was kept cannot be read");
-            }
-        }
     }
 
     /// The things under way that cannot be handed on, in words.
     fn under_way(&self) -> Vec<String> {
-        let mut all: Vec<String> = {
-            let book = self.serving.book.lock();
-            let names: BTreeSet<&str> = book.under_way.values().copied().collect();
-            names.into_iter().map(str::to_owned).collect()
-        };
-        match self.blobs.lent() {
+        let mut all = self.serving.under_way();
+        match self.blobs().lent() {
             0 => {}
             n => all.push(format!("{n} blobs of this node that other processes hold")),
         }
-        match self.gangs.forming() {
+        match self.gangs().forming() {
             0 => {}
             n => all.push(format!("{n} gangs that form")),
         }
@@ -201,13 +108,6 @@ impl Engine {
             all.push("a link over a stream that somebody else has made".to_owned());
         }
         all
-    }
-
-    /// Resolves when this process is about to become another program.
-    pub(crate) async fn stands_still(&self) {
-        let mut stands = self.stands.0.subscribe();
-        // The sender is ours, so the wait cannot fail.
-        let _ = stands.wait_for(|stands| *stands).await;
     }
 
     /// Ends the actors of this process, has everything else stand still, and says what the next program
@@ -219,7 +119,7 @@ impl Engine {
         drop(Clock::timeout(END_PATIENCE, answered).await);
         let settled = async {
             self.freeze_links().await;
-            while self.workers.hears() {
+            while self.workers().hears() {
                 Clock::sleep(LOOK_PAUSE).await;
             }
             // Those that are linked meanwhile.
@@ -228,14 +128,14 @@ impl Engine {
         if Clock::timeout(END_PATIENCE, settled).await.is_none() {
             tracing::warn!("not all links stand still");
         }
-        self.stands.0.send_replace(true);
+        self.serving.stand_still();
         // Whoever has just reaped a process notes how it ended.
         Clock::sleep(LOOK_PAUSE).await;
         let links: Vec<Arc<Link>> = self.links.iter().map(|link| Arc::clone(&link)).collect();
         let links: Vec<LinkEstate> = links.iter().filter_map(|link| link.estate()).collect();
         let linked: BTreeSet<ProcessId> = links.iter().map(LinkEstate::peer).collect();
         let (workers, shared) = self
-            .workers
+            .workers()
             .estate(|process| linked.contains(&process))
             .await;
         let routes = self.routes.iter();
@@ -254,13 +154,13 @@ impl Engine {
             last_serial: self.members.last_serial(),
             links,
             routes: routes.collect(),
-            names: self.names.lock().all(),
+            names: self.component::<NameTable>().all(),
             forwards: forwards.collect(),
             workers,
             shared,
-            accounts: self.blobs.estate(),
+            accounts: self.blobs().estate(),
             leases: self.leases_book(),
-            questions: std::mem::take(&mut self.serving.book.lock().kept),
+            questions: self.serving.take_kept(),
         }
     }
 
@@ -281,7 +181,7 @@ impl Engine {
     pub(crate) async fn inherit(
         self: &Arc<Self>,
         estate: Estate,
-        quic: Option<&Arc<Quic>>,
+        redial: Option<&Redial<'_>>,
     ) -> Result<(), SystemError> {
         let failed = |source| SystemError::Io {
             doing: "going on where another program has stopped".to_owned(),
@@ -290,29 +190,25 @@ impl Engine {
         self.members.go_on_after(estate.last_serial);
         self.pending.begin_elsewhere();
         self.requests.begin_elsewhere();
-        self.blobs.inherit(estate.accounts).map_err(failed)?;
+        self.blobs().inherit(estate.accounts).map_err(failed)?;
         for (process, through, hops) in estate.routes {
             self.routes.insert(process, (through, hops));
         }
         for (from, call, neighbour, actor) in estate.forwards {
             self.forwards.insert((from, call), (neighbour, actor));
         }
-        {
-            let mut names = self.names.lock();
-            for row in &estate.names {
-                names.claim(row);
-            }
-        }
+        self.component::<NameTable>().inherit(&estate.names);
         // Before the links, whose ends are those of processes.
         self.inherit_workers(estate.workers, estate.shared).await;
         if let Some(book) = estate.leases {
             self.inherit_book(book).await;
         }
+        let owner = self.as_owner();
         let links = estate.links.into_iter();
-        let links = links.map(|link| link::restore(self, quic, link));
+        let links = links.map(|link| link::restore(&owner, redial, link));
         let links: Vec<_> = links.collect::<Result<_, _>>().map_err(failed)?;
         for link in links {
-            link.begin(self);
+            link.begin(&owner);
         }
         self.serve_kept(estate.questions);
         Ok(())

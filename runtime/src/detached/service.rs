@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Engine;
+use super::protocol::{DetachError, DetachOrder, DetachedActor, Detaching};
+use super::protocol::{namespace_of, scope_of};
+use crate::actor_type::ActorType;
 use crate::clock::Clock;
-use crate::detached::{DetachError, DetachOrder, DetachedActor, Detaching, namespace_of, scope_of};
+use crate::engine::Engine;
 use crate::error::{NameError, SpawnError};
 use crate::failure::{Down, Failure, Reason};
 use crate::id::{ActorId, ProcessId};
+use crate::names::NameTable;
 use crate::program::WorkerMode;
-use crate::registry::ActorType;
 use crate::service::row::ServeLater;
 use crate::spawn::started;
 use crate::wire::NameRow;
@@ -71,7 +73,7 @@ impl Engine {
         } = order;
         let namespace = namespace_of(&job).to_owned();
         let (scope, name) = (scope_of(&namespace), actor.name.clone());
-        let WorkerMode::Jobs(programs) = self.workers.mode() else {
+        let WorkerMode::Jobs(programs) = self.workers().mode() else {
             let kind = self.type_of(&actor.order.actor)?;
             return self.detach_here(&namespace, or_existing, actor, kind).await;
         };
@@ -191,7 +193,7 @@ impl Engine {
         name: &str,
         home: Option<ProcessId>,
     ) -> NameRow {
-        let mut changes = self.names.lock().changes();
+        let mut changes = self.component::<NameTable>().changes();
         loop {
             changes.borrow_and_update();
             let owner = self.lookup_here(job, name);
