@@ -24,10 +24,12 @@ impl Engine {
 }
 
 impl LinkOwner for Owner {
+    #[cfg(feature = "quic")]
     fn process(&self) -> ProcessId {
         self.0.process
     }
 
+    #[cfg(feature = "quic")]
     fn node(&self) -> &str {
         &self.0.node
     }
@@ -56,6 +58,7 @@ impl LinkOwner for Owner {
         self.0.links.get(&peer).map(|link| Arc::clone(&link))
     }
 
+    #[cfg(feature = "quic")]
     fn all_links(&self) -> Vec<Arc<Link>> {
         self.0.links.iter().map(|link| Arc::clone(&link)).collect()
     }

@@ -12,9 +12,11 @@ use crate::wire::{Frame, FrameError, Hello, Passage};
 /// A process, as its links see it.
 pub(crate) trait LinkOwner: Send + Sync + 'static {
     /// Its number.
+    #[cfg(feature = "quic")]
     fn process(&self) -> ProcessId;
 
     /// The name of its node.
+    #[cfg(feature = "quic")]
     fn node(&self) -> &str;
 
     /// Its limits.
@@ -36,6 +38,7 @@ pub(crate) trait LinkOwner: Send + Sync + 'static {
     fn link_to(&self, peer: ProcessId) -> Option<Arc<Link>>;
 
     /// All of its links.
+    #[cfg(feature = "quic")]
     fn all_links(&self) -> Vec<Arc<Link>>;
 
     /// Keeps a link that the program before this one has had.
