@@ -11,6 +11,8 @@ mod inbound;
 pub(crate) mod lives;
 mod owner;
 pub(crate) mod requests;
+mod router;
+mod routing;
 mod services;
 pub(crate) mod serving;
 
@@ -37,18 +39,18 @@ use crate::id_map::IdMap;
 use crate::journal::{News, NewsKind};
 use crate::limits::Limits;
 use crate::link::Link;
-use crate::pending::{Crowd, Pending, Waiting};
+use crate::pending::{Crowd, Pending};
 use crate::recent::Recent;
 use crate::service::row::{Asked, ServiceRow};
 use crate::trace::Tracer;
 use crate::wire::{Call, Fact, Frame, Hello, Passage, VERSION};
 
 use component::{Components, LinkEnd};
-use credit::Waited;
 pub(crate) use credit::{Credit, Credits};
 pub(crate) use family::{Life, Members, NewRow, Placing};
 use lives::Lives;
 use requests::Requests;
+pub(crate) use routing::{Hop, Whereabouts};
 use serving::Serving;
 
 /// See the module.
@@ -95,25 +97,6 @@ pub(crate) struct Engine {
 struct Obituaries {
     downs: HashMap<ActorId, Down>,
     order: VecDeque<ActorId>,
-}
-
-/// Where a message for an actor has to go.
-pub(crate) enum Whereabouts {
-    /// Into a mailbox of this process.
-    Here(Arc<Cell>),
-    /// Over a link, or to wait until the actor is placed again.
-    There(Option<Hop>),
-    /// Nowhere any more.
-    Dead(Down),
-    /// No link leads to its home.
-    Unreachable,
-}
-
-/// The first step to an actor of another process.
-pub(crate) struct Hop {
-    pub(crate) link: Arc<Link>,
-    /// The process that hosts the actor, where its home says so; else 0.
-    at: ProcessId,
 }
 
 impl fmt::Debug for Engine {
@@ -333,33 +316,6 @@ impl Engine {
 
     // ---- finding and sending ----
 
-    pub(crate) fn find(&self, id: ActorId) -> Whereabouts {
-        if let Some(cell) = self.cells.get(&id) {
-            return Whereabouts::Here(Arc::clone(&cell));
-        }
-        let hop = self.hop_to(id);
-        if hop.is_some() || self.members.contains(id) {
-            Whereabouts::There(hop)
-        } else if id.home == self.process {
-            Whereabouts::Dead(self.obituary(id))
-        } else {
-            Whereabouts::Unreachable
-        }
-    }
-
-    /// The first step to an actor of another process; `None` while there is none.
-    fn hop_to(&self, actor: ActorId) -> Option<Hop> {
-        if actor.home != self.process {
-            let link = self.next_link(actor.home)?;
-            let at = ProcessId(0);
-            return Some(Hop { link, at });
-        }
-        match self.members.place_of(actor, self.process) {
-            family::PlaceOf::At(at) => self.next_link(at).map(|link| Hop { link, at }),
-            _ => None,
-        }
-    }
-
     /// The neighbour on the way to a process.
     pub(crate) fn next_link(&self, process: ProcessId) -> Option<Arc<Link>> {
         if let Some(link) = self.links.get(&process) {
@@ -387,99 +343,6 @@ impl Engine {
     /// node.
     pub(crate) fn routes_to(&self, process: ProcessId) -> bool {
         self.links.contains_key(&process) || self.routes.contains_key(&process)
-    }
-
-    /// Sends a call of this process on the step that was found for it, which its pending entry names;
-    /// without one, it looks.
-    pub(crate) fn send(self: &Arc<Self>, hop: Option<&Hop>, mut call: Call) {
-        let Some(Hop { link, at }) = hop else {
-            return self.send_call(call);
-        };
-        call.at = *at;
-        let alone = self.pending.is_alone();
-        let frame = Frame::Call(call);
-        if link.push(&frame, alone) {
-            return;
-        }
-        let Frame::Call(call) = frame else { return };
-        self.went_nowhere(call, link);
-    }
-
-    /// A call of this process found its link closed. When the loss of the link has not ended it, it
-    /// goes another way.
-    fn went_nowhere(self: &Arc<Self>, mut call: Call, closed: &Arc<Link>) {
-        if call.call != 0 && !self.pending.sent_via(call.call, None) {
-            return;
-        }
-        let target = match call.at {
-            ProcessId(0) => call.to.home,
-            at => at,
-        };
-        call.at = ProcessId(0);
-        // Its actor may have been given another place since the step was found.
-        if self.is_detour(call.to, target, closed) || !self.is_at(call.to, target) {
-            return self.send_call(call);
-        }
-        let (actor, why) = (call.to, closed.why());
-        self.refuse_call(&call, AskError::LinkLost { actor, why });
-    }
-
-    /// Sends a call of this process on its way.
-    fn send_call(self: &Arc<Self>, mut call: Call) {
-        let (to, key) = (call.to, call.call);
-        let target = match self.members.place_of(to, self.process) {
-            family::PlaceOf::At(process) => {
-                call.at = process;
-                process
-            }
-            family::PlaceOf::Elsewhere => to.home,
-            family::PlaceOf::Nowhere => {
-                match self.members.hold(call, self.limits.backlog_messages_max) {
-                    Ok(()) => {}
-                    Err(family::Unheld::Moved(call)) => self.send_call(*call),
-                    Err(family::Unheld::Full(call)) => {
-                        let waited = Duration::ZERO;
-                        self.refuse_call(&call, AskError::Full { actor: to, waited });
-                    }
-                }
-                return;
-            }
-            family::PlaceOf::Gone => {
-                self.refuse_call(&call, AskError::Dead(self.obituary(to)));
-                return;
-            }
-        };
-        let Some(link) = self.next_link(target) else {
-            // It may have been given another place, or lost this one, since it was looked up.
-            if self.members.lose(to, target) || !self.is_at(to, target) {
-                return self.send_call(call);
-            }
-            return self.refuse_call(&call, AskError::Unreachable(to));
-        };
-        if key != 0 {
-            self.pending.sent_via(key, Some(link.peer));
-        }
-        let frame = Frame::Call(call);
-        if link.push(&frame, true) {
-            return;
-        }
-        let Frame::Call(call) = frame else { return };
-        self.went_nowhere(call, &link);
-    }
-
-    /// Returns true if a process is where an actor is, as far as this process knows.
-    fn is_at(&self, actor: ActorId, process: ProcessId) -> bool {
-        actor.home != self.process
-            || self.members.place_of(actor, self.process) == family::PlaceOf::At(process)
-    }
-
-    /// Returns true if there is, or will be, another way to an actor than this link, which has
-    /// closed.
-    fn is_detour(&self, actor: ActorId, target: ProcessId, closed: &Arc<Link>) -> bool {
-        let other = self
-            .next_link(target)
-            .is_some_and(|link| !Arc::ptr_eq(&link, closed));
-        other || self.members.lose(actor, target)
     }
 
     /// Sends a frame towards a process, or drops it when there is no way: its sender will hear of
@@ -510,59 +373,6 @@ impl Engine {
             match result {
                 Ok(payload) => waiting.slot.reply(&payload, at),
                 Err(error) => waiting.slot.fail(error),
-            }
-        }
-    }
-
-    /// Nobody waits for the answer to a call of this process any more.
-    pub(crate) fn withdraw(&self, call: u64, waiting: &Waiting) {
-        let to = waiting.actor;
-        if waiting.via.is_none() {
-            // It may wait for its actor to be placed.
-            return self.members.drop_held(to, self.process, call);
-        }
-        let target = match self.members.place_of(to, self.process) {
-            family::PlaceOf::At(process) => process,
-            _ => to.home,
-        };
-        self.send_to(
-            target,
-            &Frame::Cancel {
-                call,
-                from: self.process,
-                to,
-            },
-        );
-    }
-
-    // ---- credit ----
-
-    /// Takes credit of a remote actor if there is some, and room on the link to it.
-    pub(crate) fn try_credit(&self, actor: ActorId, hop: Option<&Hop>) -> Option<Arc<Credit>> {
-        let room = hop.is_none_or(|hop| hop.link.has_room(&self.limits));
-        let credit = room.then(|| self.credits.of(actor))?;
-        credit.try_take().then_some(credit)
-    }
-
-    /// Waits for credit of a remote actor and room on the link to it, in the order of arrival.
-    pub(crate) async fn credit(&self, actor: ActorId) -> Arc<Credit> {
-        loop {
-            let credit = self.credits.of(actor);
-            let room = async {
-                match self.hop_to(actor) {
-                    Some(hop) => {
-                        hop.link.wait_for_room(&self.limits).await;
-                        true
-                    }
-                    // It is being placed, and its messages wait here.
-                    None => actor.home == self.process,
-                }
-            };
-            // A row ends when what was out on a link is lost: there may be another way now.
-            match credit.wait(room).await {
-                // Without a way, whoever sends finds out.
-                Waited::Taken | Waited::NoWay => return credit,
-                Waited::Ended => {}
             }
         }
     }

@@ -5,13 +5,11 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::services::blame;
-use crate::error::AskError;
 use crate::failure::{Failure, FailureKind};
-use crate::id::{ActorId, ProcessId};
+use crate::id::ProcessId;
 use crate::link::Link;
-use crate::remote;
 use crate::service::Question;
-use crate::wire::{Call, Fact, Frame, FrameError};
+use crate::wire::{Fact, Frame, FrameError};
 
 impl Engine {
     /// One frame from a neighbour. The caller has entered this engine.
@@ -28,7 +26,7 @@ impl Engine {
                 if call.call != 0 {
                     link.serving.fetch_add(1, Ordering::Relaxed);
                 }
-                self.receive_call(call, link);
+                self.dispatch(call, Some(link), None);
             }
             Frame::Reply { call, to, result } => {
                 if to == self.process {
@@ -130,100 +128,6 @@ impl Engine {
     /// back has lost its way: its sender hears of that, or of the loss of the link, otherwise.
     fn onward(&self, to: ProcessId, came: &Link) -> Option<Arc<Link>> {
         self.next_link(to).filter(|next| next.peer != came.peer)
-    }
-
-    fn receive_call(self: &Arc<Self>, call: Call, came: &Link) {
-        if let Some(cell) = self.cells.get(&call.to).map(|cell| Arc::clone(&cell)) {
-            return remote::receive(&cell, &call, came.last_heard());
-        }
-        if call.from == self.process {
-            // It came back. Its home may have said that a worker of this node hosts the actor.
-            return match self.links.get(&call.at).map(|link| Arc::clone(&link)) {
-                Some(link) => {
-                    if call.call != 0 {
-                        self.pending.sent_via(call.call, Some(link.peer));
-                    }
-                    link.push(&Frame::Call(call), true);
-                }
-                None => self.refuse_call(&call, AskError::Dead(self.obituary(call.to))),
-            };
-        }
-        if call.at == self.process && call.to.home != self.process {
-            // Its home sent it here, where the actor has ended meanwhile.
-            return self.refuse_call(&call, AskError::Dead(self.obituary(call.to)));
-        }
-        self.pass_on(call, came.peer);
-    }
-
-    /// Sends a call of another process on its way.
-    fn pass_on(self: &Arc<Self>, mut call: Call, came: ProcessId) {
-        let to = call.to;
-        let target = match self.members.place_of(to, self.process) {
-            super::family::PlaceOf::At(process) => {
-                call.at = process;
-                process
-            }
-            // On the way from its home to the process that hosts it.
-            super::family::PlaceOf::Elsewhere if self.routes_to(call.at) => call.at,
-            super::family::PlaceOf::Elsewhere => {
-                let back = self.next_link(to.home);
-                if back.is_some_and(|link| link.peer == came) {
-                    // Whoever sent it here knows no better.
-                    return self.refuse_call(&call, AskError::Unreachable(to));
-                }
-                call.at = ProcessId(0);
-                to.home
-            }
-            super::family::PlaceOf::Nowhere => {
-                match self.members.hold(call, self.limits.backlog_messages_max) {
-                    Ok(()) => {}
-                    Err(super::family::Unheld::Moved(call)) => self.pass_on(*call, came),
-                    Err(super::family::Unheld::Full(call)) => {
-                        let waited = std::time::Duration::ZERO;
-                        self.refuse_call(&call, AskError::Full { actor: to, waited });
-                    }
-                }
-                return;
-            }
-            super::family::PlaceOf::Gone => {
-                return self.refuse_call(&call, AskError::Dead(self.obituary(to)));
-            }
-        };
-        let Some(link) = self.next_link(target) else {
-            if self.members.lose(to, target) || !self.is_at(to, target) {
-                return self.pass_on(call, came);
-            }
-            return self.refuse_call(&call, AskError::Unreachable(to));
-        };
-        if call.call != 0 {
-            self.forwards
-                .insert((call.from, call.call), (link.peer, to));
-        }
-        let (key, from) = (call.call, call.from);
-        let frame = Frame::Call(call);
-        if link.push(&frame, true) {
-            return;
-        }
-        let Frame::Call(call) = frame else { return };
-        // It did not leave. When the loss of the link has not ended it, it goes another way.
-        if key != 0 && self.forwards.remove(&(from, key)).is_none() {
-            return;
-        }
-        if self.is_detour(to, target, &link) {
-            return self.pass_on(call, came);
-        }
-        let why = link.why();
-        self.refuse_call(&call, AskError::LinkLost { actor: to, why });
-    }
-
-    fn receive_cancel(&self, call: u64, from: ProcessId, to: ActorId) {
-        self.members.drop_held(to, from, call);
-        if let Some((_, (neighbour, _))) = self.forwards.remove(&(from, call)) {
-            self.send_to(neighbour, &Frame::Cancel { call, from, to });
-        }
-        if let Some(cell) = self.cells.get(&to) {
-            cell.withdraw(from, call);
-        }
     }
 
     fn learn(self: &Arc<Self>, link: &Arc<Link>, fact: Fact) {
