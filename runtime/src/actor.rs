@@ -1,143 +1,25 @@
-//! The two traits of an actor, and the context that its handlers get.
+//! Actors: their traits, mailboxes and loops, the engine of a process with its rows and its router, names,
+//! asks and tells.
 
-use std::fmt;
-use std::sync::Arc;
-
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::answer::Answer;
-use crate::cell::Cell;
-use crate::engine::Engine;
-use crate::failure::{Failure, Reason};
-use crate::hardware::protocol::GrantedDevice;
-use crate::id::{Incarnation, Ref};
-use crate::message::Message;
-use crate::needs::Needs;
-use crate::supervise::Supervision;
-
-/// State that handles messages one at a time. It is always made from its `Args`: the first time,
-/// after a restart, in another process.
-pub trait Actor: Sized + Send + 'static {
-    /// A stable name, the same in every build: `"rl.Critic"`.
-    const NAME: &'static str;
-    /// The arguments that an actor is made from.
-    type Args: Serialize + DeserializeOwned + Clone + Send + 'static;
-
-    /// The supervision of the children that it spawns.
-    #[must_use]
-    fn supervision() -> Supervision {
-        Supervision::default()
-    }
-
-    /// The resources that it needs of a node, unless its spawn says otherwise. An actor that needs
-    /// nothing lives where it is spawned.
-    fn needs() -> Needs {
-        Needs::new()
-    }
-
-    /// Makes the state. Messages that arrive meanwhile wait.
-    fn start(
-        args: Self::Args,
-        cx: &mut Context<Self>,
-    ) -> impl Future<Output = Result<Self, Failure>> + Send;
-
-    /// Called before an orderly end (not after a panic), with the reason.
-    fn stop(self, reason: &Reason) -> impl Future<Output = ()> + Send {
-        let _ = reason;
-        async {}
-    }
-}
-
-/// That an actor accepts `M`, and how it answers.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` does not handle `{M}`",
-    label = "this actor has no handler for `{M}`",
-    note = "write `impl Handler<{M}> for {Self}`, or a `#[handler]` method in its `#[actor]` block"
-)]
-pub trait Handler<M: Message>: Actor {
-    /// Handles one message. Nothing else of this actor runs meanwhile.
-    fn handle(
-        &mut self,
-        message: M,
-        cx: &mut Context<Self>,
-    ) -> impl Future<Output = M::Reply> + Send;
-
-    /// Handles one message, and may leave a part of it for [`Later`](crate::Later). What engines
-    /// call; it is [`Handler::handle`] unless a `#[handler]` returns `Later`.
-    fn answer(
-        &mut self,
-        message: M,
-        cx: &mut Context<Self>,
-    ) -> impl Future<Output = Answer<M::Reply>> + Send {
-        async { Answer::Now(self.handle(message, cx).await) }
-    }
-}
-
-/// The running actor's access to itself and its surroundings.
-pub struct Context<A> {
-    pub(crate) cell: Arc<Cell>,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) end: Option<Reason>,
-    pub(crate) _actor: std::marker::PhantomData<fn(&A)>,
-}
-
-impl<A> fmt::Debug for Context<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("id", &self.cell.id)
-            .field("incarnation", &self.incarnation)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<A> Context<A> {
-    pub(crate) fn new(cell: &Arc<Cell>) -> Self {
-        Self {
-            incarnation: cell.incarnation(),
-            cell: Arc::clone(cell),
-            end: None,
-            _actor: std::marker::PhantomData,
-        }
-    }
-
-    /// Prepares for this life.
-    pub(crate) fn begin(&mut self, incarnation: Incarnation) {
-        self.incarnation = incarnation;
-        self.end = None;
-    }
-}
-
-impl<A: Actor> Context<A> {
-    /// A reference to this actor.
-    #[must_use]
-    pub fn me(&self) -> Ref<A> {
-        Ref::from_id(self.cell.id, 0)
-    }
-
-    /// Which life this is.
-    #[must_use]
-    pub const fn incarnation(&self) -> Incarnation {
-        self.incarnation
-    }
-
-    /// The devices that it was granted for this life, in the order in which its process numbers them.
-    #[must_use]
-    pub fn devices(&self) -> &[GrantedDevice] {
-        &self.cell.devices
-    }
-
-    /// Ends this actor in order once the handler has returned.
-    pub fn stop(&mut self) {
-        self.end = Some(Reason::Stopped);
-    }
-
-    /// Ends this actor with a failure once the handler has returned; its supervisor decides.
-    pub fn fail(&mut self, failure: Failure) {
-        self.end = Some(Reason::Failed(failure));
-    }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.cell.engine
-    }
-}
+pub(crate) mod actor_type;
+pub(crate) mod cell;
+pub(crate) mod current;
+pub(crate) mod engine;
+pub(crate) mod envelope;
+pub mod foreign;
+pub(crate) mod handler;
+pub(crate) mod host;
+pub(crate) mod mail;
+#[doc(hidden)]
+pub mod manifest;
+pub(crate) mod names;
+pub(crate) mod pending;
+pub(crate) mod placing;
+pub(crate) mod pulse;
+pub(crate) mod registry;
+pub(crate) mod remote;
+pub(crate) mod request;
+pub(crate) mod service_row;
+pub(crate) mod spawn;
+pub(crate) mod stats;
+pub mod telemetry;

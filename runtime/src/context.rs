@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::actor::{Actor, Context, Handler};
-use crate::blob::Blobs;
-use crate::engine::Engine;
-use crate::error::NameError;
-use crate::failure::Down;
-use crate::id::{ActorId, Ref};
-use crate::names;
-use crate::registry::Registered;
-use crate::request::Recipient;
-use crate::spawn::Spawn;
+use crate::actor::engine::Engine;
+use crate::actor::handler::{Actor, Context, Handler};
+use crate::actor::names;
+use crate::actor::registry::Registered;
+use crate::actor::request::Recipient;
+use crate::actor::spawn::Spawn;
+use crate::base::error::NameError;
+use crate::base::failure::Down;
+use crate::base::id::{ActorId, Ref};
+use crate::node::blob::Blobs;
 
 impl<A: Actor> Context<A> {
     /// Spawns a child, supervised by this actor and ended with it.

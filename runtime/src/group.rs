@@ -34,11 +34,11 @@ use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::actor::{Actor, Handler};
-use crate::error::AskError;
-use crate::id::Ref;
-use crate::message::Message;
-use crate::shape::{self, Shape};
+use crate::actor::handler::{Actor, Handler};
+use crate::base::error::AskError;
+use crate::base::id::Ref;
+use crate::base::message::Message;
+use crate::base::shape::{self, Shape};
 
 pub use call::{Cast, Collect, Dispatch, Gather, Quorum, Reduce};
 pub use collective::{Communicator, FormError, Formation, Seat, SeatError};

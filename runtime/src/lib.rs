@@ -69,103 +69,68 @@
 extern crate self as odeon;
 
 mod actor;
-mod actor_type;
-#[cfg(feature = "quic")]
-pub mod admission;
-mod answer;
-mod blob;
-mod cell;
-mod clock;
+mod base;
 mod context;
-mod current;
-mod detached;
-mod driver;
-mod engine;
-mod envelope;
-mod error;
-mod failure;
-pub mod foreign;
-mod gang;
 pub mod group;
-mod hardware;
-mod host;
-mod id;
-mod id_map;
-pub mod inspect;
-mod journal;
-mod limits;
-mod link;
-mod mail;
-#[doc(hidden)]
-pub mod manifest;
-mod message;
-mod names;
-mod needs;
-mod pending;
-mod program;
-mod pulse;
-#[cfg_attr(not(feature = "quic"), path = "quic/absent.rs")]
-mod quic;
-mod random;
-mod recent;
-mod registry;
-mod remote;
-mod request;
-#[cfg(feature = "quic")]
-pub mod security;
-mod service;
+mod net;
+mod node;
 mod services;
-mod session;
-pub mod shape;
 pub mod simulation;
-mod sketch;
-mod spawn;
-pub mod succession;
-pub mod supervise;
 mod system;
-pub mod telemetry;
-pub mod trace;
-mod upgrade;
-mod wire;
-mod worker;
 
-pub use actor::{Actor, Context, Handler};
-pub use actor_type::{ActorType, ActorTypes, Method};
-#[cfg(feature = "quic")]
-pub use admission::{Admission, JoinError, JoinToken, Tokens};
-pub use answer::{Answer, Later};
-pub use blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
-pub use cell::Phase;
-pub use clock::{Clock, Timestamp};
-pub use detached::Detached;
-pub use detached::protocol::{DetachError, DetachedActor};
-pub use driver::Driver;
-pub use error::{AskError, Effect, NameError, NeedsError, SpawnError, SystemError, TellError};
-pub use failure::{Down, Failure, FailureKind, ProcessExit, ProgramEnd, Reason};
+pub use actor::actor_type::{ActorType, ActorTypes, Method};
+pub use actor::cell::Phase;
+pub use actor::foreign;
 #[cfg(feature = "actix")]
-pub use foreign::Actix;
-pub use foreign::Kameo;
+pub use actor::foreign::Actix;
+pub use actor::foreign::Kameo;
+pub use actor::handler::{Actor, Context, Handler};
+pub use actor::host::Host;
+#[doc(hidden)]
+pub use actor::manifest;
+pub use actor::placing::GrantedDevice;
+pub use actor::registry::Registered;
+pub use actor::request::{Ask, Recipient, Stop, Tell, Telling};
+pub use actor::spawn::{Spawn, Spawning};
+pub use actor::telemetry;
+pub use base::answer::{Answer, Later};
+pub use base::clock::{Clock, Timestamp};
+pub use base::error::{
+    AskError, Effect, NameError, NeedsError, SpawnError, SystemError, TellError,
+};
+pub use base::failure::{Down, Failure, FailureKind, ProcessExit, ProgramEnd, Reason};
+pub use base::id::{ActorId, Incarnation, ProcessId, Ref};
+pub use base::limits::Limits;
+pub use base::message::{Message, Wire};
+pub use base::needs::{Needs, gib};
+pub use base::shape;
+pub use base::shape::Shape;
+pub use base::supervise;
+pub use base::supervise::{Orphans, Restart, Supervision};
+pub use base::trace;
 pub use group::{Group, Mesh, Rank};
-pub use hardware::{Devices, FakeDevices, GrantedDevice, Standby, Waiting};
-pub use host::Host;
-pub use id::{ActorId, Incarnation, ProcessId, Ref};
-pub use limits::Limits;
-pub use message::{Message, Wire};
-pub use needs::{Needs, gib};
-pub use program::{Output, Programs, WorkerCommand, WorkerMode};
-pub use registry::Registered;
-pub use request::{Ask, Recipient, Stop, Tell, Telling};
 #[cfg(feature = "quic")]
-pub use security::{ClusterIdentity, NodeIdentity};
-pub use shape::Shape;
-pub use spawn::{Spawn, Spawning};
-pub use supervise::{Orphans, Restart, Supervision};
+pub use net::admission;
+#[cfg(feature = "quic")]
+pub use net::admission::{Admission, JoinError, JoinToken, Tokens};
+#[cfg(feature = "quic")]
+pub use net::security;
+#[cfg(feature = "quic")]
+pub use net::security::{ClusterIdentity, NodeIdentity};
+pub use net::wire::{FrameError, codec};
+pub use node::blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
+pub use node::detached::Detached;
+pub use node::detached::protocol::{DetachError, DetachedActor};
+pub use node::driver::Driver;
+pub use node::hardware::{Devices, FakeDevices, Standby, Waiting};
+pub use node::inspect;
+pub use node::program::{Output, Programs, WorkerCommand, WorkerMode};
+pub use node::succession;
 pub use system::{Job, System, SystemBuilder};
-pub use wire::{FrameError, codec};
 
 /// The version of what processes of a cluster say to each other. Those of different versions refuse
 /// each other.
-pub const WIRE_VERSION: u32 = wire::VERSION;
+pub const WIRE_VERSION: u32 = net::wire::VERSION;
 
 pub use odeon_collective as collective;
 /// ```

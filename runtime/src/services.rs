@@ -1,29 +1,31 @@
 //! The services that every engine has for others, and the components that it is made of. To add one
 //! is to add its line.
 
-use crate::blob::protocol::{Bringing, Lending};
-use crate::blob::{Share, Store};
-use crate::current::Listed;
-use crate::detached::protocol::Detaching;
-use crate::engine::component::Components;
-use crate::engine::lives::{Lives, Watching};
-use crate::gang::Gangs;
-use crate::gang::protocol::{Domains, GangMemory, GangRanks};
-use crate::hardware::protocol::{
-    Claiming, Evicting, HandingOver, Picturing, PicturingAll, RoomChanged, Scheduling,
+use crate::actor::current::Listed;
+use crate::actor::engine::component::Components;
+use crate::actor::engine::lives::{Lives, Watching};
+use crate::actor::host::Watchdogs;
+use crate::actor::names::{NameNotice, NameTable, Naming};
+use crate::actor::placing::Scheduling;
+use crate::actor::placing::{Dismissing, Launching};
+use crate::actor::service_row::ServiceRow;
+use crate::actor::telemetry::Points;
+use crate::base::id::ProcessId;
+use crate::base::limits::Limits;
+use crate::node::blob::protocol::{Bringing, Lending};
+use crate::node::blob::{Share, Store};
+use crate::node::detached::protocol::Detaching;
+use crate::node::gang::Gangs;
+use crate::node::gang::protocol::{Domains, GangMemory, GangRanks};
+use crate::node::hardware::protocol::{
+    Claiming, Evicting, HandingOver, Picturing, PicturingAll, RoomChanged,
 };
-use crate::hardware::{Hardware, HardwareConfig};
-use crate::host::Watchdogs;
-use crate::id::ProcessId;
-use crate::inspect::watch::{LastSights, Onlookers};
-use crate::inspect::{LastSight, Looking, MethodCounts};
-use crate::limits::Limits;
-use crate::names::{NameNotice, NameTable, Naming};
-use crate::program::WorkerMode;
-use crate::service::row::ServiceRow;
-use crate::telemetry::Points;
-use crate::worker::Workers;
-use crate::worker::protocol::{Dismissing, LastWords, Launching, LeaseLaunching};
+use crate::node::hardware::{Hardware, HardwareConfig};
+use crate::node::inspect::watch::{LastSights, Onlookers};
+use crate::node::inspect::{LastSight, Looking, MethodCounts};
+use crate::node::program::WorkerMode;
+use crate::node::worker::Workers;
+use crate::node::worker::protocol::{LastWords, LeaseLaunching};
 
 /// By number.
 pub(crate) const SERVICES: &[ServiceRow] = &[

@@ -20,16 +20,16 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
-use crate::current::Apart;
-use crate::engine::Engine;
-use crate::error::SystemError;
-use crate::hardware::FakeDevices;
-use crate::limits::Limits;
-use crate::link;
-use crate::program::WorkerMode;
-use crate::random;
-use crate::supervise::Supervision;
+use crate::actor::current::Apart;
+use crate::actor::engine::Engine;
+use crate::base::clock::Clock;
+use crate::base::error::SystemError;
+use crate::base::limits::Limits;
+use crate::base::random;
+use crate::base::supervise::Supervision;
+use crate::net::link;
+use crate::node::hardware::FakeDevices;
+use crate::node::program::WorkerMode;
 use crate::system::{Job, System};
 
 /// The size, network and bounds of a simulation.

@@ -11,39 +11,39 @@ use std::time::Duration;
 
 use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
-use crate::actor_type::ActorTypes;
-use crate::blob::Blobs;
-use crate::clock::Clock;
-use crate::current::{Current, Entered};
-use crate::detached::protocol::DetachedActor;
-use crate::driver::Driver;
-use crate::engine::{Engine, EngineConfig};
-use crate::error::{AskError, NameError, NeedsError, SystemError};
-use crate::failure::Failure;
-use crate::hardware::protocol::PicturingAll;
-use crate::hardware::{Devices, HardwareConfig, Standby};
-use crate::id::{ActorId, ProcessId, Ref};
-use crate::inspect::{
+use crate::actor::actor_type::ActorTypes;
+use crate::actor::current::{Current, Entered};
+use crate::actor::engine::{Engine, EngineConfig};
+use crate::actor::names;
+use crate::actor::registry::Registered;
+use crate::actor::request::Recipient;
+use crate::actor::spawn::Spawn;
+use crate::actor::telemetry;
+use crate::base::clock::Clock;
+use crate::base::error::{AskError, NameError, NeedsError, SystemError};
+use crate::base::failure::Failure;
+use crate::base::id::{ActorId, ProcessId, Ref};
+use crate::base::limits::Limits;
+use crate::base::message::Message;
+use crate::base::needs::Needs;
+use crate::base::supervise::Supervision;
+use crate::base::trace::{Span, SpanContext};
+use crate::net::link;
+use crate::net::link::Redial;
+use crate::net::quic::{Listen, Quic};
+use crate::net::wire::NameRow;
+use crate::node::blob::Blobs;
+use crate::node::detached::protocol::DetachedActor;
+use crate::node::driver::Driver;
+use crate::node::hardware::protocol::PicturingAll;
+use crate::node::hardware::{Devices, HardwareConfig, Standby};
+use crate::node::inspect::{
     self, ActorView, LinkView, MethodCounts, MethodView, NodeView, ProcessView, Watch, Why,
 };
-use crate::limits::Limits;
-use crate::link;
-use crate::link::Redial;
-use crate::message::Message;
-use crate::names;
-use crate::needs::Needs;
-use crate::program::{WorkerCommand, WorkerMode};
-use crate::quic::{Listen, Quic};
-use crate::registry::Registered;
-use crate::request::Recipient;
+use crate::node::program::{WorkerCommand, WorkerMode};
+use crate::node::succession::{Busy, Inheritance, Succession};
+use crate::node::worker::{self, Birth, Role, ServeError};
 use crate::services::{self, SERVICES};
-use crate::spawn::Spawn;
-use crate::succession::{Busy, Inheritance, Succession};
-use crate::supervise::Supervision;
-use crate::telemetry;
-use crate::trace::{Span, SpanContext};
-use crate::wire::NameRow;
-use crate::worker::{self, Birth, Role, ServeError};
 
 /// A running system as seen from one process. Cheap to clone; [`System::shutdown`] ends it.
 #[derive(Clone)]
@@ -488,7 +488,7 @@ impl System {
     }
 
     /// Has this node begin nothing new that takes time, so that another program can take its place in
-    /// this process: see [`crate::succession`].
+    /// this process: see [`crate::node::succession`].
     ///
     /// # Errors
     /// What is under way that cannot be handed on, when it has not ended after `patience`.

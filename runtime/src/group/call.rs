@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::mesh::{At, Mesh, MeshError, Rank};
 use super::reduce::{Reduction, fold};
 use super::{Group, GroupError};
-use crate::actor::{Actor, Handler};
-use crate::error::AskError;
-use crate::message::Message;
+use crate::actor::handler::{Actor, Handler};
+use crate::base::error::AskError;
+use crate::base::message::Message;
 
 /// The ranks that are asked, and the message that each gets. A pair of it and a [`Collect`] is a
 /// [`Protocol`](super::Protocol).
@@ -455,7 +455,7 @@ impl<A: Handler<M>, M: Message + Clone + Sync> IntoFuture for Cast<A, M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{ActorId, ProcessId, Ref};
+    use crate::base::id::{ActorId, ProcessId, Ref};
     use crate::{at, mesh};
 
     fn group() -> Group<()> {

@@ -23,18 +23,18 @@ use thiserror::Error;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{Group, Rank};
-use crate::actor::{Actor, Context};
-use crate::clock::{Clock, Timestamp};
-use crate::current;
-use crate::engine::{Engine, Life};
-use crate::failure::Down;
-use crate::gang::protocol::{Domains, GangMemory, GangMemoryRequest};
-use crate::gang::{self, Ends};
-use crate::id::{ActorId, Incarnation, ProcessId};
-use crate::service::Service;
-use crate::shape::{self, Shape};
-use crate::telemetry;
-use crate::trace::{SpanContext, SpanKind};
+use crate::actor::current;
+use crate::actor::engine::{Engine, Life};
+use crate::actor::handler::{Actor, Context};
+use crate::actor::telemetry;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::failure::Down;
+use crate::base::id::{ActorId, Incarnation, ProcessId};
+use crate::base::shape::{self, Shape};
+use crate::base::trace::{SpanContext, SpanKind};
+use crate::net::service::Service;
+use crate::node::gang::protocol::{Domains, GangMemory, GangMemoryRequest};
+use crate::node::gang::{self, Ends};
 
 impl<A> Group<A> {
     /// Forms the group for collectives: makes a seat for the present life of each member, which all
@@ -78,7 +78,7 @@ impl<A> Group<A> {
             seats: vec![],
             here: None,
             elsewhere: vec![],
-            gang: crate::random::number(),
+            gang: crate::base::random::number(),
             engine: Arc::clone(engine),
         };
         let mut memories = HashMap::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::shape::{self, Shape};
+use crate::base::shape::{self, Shape};
 
 /// Named dimensions with their sizes. Ranks count through them in row-major order: the last
 /// dimension changes fastest. Make one with [`mesh!`](crate::mesh).
@@ -479,7 +479,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::codec;
+    use crate::net::wire::codec;
 
     const NAMES: [&str; 4] = ["dp", "pp", "tp", "ep"];
 

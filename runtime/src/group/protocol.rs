@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::call::{Collect, Dispatch};
 use super::mesh::MeshError;
 use crate::at;
-use crate::shape::{self, Shape};
+use crate::base::shape::{self, Shape};
 
 /// The transfer protocols of HybridFlow (arXiv 2409.19256, table 1), and those that came after it.
 /// Each is a [`Dispatch`] and a [`Collect`]; any other two are a protocol as well.

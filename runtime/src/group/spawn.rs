@@ -9,17 +9,17 @@ use futures::stream::FuturesUnordered;
 use thiserror::Error;
 
 use super::{Group, Mesh, Rank};
-use crate::actor::{Actor, Context};
-use crate::error::SpawnError;
-use crate::hardware::protocol::Ask;
-use crate::host::Host;
-use crate::id::{ActorId, Ref};
-use crate::needs::Needs;
-use crate::registry::Registered;
-use crate::spawn::{self, Spawn};
-use crate::supervise::{Orphans, Restart};
+use crate::actor::handler::{Actor, Context};
+use crate::actor::host::Host;
+use crate::actor::placing::Ask;
+use crate::actor::placing::LaunchOrder;
+use crate::actor::registry::Registered;
+use crate::actor::spawn::{self, Spawn};
+use crate::base::error::SpawnError;
+use crate::base::id::{ActorId, Ref};
+use crate::base::needs::Needs;
+use crate::base::supervise::{Orphans, Restart};
 use crate::system::System;
-use crate::worker::protocol::LaunchOrder;
 
 impl System {
     /// Spawns a group at the top of the tree: one actor for each rank, made from the arguments that

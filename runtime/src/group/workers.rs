@@ -24,11 +24,11 @@ use super::mesh::{Mesh, Rank};
 use super::protocol::{self, MeshPlace, Protocol};
 use super::spawn::{GroupSpawnError, SpawnGroup};
 use super::{Formation, Group, GroupError};
-use crate::actor::{Actor, Handler};
-use crate::failure::Failure;
-use crate::id::Ref;
-use crate::message::{Message, Wire};
-use crate::registry::Registered;
+use crate::actor::handler::{Actor, Handler};
+use crate::actor::registry::Registered;
+use crate::base::failure::Failure;
+use crate::base::id::Ref;
+use crate::base::message::{Message, Wire};
 use crate::system::System;
 
 /// A call of a worker group: one message for who calls, a part of it for each rank.

@@ -11,32 +11,30 @@ use odeon_shm::{GangName, RegionName};
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
-use crate::blob::protocol::{LendRequest, ReadOrder};
-use crate::blob::{BlobError, Handle};
-use crate::clock::{Clock, Timestamp};
-use crate::detached::protocol::{DetachError, DetachOrder, DetachedActor};
-use crate::engine::Engine;
-use crate::engine::lives::{HostName, HostOrder, LifeRequest};
-use crate::error::NameError;
-use crate::failure::{Down, Failure};
-use crate::gang::protocol::{GangMemoryRequest, GangNews, RankId};
-use crate::hardware::protocol::{
-    Ask, ClaimRequest, Eviction, Granted, GrantedDevice, HandOver, Launched, LeaseId, Picture,
-    Waiting,
-};
-use crate::id::{ActorId, ProcessId};
-use crate::inspect::watch::LookOrder;
-use crate::inspect::{MethodView, Sight};
-use crate::names::NameRequest;
-use crate::needs::Needs;
-use crate::service::{Notice, Service, decode, encode};
+use crate::actor::engine::Engine;
+use crate::actor::engine::lives::{HostName, HostOrder, LifeRequest};
+use crate::actor::names::NameRequest;
+use crate::actor::placing::{Ask, Granted, GrantedDevice, Launched, LeaseId};
+use crate::actor::placing::{DismissRequest, LaunchOrder};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::error::NameError;
+use crate::base::failure::{Down, Failure};
+use crate::base::id::{ActorId, ProcessId};
+use crate::base::needs::Needs;
+use crate::base::supervise::{Orphans, Restart, Supervision};
+use crate::base::trace::SpanContext;
+use crate::net::service::{Notice, Service, decode, encode};
+use crate::net::wire::draw::{Draw, KINDS};
+use crate::net::wire::{Frame, NameRow, ServiceId, codec};
+use crate::node::blob::protocol::{LendRequest, ReadOrder};
+use crate::node::blob::{BlobError, Handle};
+use crate::node::detached::protocol::{DetachError, DetachOrder, DetachedActor};
+use crate::node::gang::protocol::{GangMemoryRequest, GangNews, RankId};
+use crate::node::hardware::protocol::{ClaimRequest, Eviction, HandOver, Picture, Waiting};
+use crate::node::inspect::watch::LookOrder;
+use crate::node::inspect::{MethodView, Sight};
 use crate::simulation::{SimulationSpec, World};
-use crate::supervise::{Orphans, Restart, Supervision};
 use crate::system::System;
-use crate::trace::SpanContext;
-use crate::wire::draw::{Draw, KINDS};
-use crate::wire::{Frame, NameRow, ServiceId, codec};
-use crate::worker::protocol::{DismissRequest, LaunchOrder};
 
 const MESSAGE_BYTES_MAX: usize = 4096;
 
@@ -992,7 +990,7 @@ impl Draw {
             job: self.text(),
             at: Timestamp(self.next()),
             anew: self.flag(),
-            actors: vec![crate::inspect::ActorView {
+            actors: vec![crate::node::inspect::ActorView {
                 id: self.actor(),
                 parent: self.actor(),
                 actor: self.text(),
@@ -1017,8 +1015,8 @@ impl Draw {
             spans: vec![self.span()],
             spans_lost: self.next(),
             going_on: vec![],
-            span_counts: crate::trace::SpanCounts::default(),
-            ask_times: crate::inspect::Times::default(),
+            span_counts: crate::base::trace::SpanCounts::default(),
+            ask_times: crate::node::inspect::Times::default(),
             news: vec![],
             news_from: self.next(),
             news_lost: self.next(),
@@ -1032,19 +1030,19 @@ impl Draw {
         }
     }
 
-    fn span(&mut self) -> crate::trace::Span {
-        let labels = vec![("version".into(), crate::telemetry::Label::Int(3))];
-        crate::trace::Span {
+    fn span(&mut self) -> crate::base::trace::Span {
+        let labels = vec![("version".into(), crate::actor::telemetry::Label::Int(3))];
+        crate::base::trace::Span {
             context: SpanContext::root(),
             parent: self.next(),
-            kind: crate::trace::SpanKind::User,
+            kind: crate::base::trace::SpanKind::User,
             by: self.actor(),
             actor: self.actor(),
             message: self.text().into(),
             queued: Timestamp(self.next()),
             started: Timestamp(self.next()),
             ended: Timestamp(self.next()),
-            outcome: crate::trace::Outcome::Failed,
+            outcome: crate::base::trace::Outcome::Failed,
             labels,
         }
     }

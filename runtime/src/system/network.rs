@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{System, SystemBuilder};
-use crate::admission::{Admission, Desk};
-use crate::error::SystemError;
-use crate::id::ProcessId;
-use crate::quic::{Listen, Quic};
-use crate::security::{ClusterIdentity, NodeIdentity};
+use crate::base::error::SystemError;
+use crate::base::id::ProcessId;
+use crate::net::admission::{Admission, Desk};
+use crate::net::quic::{Listen, Quic};
+use crate::net::security::{ClusterIdentity, NodeIdentity};
 
 impl SystemBuilder {
     /// Makes this a node that others can join over QUIC, and that can join others. Port 0 takes any
@@ -28,7 +28,7 @@ impl System {
     }
 
     /// Takes newcomers into the cluster from now on, over the port that nodes use: whoever the
-    /// admission lets in gets a certificate of this authority. See [`crate::admission`].
+    /// admission lets in gets a certificate of this authority. See [`crate::net::admission`].
     ///
     /// # Errors
     /// This system has no [`NodeIdentity`], or one of another cluster.

@@ -1,0 +1,233 @@
+//! The state of the running task: the actor whose handler it polls, its engine and its span.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+
+use dashmap::DashMap;
+
+use crate::actor::cell::Cell;
+use crate::actor::engine::Engine;
+use crate::actor::engine::component::Component;
+use crate::actor::pending::Caller;
+use crate::base::id::{ActorId, ProcessId};
+use crate::base::trace::SpanContext;
+
+/// The surroundings of a future while it is polled.
+pub(crate) enum Current {
+    /// A handler, `start` or `stop` of an actor.
+    Actor { cell: Arc<Cell>, span: SpanContext },
+    /// Code outside of actors that chose an engine, or that runs below a span of somebody else.
+    Scope {
+        engine: Option<Arc<Engine>>,
+        span: SpanContext,
+    },
+}
+
+thread_local!(static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) });
+
+/// Puts surroundings in place for as long as it lives, and gives them back to `home` after that.
+pub(crate) struct Entered<'a> {
+    home: &'a mut Option<Current>,
+}
+
+impl<'a> Entered<'a> {
+    pub(crate) fn new(home: &'a mut Option<Current>) -> Self {
+        CURRENT.with_borrow_mut(|current| std::mem::swap(current, home));
+        Self { home }
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|current| std::mem::swap(current, self.home));
+    }
+}
+
+/// The span of the handler that runs now, or the one that code outside of handlers was put below.
+pub(crate) fn span() -> SpanContext {
+    CURRENT.with_borrow(|current| match current {
+        Some(Current::Actor { span, .. } | Current::Scope { span, .. }) => *span,
+        None => SpanContext::default(),
+    })
+}
+
+impl SpanContext {
+    /// The span that the calling task handles now, or that it was put [below](crate::actor::telemetry::below);
+    /// empty outside of both.
+    #[must_use]
+    pub fn current() -> Self {
+        span()
+    }
+}
+
+/// The present surroundings with another span in the place of theirs.
+pub(crate) fn below(span: SpanContext) -> Current {
+    CURRENT.with_borrow(|current| match current {
+        Some(Current::Actor { cell, .. }) => Current::Actor {
+            cell: Arc::clone(cell),
+            span,
+        },
+        Some(Current::Scope { engine, .. }) => Current::Scope {
+            engine: engine.clone(),
+            span,
+        },
+        None => Current::Scope { engine: None, span },
+    })
+}
+
+impl Caller {
+    pub(crate) fn now() -> Self {
+        CURRENT.with_borrow(|current| match current {
+            Some(Current::Actor { cell, span }) => Self {
+                actor: Some(cell.id),
+                span: *span,
+            },
+            Some(Current::Scope { span, .. }) => Self {
+                actor: None,
+                span: *span,
+            },
+            None => Self::default(),
+        })
+    }
+}
+
+/// The engine and the actor in whose name a program says something about its own work.
+pub(crate) fn speaker() -> Option<(Arc<Engine>, ActorId)> {
+    let actor = actor();
+    let engine = engine_for(actor.map_or(ProcessId(0), |actor| actor.home))?;
+    let root = ActorId::root(engine.process);
+    Some((engine, actor.unwrap_or(root)))
+}
+
+/// The actor whose handler runs now.
+pub(crate) fn actor() -> Option<ActorId> {
+    CURRENT.with_borrow(|current| match current {
+        Some(Current::Actor { cell, .. }) => Some(cell.id),
+        _ => None,
+    })
+}
+
+/// The engines that run in this process.
+static ENGINES: LazyLock<DashMap<ProcessId, Arc<Engine>>> = LazyLock::new(DashMap::new);
+
+/// Counts the changes of [`ENGINES`].
+static CHANGES: AtomicU64 = AtomicU64::new(1);
+
+type Simulated = Option<BTreeMap<ProcessId, Arc<Engine>>>;
+
+// The engines of the simulation that this thread runs. Two with one seed have the same ids, and must
+// not find each other.
+thread_local!(static SIMULATED: RefCell<Simulated> = const { RefCell::new(None) });
+
+/// While it lives, engines that start on this thread are known to it alone.
+pub(crate) struct Apart(Simulated);
+
+impl Apart {
+    pub(crate) fn enter() -> Self {
+        let before = SIMULATED.replace(Some(BTreeMap::new()));
+        CHANGES.fetch_add(1, Ordering::Release);
+        Self(before)
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // Dropped outside of the borrow: an engine's end may look engines up.
+        let ended = SIMULATED.replace(self.0.take());
+        CHANGES.fetch_add(1, Ordering::Release);
+        drop(ended);
+    }
+}
+
+/// Does something with the engines of this thread's simulation, if it runs one.
+fn with_simulated<R>(act: impl FnOnce(&mut BTreeMap<ProcessId, Arc<Engine>>) -> R) -> Option<R> {
+    SIMULATED.with_borrow_mut(|engines| engines.as_mut().map(act))
+}
+
+fn add_engine(engine: &Arc<Engine>) {
+    let (process, engine) = (engine.process, Arc::clone(engine));
+    if with_simulated(|engines| engines.insert(process, Arc::clone(&engine))).is_none() {
+        ENGINES.insert(process, engine);
+    }
+    CHANGES.fetch_add(1, Ordering::Release);
+}
+
+fn remove_engine(process: ProcessId) {
+    if with_simulated(|engines| engines.remove(&process)).is_none() {
+        ENGINES.remove(&process);
+    }
+    CHANGES.fetch_add(1, Ordering::Release);
+}
+
+/// The place of an engine among those of its operating-system process.
+pub(crate) struct Listed(pub(crate) ProcessId);
+
+impl Component for Listed {
+    fn attach(&self, engine: &Arc<Engine>) {
+        add_engine(engine);
+    }
+
+    fn close(&self) {
+        remove_engine(self.0);
+    }
+}
+
+/// The engine that sends for the caller: the one it runs in; else the home of the actor, when that
+/// is in this process; else the only one there is.
+pub(crate) fn engine_for(home: ProcessId) -> Option<Arc<Engine>> {
+    let inside = CURRENT.with_borrow(|current| match current {
+        Some(Current::Actor { cell, .. }) => Some(Arc::clone(&cell.engine)),
+        Some(Current::Scope { engine, .. }) => engine.clone(),
+        None => None,
+    });
+    inside.or_else(|| outside(home))
+}
+
+/// The last look-up of this thread, and the count of changes at that time. Weak, so that a thread
+/// that sends no more does not keep an engine.
+struct Last {
+    changes: u64,
+    home: ProcessId,
+    engine: Weak<Engine>,
+}
+
+thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+
+fn outside(home: ProcessId) -> Option<Arc<Engine>> {
+    let changes = CHANGES.load(Ordering::Acquire);
+    LAST.with_borrow_mut(|last| {
+        if let Some(last) = last
+            && (last.changes, last.home) == (changes, home)
+            && let Some(engine) = last.engine.upgrade()
+        {
+            return Some(engine);
+        }
+        let engine = look_up(home)?;
+        *last = Some(Last {
+            changes,
+            home,
+            engine: Arc::downgrade(&engine),
+        });
+        Some(engine)
+    })
+}
+
+fn look_up(home: ProcessId) -> Option<Arc<Engine>> {
+    let simulated = with_simulated(|engines| {
+        let only = || engines.values().next().filter(|_| engines.len() == 1);
+        engines.get(&home).or_else(only).map(Arc::clone)
+    });
+    if let Some(found) = simulated {
+        return found;
+    }
+    ENGINES
+        .get(&home)
+        .map(|engine| Arc::clone(&engine))
+        .or_else(|| {
+            let mut engines = ENGINES.iter();
+            let only = engines.next().map(|entry| Arc::clone(&entry));
+            if engines.next().is_some() { None } else { only }
+        })
+}

@@ -1,0 +1,126 @@
+//! The answers to questions about lives of actors.
+
+use std::sync::Arc;
+
+use super::{HostOrder, LifeRequest, Lives, Watching};
+use crate::actor::cell::Control;
+use crate::actor::engine::Engine;
+use crate::actor::host;
+use crate::actor::service_row::{Asked, Serve};
+use crate::base::failure::{Failure, FailureKind, Reason};
+use crate::base::id::ActorId;
+
+impl Serve for Lives {
+    fn serve(engine: &Arc<Engine>, asked: Asked<Self>, request: LifeRequest) {
+        match request {
+            LifeRequest::Host(order) => engine.host_for(asked, &order),
+            LifeRequest::Start { id, incarnation } => match engine.cells.get(&id) {
+                Some(cell) => {
+                    engine.await_start(id, asked);
+                    cell.order(Control::Start(incarnation));
+                }
+                None => asked.answer(engine, &Err(Failure::error(Reason::Unknown))),
+            },
+            LifeRequest::Halt {
+                id,
+                reason,
+                keep_mail,
+            } => engine.halt_for(asked, id, reason, keep_mail),
+            LifeRequest::Ended {
+                id,
+                incarnation,
+                reason,
+            } => engine.ended(id, Some(incarnation), reason),
+            LifeRequest::Stop(id) => {
+                let stopping = Arc::clone(engine);
+                engine.begin_task(async move {
+                    let stopped = stopping.stop_actor(id).await;
+                    asked.answer(&stopping, &stopped.map_err(Failure::error));
+                });
+            }
+            LifeRequest::Fail { id, failure } => {
+                let failing = Arc::clone(engine);
+                engine.begin_task(async move {
+                    let failed = failing.fail_actor(id, failure).await;
+                    asked.answer(&failing, &failed.map_err(Failure::error));
+                });
+            }
+        }
+    }
+}
+
+impl Serve for Watching {
+    fn serve(engine: &Arc<Engine>, asked: Asked<Self>, id: ActorId) {
+        let down = engine.watch(id);
+        let watching = Arc::clone(engine);
+        engine.spawn_task(async move { asked.answer(&watching, &down.await) });
+    }
+}
+
+impl Engine {
+    fn host_for(self: &Arc<Self>, asked: Asked<Lives>, order: &HostOrder) {
+        let found = self
+            .types
+            .iter()
+            .map(|row| row())
+            .find(|row| row.name == order.actor);
+        let Some(actor) = found else {
+            let failure = Failure::new(
+                FailureKind::UnknownActor,
+                format!(
+                    "the worker's binary has no actor `{}`: list it in `job!`",
+                    order.actor
+                ),
+            );
+            return asked.answer(self, &Err(failure));
+        };
+        self.await_start(order.id, asked);
+        if let Err(failure) = host::host_order(self, actor, order) {
+            self.not_started(order.id, failure);
+        }
+    }
+
+    fn halt_for(
+        self: &Arc<Self>,
+        asked: Asked<Lives>,
+        id: ActorId,
+        reason: Reason,
+        keep_mail: bool,
+    ) {
+        let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) else {
+            return asked.answer(self, &Ok(()));
+        };
+        let engine = Arc::clone(self);
+        self.begin_task(async move {
+            let halted = if engine.halt_here(&cell, reason, keep_mail).await {
+                Ok(())
+            } else {
+                Err(Failure::new(FailureKind::Hang, "it blocks its thread"))
+            };
+            asked.answer(&engine, &halted);
+        });
+    }
+
+    /// Whoever sent this request hears when the actor has started, or that it will not.
+    fn await_start(&self, id: ActorId, asked: Asked<Lives>) {
+        if let Some(before) = self.awaiting_start.insert(id, asked) {
+            before.answer(self, &Err(super::halted()));
+        }
+    }
+
+    /// Tells whoever waits for the start of a hosted actor that it runs. Whether somebody does.
+    pub(in crate::actor::engine) fn tell_started(&self, id: ActorId) -> bool {
+        let asked = self.awaiting_start.remove(&id);
+        asked.is_some_and(|(_, asked)| {
+            asked.answer(self, &Ok(()));
+            true
+        })
+    }
+
+    /// Tells whoever waits for the start of a hosted actor that it will not run.
+    pub(in crate::actor::engine) fn not_started(&self, id: ActorId, failure: Failure) {
+        if let Some((_, asked)) = self.awaiting_start.remove(&id) {
+            asked.answer(self, &Err(failure));
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! Runs an actor in this process.
+//!
+//! [`ActorLoop`] is the state machine of one actor: it makes the state from the arguments, runs
+//! handlers, catches panics, obeys its supervisor, and reports how each life ended. It knows neither
+//! the actor's type, which [`Typed`] does, nor what drives it: [`kameo_host`] puts it behind a kameo
+//! mailbox, and `actix_host`, with the feature `actix`, behind the mailbox of an actix arbiter's
+//! thread. The mailbox outlives a restart, so mail is kept.
+
+#[cfg(feature = "actix")]
+mod actix_host;
+mod kameo_host;
+mod watchdog;
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use crate::actor::actor_type::ActorType;
+use crate::actor::cell::{Cell, Control, NewCell, Phase};
+use crate::actor::current::{Current, Entered};
+use crate::actor::engine::Engine;
+use crate::actor::engine::lives::{HostName, HostOrder};
+use crate::actor::handler::{Actor, Context};
+use crate::actor::mail::{AnyActor, Mail};
+use crate::actor::registry::Registered;
+use crate::actor::stats::Running;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::error::AskError;
+use crate::base::failure::{Down, Failure, FailureKind, Reason};
+use crate::base::id::Incarnation;
+use crate::base::trace::{Outcome, Span, SpanContext, SpanKind};
+
+#[cfg(feature = "actix")]
+pub(crate) use actix_host::arbiter;
+pub(crate) use watchdog::Watchdogs;
+
+/// The actor framework that drives an actor in its process. Its messages, failures and restarts are
+/// the same on each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Host {
+    /// A kameo actor: a task of the system's tokio runtime, on any of its threads.
+    #[default]
+    Kameo,
+    /// An actix actor: all its lives stay on one thread, which it shares with other actors on this
+    /// host. For state that talks to actix actors or wants one thread; a handler that blocks delays
+    /// its neighbours. With the feature `actix`.
+    #[cfg(feature = "actix")]
+    Actix,
+}
+
+impl From<Host> for HostName {
+    fn from(host: Host) -> Self {
+        match host {
+            Host::Kameo => Self::Kameo,
+            #[cfg(feature = "actix")]
+            Host::Actix => Self::Actix,
+        }
+    }
+}
+
+impl HostName {
+    /// The host of this name, in a program that has it.
+    fn host(self) -> Result<Host, Failure> {
+        match self {
+            Self::Kameo => Ok(Host::Kameo),
+            #[cfg(feature = "actix")]
+            Self::Actix => Ok(Host::Actix),
+            #[cfg(not(feature = "actix"))]
+            Self::Actix => Err(Failure::new(
+                FailureKind::UnknownActor,
+                "the program has no actix host: build it with the feature `actix` of odeon",
+            )),
+        }
+    }
+}
+
+/// The typed half of an actor: its arguments and its state.
+pub(crate) struct Typed<A: Actor> {
+    args: A::Args,
+    state: Option<A>,
+    cx: Context<A>,
+}
+
+impl<A: Actor> Typed<A> {
+    pub(crate) fn new(cell: &Arc<Cell>, args: A::Args) -> Box<Self> {
+        let cx = Context::new(cell);
+        Box::new(Self {
+            args,
+            state: None,
+            cx,
+        })
+    }
+
+    /// The state that a handler works on, and its context.
+    pub(crate) fn parts(&mut self) -> (Option<&mut A>, &mut Context<A>) {
+        (self.state.as_mut(), &mut self.cx)
+    }
+}
+
+impl<A: Actor> AnyActor for Typed<A> {
+    fn typed(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn is_alive(&self) -> bool {
+        self.state.is_some()
+    }
+
+    fn begin(&mut self, incarnation: Incarnation) {
+        self.cx.begin(incarnation);
+    }
+
+    fn take_end(&mut self) -> Option<Reason> {
+        self.cx.end.take()
+    }
+
+    fn start(&mut self) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async move {
+            self.state = Some(A::start(self.args.clone(), &mut self.cx).await?);
+            Ok(())
+        })
+    }
+
+    fn stop<'a>(&'a mut self, reason: &'a Reason) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(state) = self.state.take() {
+                state.stop(reason).await;
+            }
+        })
+    }
+
+    fn discard(&mut self) {
+        self.state = None;
+    }
+}
+
+/// Starts hosting an actor of this process.
+pub(crate) fn host<A: Registered>(engine: &Arc<Engine>, on: Host, new: NewCell, args: A::Args) {
+    let cell = Cell::new(Arc::clone(engine), A::actor_type(), new);
+    let actor = Typed::<A>::new(&cell, args);
+    start(on, cell, actor);
+}
+
+/// Starts hosting an actor that another process has ordered.
+pub(crate) fn host_order(
+    engine: &Arc<Engine>,
+    actor: &'static ActorType,
+    order: &HostOrder,
+) -> Result<(), Failure> {
+    let on = order.on.host()?;
+    let new = NewCell {
+        id: order.id,
+        parent: order.parent,
+        incarnation: order.incarnation,
+        orphans: order.orphans,
+        devices: order.devices.clone(),
+        hang_after: order.hang_after,
+    };
+    let cell = Cell::new(Arc::clone(engine), actor, new);
+    let made = (actor.make)(&cell, &order.args).map_err(|error| {
+        let why = format!("the arguments of {} cannot be read: {error}", actor.name);
+        Failure::new(FailureKind::UnknownActor, why)
+    })?;
+    start(on, cell, made);
+    Ok(())
+}
+
+fn start(on: Host, cell: Arc<Cell>, actor: Box<dyn AnyActor>) {
+    cell.engine.add_cell(&cell);
+    cell.engine.component::<Watchdogs>().watch(&cell);
+    let actor = ActorLoop::new(cell, actor);
+    match on {
+        Host::Kameo => kameo_host::start(actor),
+        #[cfg(feature = "actix")]
+        Host::Actix => actix_host::start(actor),
+    }
+}
+
+/// The state machine of an actor in this process.
+pub(crate) struct ActorLoop {
+    cell: Arc<Cell>,
+    actor: Box<dyn AnyActor>,
+    incarnation: Incarnation,
+    /// Put in place while user code runs.
+    surroundings: Option<Current>,
+    /// When the last message was done, while the loop has not rested since: the next one starts then,
+    /// which saves a look at the clock.
+    busy_since: Option<Timestamp>,
+}
+
+impl ActorLoop {
+    fn new(cell: Arc<Cell>, actor: Box<dyn AnyActor>) -> Self {
+        Self {
+            incarnation: cell.incarnation(),
+            cell,
+            actor,
+            surroundings: None,
+            busy_since: None,
+        }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<Cell> {
+        &self.cell
+    }
+
+    /// The loop has waited for mail.
+    pub(crate) fn rested(&mut self) {
+        self.busy_since = None;
+    }
+
+    /// Obeys orders and starts until the actor runs or is over. Whether it runs.
+    pub(crate) async fn settle(&mut self) -> bool {
+        self.rested();
+        loop {
+            // Orders and ends are rare, and large; a task has to be small when it is spawned.
+            while let Some(order) = self.cell.next_order() {
+                Box::pin(self.obey(order)).await;
+            }
+            match self.cell.phase() {
+                Phase::Running => return true,
+                Phase::Over => return false,
+                Phase::Starting => self.start().await,
+                Phase::Waiting => self.cell.ordered.notified().await,
+            }
+        }
+    }
+
+    async fn obey(&mut self, order: Control) {
+        match order {
+            Control::Start(incarnation) => {
+                if self.cell.phase() == Phase::Waiting {
+                    self.incarnation = incarnation;
+                    self.actor.begin(incarnation);
+                    self.cell.begin(incarnation);
+                }
+            }
+            Control::End {
+                incarnation,
+                reason,
+            } => {
+                let present = self.incarnation == incarnation;
+                if present && self.cell.phase() == Phase::Running {
+                    self.end(reason).await;
+                }
+            }
+            Control::Halt {
+                reason,
+                keep_mail,
+                done,
+            } => {
+                self.end_state(&reason).await;
+                self.cell.enter(if keep_mail {
+                    Phase::Waiting
+                } else {
+                    Phase::Over
+                });
+                if !keep_mail {
+                    self.cell.engine.remove_cell(&self.cell, reason);
+                }
+                acknowledge(done);
+            }
+        }
+    }
+
+    /// Makes the state for this life.
+    async fn start(&mut self) {
+        surround(&mut self.surroundings, &self.cell, SpanContext::default());
+        let starting = self.actor.start();
+        let started = guarded(&self.cell, &mut self.surroundings, "start", starting).await;
+        match started.and_then(std::convert::identity) {
+            Ok(()) => match self.actor.take_end() {
+                Some(reason) => Box::pin(self.end(reason)).await,
+                None => {
+                    self.cell.enter(Phase::Running);
+                    self.cell.engine.started(&self.cell);
+                }
+            },
+            Err(failure) => Box::pin(self.end(Reason::Failed(failure))).await,
+        }
+    }
+
+    /// Ends this life: the supervisor hears of it and gives the next order.
+    async fn end(&mut self, reason: Reason) {
+        if matches!(&reason, Reason::Failed(failure) if failure.kind != FailureKind::Error) {
+            self.actor.discard();
+        }
+        // A handler that was dropped because its family failed is not the cause.
+        let reason = self.cell.take_end().unwrap_or(reason);
+        self.end_state(&reason).await;
+        self.cell.enter(Phase::Waiting);
+        self.cell.engine.life_ended(&self.cell, reason);
+    }
+
+    async fn end_state(&mut self, reason: &Reason) {
+        self.cell.engine.end_children(self.cell.id).await;
+        if !self.actor.is_alive() {
+            return;
+        }
+        surround(&mut self.surroundings, &self.cell, SpanContext::default());
+        let stopping = surrounded(
+            &mut self.surroundings,
+            caught("stop", self.actor.stop(reason)),
+        );
+        match Clock::timeout(self.cell.engine.limits.stop_grace, stopping).await {
+            Some(Ok(())) => {}
+            Some(Err(failure)) => {
+                tracing::warn!(actor = %self.cell.id, %failure, "stop failed");
+            }
+            None => tracing::warn!(actor = %self.cell.id, "stop took too long and was dropped"),
+        }
+    }
+
+    /// Handles one message that came out of the mailbox.
+    pub(crate) async fn handle(&mut self, mut mail: Box<dyn Mail>) {
+        // An actor that is over drops the message, which answers its caller.
+        // What is rare is boxed, so that this future stays small.
+        if !self.cell.is_settled() && !Box::pin(self.settle()).await {
+            return;
+        }
+        if !self.actor.is_alive() || !mail.has_message() {
+            return;
+        }
+        let withdrawn = mail.is_withdrawn(&self.cell);
+        let expected = !mail.is_tell();
+        let head = mail.head();
+        head.leave();
+        let (name, queued, deadline, trace) = (head.name, head.queued, head.deadline, head.trace);
+        let (method, run) = (head.method, head.run);
+        let started = self
+            .busy_since
+            .take()
+            .unwrap_or_else(Clock::now)
+            .max(queued);
+        if withdrawn || (expected && started > deadline) {
+            // The caller has given up already; running the handler would only surprise it.
+            let waited = started.since(queued);
+            let error = AskError::Timeout {
+                actor: self.cell.id,
+                waited,
+            };
+            return mail.settle(&self.cell, Err(error), started);
+        }
+        let context = self.cell.engine.tracer.begin(trace, started);
+        surround(&mut self.surroundings, &self.cell, context);
+        // What the handler logs says where it comes from.
+        let log = tracing::info_span!("handle", actor = %self.cell.id, method = name, trace = %context.traceparent());
+        self.cell.stats.begin(Running {
+            method: self.cell.method_index(method, name),
+            since: started,
+            span: context.span_id,
+        });
+        let handler = run(&mut *mail, &mut *self.actor).instrument(log);
+        let result = guarded(&self.cell, &mut self.surroundings, name, handler).await;
+        let ended = Clock::now();
+        self.busy_since = Some(ended);
+        let methods = self.cell.actor.methods.len();
+        let failed = result.is_err();
+        self.cell.stats.end(methods, queued, ended, failed);
+        let outcome = Outcome::of(!failed);
+        let tracer = &self.cell.engine.tracer;
+        if tracer.keeps(context, outcome, ended.since(started)) {
+            tracer.record(Span {
+                context,
+                parent: trace.span_id,
+                kind: SpanKind::Handle,
+                by: self.cell.id,
+                actor: self.cell.id,
+                message: name.into(),
+                queued,
+                started,
+                ended,
+                outcome,
+                labels: vec![],
+            });
+        }
+        match result {
+            Ok(()) => {
+                if mail.is_later() {
+                    let answering = answer_later(Arc::clone(&self.cell), name, mail, context);
+                    self.cell.engine.spawn_task(answering);
+                } else {
+                    mail.settle(&self.cell, Ok(()), ended);
+                }
+                if let Some(reason) = self.actor.take_end() {
+                    Box::pin(self.end(reason)).await;
+                }
+            }
+            Err(failure) => {
+                let down = Down {
+                    id: self.cell.id,
+                    incarnation: self.incarnation,
+                    reason: Reason::Failed(failure.clone()),
+                };
+                if !expected {
+                    self.cell.engine.dead_letter(self.cell.id, name, &down);
+                }
+                mail.settle(&self.cell, Err(AskError::Died(down)), ended);
+                Box::pin(self.end(Reason::Failed(failure))).await;
+            }
+        }
+    }
+}
+
+/// Answers a message when the work that its handler left is done.
+async fn answer_later(
+    cell: Arc<Cell>,
+    name: &'static str,
+    mut mail: Box<dyn Mail>,
+    context: SpanContext,
+) {
+    let mut surroundings = None;
+    surround(&mut surroundings, &cell, context);
+    let done = surrounded(&mut surroundings, caught(name, mail.rest())).await;
+    let outcome = done.map_err(|failure| {
+        tracing::warn!(actor = %cell.id, method = name, %failure, "a later answer failed");
+        AskError::Died(Down {
+            id: cell.id,
+            incarnation: cell.incarnation(),
+            reason: Reason::Failed(failure),
+        })
+    });
+    mail.settle(&cell, outcome, Clock::now());
+}
+
+fn acknowledge(done: Option<oneshot::Sender<()>>) {
+    if let Some(done) = done {
+        // Whoever ordered it may have stopped waiting.
+        let _ = done.send(());
+    }
+}
+
+/// Runs user code: with its surroundings, panics caught, and dropped when the supervisor ordered
+/// the end of this life and the grace is over.
+async fn guarded<T>(
+    cell: &Arc<Cell>,
+    surroundings: &mut Option<Current>,
+    place: &str,
+    future: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let mut future = pin!(surrounded(surroundings, caught(place, future)));
+    // Most handlers finish in one poll; only the others pay for listening to orders.
+    let first = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    if let Poll::Ready(result) = first {
+        return result;
+    }
+    Box::pin(heeding(cell, place, future)).await
+}
+
+/// The rest of a run that did not finish at once.
+async fn heeding<T>(
+    cell: &Arc<Cell>,
+    place: &str,
+    mut future: Pin<&mut impl Future<Output = Result<T, Failure>>>,
+) -> Result<T, Failure> {
+    loop {
+        let ordered = cell.ordered.notified();
+        if cell.halting() {
+            break;
+        }
+        tokio::select! {
+            biased;
+            result = &mut future => return result,
+            () = ordered => {}
+        }
+    }
+    // The order stays in the queue; put the wake-up back for the loop that obeys it.
+    cell.ordered.notify_one();
+    let grace = cell.engine.limits.stop_grace;
+    Clock::timeout(grace, future).await.unwrap_or_else(|| {
+        Err(Failure::new(
+            FailureKind::Hang,
+            format!(
+                "{place} did not finish within {grace:?} of the order to stop, and was dropped"
+            ),
+        ))
+    })
+}
+
+async fn caught<T>(place: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
+    AssertUnwindSafe(future)
+        .catch_unwind()
+        .await
+        .map_err(|payload| Failure::from_panic(payload.as_ref(), place))
+}
+
+/// Prepares surroundings for user code of an actor.
+fn surround(surroundings: &mut Option<Current>, cell: &Arc<Cell>, context: SpanContext) {
+    match surroundings {
+        Some(Current::Actor { span, .. }) => *span = context,
+        other => {
+            *other = Some(Current::Actor {
+                cell: Arc::clone(cell),
+                span: context,
+            });
+        }
+    }
+}
+
+async fn surrounded<T>(home: &mut Option<Current>, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    std::future::poll_fn(|cx| {
+        let _entered = Entered::new(home);
+        future.as_mut().poll(cx)
+    })
+    .await
+}

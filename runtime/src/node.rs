@@ -1,0 +1,13 @@
+//! What a node has beside actors: worker processes, devices and their leases, blobs, gangs, views, and its
+//! passage to another program.
+
+pub(crate) mod blob;
+pub(crate) mod detached;
+pub(crate) mod driver;
+pub(crate) mod gang;
+pub(crate) mod hardware;
+pub mod inspect;
+pub(crate) mod program;
+pub mod succession;
+pub(crate) mod upgrade;
+pub(crate) mod worker;
