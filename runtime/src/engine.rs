@@ -4,13 +4,16 @@
 //! found in three steps: hosted here; else by its row, when this process is its home; else over the
 //! link that leads to its home.
 
+mod carry_out;
 mod credit;
 mod detached;
 mod family;
 mod inbound;
 pub(crate) mod lives;
 pub(crate) mod names;
+mod placing;
 mod requests;
+mod row;
 mod succession;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -36,7 +39,7 @@ use crate::error::AskError;
 use crate::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
 use crate::gang::Gangs;
 use crate::hardware::{Hardware, HardwareConfig};
-use crate::id::{ActorId, ProcessId};
+use crate::id::{ActorId, Incarnation, ProcessId};
 use crate::inspect::recent::Recent;
 use crate::inspect::watch::{LastSights, Onlookers};
 use crate::inspect::{News, NewsKind};
@@ -54,9 +57,10 @@ use crate::worker::Workers;
 
 use credit::Waited;
 pub(crate) use credit::{Credit, Credits};
-pub(crate) use family::{Life, Members, NewRow, Placing};
+pub(crate) use family::{Life, Members, NewRow};
 use lives::Lives;
 use names::{NameNotice, Names};
+pub(crate) use placing::Placing;
 use requests::Requests;
 use succession::Serving;
 pub(crate) use succession::{Estate, StandStill};
@@ -118,8 +122,8 @@ pub(crate) struct Engine {
     requests: Requests,
     /// Calls passed on between two other processes: (sender, call) to (neighbour, actor).
     forwards: IdMap<(ProcessId, u64), (ProcessId, ActorId)>,
-    /// Those who have an actor hosted or started here, to be answered when it runs.
-    awaiting_start: IdMap<ActorId, Asked<Lives>>,
+    /// Those who have a life begin here, to be answered when it runs.
+    awaiting_start: IdMap<ActorId, (Incarnation, Asked<Lives>)>,
     names: Mutex<Names>,
     obituaries: Mutex<Obituaries>,
     closing: AtomicBool,
@@ -924,8 +928,7 @@ impl Engine {
         self.tell_neighbours(&down, heard_from);
         for id in self.members.at(process) {
             let reason = Reason::Failed(exit.clone().into());
-            self.members.displace(id);
-            self.ended(id, None, reason);
+            self.process_gone(id, process, reason);
         }
         self.end_orphans(process, exit);
     }

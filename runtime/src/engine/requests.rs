@@ -27,6 +27,13 @@ struct Waiting {
     settle: Settle,
 }
 
+/// A question that was sent, with the channel of its answer, which closes when the engine that was
+/// asked is gone.
+pub(super) struct Sent<S: Service> {
+    number: u64,
+    answered: oneshot::Receiver<Answered<S>>,
+}
+
 /// Reads an answer and gives it to whoever asked.
 type Settle = Box<dyn FnOnce(Result<Bytes, Failure>) -> Result<(), FrameError> + Send + Sync>;
 
@@ -76,7 +83,17 @@ impl Engine {
         request: &S::Request,
         patience: Option<Duration>,
     ) -> Option<S::Answer> {
-        let (number, answered) = self.ask_service::<S>(to, request)?;
+        let sent = self.ask_service::<S>(to, request)?;
+        self.answer_to(sent, patience).await
+    }
+
+    /// Waits for the answer to a question; `None` when whoever was asked is gone before, or time is up.
+    pub(super) async fn answer_to<S: Service>(
+        &self,
+        sent: Sent<S>,
+        patience: Option<Duration>,
+    ) -> Option<S::Answer> {
+        let Sent { number, answered } = sent;
         let outcome = match patience {
             Some(patience) => Clock::timeout(patience, answered)
                 .await
@@ -94,15 +111,15 @@ impl Engine {
         to: ProcessId,
         request: &S::Request,
     ) -> Option<oneshot::Receiver<Answered<S>>> {
-        self.ask_service::<S>(to, request)
-            .map(|(_, answered)| answered)
+        self.ask_service::<S>(to, request).map(|sent| sent.answered)
     }
 
-    fn ask_service<S: Service>(
+    /// The same, for an answer that is waited for as long as patience lasts.
+    pub(super) fn ask_service<S: Service>(
         &self,
         to: ProcessId,
         request: &S::Request,
-    ) -> Option<(u64, oneshot::Receiver<Answered<S>>)> {
+    ) -> Option<Sent<S>> {
         // Before the way is looked for, so that its loss ends the question too.
         let (number, answered) = self.requests.enter::<S>(to);
         let sent = self
@@ -111,7 +128,7 @@ impl Engine {
         if !sent {
             self.requests.forget(number);
         }
-        sent.then_some((number, answered))
+        sent.then_some(Sent { number, answered })
     }
 
     /// Queues a question, behind what waits for the link already and before what follows.
