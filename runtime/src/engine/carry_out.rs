@@ -59,8 +59,7 @@ pub(super) enum Rest {
     /// A life here that was told to end.
     Ends {
         cell: Arc<Cell>,
-        ended: oneshot::Receiver<()>,
-        keep_mail: bool,
+        halt: Halt,
     },
     /// A life in another process that was told to end; without `sent` there is no way there.
     EndsAt {
@@ -73,6 +72,14 @@ pub(super) enum Rest {
         process: ProcessId,
         lease: Option<Granted>,
     },
+}
+
+/// An order to a cell here to end its life.
+pub(super) struct Halt {
+    keep_mail: bool,
+    /// The life whose start was waited for then. Another may be waited for before the order is obeyed.
+    awaited: Option<Incarnation>,
+    done: oneshot::Receiver<()>,
 }
 
 /// An event that is carried out: what it brings, and what is left for later.
@@ -230,7 +237,8 @@ impl Engine {
             }
             Command::OrderHalt { reason, keep_mail } => {
                 if let Some(cell) = self.cells.get(&id).map(|cell| Arc::clone(&cell)) {
-                    act.rest = order_halt(cell, reason, keep_mail);
+                    let halt = self.order_halt(&cell, reason, keep_mail);
+                    act.rest = Rest::Ends { cell, halt };
                 }
             }
             Command::SendHalt {
@@ -257,23 +265,12 @@ impl Engine {
                 let told = row.starts.extract_if(.., |(from, _)| *from <= life);
                 act.starts.extend(told.map(|(_, start)| (start, Ok(()))));
             }
-            Command::RefuseStarts => {
-                let down = self.obituary(id);
-                let refused = row.starts.drain(..);
-                let refused = refused.map(|(_, start)| (start, Err(down.clone())));
-                act.starts.extend(refused);
-            }
+            Command::RefuseStarts | Command::RefuseBacklog => self.refuse(row, &command, act),
             Command::TellWatchers(down) => {
                 let down = down.unwrap_or_else(|| self.obituary(id));
                 let told = row.watchers.drain(..);
                 act.watchers
                     .extend(told.map(|watcher| (watcher, down.clone())));
-            }
-            Command::RefuseBacklog => {
-                let down = self.obituary(id);
-                let refused = row.backlog.drain(..);
-                act.refused
-                    .extend(refused.map(|held| (held.call, down.clone())));
             }
             // Whoever looks at the row from now on finds out why.
             Command::NoteDown(down) => self.note_down(down),
@@ -295,6 +292,20 @@ impl Engine {
             | Command::AnswerStart
             | Command::KeepWatcher
             | Command::AnswerWatcher => {}
+        }
+    }
+
+    /// Those who wait for what will not be hear why.
+    fn refuse(&self, row: &mut Row, command: &Command, act: &mut Act) {
+        let down = self.obituary(row.state.facts.id);
+        if *command == Command::RefuseStarts {
+            let refused = row.starts.drain(..);
+            let refused = refused.map(|(_, start)| (start, Err(down.clone())));
+            act.starts.extend(refused);
+        } else {
+            let refused = row.backlog.drain(..);
+            let refused = refused.map(|held| (held.call, down.clone()));
+            act.refused.extend(refused);
         }
     }
 
@@ -465,11 +476,7 @@ impl Engine {
     /// Waits until a life that was told to end has, as far as that can be waited for.
     async fn halt_over(self: &Arc<Self>, row: RowState, rest: Rest, reason: Reason) -> bool {
         let over = match rest {
-            Rest::Ends {
-                cell,
-                ended,
-                keep_mail,
-            } => self.halted_here(&cell, ended, keep_mail).await,
+            Rest::Ends { cell, halt } => self.halted_here(&cell, halt).await,
             Rest::EndsAt {
                 process,
                 lease,
@@ -484,33 +491,38 @@ impl Engine {
     }
 
     /// Ends the life of an actor that this process hosts. Whether it has ended.
-    pub(super) async fn halt_here(
-        &self,
-        cell: &Arc<Cell>,
-        reason: Reason,
-        keep_mail: bool,
-    ) -> bool {
-        match order_halt(Arc::clone(cell), reason, keep_mail) {
-            Rest::Ends { ended, .. } => self.halted_here(cell, ended, keep_mail).await,
-            _ => true,
+    pub(super) async fn halt_here(&self, cell: &Cell, reason: Reason, keep_mail: bool) -> bool {
+        let halt = self.order_halt(cell, reason, keep_mail);
+        self.halted_here(cell, halt).await
+    }
+
+    fn order_halt(&self, cell: &Cell, reason: Reason, keep_mail: bool) -> Halt {
+        let awaited = self.awaiting_start.get(&cell.id).map(|awaited| awaited.0);
+        let (tell, done) = oneshot::channel();
+        cell.order(Control::Halt {
+            reason,
+            keep_mail,
+            done: Some(tell),
+        });
+        Halt {
+            keep_mail,
+            awaited,
+            done,
         }
     }
 
-    async fn halted_here(
-        &self,
-        cell: &Cell,
-        ended: oneshot::Receiver<()>,
-        keep_mail: bool,
-    ) -> bool {
+    async fn halted_here(&self, cell: &Cell, halt: Halt) -> bool {
         // An actor that went down by itself in the meantime has ended as well.
-        let over = Clock::timeout(self.limits.stop_grace * 3, ended).await;
+        let over = Clock::timeout(self.limits.stop_grace * 3, halt.done).await;
         if over.is_none() {
             tracing::error!(actor = %cell.id, "it blocks its thread and cannot be ended");
-            if !keep_mail {
+            if !halt.keep_mail {
                 self.cells.remove(&cell.id);
             }
         }
-        self.not_started(cell.id, halted());
+        if let Some(life) = halt.awaited {
+            self.not_started(cell.id, life, halted());
+        }
         over.is_some()
     }
 
@@ -602,20 +614,6 @@ impl Engine {
             }
             _ => None,
         }
-    }
-}
-
-fn order_halt(cell: Arc<Cell>, reason: Reason, keep_mail: bool) -> Rest {
-    let (done, ended) = oneshot::channel();
-    cell.order(Control::Halt {
-        reason,
-        keep_mail,
-        done: Some(done),
-    });
-    Rest::Ends {
-        cell,
-        ended,
-        keep_mail,
     }
 }
 

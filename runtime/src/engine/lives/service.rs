@@ -76,7 +76,7 @@ impl Engine {
         };
         self.await_start(order.id, order.incarnation, asked);
         if let Err(failure) = host::host_order(self, actor, order) {
-            self.not_started(order.id, failure);
+            self.not_started(order.id, order.incarnation, failure);
         }
     }
 
@@ -129,9 +129,9 @@ impl Engine {
         awaited.map(|(_, (_, asked))| asked)
     }
 
-    /// Tells whoever waits for the start of a hosted actor that it will not run.
-    pub(in crate::engine) fn not_started(&self, id: ActorId, failure: Failure) {
-        if let Some((_, (_, asked))) = self.awaiting_start.remove(&id) {
+    /// Tells whoever waits for the start of this life of a hosted actor that it will not run.
+    pub(in crate::engine) fn not_started(&self, id: ActorId, life: Incarnation, failure: Failure) {
+        if let Some(asked) = self.no_longer_awaited(id, life) {
             asked.answer(self, &Err(failure));
         }
     }
