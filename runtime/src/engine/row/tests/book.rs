@@ -13,7 +13,7 @@ pub(super) struct Book {
     pub(super) backlog: VecDeque<u32>,
     /// Everybody who ever waited for something; each has one number.
     last: u32,
-    /// How often each was answered.
+    /// The answers that each has had.
     answers: Vec<u8>,
     /// The newest message that was sent on.
     sent_on: u32,
@@ -66,18 +66,18 @@ impl Book {
     }
 
     /// Has an event happen, and does what follows beside the row.
-    pub(super) fn happen(&mut self, apply: Apply, event: Event) -> Result<Commands, String> {
+    pub(super) fn happen(&mut self, apply: Apply, event: &Event) -> Result<Commands, String> {
         let before = self.row;
         let (row, commands) = apply(before, event.clone());
         self.row = row;
         if self.gone && (row != before || !commands.is_empty()) {
             return Err("something happens to one that is disposed of".to_owned());
         }
-        self.look_at(&event, &before)?;
+        self.look_at(event, &before)?;
         for command in &commands {
             self.carry_out(command)?;
         }
-        self.look_after(&event, &before, &commands)?;
+        self.look_after(event, &before, &commands)?;
         Ok(commands)
     }
 
@@ -109,15 +109,15 @@ impl Book {
     fn carry_out(&mut self, command: &Command) -> Result<(), String> {
         let life = self.row.life;
         match command {
-            Command::OrderStart | Command::OrderHalt { .. } => {
-                if self.row.site() != Some(Site::Here) {
-                    return Err("a cell is ordered that is not here".to_owned());
-                }
+            Command::OrderStart | Command::OrderHalt { .. }
+                if self.row.site() != Some(Site::Here) =>
+            {
+                return Err("a cell is ordered that is not here".to_owned());
             }
-            Command::SendStart { process } | Command::SendHalt { process, .. } => {
-                if self.reached != Some(*process) {
-                    return Err(format!("{process} is told, where the actor is not"));
-                }
+            Command::SendStart { process } | Command::SendHalt { process, .. }
+                if self.reached != Some(*process) =>
+            {
+                return Err(format!("{process} is told, where the actor is not"));
             }
             Command::SendHost { process } => {
                 if self.housed.is_some() {
@@ -199,6 +199,12 @@ impl Book {
                 ] => self.answer(who)?,
                 _ => return Err("somebody who asks hears nothing".to_owned()),
             }
+        }
+        let told = commands
+            .iter()
+            .any(|command| matches!(command, Command::NoteDown(_)));
+        if told && !self.watchers.is_empty() {
+            return Err("somebody waits for an end that has been".to_owned());
         }
         if *commands == [Command::DropMessage]
             && let Some(message) = self.backlog.pop_back()
