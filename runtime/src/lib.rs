@@ -38,7 +38,8 @@
 //! | `cell` | the part of an actor that others reach: mailbox, orders, counters |
 //! | `host`, `host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdog over handlers that hang |
 //! | `engine` | one process: finding and sending; `engine/inbound` frames that came in, `engine/requests` questions to services of others, `engine/names` names, `engine/credit` room at remote actors |
-//! | `engine/family`, `engine/lives` | rows of the actors at home here, verdicts carried out, restarts, watches; lives that another process begins and ends |
+//! | `engine/row`, `engine/carry_out` | the row of an actor at home here: what becomes of it when something happens, and what follows (pure); that carried out |
+//! | `engine/family`, `engine/placing`, `engine/lives` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
 //! | `supervise` | the verdict over a failure. Pure |
 //! | `detached`, `engine/detached` | actors that outlive their job: the calls of users; the node, host and finder of one |
 //! | `pending`, `remote` | asks that wait for an answer; the receiving end of a remote ask |

@@ -4,15 +4,18 @@
 //! found in three steps: hosted here; else by its row, when this process is its home; else over the
 //! link that leads to its home.
 
+mod carry_out;
 pub(crate) mod component;
 mod credit;
 mod family;
 mod inbound;
 pub(crate) mod lives;
 mod owner;
+mod place;
 pub(crate) mod requests;
 mod router;
 mod routing;
+mod row;
 mod services;
 pub(crate) mod serving;
 
@@ -36,7 +39,7 @@ use crate::actor::service_row::{Asked, ServiceRow};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::AskError;
 use crate::base::failure::{Down, Failure, FailureKind, ProcessExit, Reason};
-use crate::base::id::{ActorId, ProcessId};
+use crate::base::id::{ActorId, Incarnation, ProcessId};
 use crate::base::id_map::IdMap;
 use crate::base::journal::{News, NewsKind};
 use crate::base::limits::Limits;
@@ -47,8 +50,9 @@ use crate::net::wire::{Call, Fact, Frame, Hello, Passage, VERSION};
 
 use component::{Components, LinkEnd};
 pub(crate) use credit::{Credit, Credits};
-pub(crate) use family::{Life, Members, NewRow, Placing};
+pub(crate) use family::{Life, Members, NewRow};
 use lives::Lives;
+pub(crate) use place::Placing;
 use requests::Requests;
 pub(crate) use routing::{Hop, Whereabouts};
 use serving::Serving;
@@ -82,8 +86,8 @@ pub(crate) struct Engine {
     pub(crate) requests: Requests,
     /// Calls passed on between two other processes: (sender, call) to (neighbour, actor).
     pub(crate) forwards: IdMap<(ProcessId, u64), (ProcessId, ActorId)>,
-    /// Those who have an actor hosted or started here, to be answered when it runs.
-    awaiting_start: IdMap<ActorId, Asked<Lives>>,
+    /// Those who have a life begin here, to be answered when it runs.
+    awaiting_start: IdMap<ActorId, (Incarnation, Asked<Lives>)>,
     obituaries: Mutex<Obituaries>,
     closing: AtomicBool,
     failed: tokio::sync::watch::Sender<Option<Failure>>,
@@ -710,8 +714,7 @@ impl Engine {
         self.tell_neighbours(&down, heard_from);
         for id in self.members.at(process) {
             let reason = Reason::Failed(exit.clone().into());
-            self.members.displace(id);
-            self.ended(id, None, reason);
+            self.process_gone(id, process, reason);
         }
         self.end_orphans(process, exit);
     }

@@ -234,7 +234,6 @@ impl Plan {
 
     /// Writes the row of an actor, and has another process host it.
     fn send(&self, id: ActorId, launch: LaunchOrder, args: Vec<u8>) {
-        self.engine.new_member(&self.row(), id);
         let host = HostOrder {
             id,
             parent: self.parent,
@@ -246,7 +245,7 @@ impl Plan {
             devices: vec![],
             hang_after: launch.ask.as_ref().and_then(|ask| ask.needs.hang_after),
         };
-        self.engine.place(id, Placing { host, launch });
+        self.engine.place(&self.row(), id, Placing { host, launch });
     }
 
     fn check_args(&self, args: Result<Vec<u8>, CodecError>) -> Result<Vec<u8>, SpawnError> {
@@ -371,9 +370,9 @@ impl Engine {
             devices: vec![],
             hang_after: None,
         };
-        self.new_member(&new, id);
         match order.away {
             None => {
+                self.new_member(&new, id);
                 let _runtime = self.enter();
                 if let Err(failure) = host::host_order(self, actor, &host) {
                     let engine = Arc::clone(self);
@@ -389,7 +388,7 @@ impl Engine {
                     ask.actors = vec![(id, 0)];
                     host.hang_after = ask.needs.hang_after;
                 }
-                self.place(id, Placing { host, launch });
+                self.place(&new, id, Placing { host, launch });
             }
         }
         Ok(id)

@@ -24,6 +24,13 @@ pub(super) struct Waiting {
     pub(super) settle: Settle,
 }
 
+/// A question that was sent, with the channel of its answer, which closes when the engine that was
+/// asked is gone.
+pub(super) struct Sent<S: Service> {
+    pub(super) number: u64,
+    pub(super) answered: oneshot::Receiver<Answered<S>>,
+}
+
 /// Reads an answer and gives it to whoever asked.
 pub(super) type Settle =
     Box<dyn FnOnce(Result<Bytes, Failure>) -> Result<(), FrameError> + Send + Sync>;

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::Engine;
-use super::requests::Waiting;
+use super::requests::{Sent, Waiting};
 use crate::actor::service_row::{LateAnswer, Served, ServiceRow};
 use crate::base::clock::Clock;
 use crate::base::failure::Failure;
@@ -26,7 +26,17 @@ impl Engine {
         request: &S::Request,
         patience: Option<Duration>,
     ) -> Option<S::Answer> {
-        let (number, answered) = self.ask_service::<S>(to, request)?;
+        let sent = self.ask_service::<S>(to, request)?;
+        self.answer_to(sent, patience).await
+    }
+
+    /// Waits for the answer to a question; `None` when whoever was asked is gone before, or time is up.
+    pub(super) async fn answer_to<S: Service>(
+        &self,
+        sent: Sent<S>,
+        patience: Option<Duration>,
+    ) -> Option<S::Answer> {
+        let Sent { number, answered } = sent;
         let outcome = match patience {
             Some(patience) => Clock::timeout(patience, answered)
                 .await
@@ -44,22 +54,22 @@ impl Engine {
         to: ProcessId,
         request: &S::Request,
     ) -> Option<oneshot::Receiver<Answered<S>>> {
-        self.ask_service::<S>(to, request)
-            .map(|(_, answered)| answered)
+        self.ask_service::<S>(to, request).map(|sent| sent.answered)
     }
 
-    fn ask_service<S: Service>(
+    /// The same, for an answer that is waited for as long as patience lasts.
+    pub(super) fn ask_service<S: Service>(
         &self,
         to: ProcessId,
         request: &S::Request,
-    ) -> Option<(u64, oneshot::Receiver<Answered<S>>)> {
+    ) -> Option<Sent<S>> {
         // Before the way is looked for, so that its loss ends the question too.
         let (number, answered) = self.requests.enter::<S>(to);
         let sent = self.send_question::<S>(number, to, request);
         if !sent {
             self.requests.forget(number);
         }
-        sent.then_some((number, answered))
+        sent.then_some(Sent { number, answered })
     }
 
     /// Queues a question, behind what waits for the link already and before what follows.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::{HostOrder, LifeRequest, Lives, Watching};
 use crate::actor::cell::Control;
 use crate::actor::engine::Engine;
-use crate::actor::host;
-use crate::actor::service_row::{Asked, Serve};
 use crate::base::failure::{Failure, FailureKind, Reason};
-use crate::base::id::ActorId;
+use crate::actor::host;
+use crate::base::id::{ActorId, Incarnation};
+use crate::actor::service_row::{Asked, Serve};
 
 impl Serve for Lives {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, request: LifeRequest) {
@@ -16,7 +16,7 @@ impl Serve for Lives {
             LifeRequest::Host(order) => engine.host_for(asked, &order),
             LifeRequest::Start { id, incarnation } => match engine.cells.get(&id) {
                 Some(cell) => {
-                    engine.await_start(id, asked);
+                    engine.await_start(id, incarnation, asked);
                     cell.order(Control::Start(incarnation));
                 }
                 None => asked.answer(engine, &Err(Failure::error(Reason::Unknown))),
@@ -30,7 +30,7 @@ impl Serve for Lives {
                 id,
                 incarnation,
                 reason,
-            } => engine.ended(id, Some(incarnation), reason),
+            } => engine.ended(id, incarnation, reason),
             LifeRequest::Stop(id) => {
                 let stopping = Arc::clone(engine);
                 engine.begin_task(async move {
@@ -74,9 +74,9 @@ impl Engine {
             );
             return asked.answer(self, &Err(failure));
         };
-        self.await_start(order.id, asked);
+        self.await_start(order.id, order.incarnation, asked);
         if let Err(failure) = host::host_order(self, actor, order) {
-            self.not_started(order.id, failure);
+            self.not_started(order.id, order.incarnation, failure);
         }
     }
 
@@ -101,25 +101,37 @@ impl Engine {
         });
     }
 
-    /// Whoever sent this request hears when the actor has started, or that it will not.
-    fn await_start(&self, id: ActorId, asked: Asked<Lives>) {
-        if let Some(before) = self.awaiting_start.insert(id, asked) {
+    /// Whoever sent this request hears when this life has started, or that it will not.
+    fn await_start(&self, id: ActorId, life: Incarnation, asked: Asked<Lives>) {
+        if let Some((_, before)) = self.awaiting_start.insert(id, (life, asked)) {
             before.answer(self, &Err(super::halted()));
         }
     }
 
-    /// Tells whoever waits for the start of a hosted actor that it runs. Whether somebody does.
-    pub(in crate::actor::engine) fn tell_started(&self, id: ActorId) -> bool {
-        let asked = self.awaiting_start.remove(&id);
-        asked.is_some_and(|(_, asked)| {
+    /// Tells whoever waits for the start of this life of a hosted actor that it runs. Whether somebody
+    /// does.
+    pub(in crate::actor::engine) fn tell_started(&self, id: ActorId, life: Incarnation) -> bool {
+        let asked = self.no_longer_awaited(id, life);
+        asked.is_some_and(|asked| {
             asked.answer(self, &Ok(()));
             true
         })
     }
 
-    /// Tells whoever waits for the start of a hosted actor that it will not run.
-    pub(in crate::actor::engine) fn not_started(&self, id: ActorId, failure: Failure) {
-        if let Some((_, asked)) = self.awaiting_start.remove(&id) {
+    /// Takes out whoever waits for the start of this life; the next one may be waited for while this
+    /// one holds its thread.
+    pub(in crate::actor::engine) fn no_longer_awaited(
+        &self,
+        id: ActorId,
+        life: Incarnation,
+    ) -> Option<Asked<Lives>> {
+        let awaited = self.awaiting_start.remove_if(&id, |_, row| row.0 == life);
+        awaited.map(|(_, (_, asked))| asked)
+    }
+
+    /// Tells whoever waits for the start of this life of a hosted actor that it will not run.
+    pub(in crate::actor::engine) fn not_started(&self, id: ActorId, life: Incarnation, failure: Failure) {
+        if let Some(asked) = self.no_longer_awaited(id, life) {
             asked.answer(self, &Err(failure));
         }
     }
