@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Failure, GrantedDevice, Shape};
+use odeon::{Clock, Failure, GrantedDevice, Shape};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::trajectory::{Batch, Order, SampleId, Trajectory, Used, Version};
@@ -385,6 +385,20 @@ pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
         _ => work(),
     }
+}
+
+/// Waits for what only takes time in thought.
+pub(crate) async fn rest(takes: Duration) {
+    if !takes.is_zero() {
+        Clock::sleep(takes).await;
+    }
+}
+
+/// Another life would make the same steps and stand before the same full disk.
+pub(crate) fn unsaved(failure: Failure) -> Failure {
+    Failure::error("the checkpoint could not be saved")
+        .because(failure)
+        .fatal()
 }
 
 /// Memory that a rollout engine uses for keys and values of tokens that it has seen.

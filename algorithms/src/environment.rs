@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::task::evaluate;
+use crate::task::expression::evaluate;
 use crate::tokenizer::Tokenizer;
 use crate::workload::{normal_quantile, uniform};
 

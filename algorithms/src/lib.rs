@@ -9,7 +9,7 @@
 //! | `generate`, `generate/*` | sampling with continuous batching; `blocks` of keys and values that sequences share, and `slots`: who gets rows and who waits for blocks, both pure |
 //! | `objective` | losses with their gradients, advantages and rewards. Pure |
 //! | `signs` | what steps show of a run that goes wrong. Pure |
-//! | `task`, `task/*` | problems with exact checkers; `task/maths` compares mathematics by normal forms, `task/code` has programs run against tests |
+//! | `task`, `task/*` | problems with exact checkers: a `task/source` gives each `task/problem` and its `task/verdict`; `task/maths` compares mathematics by normal forms, `task/code` has programs run against tests |
 //! | `environment` | turns in which a reply calls a tool. Pure |
 //! | `tokenizer` | text to token ids and back |
 //! | `weights`, `weights/merge` | model files; the weighted sum of several models |

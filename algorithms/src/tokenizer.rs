@@ -21,19 +21,21 @@ mod bpe;
 mod bytes;
 mod chars;
 mod chat;
+mod error;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use self::bpe::Bpe;
+use self::{bpe::Bpe, error::read};
 pub use self::{
     bpe::BpeSpec,
     bytes::ByteTokenizer,
     chars::CharTokenizer,
     chat::{ChatTemplate, Message, Role},
+    error::TokenizerError,
 };
-use crate::weights::Gguf;
+use crate::weights::gguf::Gguf;
 
 /// Encodes text, decodes tokens, and knows the special tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,56 +58,6 @@ pub enum TokenizerSpec {
     Bytes,
     /// Byte-level byte-pair encoding.
     Bpe(BpeSpec),
-}
-
-/// Why text or tokens could not be translated, or a tokenizer not be made. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenizerError {
-    /// The alphabet does not have this character.
-    #[error("the alphabet has no {character:?}")]
-    Character {
-        /// The character.
-        character: char,
-    },
-    /// The alphabet has this character twice.
-    #[error("the alphabet has {character:?} twice")]
-    Repeated {
-        /// The character.
-        character: char,
-    },
-    /// The vocabulary does not have this token id.
-    #[error("token {token} is outside the vocabulary of {vocabulary}")]
-    Token {
-        /// The id.
-        token: u32,
-        /// The number of ids.
-        vocabulary: usize,
-    },
-    /// The file's description of the tokenizer lacks something, or is of another kind.
-    #[error("cannot make a tokenizer from this description: {detail}")]
-    Description {
-        /// The error in it.
-        detail: String,
-    },
-    /// The chat template is not one of those that are built in. Give prompts as plain text, or set
-    /// [`BpeSpec::chat`] by hand.
-    #[error("unknown chat template: {template:?}")]
-    UnknownTemplate {
-        /// The template.
-        template: String,
-    },
-    /// The tokenizer has no chat template; give prompts as plain text.
-    #[error("the tokenizer has no chat template")]
-    NoChat,
-    /// A file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: std::io::Error,
-    },
 }
 
 #[derive(Clone, Debug)]
@@ -314,14 +266,6 @@ impl From<Tokenizer> for TokenizerSpec {
     fn from(tokenizer: Tokenizer) -> Self {
         tokenizer.spec()
     }
-}
-
-fn read(path: &Path) -> Result<String, TokenizerError> {
-    let refused = |source| TokenizerError::Read {
-        path: path.into(),
-        source,
-    };
-    std::fs::read_to_string(path).map_err(refused)
 }
 
 /// The file that holds an alphabet.

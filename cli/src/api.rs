@@ -9,13 +9,15 @@ mod audit;
 mod cluster;
 mod door;
 mod extract;
+pub(crate) mod host;
 mod jobs;
+pub(crate) mod key;
 mod limits;
 mod majority;
 mod problem;
-mod request_id;
+pub(crate) mod request_id;
 mod serve;
-mod shown;
+pub(crate) mod shown;
 
 use std::sync::Arc;
 
@@ -28,13 +30,13 @@ use utoipa::OpenApi;
 
 use crate::inspect::{self, Facts, Inspect, Origin};
 
-pub(crate) use access::{is_own, new_key, page_key};
 pub(crate) use audit::Audit;
+use door::BUNDLE_BYTES_MAX;
 pub(crate) use door::open as open_door;
+pub(crate) use key::new_key;
 pub(crate) use limits::Limiter;
-pub(crate) use request_id::number;
+use request_id::number;
 pub(crate) use serve::{ApiConfig, Server};
-pub(crate) use shown::jobs_seen;
 
 /// State that all requests share.
 #[derive(Debug)]
@@ -94,8 +96,6 @@ fn description() -> utoipa::openapi::OpenApi {
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a piece of a file, with room to spare.
 const PIECE_BYTES_MAX: usize = 2 << 20;
-/// Bytes of the list of a bundle's files.
-const BUNDLE_BYTES_MAX: usize = 32 << 20;
 
 impl Api {
     pub(crate) fn new(

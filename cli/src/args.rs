@@ -1,5 +1,7 @@
 //! Every flag, once.
 
+pub(crate) mod words;
+
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -122,7 +124,7 @@ pub(crate) enum Command {
 )]
 pub(crate) struct BenchArgs {
     /// The parts to measure; everything but `head`, which takes minutes, when none is named
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::command::bench::groups()))]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(words::bench_groups()))]
     pub(crate) groups: Vec<String>,
     /// Rounds in which floor and runtime take turns; a row shows medians over them
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
@@ -224,7 +226,7 @@ pub(crate) struct PlayArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Which recording; see --list
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::command::demo::names()))]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(words::demos()))]
     pub(crate) name: Option<String>,
     /// List the recordings, and what is to be seen in each
     #[arg(long)]
@@ -943,7 +945,7 @@ pub(crate) struct EventsArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
     /// Those of these kinds: failure, restart, started, stopped, node, device, problem, job, cluster
-    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(crate::command::events::KINDS))]
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(words::EVENT_KINDS))]
     pub(crate) kind: Vec<String>,
     /// Those of so long ago at most: 90s, 10m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = crate::figures::time)]

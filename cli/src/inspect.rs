@@ -10,12 +10,15 @@ mod export;
 mod facts;
 mod gate;
 mod happened;
+mod inspection;
 mod jobs;
 mod journal;
+mod lines;
 mod noted;
 mod page;
 mod prints;
 mod record;
+mod refused;
 mod replay;
 mod scrape;
 mod shown;
@@ -24,36 +27,30 @@ mod time;
 mod view;
 mod workload;
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use odeon::System;
 use odeon_client::inspect as told;
-use odeon_observe::filter::FilterError;
-use odeon_observe::{Observer, bounds};
-use odeon_otel::Counting;
+use odeon_observe::bounds;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::OpenApi;
 
 pub(crate) use alone::{Alone, Looks};
 pub(crate) use facts::Facts;
-use facts::{Before, LinesOf};
-use gate::Gate;
 pub(crate) use gate::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
 pub(crate) use happened::{FILES as HAPPENED, happened};
+pub(crate) use inspection::{Inspect, Origin};
 use jobs::job_number;
+use lines::{Before, LinesOf};
 pub(crate) use page::exported;
 pub(crate) use prints::{FILES as PRINTS, Prints};
 pub(crate) use record::SECONDS_MAX;
+use refused::{Refused, Told};
 pub(crate) use replay::Replay;
 pub(crate) use scrape::METRICS;
-use scrape::Scraped;
 use shown::Shown;
 pub(crate) use view::takes_event;
 use view::{Asked, Counted};
@@ -97,152 +94,7 @@ use view::{Asked, Counted};
 )]
 pub(crate) struct Description;
 
-/// State that the routes share.
-#[derive(Clone, Debug)]
-pub(crate) struct Inspect {
-    pub(super) observer: Observer,
-    facts: Facts,
-    origin: Origin,
-    allow_actions: bool,
-    scraped: Arc<Scraped>,
-}
-
-/// The source of what is looked at.
-#[derive(Clone, Debug)]
-pub(crate) enum Origin {
-    /// A system that runs.
-    Living(System),
-    /// One that has run.
-    Recorded(Replay),
-}
-
-/// Why a request is not answered.
-#[derive(Debug)]
-pub(super) enum Refused {
-    /// There is none.
-    Unknown(String),
-    /// It cannot be read.
-    Invalid(String),
-    /// It may not be done from here.
-    Forbidden(String),
-    /// It was not done, or is not known to be.
-    Undone(String),
-    /// Too many look on.
-    TooMany,
-}
-
-impl From<FilterError> for Refused {
-    fn from(error: FilterError) -> Self {
-        Self::Invalid(error.to_string())
-    }
-}
-
-impl From<QueryRejection> for Refused {
-    fn from(error: QueryRejection) -> Self {
-        Self::Invalid(error.body_text())
-    }
-}
-
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        let (status, kind, why) = match self {
-            Self::Unknown(why) => (StatusCode::NOT_FOUND, "unknown", why),
-            Self::Invalid(why) => (StatusCode::BAD_REQUEST, "invalid", why),
-            Self::Forbidden(why) => (StatusCode::FORBIDDEN, "forbidden", why),
-            Self::Undone(why) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", why),
-            Self::TooMany => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "too_many",
-                "too many pages look on at this node: close one, or look from another node"
-                    .to_owned(),
-            ),
-        };
-        let problem = odeon_client::types::Problem {
-            kind: kind.to_owned(),
-            why,
-        };
-        (status, axum::Json(problem)).into_response()
-    }
-}
-
-/// A page, or why not.
-type Told<T> = Result<axum::Json<told::Envelope<T>>, Refused>;
-
 impl Inspect {
-    pub(crate) fn new(
-        observer: Observer,
-        facts: Facts,
-        origin: Origin,
-        counting: Option<Counting>,
-    ) -> Self {
-        Self {
-            observer,
-            facts,
-            origin,
-            allow_actions: false,
-            scraped: Arc::new(Scraped::new(counting)),
-        }
-    }
-
-    /// Allows actors to be stopped and restarted from here, or not.
-    pub(crate) const fn allow_actions(mut self, allow: bool) -> Self {
-        self.allow_actions = allow;
-        self
-    }
-
-    /// Looks at what is seen.
-    fn shown<T>(&self, look: impl FnOnce(Shown<'_>) -> T) -> T {
-        let facts = self.facts.nodes();
-        self.observer.read(|seen| {
-            look(Shown {
-                seen,
-                facts: &facts,
-                now: self.observer.now(),
-            })
-        })
-    }
-
-    /// Says how true data is.
-    pub(super) fn envelope<T>(&self, (data, shown, total): Counted<T>) -> told::Envelope<T> {
-        let observer = &self.observer;
-        self.shown(|it| {
-            let error = it.seen.clock_error();
-            let forgotten = it.seen.spans().forgotten();
-            told::Envelope {
-                epoch: format!("{:x}", observer.epoch()),
-                seq: it.seen.seq(),
-                captured_at: it.now.as_ms(),
-                shown: shown as u64,
-                total: total as u64,
-                dropped: it.seen.spans_lost(),
-                forgotten: forgotten.map_or(0, |it| it.spans),
-                kept_from: forgotten.map(|it| it.to.as_ms()),
-                sampled: shown::rounded(it.seen.sampled_one_in()),
-                clock_error_us: error.map(|error| error.as_secs_f64() * 1e6),
-                missing: missing(&it),
-                head: told::Head {
-                    replay: self.replayed(),
-                    ..head(&it, observer.name())
-                },
-                data,
-            }
-        })
-    }
-
-    /// Jobs, the newest first, with what is seen of their actors.
-    fn jobs(&self) -> Vec<told::Job> {
-        let mut jobs = self.facts.jobs();
-        self.shown(|it| it.fill_in(&mut jobs));
-        jobs
-    }
-
-    fn replayed(&self) -> Option<told::Replay> {
-        match &self.origin {
-            Origin::Living(_) => None,
-            Origin::Recorded(replay) => Some(replay.head()),
-        }
-    }
-
     /// A page by its name.
     fn page(&self, asked: &Asked) -> Result<Value, Refused> {
         fn json<T: Serialize>(envelope: &told::Envelope<T>) -> Result<Value, Refused> {
@@ -329,55 +181,6 @@ impl Inspect {
     /// The pages.
     pub(crate) fn pages<S: Clone + Send + Sync + 'static>() -> Router<S> {
         assets::router()
-    }
-}
-
-fn missing(it: &Shown<'_>) -> Vec<told::MissingNode> {
-    let silent = it
-        .seen
-        .nodes()
-        .filter(|node| node.gone.is_none() && it.now.since(node.seen) >= bounds::SUSPECT);
-    silent
-        .map(|node| told::MissingNode {
-            node: node.name.clone(),
-            since: node.seen.as_ms(),
-            why: "it does not answer".to_owned(),
-        })
-        .collect()
-}
-
-fn head(it: &Shown<'_>, name: &str) -> told::Head {
-    let nodes = || it.seen.nodes();
-    let actors = || {
-        it.seen
-            .actors()
-            .iter()
-            .filter(|actor| !shown::is_system(actor))
-    };
-    let devices = nodes().filter_map(|node| node.hardware.as_ref());
-    let problems = |severity| {
-        let problems = it.seen.problems().iter();
-        problems
-            .filter(|problem| problem.severity == severity)
-            .count() as u64
-    };
-    told::Head {
-        name: name.to_owned(),
-        nodes: told::NodeCount {
-            up: nodes().filter(|node| node.gone.is_none()).count() as u64,
-            all: nodes().count() as u64,
-        },
-        devices: devices.map(|view| view.node.devices.len() as u64).sum(),
-        actors: told::ActorCount {
-            all: actors().count() as u64,
-            failed: actors().filter(|actor| shown::has_failed(actor)).count() as u64,
-        },
-        problems: told::ProblemCount {
-            error: problems(odeon_observe::event::Severity::Error),
-            warning: problems(odeon_observe::event::Severity::Warning),
-        },
-        spans_per_s: shown::rounded(it.seen.spans_per_s()),
-        replay: None,
     }
 }
 

@@ -4,13 +4,14 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `args`, `command`, `command/*` | every flag, once; the commands, one a file |
+//! | `args`, `args/words`, `command`, `command/*` | every flag, once; the words that some take; the commands, one a file |
+//! | `demos` | the recordings in the binary |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
 //! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `cluster`) |
-//! | `api/*` | what a request brings (`extract`), who may use them (`access`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`door`) |
-//! | `inspect` | the routes of inspection |
+//! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`door`) |
+//! | `inspect`, `inspect/inspection`, `inspect/refused` | the routes of inspection; what they share; why there is no answer |
 //! | `inspect/view`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages, as they are told by `inspect/shown` |
-//! | `inspect/stream`, `inspect/facts` | live pages; what a catalog adds |
+//! | `inspect/stream`, `inspect/facts`, `inspect/lines` | live pages; what a catalog adds; the last lines of a log |
 //! | `inspect/gate`, `inspect/actions` | who may look; what may be done |
 //! | `inspect/scrape`, `inspect/assets`, `inspect/export` | the numbers that are scraped; the files of the pages; a part of time as a file |
 //! | `inspect/alone`, `inspect/prints`, `inspect/happened`, `inspect/journal` | the pages of one program; its output and its events, kept in files that are bounded |
@@ -26,6 +27,7 @@
 mod api;
 mod args;
 mod command;
+mod demos;
 mod figures;
 mod inspect;
 mod plot;

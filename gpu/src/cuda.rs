@@ -16,7 +16,8 @@
 //! is rounded.
 //!
 //! Operations return before they have run. A fault of the card is met by whoever reads a result, or
-//! by the operation that finds the queue full: it panics with the [`GpuFault`] itself, which whoever
+//! by the operation that finds the queue full: it panics with the
+//! [`GpuFault`](odeon_devices::fault::GpuFault) itself, which whoever
 //! catches the panic can take for what it is. [`Cuda::fault`] tells it too.
 
 mod attention;
@@ -30,6 +31,7 @@ pub mod emulated;
 mod error;
 mod fault;
 mod gpu;
+mod handle;
 pub mod kernel;
 pub mod nccl;
 mod nvrtc;
@@ -41,16 +43,12 @@ mod rows;
 mod vocab;
 
 use std::ops::Range;
-use std::sync::Arc;
-
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::backend::{
     AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Segment,
     Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
-use odeon_devices::fault::GpuFault;
 
 pub use buffer::{CudaBuffer, CudaView, CudaViewMut};
 use card::Card;
@@ -62,114 +60,9 @@ pub use emulated::Emulated;
 pub use error::CudaError;
 pub use fault::fault_of;
 pub use gpu::{Gpu, GpuGraph, GpuMark, GpuOptions, IpcHandle};
+pub use handle::Cuda;
 pub use nvrtc::{Nvrtc, compile_cached};
 pub use queue::Counters;
-use queue::Queue;
-
-/// A card, and what waits to be done on it. Clones share both.
-#[derive(Debug)]
-pub struct Cuda<C: Card = Gpu> {
-    card: Arc<C>,
-    queue: Arc<Mutex<Queue<C>>>,
-    precision: Precision,
-}
-
-impl<C: Card> Clone for Cuda<C> {
-    fn clone(&self) -> Self {
-        Self {
-            card: Arc::clone(&self.card),
-            queue: Arc::clone(&self.queue),
-            precision: self.precision,
-        }
-    }
-}
-
-impl Cuda {
-    /// Opens a card of this machine.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError`]: there is no driver, no such card, or not what it takes to compile for it.
-    /// Nothing is held then.
-    ///
-    /// ```
-    /// use odeon_gpu::Precision;
-    /// use odeon_gpu::cuda::{Cuda, GpuOptions};
-    ///
-    /// match Cuda::open(0, Precision::Bf16, &GpuOptions::default()) {
-    ///     Ok(cuda) => assert!(cuda.fault().is_none()),
-    ///     // On a machine without a card: what is missing, and what to do.
-    ///     Err(error) => assert!(!error.to_string().is_empty()),
-    /// }
-    /// ```
-    pub fn open(
-        device: u32,
-        precision: Precision,
-        options: &GpuOptions,
-    ) -> Result<Self, CudaError> {
-        Ok(Self::over(Gpu::open(device, options)?, precision))
-    }
-}
-
-impl<C: Card> Cuda<C> {
-    /// The operations over a card.
-    #[must_use]
-    pub fn over(card: C, precision: Precision) -> Self {
-        let card = Arc::new(card);
-        Self {
-            queue: Arc::new(Mutex::new(Queue::new(Arc::clone(&card)))),
-            card,
-            precision,
-        }
-    }
-
-    /// The card.
-    #[must_use]
-    pub fn card(&self) -> &C {
-        &self.card
-    }
-
-    /// The first fault that was met, if any. Nothing that was written since may be relied on.
-    #[must_use]
-    pub fn fault(&self) -> Option<GpuFault> {
-        self.queue.lock().fault().cloned()
-    }
-
-    /// Counts of the commands that were begun, and of the graphs that were recorded and replayed.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.queue.lock().counters()
-    }
-
-    /// Begins what waits, without waiting for it.
-    pub fn flush(&self) {
-        self.queue().flush();
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue<C>> {
-        self.queue.lock()
-    }
-
-    /// The queue, with an operation begun that reads no lists.
-    fn begun(&self) -> MutexGuard<'_, Queue<C>> {
-        let mut queue = self.queue();
-        queue.begin([]);
-        queue
-    }
-}
-
-/// A flat grid for this many elements, four a thread and 256 threads a block.
-fn chunks(count: u64) -> [u64; 3] {
-    [count.div_ceil(1024).min(1 << 16), 1, 1]
-}
-
-/// As they lie on the card.
-fn as_bytes(values: &[u32]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
-}
 
 impl<C: Card> Backend for Cuda<C> {
     type Buffer = CudaBuffer<C>;

@@ -1,5 +1,8 @@
 //! Rules about the tree itself, each with the reason in its failure message: layers, names, unsafe
-//! code, leftovers, docs, and papers that are short and cite what exists.
+//! code, leftovers, docs, and papers that are short and cite what exists. `circles` has those about what
+//! files import.
+
+mod circles;
 
 use std::collections::BTreeSet;
 use std::fs;

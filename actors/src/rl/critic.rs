@@ -13,8 +13,7 @@ use std::path::PathBuf;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Context, Failure, actor, message};
 
-use super::trainer::unsaved;
-use crate::engine::{EngineSpec, ScoreEngine, in_place};
+use crate::engine::{EngineSpec, ScoreEngine, in_place, unsaved};
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::Version;
 

@@ -35,7 +35,7 @@ use super::relays::{Draw, Relays, Seek};
 use super::store::lives::{Lives, follow};
 use super::store::{Book, CameOn, Claim, Exchange, Exchanged, SampleStore};
 use super::tools::Call;
-use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place};
+use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place, rest};
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
 
 /// Settings that a [`Rollout`] is made from.
@@ -464,7 +464,7 @@ impl Rollout {
         if let Some(under_way) = self.under_way.get(&id) {
             let partial = under_way.order.partial.as_ref();
             let turn = partial.map_or(0, |partial| partial.observed.turns());
-            self.calling.begin(Call { id, turn, input }, me);
+            self.calling.begin(Call { id, turn, input }, me.narrow());
         }
     }
 
@@ -789,14 +789,7 @@ impl Rollout {
             correct: false,
             cost: 0.0,
         };
-        self.judging.begin(trajectory, me);
-    }
-}
-
-/// Waits for what only takes time in thought.
-pub(super) async fn rest(takes: Duration) {
-    if !takes.is_zero() {
-        Clock::sleep(takes).await;
+        self.judging.begin(trajectory, me.narrow());
     }
 }
 

@@ -24,11 +24,12 @@ use super::critic::{Critic, Learn, SaveCritic, Values};
 use super::reference::{LogProbs, Reference};
 use super::relay::Edition;
 use super::report::{PATIENCE, Reachable, Report, Stages, StepReport, told};
-use super::rollout::rest;
 use super::source::{Put, Source, SourceArgs};
 use super::store::lives::{Lives, follow};
 use super::store::{Durable, Ready, Resume, SampleStore, Take, Taken, Trained};
-use crate::engine::{EngineSpec, Progress, RunState, Signals, StepStats, TrainEngine, in_place};
+use crate::engine::{
+    EngineSpec, Progress, RunState, Signals, StepStats, TrainEngine, in_place, rest, unsaved,
+};
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::{Batch, Used};
 
@@ -525,13 +526,6 @@ impl Trainer {
             tracing::warn!(%error, "nobody hears the reports");
         }
     }
-}
-
-/// Another life would make the same steps and stand before the same full disk.
-pub(super) fn unsaved(failure: Failure) -> Failure {
-    Failure::error("the checkpoint could not be saved")
-        .because(failure)
-        .fatal()
 }
 
 impl TrainPlan {

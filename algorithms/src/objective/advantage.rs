@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{KlPenalty, ObjectiveError, check};
+use super::{
+    divergence::KlPenalty,
+    error::{ObjectiveError, check},
+};
 
 /// The baseline that the rewards of a batch are compared with, to tell how good each reply or token
 /// was.

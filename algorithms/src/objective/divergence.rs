@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectiveError, check};
+use super::error::{ObjectiveError, check};
 
 /// An estimator of `KL(policy ‖ reference)` from one sampled token (Schulman 2020).
 ///

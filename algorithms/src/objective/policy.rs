@@ -6,8 +6,9 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    KlPenalty, ObjectiveError, Reduction, Totals, check,
-    divergence::{KlEstimator, LOG_RATIO_MAX},
+    divergence::{KlEstimator, KlPenalty, LOG_RATIO_MAX},
+    error::{ObjectiveError, check},
+    reduction::{Reduction, Totals},
 };
 
 /// Settings of the policy loss of PPO, GRPO, Dr. GRPO, DAPO, GSPO and VAPO.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectiveError, check};
+use super::error::{ObjectiveError, check};
 
 /// The value and the gradient of a loss over pairs.
 #[derive(Clone, Debug, PartialEq)]

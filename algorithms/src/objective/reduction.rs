@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ObjectiveError;
+use super::error::ObjectiveError;
 
 /// The average of token losses over the batch of one optimiser step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectiveError, check};
+use super::error::{ObjectiveError, check};
 
 /// A growing cost of replies that come near the longest that is allowed (DAPO, arXiv 2503.14476,
 /// equation 13): a reply that is cut off says little about what was in it, and one just short of that

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectiveError, Reduction, Totals, check};
+use super::{
+    error::{ObjectiveError, check},
+    reduction::{Reduction, Totals},
+};
 
 /// Settings of PPO's clipped value loss.
 ///

@@ -20,6 +20,7 @@
 mod extract;
 mod harness;
 mod judge;
+mod language;
 mod row;
 mod trial;
 
@@ -30,11 +31,18 @@ use serde::{Deserialize, Serialize};
 use self::row::Tests;
 pub use self::{
     extract::program,
-    judge::{Unjudged, same_output},
+    judge::{Credit, Unjudged, same_output},
+    language::Language,
     row::{AssertTest, CallTest, OutputTest, Test},
     trial::{Outcome, Trial},
 };
-use super::{Goal, Problem, PromptStyle, Reason, Split, Task, TaskError, Verdict, draw};
+use super::{
+    draw,
+    error::TaskError,
+    problem::{Goal, Problem, PromptStyle, Split},
+    source::Task,
+    verdict::{Reason, Verdict},
+};
 
 /// Settings of [`Code`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,29 +62,6 @@ pub struct CodeConfig {
     pub style: PromptStyle,
 }
 
-/// The reward of a program that passes some tests but not all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Credit {
-    /// Nothing. The first test that fails decides, and no more are run.
-    #[default]
-    AllOrNothing,
-    /// The fraction of tests that it passes.
-    Fraction,
-}
-
-/// The language of a program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Language {
-    /// Python 3, as `python3` finds it.
-    #[default]
-    Python,
-    /// A shell script, for `sh`. It can be tested with inputs only.
-    Shell,
-}
-
 /// Problems read from a file, dealt in an order shuffled by the seed, whose replies hold programs.
 #[derive(Clone, Debug)]
 pub struct Code {
@@ -94,36 +79,6 @@ impl CodeConfig {
             train_count: default_train_count(),
             credit: Credit::default(),
             style: default_style(),
-        }
-    }
-}
-
-impl Language {
-    /// The words by which a block says that it is in this language.
-    #[must_use]
-    pub const fn tags(self) -> &'static [&'static str] {
-        match self {
-            Self::Python => &["python", "python3", "py"],
-            Self::Shell => &["sh", "shell", "bash"],
-        }
-    }
-
-    /// The name of a program's file.
-    #[must_use]
-    pub const fn file_name(self) -> &'static str {
-        match self {
-            Self::Python => "main.py",
-            Self::Shell => "main.sh",
-        }
-    }
-
-    /// The command that runs a file of this language, without the file.
-    #[must_use]
-    pub const fn interpreter(self) -> &'static [&'static str] {
-        match self {
-            // Without the user's packages, and without writing what it has compiled.
-            Self::Python => &["python3", "-s", "-B"],
-            Self::Shell => &["sh"],
         }
     }
 }

@@ -5,8 +5,12 @@ use rand::rngs::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Goal, Problem, PromptStyle, Reason, Split, Task, TaskError, Verdict, check_format_reward, draw,
+    draw,
+    error::{TaskError, check_format_reward},
     expression::evaluate,
+    problem::{Goal, Problem, PromptStyle, Split},
+    source::Task,
+    verdict::{Reason, Verdict},
 };
 
 /// Settings of [`Countdown`].

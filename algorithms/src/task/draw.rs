@@ -3,7 +3,10 @@
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 
-use super::{Problem, Split, TaskError};
+use super::{
+    error::TaskError,
+    problem::{Problem, Split},
+};
 
 /// The split to which a problem with this canonical key belongs, for every seed: one in eight is
 /// held out.

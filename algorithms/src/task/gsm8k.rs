@@ -7,8 +7,11 @@ use rand::{SeedableRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Decimal, Goal, Problem, PromptStyle, Reason, Split, Task, TaskError, Verdict,
-    check_format_reward, last_number, number::first_number,
+    error::{TaskError, check_format_reward},
+    number::{Decimal, first_number, last_number},
+    problem::{Goal, Problem, PromptStyle, Split},
+    source::Task,
+    verdict::{Reason, Verdict},
 };
 
 /// Settings of [`Gsm8k`].

@@ -89,7 +89,11 @@ pub use self::{
     reference::{Reference, ReferenceError},
 };
 use super::{
-    Goal, Problem, PromptStyle, Reason, Split, Task, TaskError, Verdict, check_format_reward, draw,
+    draw,
+    error::{TaskError, check_format_reward},
+    problem::{Goal, Problem, PromptStyle, Split},
+    source::Task,
+    verdict::{Reason, Verdict},
 };
 
 /// The result of a comparison of two answers.

@@ -7,8 +7,12 @@ use rand::rngs::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Decimal, Goal, Problem, PromptStyle, Reason, Split, Task, TaskError, Verdict,
-    check_format_reward, draw, last_number,
+    draw,
+    error::{TaskError, check_format_reward},
+    number::{Decimal, last_number},
+    problem::{Goal, Problem, PromptStyle, Split},
+    source::Task,
+    verdict::{Reason, Verdict},
 };
 use crate::environment::Tool;
 

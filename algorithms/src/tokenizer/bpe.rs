@@ -12,8 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::words::Words;
-use super::{ChatTemplate, Message, TokenizerError, chat::Piece, read};
-use crate::weights::Gguf;
+use super::{
+    chat::{ChatTemplate, Message, Piece},
+    error::{TokenizerError, read},
+};
+use crate::weights::gguf::Gguf;
 
 /// Everything a byte-level BPE tokenizer is made from.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

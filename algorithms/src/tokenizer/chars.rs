@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::TokenizerError;
+use super::error::TokenizerError;
 
 /// A tokenizer over a small alphabet: id 0 pads, 1 begins, 2 ends, and characters follow in the
 /// order of the alphabet.

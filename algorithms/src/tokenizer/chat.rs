@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TokenizerError;
+use super::error::TokenizerError;
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

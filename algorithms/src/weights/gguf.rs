@@ -12,7 +12,7 @@ use std::{
 
 use memmap2::Mmap;
 
-use super::{Encoding, LoadError, LoadedTensor};
+use super::{error::LoadError, loaded::LoadedTensor, quantised::Encoding};
 
 /// An open GGUF file, mapped into memory.
 pub struct Gguf {

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Family, Gguf, LoadError, LoadedModel, LoadedTensor, ModelFields};
+use super::{
+    error::LoadError,
+    fields::{Family, ModelFields},
+    gguf::Gguf,
+    loaded::{LoadedModel, LoadedTensor},
+};
 
 /// Loads a GGUF file of the `llama` architecture and decodes all its tensors to `f32`.
 ///

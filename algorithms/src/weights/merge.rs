@@ -28,7 +28,10 @@ use super::safetensors::{
     CONFIG, INDEX, SUMS, StoredType, directory_fields, map, read_json, sha256, shards, verify,
     write_directory,
 };
-use super::{LoadError, ModelFields, SaveError};
+use super::{
+    error::{LoadError, SaveError},
+    fields::ModelFields,
+};
 
 /// One of the models that are merged.
 #[derive(Clone, Debug, PartialEq)]

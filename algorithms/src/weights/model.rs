@@ -2,7 +2,10 @@
 
 use odeon_gpu::{Backend, Cpu, Entry, Layout};
 
-use super::{Family, LoadedModel, LoadedTensor, ModelFields, ModelView, TensorView};
+use super::{
+    fields::{Family, ModelFields},
+    loaded::{LoadedModel, LoadedTensor, ModelView, TensorView},
+};
 use crate::model::{ConfigError, Model, ModelConfig, Rope};
 
 /// Why a loaded model could not become a [`Model`]. The loaded model is dropped.

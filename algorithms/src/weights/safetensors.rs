@@ -16,7 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{LoadError, LoadedModel, LoadedTensor, ModelFields, ModelView, SaveError, TensorView};
+use super::{
+    error::{LoadError, SaveError},
+    fields::ModelFields,
+    loaded::{LoadedModel, LoadedTensor, ModelView, TensorView},
+};
 use crate::tokenizer::Tokenizer;
 
 /// The type in which a checkpoint stores its parameters.

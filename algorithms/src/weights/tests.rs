@@ -1,6 +1,10 @@
 //! Tests of the file formats.
 
-use std::{fs, io::Write, path::Path};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use proptest::prelude::*;
 

@@ -1,6 +1,5 @@
 //! Access to the API: keys, roles, hosts.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
@@ -9,11 +8,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use odeon_artifacts::Digest;
 use odeon_cluster::access::Role;
 
 use super::Api;
 use super::door::{self, FROM, HANDED_ON};
+use super::host::is_own;
+use super::key::{PAGE, hash_of, page_key, page_key_of};
 use super::problem::No;
 use super::serve::Peer;
 use crate::inspect::{ACTIONS, Exchange, INSPECT, METRICS, SESSION, cookie_of, with_cookie};
@@ -84,36 +84,6 @@ impl<S: Sync> FromRequestParts<S> for Viewer {
 }
 
 of_role!(Submitter: Role::Submit, Admin: Role::Admin);
-
-/// A new secret, and what is kept of it.
-pub(crate) fn new_key() -> (String, String) {
-    let secret: String = (0..4)
-        .map(|_| format!("{:016x}", rand::random::<u64>()))
-        .collect();
-    let secret = format!("odeon-{secret}");
-    let hash = hash_of(&secret);
-    (secret, hash)
-}
-
-/// The hash of a secret, which is kept in its place. Looking it up by this tells nothing of the
-/// secret by time.
-fn hash_of(secret: &str) -> String {
-    Digest::of(secret.as_bytes()).to_string()
-}
-
-/// The token that a page holds in the place of a key: good for looking on, and no key anywhere
-/// else, so whoever else on this machine a browser shows its cookies to gets nothing that could be
-/// used for more.
-pub(crate) fn page_key(secret: &str) -> String {
-    page_key_of(&hash_of(secret))
-}
-
-fn page_key_of(hash: &str) -> String {
-    format!("{PAGE}{}", hash_of(&format!("page of {hash}")))
-}
-
-/// The beginning of such a token.
-const PAGE: &str = "odeon-page-";
 
 /// Looks at every request before its route does, and writes down what is asked for.
 pub(super) async fn admit(
@@ -319,43 +289,4 @@ fn is_for_us(api: &Api, headers: &HeaderMap) -> Result<(), No> {
         "`{}` is no name of this host: call it by its address, or start the daemon with --allow-host",
         host.unwrap_or("")
     )))
-}
-
-/// Returns true if a request that names this host is for this one: by an address, as `localhost`,
-/// by the name in its certificate, or by a name that it was given.
-pub(crate) fn is_own(host: &str, given: &[String]) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or(""),
-        None => host.split(':').next().unwrap_or(""),
-    };
-    let usual = ["localhost", "member.odeon"].contains(&name);
-    usual || name.parse::<IpAddr>().is_ok() || given.iter().any(|known| known == name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_this_host_are_its_own() {
-        let given = ["head.lab".to_owned()];
-        for host in [
-            "127.0.0.1:7433",
-            "[::1]:7433",
-            "localhost",
-            "10.0.0.1",
-            "head.lab:80",
-        ] {
-            assert!(is_own(host, &given), "{host}");
-        }
-        for host in [
-            "evil.example",
-            "localhost.evil.example",
-            "",
-            "[evil]:1",
-            "head.lab.example",
-        ] {
-            assert!(!is_own(host, &given), "{host}");
-        }
-    }
 }

@@ -18,8 +18,9 @@ use odeon_cluster::tables::Tables;
 use super::access::{Admin, Caller, Viewer};
 use super::audit::Made;
 use super::extract::{Path, Sent};
+use super::key::new_key;
 use super::problem::No;
-use super::{Api, new_key, shown};
+use super::{Api, shown};
 
 /// The answer of a handler.
 pub(super) type Answer<T> = Result<Json<T>, No>;

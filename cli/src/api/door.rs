@@ -17,10 +17,11 @@ use odeon_cluster::seat::Seat;
 use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
-use super::BUNDLE_BYTES_MAX;
 use super::majority;
 use super::problem::No;
 
+/// Bytes of the list of a bundle's files.
+pub(super) const BUNDLE_BYTES_MAX: usize = 32 << 20;
 /// Marks a request that was handed on, so that it is not handed on again.
 pub(super) const HANDED_ON: HeaderName = HeaderName::from_static("odeon-handed-on");
 /// The address that a request came from which was handed on.

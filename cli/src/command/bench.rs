@@ -6,17 +6,13 @@ use anyhow::Result;
 use odeon_bench::Filter;
 
 use crate::args::BenchArgs;
+use crate::args::words::HEAD;
 use crate::print;
 
 pub(crate) use head::serve_if_hollow;
 
-/// The names of what can be measured.
-pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
-    odeon_bench::groups().chain([head::GROUP])
-}
-
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let (heads, groups): (Vec<_>, Vec<_>) = args.groups.iter().partition(|it| *it == head::GROUP);
+    let (heads, groups): (Vec<_>, Vec<_>) = args.groups.iter().partition(|it| *it == HEAD);
     let mut rows = vec![];
     if !groups.is_empty() || heads.is_empty() {
         let filter = Filter {

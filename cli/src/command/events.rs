@@ -21,11 +21,6 @@ use crate::inspect::{HAPPENED, happened, takes_event};
 use crate::print;
 use crate::top::signs;
 
-/// Kinds of events: those that are seen, and `job` and `cluster`, which the cluster writes down.
-pub(crate) const KINDS: [&str; 9] = [
-    "failure", "restart", "started", "stopped", "node", "device", "problem", "job", "cluster",
-];
-
 /// Events of one answer.
 const EVENTS_MAX: usize = 2_000;
 /// The interval at which a cluster is asked for what it has written down.

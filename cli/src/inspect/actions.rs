@@ -10,7 +10,9 @@ use odeon::{ActorId, AskError, Failure};
 use odeon_client::inspect as told;
 use serde::Deserialize;
 
-use super::{Inspect, Origin, Refused, shown};
+use super::inspection::{Inspect, Origin};
+use super::refused::Refused;
+use super::shown;
 
 /// The time that an end may take before the answer says that it goes on.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -15,9 +15,13 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::facts::Facts;
+use super::gate::Gate;
 use super::happened::{FILES as HAPPENED, Happened};
+use super::inspection::{Inspect, Origin};
+use super::noted;
+use super::prints::Prints;
 use super::replay::Replay;
-use super::{Facts, Gate, Inspect, Origin, Prints, noted};
 use crate::print;
 
 /// Viewers of one program at the same time.

@@ -13,8 +13,10 @@ use odeon_observe::spans::Span;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::inspection::Inspect;
+use super::page::exported;
+use super::refused::Refused;
 use super::shown::{Shown, kind_word, span_id};
-use super::{Inspect, Refused};
 
 /// The query of an export.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -50,7 +52,7 @@ pub(super) async fn export(
             (trace.to_string(), "trace.json", "application/json")
         }
         "html" => {
-            let page = super::exported(&inspect, from, to).await;
+            let page = exported(&inspect, from, to).await;
             let page = page.map_err(|error| Refused::Invalid(format!("{error:#}")))?;
             (page, "html", "text/html; charset=utf-8")
         }

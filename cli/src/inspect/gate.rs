@@ -14,6 +14,10 @@ use axum::routing::post;
 use odeon_client::types::Problem;
 use serde::Deserialize;
 
+use crate::api::host::is_own;
+use crate::api::key::{new_key, page_key};
+use crate::api::request_id::number;
+
 /// The one key of a program that is not a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
@@ -99,7 +103,7 @@ fn no(status: StatusCode, kind: &str, why: &str) -> Response {
 
 impl Gate {
     pub(super) fn new() -> Self {
-        let (key, _) = crate::api::new_key();
+        let (key, _) = new_key();
         Self { key }
     }
 
@@ -120,7 +124,7 @@ impl Gate {
             .layer(middleware::from_fn_with_state(self, admit))
             .merge(pages)
             .layer(middleware::from_fn(by_own_name))
-            .layer(middleware::from_fn(crate::api::number))
+            .layer(middleware::from_fn(number))
     }
 
     fn admits(&self, method: &Method, path: &str, headers: &HeaderMap) -> bool {
@@ -129,7 +133,7 @@ impl Gate {
         let bearer = bearer.and_then(|value| value.strip_prefix("Bearer "));
         match (bearer, cookie_of(method, path, headers)) {
             (Some(key), _) => is_same(key, &self.key),
-            (None, Some(cookie)) => is_same(cookie, &crate::api::page_key(&self.key)),
+            (None, Some(cookie)) => is_same(cookie, &page_key(&self.key)),
             (None, None) => false,
         }
     }
@@ -137,7 +141,7 @@ impl Gate {
     fn exchange(&self, headers: &HeaderMap, body: &[u8]) -> Response {
         match serde_json::from_slice::<Exchange>(body) {
             Ok(asked) if is_same(&asked.key, &self.key) => {
-                with_cookie(headers, &crate::api::page_key(&self.key))
+                with_cookie(headers, &page_key(&self.key))
             }
             Ok(_) => no(
                 StatusCode::UNAUTHORIZED,
@@ -181,7 +185,7 @@ async fn by_own_name(request: Request, next: Next) -> Response {
         .headers()
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
-    if host.is_some_and(|host| crate::api::is_own(host, &[])) {
+    if host.is_some_and(|host| is_own(host, &[])) {
         return next.run(request).await;
     }
     no(

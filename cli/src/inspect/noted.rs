@@ -12,8 +12,9 @@ use odeon_observe::Observer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Facts, Last, LinesOf, NodeFacts};
-use super::shown::is_system;
+use super::facts::Facts;
+use super::lines::{Last, LinesOf};
+use super::shown::{NodeFacts, is_system};
 
 /// As of some moment of a recording.
 #[derive(Debug, Default)]

@@ -19,7 +19,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tower::ServiceExt;
 
-use super::{Inspect, Origin, Replay, assets};
+use super::assets;
+use super::inspection::{Inspect, Origin};
+use super::replay::Replay;
 
 /// Bytes of a file that mail and browsers still take.
 const BYTES_MAX: usize = 20 << 20;

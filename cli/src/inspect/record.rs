@@ -13,7 +13,9 @@ use odeon_observe::{Observer, Recorder, today};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::{Inspect, Origin, Refused, alone};
+use super::alone;
+use super::inspection::{Inspect, Origin};
+use super::refused::Refused;
 
 /// The query for a recording.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::facts::Facts;
+use super::inspection::{Inspect, Origin};
 use super::noted::Noted;
-use super::{Inspect, Origin, Refused};
+use super::refused::Refused;
 
 /// A recording on its way through an observer. Clones are the same one.
 #[derive(Clone, Debug)]

@@ -8,7 +8,9 @@ use odeon_observe::today;
 use odeon_otel::{Counting, Exposition, prometheus};
 use serde::Deserialize;
 
-use super::{Facts, Inspect, Refused};
+use super::facts::Facts;
+use super::inspection::Inspect;
+use super::refused::Refused;
 
 /// Where it is looked for.
 pub(crate) const METRICS: &str = "/metrics";

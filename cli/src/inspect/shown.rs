@@ -18,8 +18,17 @@ use odeon_observe::series::Short;
 use odeon_observe::spans::Span;
 use odeon_observe::waits::Wait;
 use odeon_observe::{Date, Observatory, SYSTEM_JOB, bounds};
+use serde::{Deserialize, Serialize};
 
-use super::facts::NodeFacts;
+/// The entry of a node in the catalog.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct NodeFacts {
+    pub(super) address: String,
+    pub(super) version: String,
+    pub(super) leads: bool,
+    pub(super) votes: bool,
+    pub(super) drained: bool,
+}
 
 /// The observatory and the catalog, at one moment.
 #[derive(Clone, Copy)]

@@ -16,8 +16,9 @@ use odeon_observe::filter::Filter;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::inspection::Inspect;
+use super::refused::Refused;
 use super::view::Asked;
-use super::{Inspect, Refused};
 
 /// The shortest time between two changes of a page.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -11,7 +11,7 @@ use odeon_observe::filter::Filter;
 use odeon_observe::series::Point;
 use serde::Deserialize;
 
-use super::Refused;
+use super::refused::Refused;
 use super::shown::{Shown, by_badness, is_system, rounded};
 
 /// The query of a page.

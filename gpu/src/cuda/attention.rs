@@ -3,8 +3,9 @@
 use crate::backend::{AttentionShape, Precision};
 use crate::cuda::buffer::{CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card};
+use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
-use crate::cuda::{Cuda, as_bytes};
+use crate::cuda::queue::as_bytes;
 
 /// Rows of a tile, as in the source.
 const TILE: u32 = 64;

@@ -5,8 +5,9 @@ use crate::block_table::BlockTable;
 use crate::cuda::attention::shape_args;
 use crate::cuda::buffer::{CudaBuffer, CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card, Format};
+use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
-use crate::cuda::{Cuda, as_bytes};
+use crate::cuda::queue::as_bytes;
 
 /// Positions of a page, as in the source: the block of a cache on a card.
 pub const PAGE: usize = 64;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::cuda::Cuda;
 use crate::cuda::buffer::CudaBuffer;
 use crate::cuda::card::Card;
+use crate::cuda::handle::Cuda;
 use crate::cuda::queue::Queue;
 use odeon_collective::Element;
 

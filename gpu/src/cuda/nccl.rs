@@ -75,7 +75,8 @@ use watch::{Flight, Held, Shared, Watch};
 
 use crate::cuda::card::Card;
 use crate::cuda::elements::{CudaArray, Elements};
-use crate::cuda::{Cuda, Gpu};
+use crate::cuda::gpu::Gpu;
+use crate::cuda::handle::Cuda;
 use odeon_collective::{
     Algorithm, Call, Collective, CollectiveError, Communicator, Element, ElementType, Membership,
     Operation, Reduce, Report, Transport,

@@ -3,9 +3,10 @@
 use crate::backend::{Addends, MatMul, Precision, Store, Strides};
 use crate::cuda::buffer::{CudaBuffer, CudaView, CudaViewMut};
 use crate::cuda::card::{Addend, Arg, Card, Format, Gemm, Operand};
+use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
 use crate::cuda::queue::Queue;
-use crate::cuda::{Cuda, chunks};
+use crate::cuda::queue::chunks;
 
 /// A matrix of `rows x cols` elements, several if there is a batch.
 #[derive(Clone, Copy)]

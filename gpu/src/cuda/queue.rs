@@ -320,3 +320,16 @@ impl<C: Card> Drop for Queue<C> {
         }
     }
 }
+
+/// A flat grid for this many elements, four a thread and 256 threads a block.
+pub(super) fn chunks(count: u64) -> [u64; 3] {
+    [count.div_ceil(1024).min(1 << 16), 1, 1]
+}
+
+/// Words as they lie on the card.
+pub(super) fn as_bytes(values: &[u32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
+}

@@ -3,8 +3,9 @@
 use crate::backend::{AdamW, RopeShape, RopeStyle, Segment, Store};
 use crate::cuda::buffer::{CudaBuffer, CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card};
+use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
-use crate::cuda::{Cuda, as_bytes, chunks};
+use crate::cuda::queue::{as_bytes, chunks};
 
 /// Columns of a block in operations on rows.
 const BLOCK_COLS: usize = 1024;

@@ -1,13 +1,13 @@
 //! The fused vocabulary operation: logits of some rows and a chunk of entries at a time.
 
 use crate::backend::{Store, VocabGrad, VocabStats};
-use crate::cuda::Cuda;
-use crate::cuda::as_bytes;
 use crate::cuda::buffer::{CudaView, CudaViewMut};
 use crate::cuda::card::{Addend, Arg, Card, Format, Gemm, Operand};
+use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
 use crate::cuda::product::turned;
 use crate::cuda::queue::Queue;
+use crate::cuda::queue::as_bytes;
 
 /// Vocabulary entries of a chunk.
 const CHUNK: usize = 4096;

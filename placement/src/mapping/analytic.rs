@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Batch, CostModel, DeviceModel, Generation, Model, Parallel, Pool, Role, Run, Work};
+use super::{
+    cost::{CostModel, Generation, Run},
+    parallel::Parallel,
+    pool::{DeviceModel, Pool},
+    workload::{Batch, Model, Role, Work},
+};
 
 /// Prices from closed formulas: a start where nothing has been measured yet, and good for ratios
 /// rather than seconds.

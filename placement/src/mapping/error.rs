@@ -1,6 +1,6 @@
 //! Why there is no mapping.
 
-use super::Parallel;
+use super::parallel::Parallel;
 
 /// Why models could not be mapped. Nothing has happened; the input has to change.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

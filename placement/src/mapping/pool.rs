@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::MappingError;
+use super::{
+    error::MappingError,
+    parallel::{Parallel, divisors},
+};
 
 /// A kind of device: what a cost model needs to know of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,6 +91,30 @@ impl Pool {
             .filter(|&part| part <= self.devices)
             .chain(nodes)
             .collect()
+    }
+
+    /// All ways to spread a model of `layers` over exactly `devices` of the pool, fewest shards
+    /// first: tensor groups are parts of a node (or all of it), pipelines have at most a stage for
+    /// each layer, replicas take the rest.
+    pub(super) fn ways(&self, devices: u32, layers: u32) -> Vec<Parallel> {
+        let tensors = self
+            .allotments()
+            .into_iter()
+            .filter(|&tensor| tensor <= self.devices_per_node && devices.is_multiple_of(tensor));
+        let mut found: Vec<Parallel> = tensors
+            .flat_map(|tensor| {
+                let groups = devices / tensor;
+                divisors(groups)
+                    .filter(move |&pipeline| pipeline <= layers)
+                    .map(move |pipeline| Parallel {
+                        data: groups / pipeline,
+                        tensor,
+                        pipeline,
+                    })
+            })
+            .collect();
+        found.sort_by_key(|parallel| (parallel.shards(), parallel.pipeline));
+        found
     }
 
     pub(super) fn check(&self) -> Result<(), MappingError> {

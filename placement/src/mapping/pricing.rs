@@ -4,7 +4,11 @@
 use std::{cmp::Ordering, collections::BTreeMap, rc::Rc};
 
 use super::{
-    CostModel, Generation, MappingError, Model, Parallel, Pool, Role, Run, Task, Work, Workload,
+    cost::{CostModel, Generation, Run},
+    error::MappingError,
+    parallel::Parallel,
+    pool::Pool,
+    workload::{Model, Role, Task, Work, Workload},
 };
 
 /// Models by their number, one bit each.
@@ -174,7 +178,7 @@ impl<'a> Pricing<'a> {
         devices: u32,
     ) -> Result<Vec<Home>, MappingError> {
         let (cost, pool, load) = (self.cost, self.pools[pool], &self.models[model]);
-        let ways = Parallel::over(pool, devices, load.model.layers);
+        let ways = pool.ways(devices, load.model.layers);
         self.priced += (ways.len() * load.passes.len()) as u64;
         let home = |parallel: Parallel| {
             let mut seconds = vec![0.0; self.stages.len()];

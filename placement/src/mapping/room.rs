@@ -1,6 +1,6 @@
 //! Errors for models that do not fit into memory, with the bytes that are needed and there.
 
-use super::{MappingError, Pool, pricing::Pricing};
+use super::{error::MappingError, pool::Pool, pricing::Pricing};
 
 /// Why this model fits nowhere; or a price that is none.
 pub(super) fn no_fit(

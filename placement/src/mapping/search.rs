@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, rc::Rc};
 
 use super::{
-    Mapping, MappingError, Placed, Searched, Set,
+    answer::{Mapping, Placed, Searched, Set},
+    error::MappingError,
     pricing::{Members, Offer, Pricing, members},
     room::{no_fit, no_room_together},
 };

@@ -456,7 +456,7 @@ proptest! {
         let task = Task::generate("m", Batch::new(sequences, 512, 512));
         let [some, more] = [extra[0].min(extra[1]), extra[0].max(extra[1])];
         for devices in pool.allotments() {
-            for resident in Parallel::over(&pool, devices, model.layers) {
+            for resident in pool.ways(devices, model.layers) {
                 for parallel in resident.while_generating() {
                     let run = Run { model: &model, task: &task, pool: &pool, parallel };
                     let least = cost.generation_bytes(&run, resident);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::MappingError;
+use super::error::MappingError;
 
 /// The models of a run and the stages of one iteration.
 ///

@@ -1,6 +1,8 @@
 //! A node's agent: it runs the tries of jobs that the node was given, from the first byte that is
 //! missing to the last process that ends, and tells the catalog.
 
+pub(crate) mod giving;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use odeon::{
 use odeon_artifacts::Digest;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::catalog::{Catalog, WriteError};
 use crate::fact::{Fact, RefusalKind, Written};
@@ -28,7 +30,9 @@ use crate::stage::{Stage, StageError};
 use crate::strays;
 use crate::tables::NodeState;
 use crate::tries::{Step, Tries};
-use crate::upgrade::UpgradeOrder;
+
+/// Where whoever has asked for an upgrade hears that it begins, or why it does not.
+pub(crate) type UpgradeAnswer = oneshot::Sender<Result<(), String>>;
 
 /// See the module. Clones are the same agent.
 #[derive(Clone, Debug)]
@@ -50,8 +54,8 @@ struct Inner {
     /// Tries of other nodes that may have processes here, as those know.
     guests: Mutex<BTreeSet<(JobId, u32)>>,
     /// Orders to this node to become another release.
-    orders: mpsc::Sender<UpgradeOrder>,
-    ordered: tokio::sync::Mutex<mpsc::Receiver<UpgradeOrder>>,
+    orders: mpsc::Sender<UpgradeAnswer>,
+    ordered: tokio::sync::Mutex<mpsc::Receiver<UpgradeAnswer>>,
     /// Set while what has ended is left to the next program of this process.
     passes: watch::Sender<bool>,
 }
@@ -147,9 +151,6 @@ const APART_PATIENCE: Duration = Duration::from_secs(15);
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(30);
 /// The longest time that a voter may take to fetch a bundle.
 const KEEP_PATIENCE: Duration = Duration::from_secs(300);
-/// The longest time that a node may take to say what is read first: a start goes without rather
-/// than wait.
-const HEAT_PATIENCE: Duration = Duration::from_secs(2);
 /// The pause between two looks at what is left of a try.
 const CLEAR_PAUSE: Duration = Duration::from_millis(20);
 /// The longest wait for the last lines of an ended process: what it has started may hold its output
@@ -347,10 +348,10 @@ impl Agent {
         }
     }
 
-    /// Resolves when somebody asks this node to become another release.
-    pub(crate) async fn upgrade_ordered(&self) -> UpgradeOrder {
+    /// Resolves when somebody asks this node to become another release, and waits to hear of it.
+    pub(crate) async fn upgrade_ordered(&self) -> UpgradeAnswer {
         match self.inner.ordered.lock().await.recv().await {
-            Some(order) => order,
+            Some(answer) => answer,
             None => std::future::pending().await,
         }
     }
@@ -499,7 +500,7 @@ impl Agent {
         let tag = tag(&job, attempt);
         let system = &self.inner.system;
         self.inner.book.lock().driven.insert(of, estate);
-        let (over, is_over) = tokio::sync::oneshot::channel::<()>();
+        let (over, is_over) = oneshot::channel::<()>();
         let started = async {
             if let Some(hosted) = &job.spec.hosts {
                 // It runs when it can be found.
@@ -919,9 +920,9 @@ impl AgentActor {
     fn upgrade(&mut self) -> Later<Result<(), String>> {
         let orders = self.agent.inner.orders.clone();
         Later::new(async move {
-            let (answer, answered) = tokio::sync::oneshot::channel();
+            let (answer, answered) = oneshot::channel();
             let busy = || Err("an upgrade is under way".to_owned());
-            match orders.try_send(UpgradeOrder { answer }) {
+            match orders.try_send(answer) {
                 Ok(()) => answered.await.unwrap_or_else(|_| busy()),
                 Err(_) => busy(),
             }
@@ -1014,40 +1015,4 @@ pub(crate) async fn keep(
     let (digest, from) = (Json(digest), from.to_owned());
     let asked = agent.ask(Keep { digest, from }).timeout(KEEP_PATIENCE);
     asked.await.map_err(|error| unanswered(node, &error))?
-}
-
-/// Asks a node what a bundle consists of.
-pub(crate) async fn fetch_bundle(
-    system: &System,
-    node: &str,
-    digest: Digest,
-) -> Result<Option<Blob>, String> {
-    let agent = reach(system, node).await?;
-    let digest = Json(digest);
-    let asked = agent.ask(Bundle { digest }).timeout(CLEAR_PATIENCE);
-    asked.await.map_err(|error| unanswered(node, &error))
-}
-
-/// Asks a node which pieces of a bundle are read first.
-pub(crate) async fn fetch_heat(
-    system: &System,
-    node: &str,
-    digest: Digest,
-) -> Result<Option<Blob>, String> {
-    let agent = reach(system, node).await?;
-    let digest = Json(digest);
-    let asked = agent.ask(Heat { digest }).timeout(HEAT_PATIENCE);
-    asked.await.map_err(|error| unanswered(node, &error))
-}
-
-/// Fetches pieces from a node: those that it has.
-pub(crate) async fn fetch(
-    system: &System,
-    node: &str,
-    digests: &[Digest],
-) -> Result<Vec<Option<Blob>>, String> {
-    let agent = reach(system, node).await?;
-    let digests = Json(digests.to_vec());
-    let asked = agent.ask(Pieces { digests }).timeout(CLEAR_PATIENCE);
-    asked.await.map_err(|error| unanswered(node, &error))
 }

@@ -19,7 +19,8 @@ use odeon_observe::Observer;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::admit::Gatekeeper;
+use crate::admit::gate::Gatekeeper;
+use crate::agent::giving::Agents;
 use crate::agent::{self, Agent, TryEstate};
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
 use crate::fact::Fact;
@@ -325,7 +326,10 @@ impl Daemon {
             mounts: folder.part("mounts"),
         };
         let (engine, memory) = (system.clone(), catalog.clone());
-        let stage = Stage::new(engine, &node.name, memory, places, config.on_demand);
+        let givers = Arc::new(Agents {
+            system: system.clone(),
+        });
+        let stage = Stage::new(engine, &node.name, memory, givers, places, config.on_demand);
         let stage = stage.map_err(|e| failed(&e))?;
         let forward = Forward::new(&node.name, system.process());
         let goes_on = heritage.is_some();
@@ -507,7 +511,8 @@ impl Daemon {
     /// Resolves when somebody has asked that it become another release.
     #[odeon::boxed]
     pub async fn upgrade_ordered(&self) -> UpgradeOrder {
-        self.agent.upgrade_ordered().await
+        let answer = self.agent.upgrade_ordered().await;
+        UpgradeOrder { answer }
     }
 
     /// Has a node of the cluster become the program that lies where its own did, in the same process.

@@ -30,10 +30,10 @@
 //! | `keeper`, `keeper/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), who votes (`voters`), all three pure |
 //! | `voting`, `presence` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself |
 //! | `submit` | taking a job in: its files, then its row |
-//! | `agent`, `tries` | a node's part in running jobs; which tries run, whatever orders come (pure) |
+//! | `agent`, `agent/giving`, `tries` | a node's part in running jobs; files of jobs from other agents; which tries run, whatever orders come (pure) |
 //! | `stage` | bringing a job's files to a node |
-//! | `stage/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`shown`), what is read first and then the rest (`arriving`), mounts of a killed daemon (`stale`) |
-//! | `admit`, `access` | taking new nodes in by token; the rights of keys |
+//! | `stage/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`shown`), what is read first and then the rest (`arriving`), the nodes that give them (`givers`), mounts of a killed daemon (`stale`) |
+//! | `admit`, `admit/gate`, `access` | taking new nodes in by token: making one, judging one; the rights of keys |
 //! | `forward`, `forward/waiting` | output of processes on its way; what waits, and who waits for that (pure) |
 //! | `logs`, `logs/*` | output as a voter keeps it (`journal`), as all voters are asked for it (`archive`), put together (`merge`, pure), a reader's place (`cursor`) |
 //! | `observer`, `history` | what a node shows and sees of the cluster; events and actors on a node's disk, for the next daemon in its folder |

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use odeon::{Blob, System};
@@ -18,6 +19,7 @@ use thiserror::Error;
 
 mod arriving;
 pub(crate) mod demand;
+pub(crate) mod givers;
 mod mount;
 mod mounts;
 mod shown;
@@ -25,10 +27,10 @@ mod stale;
 mod tree;
 
 use demand::{Holding, OnDemand};
+use givers::Givers;
 use mounts::{Mounts, Try};
 use shown::NotShown;
 
-use crate::agent;
 use crate::catalog::Catalog;
 use crate::job::JobId;
 use crate::tables::NodeState;
@@ -40,6 +42,7 @@ pub(crate) struct Stage {
     system: System,
     catalog: Catalog,
     node: String,
+    givers: Arc<dyn Givers>,
     store: Arc<Store>,
     jobs: PathBuf,
     on_demand: OnDemand,
@@ -96,6 +99,9 @@ impl From<DiskError> for StageError {
     }
 }
 
+/// The time for which the files of an upload stay that nobody has made a job of.
+pub const UPLOAD_TIME: Duration = Duration::from_secs(3600);
+
 /// Pieces that are asked for at once.
 const BATCH: usize = 16;
 /// Batches under way at once.
@@ -118,6 +124,7 @@ impl Stage {
         system: System,
         node: &str,
         catalog: Catalog,
+        givers: Arc<dyn Givers>,
         places: Places,
         on_demand: OnDemand,
     ) -> std::io::Result<Self> {
@@ -125,6 +132,7 @@ impl Stage {
             system,
             catalog,
             node: node.to_owned(),
+            givers,
             store: Arc::new(places.store),
             jobs: places.jobs,
             on_demand,
@@ -250,7 +258,7 @@ impl Stage {
     pub(crate) async fn keep(&self, digest: Digest, peers: &[String]) -> Result<(), StageError> {
         let bundle = self.bundle(digest, peers).await?;
         let (store, pinned) = (Arc::clone(&self.store), bundle.clone());
-        let until = moment() + crate::submit::UPLOAD_TIME;
+        let until = moment() + UPLOAD_TIME;
         blocking(move || Ok(store.pin(&pinned, until)?)).await?;
         self.fetch_missing(&bundle, &Heat::default(), peers).await
     }
@@ -266,7 +274,7 @@ impl Stage {
             return Ok(bundle);
         }
         for peer in peers {
-            let Ok(Some(blob)) = agent::fetch_bundle(&self.system, peer, digest).await else {
+            let Ok(Some(blob)) = self.givers.bundle(peer, digest).await else {
                 continue;
             };
             let Ok(view) = blob.open().await else {
@@ -334,7 +342,7 @@ impl Stage {
     /// Fetches pieces from one node: those that it has, and that arrive whole.
     async fn fetch(&self, peer: &str, pieces: &[Piece]) -> Result<(), StageError> {
         let digests: Vec<Digest> = pieces.iter().map(|piece| piece.digest).collect();
-        let given = match agent::fetch(&self.system, peer, &digests).await {
+        let given = match self.givers.pieces(peer, &digests).await {
             Ok(given) => given,
             Err(why) => {
                 tracing::debug!(node = peer, why, "a node gave no pieces");
@@ -492,7 +500,7 @@ fn remove_folder(folder: &Path) -> std::io::Result<()> {
 
 /// Now, as files know it.
 pub(crate) fn moment() -> std::time::SystemTime {
-    std::time::UNIX_EPOCH + std::time::Duration::from_millis(Unix::now().0)
+    std::time::UNIX_EPOCH + Duration::from_millis(Unix::now().0)
 }
 
 async fn blocking<T: Send + 'static>(

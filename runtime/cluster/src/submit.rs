@@ -7,8 +7,6 @@
 //! Files that were offered stay for [`UPLOAD_TIME`], whoever brings the rest. A job is accepted when
 //! all of its files are here, on the other voters too, and its row is in the catalog.
 
-use std::time::Duration;
-
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use odeon_artifacts::{Bundle, Digest, DiskError, GetError, Piece, PutError};
@@ -21,8 +19,7 @@ use crate::fact::{Fact, Written};
 use crate::job::{JobId, JobSpec, SpecError};
 use crate::stage::moment;
 
-/// The time for which the files of an upload stay that nobody has made a job of.
-pub const UPLOAD_TIME: Duration = Duration::from_secs(3600);
+pub use crate::stage::UPLOAD_TIME;
 
 /// Why a job is not taken in.
 #[derive(Debug, Error)]

@@ -19,9 +19,8 @@ use odeon::succession::{Busy, Inheritance, NotInherited, Succession};
 use odeon_artifacts::{Executable, Manifest, Platform};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::sync::oneshot;
 
-use crate::agent::TryEstate;
+use crate::agent::{TryEstate, UpgradeAnswer};
 use crate::forward::PrintsEstate;
 
 /// Why a node is not upgraded; it goes on as it was.
@@ -119,7 +118,7 @@ impl Heritage {
 /// Somebody has asked for an upgrade, and waits for the answer.
 #[derive(Debug)]
 pub struct UpgradeOrder {
-    pub(crate) answer: oneshot::Sender<Result<(), String>>,
+    pub(crate) answer: UpgradeAnswer,
 }
 
 impl UpgradeOrder {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use odeon::{Clock, ClusterIdentity, Failure, System};
 
-use crate::admit::Gatekeeper;
+use crate::admit::gate::Gatekeeper;
 use crate::catalog::{Catalog, CatalogError};
 use crate::folder::Folder;
 use crate::keeper::voters::{Change, Standing};

@@ -7,11 +7,10 @@ use std::collections::{HashMap, VecDeque};
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
-use odeon::{Clock, Failure, Ref, Timestamp, message};
+use odeon::{Clock, Failure, Recipient, Ref, Timestamp, message};
 use odeon_algorithms::environment::{Environment, EnvironmentConfig, Next};
 use odeon_algorithms::tokenizer::Tokenizer;
 
-use super::Rollout;
 use super::judging::insist;
 use crate::rl::tools::{Call, Tools};
 use crate::trajectory::{Partial, SampleId};
@@ -106,7 +105,7 @@ impl Calling {
     }
 
     /// Asks the tool; the rollout hears of it.
-    pub(super) fn begin(&mut self, call: Call, me: Ref<Rollout>) {
+    pub(super) fn begin(&mut self, call: Call, me: Recipient<Answered>) {
         let Some((tooling, _)) = &self.tooling else {
             return;
         };

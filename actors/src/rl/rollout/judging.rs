@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Actor, AskError, Failure, Handler, Incarnation, Message, Ref, message};
+use odeon::{Actor, AskError, Failure, Handler, Incarnation, Message, Recipient, Ref, message};
 
-use super::Rollout;
 use crate::rl::cost::{Cost, Weigh};
 use crate::rl::reward::{Judge, Reward};
 use crate::rl::reward_model::{Rate, RewardModel};
@@ -72,7 +71,7 @@ impl Judging {
     }
 
     /// Has a reply judged; the rollout hears of it.
-    pub(super) fn begin(&mut self, trajectory: Trajectory, me: Ref<Rollout>) {
+    pub(super) fn begin(&mut self, trajectory: Trajectory, me: Recipient<Judged>) {
         let (id, judges) = (trajectory.id, self.judges);
         self.under_way.insert(id, weights_of(&trajectory));
         tokio::spawn(async move {

@@ -8,8 +8,6 @@ use std::pin::pin;
 use futures::future::{Either, select};
 use odeon::{AskError, Context, Handler, Incarnation, Ref, message};
 
-use super::SampleStore;
-
 /// Which life are you in?
 #[message(reply = Incarnation, name = "store.Live")]
 #[derive(Debug)]
@@ -21,7 +19,11 @@ pub struct Live;
 pub struct Lives(pub Incarnation);
 
 /// Has a life of an actor hear of the present life of the store and of each that follows.
-pub(in crate::rl) fn follow<A: Handler<Lives>>(store: Ref<SampleStore>, cx: &Context<A>) {
+pub(crate) fn follow<S, A>(store: Ref<S>, cx: &Context<A>)
+where
+    S: Handler<Live>,
+    A: Handler<Lives>,
+{
     let me = cx.me().fenced(cx.incarnation());
     tokio::spawn(async move {
         loop {

@@ -1,6 +1,6 @@
 //! The program in a reply.
 
-use super::Language;
+use super::language::Language;
 
 /// The program in a reply: the last fenced block that is closed and tagged with the language; if
 /// there is none, the last that is closed and has no tag.

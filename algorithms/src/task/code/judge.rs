@@ -1,9 +1,22 @@
 //! Verdicts on a reply, by the outcomes of its trials.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
-    Credit, Reason, Verdict,
+    super::verdict::{Reason, Verdict},
     trial::{Outcome, Passes, Trial},
 };
+
+/// The reward of a program that passes some tests but not all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Credit {
+    /// Nothing. The first test that fails decides, and no more are run.
+    #[default]
+    AllOrNothing,
+    /// The fraction of tests that it passes.
+    Fraction,
+}
 
 /// Why there is no verdict. Nothing is known about the reply: judge it again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use super::{Goal, Language, Problem, Split};
+use super::{
+    super::problem::{Goal, Problem, Split},
+    language::Language,
+};
 
 /// One test of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

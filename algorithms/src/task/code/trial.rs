@@ -2,7 +2,11 @@
 
 use std::fmt::{self, Debug, Display};
 
-use super::{Language, Test, Tests, harness};
+use super::{
+    harness,
+    language::Language,
+    row::{Test, Tests},
+};
 
 /// One program to run, for one test. What it must print to pass is no part of what is run.
 #[derive(Clone, PartialEq, Eq)]

@@ -5,7 +5,11 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{
-    super::{Goal, Problem, TaskError, draw},
+    super::{
+        draw,
+        error::TaskError,
+        problem::{Goal, Problem},
+    },
     Reference, final_answer, judge,
 };
 

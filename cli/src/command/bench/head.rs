@@ -32,9 +32,6 @@ const HOLLOW: &str = "ODEON_BENCH_HOLLOW";
 /// The interval between looks at the head's memory until it is at rest.
 const REST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The group's name.
-pub(super) const GROUP: &str = "head";
-
 /// In the process of the hollow nodes: serves them until its input ends. Elsewhere: returns at once.
 pub(crate) fn serve_if_hollow() {
     let Some(folder) = std::env::var_os(HOLLOW) else {

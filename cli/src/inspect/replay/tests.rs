@@ -9,7 +9,8 @@ use odeon_observe::Recorder;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::super::{Gate, Prints};
+use super::super::gate::Gate;
+use super::super::prints::Prints;
 use super::*;
 
 /// A file in memory.
@@ -197,7 +198,7 @@ async fn only_those_steer_who_may_look_and_only_a_recording() {
     let json = ("content-type", "application/json");
     let bearer = format!("Bearer {key}");
     let bearer = ("authorization", bearer.as_str());
-    let cookie = format!("odeon-80={}", crate::api::page_key(&key));
+    let cookie = format!("odeon-80={}", crate::api::key::page_key(&key));
     let cookie = ("cookie", cookie.as_str());
     let pause = "{\"paused\":true}";
     let status =

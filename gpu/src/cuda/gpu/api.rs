@@ -26,7 +26,7 @@ impl<T> At<T> for Result<T, DriverError> {
 
 /// Work in order.
 #[derive(Debug)]
-pub(in crate::cuda) struct Stream {
+pub(crate) struct Stream {
     context: Arc<Context>,
     handle: sys::CUstream,
 }
@@ -38,7 +38,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    pub(in crate::cuda) fn new(context: &Arc<Context>) -> Result<Self, GpuFault> {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, GpuFault> {
         context.bind()?;
         let handle = result::stream::create(result::stream::StreamKind::NonBlocking);
         Ok(Self {
@@ -55,7 +55,7 @@ impl Stream {
         self.context.device()
     }
 
-    pub(in crate::cuda) fn synchronize(&self) -> Result<(), GpuFault> {
+    pub(crate) fn synchronize(&self) -> Result<(), GpuFault> {
         self.context.bind()?;
         // SAFETY: the stream lives as long as `self`.
         unsafe { result::stream::synchronize(self.handle) }.at(self.device())
@@ -63,7 +63,7 @@ impl Stream {
 
     /// Copies between any two places that the card can reach: its own memory, pinned memory, that
     /// of a peer.
-    pub(in crate::cuda) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), GpuFault> {
+    pub(crate) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), GpuFault> {
         self.context.bind()?;
         // SAFETY: addresses are followed by the card alone, which answers a wild one with an error
         // of the context. Pinned memory is kept by its owner until an event after this has passed.
@@ -78,7 +78,7 @@ impl Stream {
     }
 
     /// Waits, on the card, until an event has passed.
-    pub(in crate::cuda) fn wait(&self, event: &Event) -> Result<(), GpuFault> {
+    pub(crate) fn wait(&self, event: &Event) -> Result<(), GpuFault> {
         self.context.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both live as long as they are borrowed; the driver keeps what it waits for.
@@ -151,7 +151,7 @@ impl Drop for Stream {
 
 /// A place in a stream.
 #[derive(Debug)]
-pub(in crate::cuda) struct Event {
+pub(crate) struct Event {
     context: Arc<Context>,
     handle: sys::CUevent,
 }
@@ -162,7 +162,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    pub(in crate::cuda) fn new(context: &Arc<Context>) -> Result<Self, GpuFault> {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, GpuFault> {
         context.bind()?;
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
         Ok(Self {
@@ -172,13 +172,13 @@ impl Event {
     }
 
     /// Puts it behind what the stream has begun. One that was never put anywhere has passed.
-    pub(in crate::cuda) fn record(&self, stream: &Stream) -> Result<(), GpuFault> {
+    pub(crate) fn record(&self, stream: &Stream) -> Result<(), GpuFault> {
         self.context.bind()?;
         // SAFETY: both live as long as they are borrowed.
         unsafe { result::event::record(self.handle, stream.handle) }.at(self.context.device())
     }
 
-    pub(in crate::cuda) fn has_passed(&self) -> Result<bool, GpuFault> {
+    pub(crate) fn has_passed(&self) -> Result<bool, GpuFault> {
         self.context.bind()?;
         // SAFETY: the event lives as long as `self`.
         match unsafe { result::event::query(self.handle) } {
@@ -188,7 +188,7 @@ impl Event {
         }
     }
 
-    pub(in crate::cuda) fn synchronize(&self) -> Result<(), GpuFault> {
+    pub(crate) fn synchronize(&self) -> Result<(), GpuFault> {
         self.context.bind()?;
         // SAFETY: the event lives as long as `self`.
         unsafe { result::event::synchronize(self.handle) }.at(self.context.device())
@@ -251,16 +251,13 @@ pub(super) fn ipc_handle(
 
 /// Memory of another process, as long as this lives.
 #[derive(Debug)]
-pub(in crate::cuda) struct IpcMapping {
+pub(crate) struct IpcMapping {
     context: Arc<Context>,
     base: u64,
 }
 
 impl IpcMapping {
-    pub(in crate::cuda) fn open(
-        context: &Arc<Context>,
-        bytes: [[u8; 32]; 2],
-    ) -> Result<Self, GpuFault> {
+    pub(crate) fn open(context: &Arc<Context>, bytes: [[u8; 32]; 2]) -> Result<Self, GpuFault> {
         context.bind()?;
         let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
         for (to, from) in handle.reserved.iter_mut().zip(bytes.as_flattened()) {
@@ -279,7 +276,7 @@ impl IpcMapping {
     }
 
     /// Where it begins in this process.
-    pub(in crate::cuda) fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.base
     }
 }

@@ -20,7 +20,7 @@ const MAJOR_LEAST: i32 = 8;
 
 /// The card's primary context, held by this process.
 #[derive(Debug)]
-pub(in crate::cuda) struct Context {
+pub(crate) struct Context {
     device: u32,
     handle: sys::CUdevice,
     context: sys::CUcontext,
@@ -36,7 +36,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 /// Starts the driver, and says how many cards there are.
-pub(in crate::cuda) fn devices() -> Result<u32, CudaError> {
+pub(crate) fn devices() -> Result<u32, CudaError> {
     static STARTED: OnceLock<Result<(), CudaError>> = OnceLock::new();
     STARTED.get_or_init(start).clone()?;
     let count = result::device::get_count().map_err(|error| refused(&error))?;
@@ -71,7 +71,7 @@ fn refused(error: &result::DriverError) -> CudaError {
 }
 
 impl Context {
-    pub(in crate::cuda) fn open(device: u32) -> Result<Self, CudaError> {
+    pub(crate) fn open(device: u32) -> Result<Self, CudaError> {
         let devices = devices()?;
         if device >= devices {
             return Err(CudaError::NoDevice { device, devices });
@@ -107,12 +107,12 @@ impl Context {
     }
 
     /// Makes it the calling thread's.
-    pub(in crate::cuda) fn bind(&self) -> Result<(), GpuFault> {
+    pub(crate) fn bind(&self) -> Result<(), GpuFault> {
         // SAFETY: the context is held until `self` is dropped.
         unsafe { result::ctx::set_current(self.context) }.at(self.device)
     }
 
-    pub(in crate::cuda) fn device(&self) -> u32 {
+    pub(crate) fn device(&self) -> u32 {
         self.device
     }
 
@@ -130,13 +130,13 @@ impl Context {
     }
 
     /// Checks that the driver still takes work for it.
-    pub(in crate::cuda) fn health(&self) -> Result<(), GpuFault> {
+    pub(crate) fn health(&self) -> Result<(), GpuFault> {
         self.bind()?;
         result::mem_get_info().at(self.device).map(|_| ())
     }
 
     /// The identity of a device, as the management library writes it.
-    pub(in crate::cuda) fn uuid(device: u32) -> Result<String, GpuFault> {
+    pub(crate) fn uuid(device: u32) -> Result<String, GpuFault> {
         let handle = result::device::get(device as i32).at(device)?;
         let uuid = result::device::get_uuid(handle).at(device)?;
         let mut text = "GPU-".to_owned();
@@ -151,7 +151,7 @@ impl Context {
 
     /// Lets this context read and write the memory of another card directly, where the machine
     /// can; says whether it can. Copies work without, through the host.
-    pub(in crate::cuda) fn reach(&self, peer: &Self) -> Result<bool, GpuFault> {
+    pub(crate) fn reach(&self, peer: &Self) -> Result<bool, GpuFault> {
         if self.device == peer.device {
             return Ok(true);
         }
@@ -191,12 +191,12 @@ fn arch(major: i32, minor: i32) -> String {
 
 /// Memory of a card.
 #[derive(Debug)]
-pub(in crate::cuda) struct CardMemory {
+pub(crate) struct CardMemory {
     context: Arc<Context>,
 }
 
 impl CardMemory {
-    pub(in crate::cuda) fn new(context: &Arc<Context>) -> Self {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
         Self {
             context: Arc::clone(context),
         }
@@ -234,7 +234,7 @@ impl RawMemory for CardMemory {
 
 /// Pinned memory of the host.
 #[derive(Debug)]
-pub(in crate::cuda) struct PinnedMemory {
+pub(crate) struct PinnedMemory {
     context: Arc<Context>,
     capacity: u64,
 }
@@ -243,7 +243,7 @@ pub(in crate::cuda) struct PinnedMemory {
 const PORTABLE: u32 = 1;
 
 impl PinnedMemory {
-    pub(in crate::cuda) fn new(context: &Arc<Context>) -> Self {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
         Self {
             context: Arc::clone(context),
             capacity: host_bytes(),

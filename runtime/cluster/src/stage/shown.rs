@@ -14,7 +14,6 @@ use super::arriving::{Arriving, Learning, Trouble};
 use super::mount::{Mount, MountError};
 use super::mounts::{Live, Try};
 use super::{Stage, StageError, Staged, blocking, can_run};
-use crate::agent;
 
 /// Why the files of a bundle are not read while they come.
 #[derive(Debug)]
@@ -130,7 +129,7 @@ impl Stage {
             return Ok(Some(known));
         }
         let asked = peers.iter().map(|peer| async move {
-            let given = agent::fetch_heat(&self.system, peer, digest).await.ok()??;
+            let given = self.givers.heat(peer, digest).await.ok()??;
             let view = given.open().await.ok()?;
             Heat::decode(&view)
         });

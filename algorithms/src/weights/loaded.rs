@@ -1,0 +1,80 @@
+//! Parameters of a model by name: as read from files, and where they lie to be written.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::{error::LoadError, fields::ModelFields};
+
+/// A model as read from files, before any engine has seen it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadedModel {
+    /// The architecture.
+    pub fields: ModelFields,
+    /// The parameters by Hugging Face name.
+    pub tensors: BTreeMap<String, LoadedTensor>,
+}
+
+/// One parameter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadedTensor {
+    /// The extents, outermost first.
+    pub shape: Vec<usize>,
+    /// The elements, innermost extent contiguous.
+    pub values: Vec<f32>,
+}
+
+/// A model's parameters where they lie, for [`save`](super::save): nothing is copied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelView<'a> {
+    /// The architecture.
+    pub fields: ModelFields,
+    /// The parameters by Hugging Face name.
+    pub tensors: BTreeMap<&'a str, TensorView<'a>>,
+}
+
+/// One parameter where it lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TensorView<'a> {
+    /// The extents, outermost first.
+    pub shape: &'a [usize],
+    /// The elements, innermost extent contiguous.
+    pub values: &'a [f32],
+}
+
+impl LoadedModel {
+    /// The number of parameters; a tied head counts once.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.tensors
+            .values()
+            .map(|tensor| tensor.values.len())
+            .sum()
+    }
+
+    /// Checks that every parameter of the architecture is there with its shape, and drops others,
+    /// such as a tied head stored all the same.
+    pub(super) fn checked(mut self, path: &Path) -> Result<Self, LoadError> {
+        let mut tensors = BTreeMap::new();
+        for (name, expected) in self.fields.tensor_shapes() {
+            let Some(tensor) = self.tensors.remove(&name) else {
+                return Err(LoadError::Missing {
+                    path: path.into(),
+                    name,
+                });
+            };
+            if tensor.shape != expected {
+                let found = tensor.shape;
+                return Err(LoadError::Shape {
+                    path: path.into(),
+                    name,
+                    found,
+                    expected,
+                });
+            }
+            tensors.insert(name, tensor);
+        }
+        self.tensors = tensors;
+        Ok(self)
+    }
+}
