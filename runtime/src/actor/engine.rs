@@ -10,11 +10,12 @@ mod credit;
 mod family;
 mod inbound;
 pub(crate) mod lives;
+mod members;
 mod owner;
 mod place;
 pub(crate) mod requests;
 mod router;
-mod routing;
+pub(crate) mod routing;
 mod row;
 mod services;
 pub(crate) mod serving;
@@ -50,11 +51,9 @@ use crate::net::wire::{Call, Fact, Frame, Hello, Passage, VERSION};
 
 use component::{Components, LinkEnd};
 pub(crate) use credit::{Credit, Credits};
-pub(crate) use family::{Life, Members, NewRow};
 use lives::Lives;
-pub(crate) use place::Placing;
+pub(crate) use members::{Life, Members, NewRow, Placing};
 use requests::Requests;
-pub(crate) use routing::{Hop, Whereabouts};
 use serving::Serving;
 
 /// See the module.

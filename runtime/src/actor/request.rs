@@ -17,7 +17,8 @@ use tokio::sync::oneshot;
 
 use crate::actor::cell::{Cell, Phase, Sender};
 use crate::actor::current;
-use crate::actor::engine::{Credit, Engine, Hop, Whereabouts};
+use crate::actor::engine::routing::{Hop, Whereabouts};
+use crate::actor::engine::{Credit, Engine};
 use crate::actor::envelope::{self, Envelope, ReplyTo};
 use crate::actor::handler::Handler;
 use crate::actor::mail::{Head, Mail, Run};

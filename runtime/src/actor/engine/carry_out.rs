@@ -4,49 +4,27 @@
 //! later arrives later. Those who wait are told when it is not locked any more, and what takes time
 //! comes last.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use odeon_devices::fault::GpuFault;
 use tokio::sync::oneshot;
 
 use super::Engine;
-use super::family::{Members, Unheld};
 use super::lives::{HostOrder, LifeRequest, Lives, Watching, halted};
-use super::place::Placing;
+use super::members::{Held, Row, Started};
 use super::requests::Sent;
-use super::row::{Command, Commands, Event, RowState, apply};
+use super::row::{Command, Event, RowState};
 use crate::actor::cell::{Cell, Control};
-use crate::base::clock::{Clock, Timestamp};
+use crate::actor::placing::Granted;
+use crate::actor::placing::{DismissRequest, Dismissing};
+use crate::base::clock::Clock;
 use crate::base::error::AskError;
 use crate::base::failure::{Down, Failure, FailureKind, Reason};
-use crate::actor::placing::Granted;
 use crate::base::id::{ActorId, Incarnation, ProcessId};
 use crate::base::journal::{News, NewsKind};
 use crate::net::link::Link;
 use crate::net::service::Answered;
 use crate::net::wire::{Call, Frame};
-use crate::actor::placing::{DismissRequest, Dismissing};
-
-/// A row: its state, and those who wait beside it.
-pub(super) struct Row {
-    pub(super) state: RowState,
-    /// The orders that place it; `None` for an actor that only lives here.
-    pub(super) order: Option<Placing>,
-    /// Those that wait for it to start, each with the first life that counts.
-    starts: Vec<(Incarnation, oneshot::Sender<Started>)>,
-    watchers: Vec<oneshot::Sender<Down>>,
-    backlog: VecDeque<Held>,
-}
-
-/// The outcome of a wait for a start.
-type Started = Result<(), Down>;
-
-/// A call that waits for its actor to be placed.
-struct Held {
-    call: Call,
-    since: Timestamp,
-}
 
 /// The part of what follows from an event that takes time.
 pub(super) enum Rest {
@@ -121,80 +99,6 @@ impl Act {
             engine.judge_later(down);
         }
         self.rest
-    }
-}
-
-impl Row {
-    pub(super) const fn new(state: RowState, order: Option<Placing>) -> Self {
-        Self {
-            state,
-            order,
-            starts: vec![],
-            watchers: vec![],
-            backlog: VecDeque::new(),
-        }
-    }
-
-    /// The number of messages that wait.
-    pub(super) fn held(&self) -> usize {
-        self.backlog.len()
-    }
-
-    pub(super) fn happen(&mut self, event: Event) -> Commands {
-        let (state, commands) = apply(self.state, event);
-        self.state = state;
-        commands
-    }
-}
-
-impl Members {
-    /// Keeps a message for an actor that is being placed, or gives it back.
-    pub(super) fn hold(&self, call: Call, most: usize) -> Result<(), Unheld> {
-        let Some(mut row) = self.rows.get_mut(&call.to) else {
-            return Err(Unheld::Moved(Box::new(call)));
-        };
-        let full = row.backlog.len() >= most;
-        match row.happen(Event::Message { full }).pop() {
-            Some(Command::KeepMessage) => {
-                let since = Clock::now();
-                row.backlog.push_back(Held { call, since });
-                Ok(())
-            }
-            Some(Command::RefuseMessage) => Err(Unheld::Full(Box::new(call))),
-            // Whoever placed it has sent the backlog on already.
-            _ => Err(Unheld::Moved(Box::new(call))),
-        }
-    }
-
-    /// Withdraws a held call.
-    pub(super) fn drop_held(&self, to: ActorId, from: ProcessId, call: u64) {
-        if let Some(mut row) = self.rows.get_mut(&to)
-            && row.happen(Event::Withdrawn) == [Command::DropMessage]
-        {
-            row.backlog
-                .retain(|held| held.call.call != call || held.call.from != from);
-        }
-    }
-
-    /// The way to the process of an actor has closed. Whether the actor was there.
-    pub(super) fn lose(&self, id: ActorId, process: ProcessId) -> bool {
-        let Some(mut row) = self.rows.get_mut(&id) else {
-            return false;
-        };
-        let was_there = row.state.process() == Some(process);
-        row.happen(Event::WayClosed { process });
-        was_there
-    }
-
-    /// Numbers a restart of these actors. One that was to begin their next lives no longer does.
-    pub(super) fn plan_restart(&self, ids: &[ActorId]) -> u64 {
-        let number = self.number_restart();
-        for id in ids {
-            if let Some(mut row) = self.rows.get_mut(id) {
-                row.happen(Event::RestartPlanned { number });
-            }
-        }
-        number
     }
 }
 
@@ -575,7 +479,9 @@ impl Engine {
     pub(super) async fn release(self: &Arc<Self>, process: ProcessId, lease: Option<Granted>) {
         // No answer means that the node is gone, and its workers with it.
         let release = DismissRequest::Release { process, lease };
-        let _ = self.request::<Dismissing>(self.domain(), &release, None).await;
+        let _ = self
+            .request::<Dismissing>(self.domain(), &release, None)
+            .await;
     }
 
     /// Ends a worker process that must not be used again, wherever it runs, and waits until it is
@@ -588,7 +494,9 @@ impl Engine {
             why,
         };
         // No answer means that the node is gone, and its workers with it.
-        let _ = self.request::<Dismissing>(self.domain(), &retire, None).await;
+        let _ = self
+            .request::<Dismissing>(self.domain(), &retire, None)
+            .await;
     }
 
     // ---- watching ----

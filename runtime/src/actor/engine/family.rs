@@ -3,191 +3,19 @@
 //! becomes of a row from [`super::row`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
-
-use super::carry_out::Row;
-use super::lives::{LifeRequest, Lives};
-use super::row::{Event, Facts, RowState, Site};
 use super::Engine;
-use crate::base::id_map::IdMap;
+use super::lives::{LifeRequest, Lives};
+use super::members::{Kin, Life, NewRow, Row, process_of};
+use super::row::{Event, Facts, RowState};
 use crate::actor::cell::{Cell, Control};
 use crate::base::clock::Clock;
 use crate::base::error::AskError;
 use crate::base::failure::{Down, Failure, FailureKind, Reason};
-use crate::base::id::{ActorId, Incarnation, ProcessId};
+use crate::base::id::ActorId;
 use crate::base::journal::{News, NewsKind};
-use crate::base::supervise::{Family, Restart, Supervision, Verdict};
-use crate::net::wire::Call;
-
-/// The catalog's part that this process writes: one row for each actor it is home of.
-#[derive(Default)]
-pub(crate) struct Members {
-    pub(super) rows: IdMap<ActorId, Row>,
-    families: IdMap<ActorId, Arc<Kin>>,
-    serial: AtomicU64,
-    /// Numbers the restarts.
-    restarts: AtomicU64,
-}
-
-impl Members {
-    /// The number of the last actor.
-    pub(crate) fn last_serial(&self) -> u64 {
-        self.serial.load(Ordering::Relaxed)
-    }
-
-    /// The next actor comes after this one.
-    pub(crate) fn go_on_after(&self, serial: u64) {
-        self.serial.store(serial, Ordering::Relaxed);
-    }
-}
-
-/// Where to send a message for an actor.
-#[derive(PartialEq, Eq)]
-pub(super) enum PlaceOf {
-    At(ProcessId),
-    Nowhere,
-    /// It was here and is gone, or was never known.
-    Gone,
-    /// Another process is its home.
-    Elsewhere,
-}
-
-/// A message that was not kept for an actor that is being placed.
-pub(super) enum Unheld {
-    /// Too many wait already.
-    Full(Box<Call>),
-    /// The actor has a place again, or is gone: look again.
-    Moved(Box<Call>),
-}
-
-/// A life of an actor, as its home knows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
-    pub(crate) incarnation: Incarnation,
-    /// True if it has started and not ended.
-    pub(crate) running: bool,
-    /// Where it runs; `None` while it is on its way there.
-    pub(crate) process: Option<ProcessId>,
-}
-
-/// An actor that has no place, as its home knows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placeless {
-    pub(crate) id: ActorId,
-    pub(crate) parent: ActorId,
-    pub(crate) actor: &'static str,
-    pub(crate) incarnation: Incarnation,
-    /// Messages that wait for it here.
-    pub(crate) held: u32,
-}
-
-/// The facts that a new row needs.
-pub(crate) struct NewRow {
-    pub(crate) actor: &'static str,
-    pub(crate) parent: ActorId,
-    pub(crate) restart: Restart,
-    pub(crate) supervision: Supervision,
-}
-
-/// A supervisor's family and the right to end lives of it: one verdict at a time. The starts that
-/// follow take no turn, or a slow one would hold up siblings that do not share its fate.
-#[derive(Default)]
-struct Kin {
-    family: Mutex<Family>,
-    turn: tokio::sync::Mutex<()>,
-}
-
-impl Members {
-    pub(crate) fn contains(&self, id: ActorId) -> bool {
-        self.rows.contains_key(&id)
-    }
-
-    pub(super) fn place_of(&self, id: ActorId, me: ProcessId) -> PlaceOf {
-        match self.rows.get(&id).map(|row| row.state.site()) {
-            Some(Some(Site::At { process, .. })) => PlaceOf::At(process),
-            Some(Some(Site::Lost { .. }) | None) => PlaceOf::Nowhere,
-            Some(Some(Site::Here)) => PlaceOf::Gone,
-            None if id.home == me => PlaceOf::Gone,
-            None => PlaceOf::Elsewhere,
-        }
-    }
-
-    /// The actors placed in a process.
-    pub(super) fn at(&self, process: ProcessId) -> Vec<ActorId> {
-        let mut ids: Vec<_> = self
-            .rows
-            .iter()
-            .filter(|row| row.state.was_in(process))
-            .map(|row| *row.key())
-            .collect();
-        ids.sort_unstable();
-        ids
-    }
-
-    /// The actors of this home that have no place at the moment.
-    pub(crate) fn placeless(&self) -> Vec<Placeless> {
-        let rows = self.rows.iter();
-        let rows = rows.filter(|row| row.state.holds());
-        let seen = rows.map(|row| Placeless {
-            id: *row.key(),
-            parent: row.state.facts.parent,
-            actor: row.state.facts.actor,
-            incarnation: row.state.life,
-            held: row.held() as u32,
-        });
-        seen.collect()
-    }
-
-    /// Every row: id, incarnation and where it is.
-    pub(crate) fn list(&self) -> Vec<(ActorId, ActorId, Incarnation, Option<ProcessId>)> {
-        let mut rows: Vec<_> = self
-            .rows
-            .iter()
-            .map(|row| {
-                let state = &row.state;
-                let process = process_of(state, row.key().home);
-                (*row.key(), state.facts.parent, state.life, process)
-            })
-            .collect();
-        rows.sort_unstable_by_key(|row| row.0);
-        rows
-    }
-
-    pub(super) fn number_restart(&self) -> u64 {
-        self.restarts.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn kin_of(&self, parent: ActorId) -> Option<Arc<Kin>> {
-        self.families.get(&parent).map(|kin| Arc::clone(&kin))
-    }
-
-    fn kin(&self, parent: ActorId, supervision: Supervision) -> Arc<Kin> {
-        if let Some(kin) = self.kin_of(parent) {
-            return kin;
-        }
-        let new = || {
-            Arc::new(Kin {
-                family: Mutex::new(Family::new(supervision)),
-                ..Kin::default()
-            })
-        };
-        Arc::clone(&self.families.entry(parent).or_insert_with(new))
-    }
-}
-
-impl NewRow {
-    pub(super) const fn facts(&self, id: ActorId, alone: bool) -> Facts {
-        let (parent, actor) = (self.parent, self.actor);
-        Facts {
-            id,
-            parent,
-            actor,
-            alone,
-        }
-    }
-}
+use crate::base::supervise::Verdict;
 
 impl Engine {
     // ---- birth ----
@@ -465,14 +293,6 @@ impl Engine {
             self.retire(process, Some(fault), &why).await;
             self.happen(down.id, Event::Displaced { process });
         }
-    }
-}
-
-/// The process that an actor is in, if it has a place that is known.
-fn process_of(row: &RowState, home: ProcessId) -> Option<ProcessId> {
-    match row.site() {
-        Some(Site::Here) => Some(home),
-        _ => row.process(),
     }
 }
 

@@ -3,22 +3,15 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::carry_out::{Act, Rest, Row};
-use super::family::NewRow;
+use super::carry_out::{Act, Rest};
 use super::lives::HostOrder;
+use super::members::{NewRow, Placing, Row};
 use super::row::{Event, RowState};
+use crate::actor::placing::{Ask, Granted, Launched, Scheduling};
+use crate::actor::placing::{LaunchOrder, Launching};
 use crate::base::clock::Clock;
 use crate::base::failure::{Failure, FailureKind, Reason};
-use crate::actor::placing::{Ask, Granted, Launched, Scheduling};
 use crate::base::id::{ActorId, Incarnation, ProcessId};
-use crate::actor::placing::{LaunchOrder, Launching};
-
-/// The orders that place an actor in another process, again and again.
-#[derive(Clone, Debug)]
-pub(crate) struct Placing {
-    pub(crate) host: HostOrder,
-    pub(crate) launch: LaunchOrder,
-}
 
 impl Engine {
     /// Has room found for actors, all or none, by this node or the one above.

@@ -50,9 +50,6 @@ pub(crate) trait View {
     /// The link that leads towards a process.
     fn towards(&self, process: ProcessId) -> Option<Self::Link>;
 
-    /// The link to a process, if that is a neighbour.
-    fn to(&self, process: ProcessId) -> Option<Self::Link>;
-
     /// Returns true if a process is a neighbour, or is known to be behind one.
     fn knows(&self, process: ProcessId) -> bool;
 }
@@ -84,8 +81,10 @@ pub(crate) fn next<V: View>(here: ProcessId, leg: Leg, view: &V) -> Next<V::Cell
     }
     let over = |link: Option<V::Link>, at, or| link.map_or(or, |link| Next::Link { link, at });
     if leg.came.is_some() && leg.from == here {
-        // It came back. Its home may have said that a worker of this node hosts the actor.
-        return over(view.to(leg.at), leg.at, Next::Dead);
+        // It came back: its home has named a host that is reached through this process.
+        let onward = view.towards(leg.at).filter(|_| view.knows(leg.at));
+        let onward = onward.filter(|link| Some(V::peer(link)) != leg.came);
+        return over(onward, leg.at, Next::Dead);
     }
     match view.site(leg.to) {
         Some(RowSite::Gone) => return Next::Dead,

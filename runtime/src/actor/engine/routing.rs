@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::credit::{Credit, Waited};
-use super::family::{PlaceOf, Unheld};
+use super::members::{PlaceOf, Unheld};
 use super::router::{self, Leg, Next, RowSite, View};
 use crate::actor::cell::Cell;
 use crate::actor::pending::Waiting;
@@ -78,11 +78,6 @@ impl View for Facts<'_> {
 
     fn knows(&self, process: ProcessId) -> bool {
         self.engine.routes_to(process)
-    }
-
-    fn to(&self, process: ProcessId) -> Option<Arc<Link>> {
-        let link = Arc::clone(&*self.engine.links.get(&process)?);
-        self.is_open(&link).then_some(link)
     }
 }
 

@@ -12,8 +12,8 @@
 //!      └────────────────────────────────────┴──> Stopping ── disposed ──> Gone          also from the others
 //! ```
 
-use crate::base::failure::{Down, Failure, FailureKind, Reason};
 use crate::actor::placing::Granted;
+use crate::base::failure::{Down, Failure, FailureKind, Reason};
 use crate::base::id::{ActorId, Incarnation, ProcessId};
 
 /// The state of a row.

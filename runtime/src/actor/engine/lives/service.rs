@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::{HostOrder, LifeRequest, Lives, Watching};
 use crate::actor::cell::Control;
 use crate::actor::engine::Engine;
-use crate::base::failure::{Failure, FailureKind, Reason};
 use crate::actor::host;
-use crate::base::id::{ActorId, Incarnation};
 use crate::actor::service_row::{Asked, Serve};
+use crate::base::failure::{Failure, FailureKind, Reason};
+use crate::base::id::{ActorId, Incarnation};
 
 impl Serve for Lives {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, request: LifeRequest) {
@@ -130,7 +130,12 @@ impl Engine {
     }
 
     /// Tells whoever waits for the start of this life of a hosted actor that it will not run.
-    pub(in crate::actor::engine) fn not_started(&self, id: ActorId, life: Incarnation, failure: Failure) {
+    pub(in crate::actor::engine) fn not_started(
+        &self,
+        id: ActorId,
+        life: Incarnation,
+        failure: Failure,
+    ) {
         if let Some(asked) = self.no_longer_awaited(id, life) {
             asked.answer(self, &Err(failure));
         }
