@@ -28,41 +28,52 @@
 //!
 //! # Files
 //!
+//! Four floors lie below the calls of users; none names one above it.
+//!
+//! | floor | holds |
+//! | --- | --- |
+//! | `base` | vocabulary: ids, failures, limits, clocks, shapes, spans, verdicts |
+//! | `net` | transport: frames, links, sessions, QUIC, newcomers, and questions of engines as bytes |
+//! | `actor` | actors: traits, mailboxes, loops, the engine of a process, its rows and its router, names, asks and tells |
+//! | `node` | what a node has beside actors: worker processes, devices, blobs, gangs, views, its passage to another program |
+//!
 //! | file | holds |
 //! | --- | --- |
-//! | `actor`, `answer`, `request`, `spawn`, `system` | the calls of users: the traits of an actor, answers now or later, asks and tells, spawning, the way in |
-//! | `group`, `group/*` | ranked actors on a mesh, called as one; `group/collective` gives each member its seat for collectives |
-//! | `foreign`, `foreign/*` | actors written for kameo or actix, behind a reference |
-//! | `registry`, `shape` | actor types with their methods; the shape of a type on the wire |
-//! | `envelope` | a message on its way: typed inside (`Envelope`), without its type outside (`Mail`) |
-//! | `cell` | the part of an actor that others reach: mailbox, orders, counters |
-//! | `host`, `host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdog over handlers that hang |
-//! | `engine` | one process: finding and sending; `engine/inbound` frames that came in, `engine/requests` questions to services of others, `engine/names` names, `engine/credit` room at remote actors |
-//! | `engine/row`, `engine/carry_out` | the row of an actor at home here: what becomes of it when something happens, and what follows (pure); that carried out |
-//! | `engine/family`, `engine/placing`, `engine/lives` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
-//! | `supervise` | the verdict over a failure. Pure |
-//! | `detached`, `engine/detached` | actors that outlive their job: the calls of users; the node, host and finder of one |
-//! | `pending`, `remote` | asks that wait for an answer; the receiving end of a remote ask |
-//! | `wire`, `wire/codec` | frames; the byte format of messages |
-//! | `service`, `service/row`, `services` | questions between engines with their answers, and notices; a service as an engine has it; the list of all. Each is in a `protocol` (its types, for those who ask) and a `service` (the answers) of what it is about |
-//! | `link`, `link/*` | frames over streams: one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`) |
-//! | `session` | the state of a link's streams apart from any connection. Pure |
-//! | `quic`, `security` | connections between nodes, and their stand-in without the feature (`quic/absent`); certificates |
-//! | `admission`, `admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
-//! | `worker`, `worker/*`, `driver`, `program`, `manifest` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from; what a program's file says about it |
-//! | `needs` | the needs of an actor |
-//! | `hardware`, `hardware/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
-//! | `gang`, `gang/*` | ranks of other nodes: their bytes over the links |
-//! | `blob`, `blob/*` | handles, leases, quotas, transfer between nodes |
-//! | `clock`, `clock/offset`, `random` | the only sources of time and chance; the offset between the clocks of two processes, from the times in beats (pure) |
-//! | `succession`, `engine/succession`, `link/succession` | another program in the place of this one: the calls of users; the state of an engine that is handed on; a link to the byte |
-//! | `pulse` | a thread that keeps sockets and timers attended when a handler blocks a thread, and looks for handlers that hang |
-//! | `current` | the actor, engine and span of the running task |
-//! | `trace`, `trace/*` | spans and their contexts, what they are about (`label`), and which are kept, in rings that threads do not share (`tracer`) |
-//! | `telemetry` | numbers and spans that programs record about their own work |
-//! | `inspect`, `inspect/*` | views of a process: counters of an actor (`stats`), durations (`sketch`), events (`journal`), its machine (`machine`), and the part of all that which an onlooker has not seen (`watch`) |
-//! | `limits`, `failure`, `error`, `id` | as their names say |
+//! | `system`, `context`, `group`, `group/*` | the calls of users: the way in; the acts of a running actor; ranked actors on a mesh, called as one (`group/collective`: each member's seat for collectives) |
+//! | `services` | the list of services that engines have for each other, and the components of an engine |
 //! | `simulation` | several engines in one thread, with faults |
+//! | `base/clock`, `base/clock/offset`, `base/random` | the only sources of time and chance; the offset between the clocks of two processes, from the times in beats (pure) |
+//! | `base/message`, `base/shape`, `base/answer` | values that travel, their shape on the wire; answers now or later |
+//! | `base/supervise`, `base/needs` | the verdict over a failure (pure); the needs of an actor |
+//! | `base/trace`, `base/trace/*` | spans and their contexts, what they are about (`label`), and which are kept, in rings that threads do not share (`tracer`) |
+//! | `base/limits`, `base/failure`, `base/error`, `base/id`, `base/id_map`, `base/journal`, `base/recent`, `base/sketch` | as their names say; events; the last things of a kind; durations |
+//! | `net/wire`, `net/wire/codec` | frames; the byte format of messages |
+//! | `net/service` | questions between engines with their answers, and notices. Each is in a `protocol` (its types, for those who ask) and a `service` (the answers) of what it is about |
+//! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`), passage to another program (`succession`) |
+//! | `net/session` | the state of a link's streams apart from any connection. Pure |
+//! | `net/quic`, `net/security` | connections between nodes, and their stand-in without the feature (`quic/absent`); certificates |
+//! | `net/admission`, `net/admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
+//! | `actor/handler`, `actor/request`, `actor/spawn`, `actor/names` | the traits of an actor and its context; asks and tells; spawning; names |
+//! | `actor/foreign`, `actor/foreign/*` | actors written for kameo or actix, behind a reference |
+//! | `actor/registry`, `actor/actor_type`, `actor/manifest` | actor types with their methods, typed and as tables; what a program's file says about them |
+//! | `actor/mail`, `actor/envelope` | a message on its way, without its type (`Mail`) and with it (`Envelope`) |
+//! | `actor/cell`, `actor/cell/mailbox`, `actor/stats` | the part of an actor that others reach: orders, mailbox, counters |
+//! | `actor/host`, `actor/host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdogs over handlers that hang |
+//! | `actor/engine` | one process: its links, ways, cells and obituaries; `component` what the floors above add, `owner` what links need of it |
+//! | `actor/engine/router`, `actor/engine/routing` | where a call goes next (pure); calls on their way |
+//! | `actor/engine/row`, `actor/engine/members`, `actor/engine/carry_out` | the row of an actor at home here: what becomes of it when something happens, and what follows (pure); rows with those who wait; that carried out |
+//! | `actor/engine/family`, `actor/engine/place`, `actor/engine/lives` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
+//! | `actor/engine/inbound`, `actor/engine/services`, `actor/engine/requests`, `actor/engine/serving`, `actor/engine/credit` | frames that came in; questions to services and the answers to theirs, those that wait, those under way; room at remote actors |
+//! | `actor/service_row`, `actor/placing` | a service as an engine has it; the questions that place an actor in another process |
+//! | `actor/pending`, `actor/remote` | asks that wait for an answer; the receiving end of a remote ask |
+//! | `actor/current`, `actor/telemetry`, `actor/pulse` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
+//! | `node/worker`, `node/worker/*`, `node/driver`, `node/program` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from |
+//! | `node/hardware`, `node/hardware/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
+//! | `node/gang`, `node/gang/*` | ranks of other nodes: their bytes over the links |
+//! | `node/blob`, `node/blob/*` | handles, leases, quotas, transfer between nodes |
+//! | `node/detached`, `node/detached/*` | actors that outlive their job: the calls of users; the node, host and finder of one |
+//! | `node/succession`, `node/upgrade` | another program in the place of this one: the calls of users; the state of an engine that is handed on |
+//! | `node/inspect`, `node/inspect/*` | views of a process: its actors and machine (`machine`), and the part of all that which an onlooker has not seen (`watch`) |
 
 #![forbid(unsafe_code)]
 
